@@ -1,0 +1,1 @@
+//! The `#[distributed_lock]` attribute; use it through `lock_runtime`.
