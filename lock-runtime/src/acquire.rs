@@ -1,0 +1,137 @@
+//! The way from wanting a lock to holding it: the queue of this process, then the store.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    LockError, LockErrorKind, LockGuard, LockKey,
+    backend::{Acquire, Acquired, Grant, Held, Mode, Wait},
+    clock::{self, Instant},
+    cohort::{Cohorts, Entry, Leader, Waited, turn_ends},
+    hold::{Hold, Turn},
+    options::LockOptions,
+    shared::{Reserved, Shared},
+    validity::{backoff, min_validity},
+};
+
+pub(crate) async fn acquire(
+    shared: &Arc<Shared>,
+    key: &LockKey,
+    options: &LockOptions,
+    wait: Wait,
+) -> Result<LockGuard, LockError> {
+    options.check()?;
+    let reserved = shared.reserve()?;
+    // A task that locks and releases in a loop without ever waiting would keep the runtime from its other work.
+    tokio::task::coop::consume_budget().await;
+    let entry = Cohorts::enter(shared, key, options.terms(), options.max_hold, wait != Wait::No)?;
+    let leader = match entry {
+        Entry::Busy(holder_remaining) => return Err(contended(Some(holder_remaining))),
+        Entry::Alone => None,
+        Entry::Lead(leader) => Some(leader),
+        Entry::Follow(follower) => {
+            let waited = tokio::select! {
+                biased;
+                waited = follower.wait(wait.end()) => waited,
+                error = shared.closed() => return Err(error),
+            };
+            match waited {
+                Waited::Entered(turn) => return Ok(LockGuard::new(turn, reserved)),
+                Waited::Lead(leader) => Some(leader),
+                Waited::TimedOut { trouble: Some(error), .. } => return Err(error),
+                Waited::TimedOut { holder_remaining, trouble: None } => {
+                    return Err(timeout(options, holder_remaining));
+                }
+            }
+        }
+    };
+    ask_store(reserved, leader, key, options, wait).await
+}
+
+/// Asks the store until it answers or the wait is over.
+async fn ask_store(
+    reserved: Reserved,
+    leader: Option<Leader>,
+    key: &LockKey,
+    options: &LockOptions,
+    wait: Wait,
+) -> Result<LockGuard, LockError> {
+    let shared = reserved.shared();
+    let request = Acquire {
+        key: key.clone(),
+        mode: Mode::Exclusive,
+        ttl: options.ttl,
+        wait,
+        cleanup: shared.cleanup(),
+    };
+    for attempt in 0.. {
+        let answer = tokio::select! {
+            biased;
+            answer = shared.backend.acquire(&request) => answer,
+            error = shared.closed() => return Err(error),
+        };
+        let error = match answer {
+            Ok(Acquired::Granted(grant)) => match accept(shared, grant, options) {
+                Some(turn) => {
+                    if let Some(leader) = leader {
+                        leader.granted(&turn.hold);
+                    }
+                    shared.keeper.add(shared, &turn.hold);
+                    tracing::trace!(%key, fencing_token = %turn.token, "lock acquired");
+                    return Ok(LockGuard::new(turn, reserved));
+                }
+                None => too_late(),
+            },
+            Ok(Acquired::Busy { holder_remaining }) if wait == Wait::No => {
+                return Err(contended(holder_remaining));
+            }
+            Ok(Acquired::Busy { holder_remaining }) => return Err(timeout(options, holder_remaining)),
+            Err(error) => error,
+        };
+        let pause = backoff(attempt);
+        if error.kind() != LockErrorKind::Backend || wait == Wait::No || wait.end().remaining() <= pause {
+            return Err(error);
+        }
+        tracing::debug!(%key, %error, "the store failed, asking again");
+        if let Some(leader) = &leader {
+            leader.trouble(&error);
+        }
+        tokio::select! {
+            () = clock::sleep_until(Instant::now() + pause) => {}
+            error = shared.closed() => return Err(error),
+        }
+    }
+    unreachable!("the loop ends by returning")
+}
+
+/// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
+fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<Arc<Turn>> {
+    let now = Instant::now();
+    let Held::Lease { lease, valid_until } = grant.held;
+    if valid_until.saturating_duration_since(now) < min_validity(options.ttl) {
+        shared.releaser.release(lease, valid_until + options.ttl);
+        return None;
+    }
+    let ends = turn_ends(now, options.terms(), options.max_hold, valid_until);
+    let hold = Hold::new(lease, options.terms(), valid_until, ends);
+    Some(Turn::first(hold, grant.token))
+}
+
+fn contended(holder_remaining: Option<Duration>) -> LockError {
+    LockError::new(LockErrorKind::Contended, "somebody else holds it").with_retry_after(holder_remaining)
+}
+
+fn timeout(options: &LockOptions, holder_remaining: Option<Duration>) -> LockError {
+    let waited = match options.wait {
+        crate::options::WaitFor::AtMost(length) => format!("{length:?}"),
+        crate::options::WaitFor::Forever => "the wait".into(),
+    };
+    LockError::new(LockErrorKind::Timeout, format!("somebody else still held it after {waited}"))
+        .with_retry_after(holder_remaining)
+}
+
+fn too_late() -> LockError {
+    LockError::new(
+        LockErrorKind::Backend,
+        "the store granted it, but the answer took so long that too little of the lease was left",
+    )
+}

@@ -1,0 +1,276 @@
+#![doc = include_str!("docs.md")]
+
+mod faults;
+mod queue;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use tokio::sync::oneshot;
+
+use self::{
+    faults::Faults,
+    queue::{Answer, Granted, Locks, Now},
+};
+use crate::{
+    FencingToken, LockError, LockKey, OwnerToken,
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Released, Renewal,
+        Wait,
+    },
+    clock::{self, Instant},
+    validity::valid_until,
+};
+
+/// The store inside this process: no server, the whole behaviour.
+///
+/// Clones are one store. See the [module](self) for what it promises.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<Store>);
+
+#[derive(Debug, Default)]
+struct Store {
+    state: Mutex<State>,
+    faults: Faults,
+    owners: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    locks: Locks,
+    /// How to tell those who wait.
+    waiting: HashMap<OwnerToken, oneshot::Sender<Told>>,
+}
+
+/// What a waiter is told when the lock has become its own.
+#[derive(Debug)]
+struct Told {
+    fence: u64,
+    /// The moment of the grant.
+    at: Instant,
+}
+
+impl Memory {
+    /// A store that nobody else sees.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The store of this process with this name, the same for all who ask; `memory:name` as a URL.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        static NAMED: OnceLock<Mutex<HashMap<String, Memory>>> = OnceLock::new();
+        let named = NAMED.get_or_init(Mutex::default);
+        named.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone()
+    }
+
+    /// How many locks are held or waited for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.lock().locks.len()
+    }
+
+    /// Whether no lock is held or waited for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fault: takes the lock named `key`, under whatever prefix, away from its holder, as a store does that loses
+    /// its data. Returns whether somebody held it. The holder learns of it at its next renewal, a third of its
+    /// `ttl` later at most.
+    pub fn lose(&self, key: &str) -> bool {
+        let mut state = self.0.lock();
+        let keys: Vec<LockKey> = state.locks.keys().filter(|held| *held == key).cloned().collect();
+        let mut held = false;
+        for key in keys {
+            let now = now();
+            let (was_held, next) = state.locks.revoke(key.stored(), now);
+            state.tell(next, now);
+            held |= was_held;
+        }
+        held
+    }
+
+    /// Fault: every call fails from now on, or works again.
+    pub fn set_failing(&self, failing: bool) {
+        self.0.faults.set_failing(failing);
+    }
+
+    /// Fault: every call takes this much longer from now on. Longer than a lease is valid, it makes holders lose it.
+    pub fn set_delay(&self, delay: Duration) {
+        self.0.faults.set_delay(delay);
+    }
+}
+
+impl Store {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn release(&self, name: &str, owner: OwnerToken) -> bool {
+        let mut state = self.lock();
+        let now = now();
+        let (was_held, next) = state.locks.release(name, owner, now);
+        state.waiting.remove(&owner);
+        state.tell(next, now);
+        was_held
+    }
+
+    async fn acquire(self: &Arc<Self>, request: &Acquire) -> Result<Acquired, LockError> {
+        self.faults.pass().await?;
+        let key = &request.key;
+        let owner = OwnerToken::from(u128::from(self.owners.fetch_add(1, Ordering::Relaxed)));
+        let place = Place { store: self, key, owner };
+        let queues = request.wait != Wait::No;
+        let sent = Instant::now();
+        let (answer, mut told) = {
+            let mut state = self.lock();
+            let answer = state.locks.acquire(key, owner, request.ttl, queues, now());
+            let told = (queues && matches!(answer, Answer::Held { .. })).then(|| {
+                let (tell, told) = oneshot::channel();
+                state.waiting.insert(owner, tell);
+                told
+            });
+            (answer, told)
+        };
+        let mut expires = match answer {
+            Answer::Granted { fence } => return Ok(place.granted(request, fence, sent)),
+            Answer::Held { expires } => expires,
+        };
+        let Some(told) = told.as_mut() else {
+            return Ok(Acquired::Busy { holder_remaining: Some(expires.remaining()) });
+        };
+        let end = request.wait.end();
+        loop {
+            tokio::select! {
+                biased;
+                Ok(Told { fence, at }) = &mut *told => return Ok(place.granted(request, fence, at)),
+                () = clock::sleep_until(expires.min(end)) => {}
+            }
+            let mut state = self.lock();
+            let now = now();
+            if expires.has_passed() {
+                let next = state.locks.expire(key.stored(), now);
+                state.tell(next, now);
+            }
+            // Told while the timer ran out: the next round takes it.
+            if !state.waiting.contains_key(&owner) {
+                continue;
+            }
+            expires = match state.locks.acquire(key, owner, request.ttl, true, now) {
+                Answer::Held { expires } => expires.max(now.at + Duration::from_millis(1)),
+                Answer::Granted { fence } => {
+                    state.waiting.remove(&owner);
+                    drop(state);
+                    return Ok(place.granted(request, fence, now.at));
+                }
+            };
+            if end.has_passed() {
+                drop(state);
+                return Ok(Acquired::Busy { holder_remaining: Some(expires.remaining()) });
+            }
+        }
+    }
+}
+
+impl State {
+    fn tell(&mut self, granted: Option<Granted>, now: Now) {
+        if let Some(Granted { owner, fence }) = granted
+            && let Some(waiter) = self.waiting.remove(&owner)
+        {
+            // A waiter that is gone gives its place, and with it this grant, back when it is dropped.
+            let _ = waiter.send(Told { fence, at: now.at });
+        }
+    }
+}
+
+/// A place in the queue, or a grant on its way; dropped, it is given up.
+struct Place<'a> {
+    store: &'a Arc<Store>,
+    key: &'a LockKey,
+    owner: OwnerToken,
+}
+
+impl Place<'_> {
+    fn granted(self, request: &Acquire, fence: u64, at: Instant) -> Acquired {
+        let token = FencingToken::from_micros(fence);
+        let id = LeaseId { key: request.key.clone(), owner: self.owner, token, ttl: request.ttl };
+        let lease = Arc::new(MemoryLease { store: Arc::clone(self.store), id });
+        let held = Held::Lease { lease, valid_until: valid_until(at, request.ttl) };
+        // The lease has it from here on.
+        let _disarmed = std::mem::ManuallyDrop::new(self);
+        Acquired::Granted(Grant { token, held })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.store.release(self.key.stored(), self.owner);
+    }
+}
+
+impl Backend for Memory {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().fair()
+    }
+
+    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
+        Box::pin(self.0.acquire(request))
+    }
+
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let sent = Instant::now();
+            if let Err(error) = self.0.faults.pass().await {
+                return due.iter().map(|_| Renewal::Unknown(error.clone())).collect();
+            }
+            let mut state = self.0.lock();
+            let mut renew =
+                |id: &LeaseId| state.locks.renew(id.key.stored(), id.owner, id.token.micros(), id.ttl, now());
+            due.iter()
+                .map(
+                    |id| {
+                        if renew(id) { Renewal::Renewed(valid_until(sent, id.ttl)) } else { Renewal::NotHeld }
+                    },
+                )
+                .collect()
+        })
+    }
+}
+
+#[derive(Debug)]
+struct MemoryLease {
+    store: Arc<Store>,
+    id: LeaseId,
+}
+
+impl Lease for MemoryLease {
+    fn id(&self) -> &LeaseId {
+        &self.id
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        Box::pin(async move {
+            self.store.faults.pass().await?;
+            let was_held = self.store.release(self.id.key.stored(), self.id.owner);
+            Ok(if was_held { Released::Released } else { Released::NotHeld })
+        })
+    }
+
+    fn is_contended(&self) -> bool {
+        self.store.lock().locks.waiting(self.id.key.stored()) > 0
+    }
+}
+
+fn now() -> Now {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Now { at: Instant::now(), micros: u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX) }
+}

@@ -1,0 +1,259 @@
+//! The pure part: who holds which lock, who comes next. It reads no clock and wakes nobody.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{LockKey, OwnerToken, clock::Instant};
+
+/// All locks of one store.
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    by_name: HashMap<Arc<str>, Slot>,
+    last_fence: u64,
+}
+
+/// One lock: it exists while somebody holds it or waits for it.
+#[derive(Debug)]
+struct Slot {
+    key: LockKey,
+    holder: Option<Holder>,
+    /// In the order of arrival.
+    queue: VecDeque<Place>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    owner: OwnerToken,
+    fence: u64,
+    expires: Instant,
+}
+
+#[derive(Debug)]
+struct Place {
+    owner: OwnerToken,
+    ttl: Duration,
+}
+
+/// The answer to one question for a lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Granted { fence: u64 },
+    Held { expires: Instant },
+}
+
+/// Somebody who has become the holder while waiting, and is to be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub(super) owner: OwnerToken,
+    pub(super) fence: u64,
+}
+
+/// The moment of a change: on the clock of the leases, and in microseconds of the time of day, for fences.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) at: Instant,
+    pub(super) micros: u64,
+}
+
+impl Locks {
+    /// Takes the lock if it is free and nobody came before; else takes a place at the end, if `queues`.
+    pub(super) fn acquire(
+        &mut self,
+        key: &LockKey,
+        owner: OwnerToken,
+        ttl: Duration,
+        queues: bool,
+        now: Now,
+    ) -> Answer {
+        let slot = self.by_name.entry(key.stored_name()).or_insert_with(|| Slot {
+            key: key.clone(),
+            holder: None,
+            queue: VecDeque::new(),
+        });
+        if let Some(holder) = &slot.holder
+            && holder.owner == owner
+        {
+            return Answer::Granted { fence: holder.fence };
+        }
+        slot.holder.take_if(|holder| holder.expires <= now.at);
+        let first_is_another = slot.queue.front().is_some_and(|first| first.owner != owner);
+        if slot.holder.is_some() || first_is_another {
+            if queues && slot.queue.iter().all(|place| place.owner != owner) {
+                slot.queue.push_back(Place { owner, ttl });
+            }
+            // Without a holder, the first in the queue has not looked yet; its turn is not taken from it.
+            return Answer::Held { expires: slot.holder.as_ref().map_or(now.at, |holder| holder.expires) };
+        }
+        slot.queue.pop_front();
+        let fence = mint(&mut self.last_fence, now);
+        slot.holder = Some(Holder { owner, fence, expires: now.at + ttl });
+        Answer::Granted { fence }
+    }
+
+    /// Lets the first in the queue of a lock in whose lease has run out.
+    pub(super) fn expire(&mut self, name: &str, now: Now) -> Option<Granted> {
+        let slot = self.by_name.get_mut(name)?;
+        if slot.holder.as_ref().is_some_and(|holder| holder.expires > now.at) {
+            return None;
+        }
+        slot.holder = None;
+        self.hand_over(name, now)
+    }
+
+    /// Pushes the end of a lease forward; false when it is not this owner's any more.
+    pub(super) fn renew(
+        &mut self,
+        name: &str,
+        owner: OwnerToken,
+        fence: u64,
+        ttl: Duration,
+        now: Now,
+    ) -> bool {
+        let holder = self.by_name.get_mut(name).and_then(|slot| slot.holder.as_mut());
+        match holder {
+            Some(holder) if holder.owner == owner && holder.fence == fence && holder.expires > now.at => {
+                holder.expires = now.at + ttl;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends a hold or gives up a place; says whether the lock was held until now, and who holds it next.
+    pub(super) fn release(&mut self, name: &str, owner: OwnerToken, now: Now) -> (bool, Option<Granted>) {
+        let Some(slot) = self.by_name.get_mut(name) else { return (false, None) };
+        slot.queue.retain(|place| place.owner != owner);
+        let Some(holder) = slot.holder.take_if(|holder| holder.owner == owner) else {
+            self.forget_if_unused(name);
+            return (false, None);
+        };
+        (holder.expires > now.at, self.hand_over(name, now))
+    }
+
+    /// Takes a lock away from its holder, as a store that lost its data does.
+    pub(super) fn revoke(&mut self, name: &str, now: Now) -> (bool, Option<Granted>) {
+        match self.by_name.get(name).and_then(|slot| slot.holder.as_ref()) {
+            Some(holder) => {
+                let owner = holder.owner;
+                let (_, next) = self.release(name, owner, now);
+                (true, next)
+            }
+            None => (false, None),
+        }
+    }
+
+    /// How many wait for a lock.
+    pub(super) fn waiting(&self, name: &str) -> usize {
+        self.by_name.get(name).map_or(0, |slot| slot.queue.len())
+    }
+
+    /// How many locks are held or waited for.
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// The locks that are held or waited for.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        self.by_name.values().map(|slot| &slot.key)
+    }
+
+    /// Makes the first in the queue the holder. Precondition: nobody holds the lock.
+    fn hand_over(&mut self, name: &str, now: Now) -> Option<Granted> {
+        let slot = self.by_name.get_mut(name)?;
+        let Some(Place { owner, ttl }) = slot.queue.pop_front() else {
+            self.by_name.remove(name);
+            return None;
+        };
+        let fence = mint(&mut self.last_fence, now);
+        slot.holder = Some(Holder { owner, fence, expires: now.at + ttl });
+        Some(Granted { owner, fence })
+    }
+
+    fn forget_if_unused(&mut self, name: &str) {
+        if self.by_name.get(name).is_some_and(|slot| slot.holder.is_none() && slot.queue.is_empty()) {
+            self.by_name.remove(name);
+        }
+    }
+}
+
+/// A hybrid clock: the time of day, or one more than the last, whichever is larger.
+fn mint(last: &mut u64, now: Now) -> u64 {
+    *last = now.micros.max(*last + 1);
+    *last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn now(seconds: u64) -> Now {
+        Now { at: Instant::from_nanos(seconds * 1_000_000_000), micros: seconds * 1_000_000 }
+    }
+
+    fn owner(n: u128) -> OwnerToken {
+        OwnerToken::from(n)
+    }
+
+    #[test]
+    fn first_come_first_served() {
+        let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
+        assert!(matches!(locks.acquire(&k, owner(1), TTL, true, now(1)), Answer::Granted { .. }));
+        for n in 2..=3 {
+            assert_eq!(locks.acquire(&k, owner(n), TTL, true, now(1)), Answer::Held { expires: now(11).at });
+        }
+        // Asking twice takes one place.
+        locks.acquire(&k, owner(2), TTL, true, now(1));
+        assert_eq!(locks.waiting("k"), 2);
+        let (was_held, next) = locks.release("k", owner(1), now(2));
+        assert!(was_held);
+        assert_eq!(next.map(|granted| granted.owner), Some(owner(2)));
+        let (_, next) = locks.release("k", owner(2), now(2));
+        assert_eq!(next.map(|granted| granted.owner), Some(owner(3)));
+        assert_eq!(locks.release("k", owner(3), now(2)), (true, None));
+        assert_eq!(locks.len(), 0);
+    }
+
+    #[test]
+    fn fences_rise_also_when_the_clock_is_set_back() {
+        let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
+        let mut last = 0;
+        for seconds in [5, 5, 3, 1, 9] {
+            let Answer::Granted { fence } = locks.acquire(&k, owner(1), TTL, false, now(seconds)) else {
+                panic!("free")
+            };
+            assert!(fence > last);
+            last = fence;
+            locks.release("k", owner(1), now(seconds));
+        }
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_goes_to_the_first_in_the_queue_and_to_nobody_else() {
+        let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
+        locks.acquire(&k, owner(1), TTL, true, now(1));
+        locks.acquire(&k, owner(2), TTL, true, now(2));
+        // A third that comes after the end does not overtake the second.
+        assert_eq!(locks.acquire(&k, owner(3), TTL, false, now(12)), Answer::Held { expires: now(12).at });
+        assert!(!locks.renew("k", owner(1), 0, TTL, now(12)));
+        assert_eq!(locks.expire("k", now(12)).map(|granted| granted.owner), Some(owner(2)));
+        assert_eq!(locks.release("k", owner(1), now(12)), (false, None), "the late release changes nothing");
+        assert!(locks.release("k", owner(2), now(13)).0);
+    }
+
+    #[test]
+    fn only_the_owner_of_this_very_grant_renews() {
+        let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
+        let Answer::Granted { fence } = locks.acquire(&k, owner(1), TTL, true, now(1)) else {
+            panic!("free")
+        };
+        assert!(locks.renew("k", owner(1), fence, TTL, now(9)));
+        assert!(!locks.renew("k", owner(2), fence, TTL, now(9)));
+        assert!(!locks.renew("k", owner(1), fence + 1, TTL, now(9)));
+        assert_eq!(locks.acquire(&k, owner(2), TTL, false, now(12)), Answer::Held { expires: now(19).at });
+    }
+}

@@ -1,0 +1,239 @@
+//! What a store must provide: the whole contract, on one page.
+//!
+//! A store grants, renews and releases. It knows nothing of guards, of renewal in time, of several waiters in one
+//! process or of several keys: those stand above this contract, once for all stores. How to wait for a lock is
+//! the store's own business, hence one method that waits.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use crate::{FencingToken, LockError, LockKey, OwnerToken, releaser::Releaser};
+
+#[cfg(feature = "memory")]
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+
+#[cfg(feature = "memory")]
+pub use memory::Memory;
+#[cfg(feature = "redis")]
+pub use redis::Redis;
+
+pub use crate::{clock::Instant, validity::valid_until};
+
+/// A boxed future: the contract is used as a trait object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A store that can hold locks.
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Asks for one lock, waiting as `request.wait` allows. Busy is an answer, not an error.
+    ///
+    /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends this attempt only: the caller asks again
+    /// while its own wait lasts, so a store does not loop over an outage.
+    ///
+    /// # Cancel safety
+    /// Dropping the future must leave neither a hold nor a place in the store's queue. What a request that is
+    /// already on its way may still do is undone through [`Acquire::cleanup`].
+    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>>;
+
+    /// Pushes the deadlines of these leases forward by their `ttl`: many leases, few round trips, one answer
+    /// each, in order. A slow part of the store must not delay the answers of the others.
+    ///
+    /// Called from a runtime of the library's own, never from the caller's.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; what was already sent may still be applied, which is safe.
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>>;
+}
+
+/// What a store can do; plain data, so that tests and the parts above can select on it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Other processes that use the same store see the same locks.
+    pub shared_between_processes: bool,
+    /// Waiters of different processes are served in the order in which they came.
+    pub fair: bool,
+}
+
+impl Capabilities {
+    /// Of a store whose locks are seen by this process only, without an order of waiting.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { shared_between_processes: false, fair: false }
+    }
+
+    /// Other processes see the same locks.
+    #[must_use]
+    pub const fn shared_between_processes(mut self) -> Self {
+        self.shared_between_processes = true;
+        self
+    }
+
+    /// Waiters are served in the order in which they came.
+    #[must_use]
+    pub const fn fair(mut self) -> Self {
+        self.fair = true;
+        self
+    }
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One acquisition, fully resolved: no default is left to the store.
+#[derive(Clone, Debug)]
+pub struct Acquire {
+    /// The lock; [`LockKey::stored`] is the name to use in the store.
+    pub key: LockKey,
+    /// How many holders may coexist.
+    pub mode: Mode,
+    /// How long the lease lasts unless it is renewed; between 100 ms and 24 h.
+    pub ttl: Duration,
+    /// How long to wait.
+    pub wait: Wait,
+    /// Where to put what may have been left in the store.
+    pub cleanup: Cleanup,
+}
+
+/// How many holders of one lock may coexist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One.
+    Exclusive,
+}
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// One attempt.
+    No,
+    /// Until this moment.
+    Until(Instant),
+    /// Without an end.
+    Forever,
+}
+
+impl Wait {
+    /// The moment at which waiting ends.
+    #[must_use]
+    pub fn end(self) -> Instant {
+        match self {
+            Self::No => Instant::now(),
+            Self::Until(end) => end,
+            Self::Forever => Instant::FAR_FUTURE,
+        }
+    }
+}
+
+/// The answer to an [`Acquire`].
+#[derive(Debug)]
+pub enum Acquired {
+    /// The lock is ours.
+    Granted(Grant),
+    /// Somebody else had it for as long as we were willing to wait.
+    Busy {
+        /// What the holder's lease has left, where the store knows it.
+        holder_remaining: Option<Duration>,
+    },
+}
+
+/// A lock that the store has given to us.
+#[derive(Debug)]
+pub struct Grant {
+    /// Strictly larger than the token of every grant of this lock that ended before this one was asked for.
+    pub token: FencingToken,
+    /// The hold itself.
+    pub held: Held,
+}
+
+/// How the store remembers us.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Held {
+    /// Until a deadline that must be pushed forward.
+    Lease {
+        /// The hold in the store.
+        lease: Arc<dyn Lease>,
+        /// Until when we may rely on it: [`valid_until`] of the moment before the request was sent.
+        valid_until: Instant,
+    },
+}
+
+/// A hold, or an attempt at one, that ends at a deadline.
+pub trait Lease: fmt::Debug + Send + Sync + 'static {
+    /// What identifies it in the store.
+    fn id(&self) -> &LeaseId;
+
+    /// Ends it: removes the hold, or the place in the queue, if it is still this owner's, and lets the next
+    /// waiter in. An error means that the outcome is unknown. May be called again, also after it was applied.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; the caller repeats it elsewhere.
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>>;
+
+    /// Whether somebody outside this process is known, or must be feared, to wait for this lock.
+    fn is_contended(&self) -> bool;
+}
+
+/// What identifies a lease in the store.
+#[derive(Clone, Debug)]
+pub struct LeaseId {
+    /// The lock.
+    pub key: LockKey,
+    /// Who holds it: fresh for every attempt, chosen before the first byte was sent.
+    pub owner: OwnerToken,
+    /// The grant; renewal compares owner and grant.
+    pub token: FencingToken,
+    /// What a renewal sets the lease to.
+    pub ttl: Duration,
+}
+
+/// The definite answers to [`Lease::release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It was ours until now.
+    Released,
+    /// It was not ours any more, and it will not become ours by a request that is still on its way.
+    NotHeld,
+}
+
+/// The answer to the renewal of one lease.
+#[derive(Debug)]
+pub enum Renewal {
+    /// We may rely on it until then: [`valid_until`] of the moment before the request was sent.
+    Renewed(Instant),
+    /// It is not ours any more. Final.
+    NotHeld,
+    /// Nobody knows; it is tried again while the lease lasts.
+    Unknown(LockError),
+}
+
+/// Where a store puts attempts whose outcome it does not know.
+///
+/// They are released in the background, again and again, until the store gives a definite answer or the lease
+/// must have ended by itself.
+#[derive(Clone)]
+pub struct Cleanup(pub(crate) Arc<Releaser>);
+
+impl Cleanup {
+    /// Releases `attempt` in the background. `until` is when it must have ended by itself: one `ttl` after the
+    /// last request that could have granted it can have been executed.
+    ///
+    /// May be called from a destructor: it neither blocks nor panics nor needs a runtime.
+    pub fn abandon(&self, attempt: Arc<dyn Lease>, until: Instant) {
+        self.0.release(attempt, until);
+    }
+}
+
+impl fmt::Debug for Cleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cleanup")
+    }
+}

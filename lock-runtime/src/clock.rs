@@ -1,0 +1,107 @@
+//! The clock by which holds are judged.
+
+use std::{fmt, ops::Add, time::Duration};
+
+/// A moment on a clock that keeps running while the machine is suspended.
+///
+/// [`std::time::Instant`] stands still during suspend on Linux, so after a resume a lease that the store has
+/// long given away would look valid. This one reads `CLOCK_BOOTTIME` on Linux and falls back to
+/// [`std::time::Instant`] elsewhere. It is never the wall clock: setting the time of day changes nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// Later than every moment that can be reached; adding to it changes nothing.
+    pub const FAR_FUTURE: Instant = Instant(u64::MAX);
+
+    /// This moment.
+    #[must_use]
+    pub fn now() -> Self {
+        Self(nanos_since_start())
+    }
+
+    /// How long `self` lies after `earlier`; zero when it does not.
+    #[must_use]
+    pub fn saturating_duration_since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// How long until `self`; zero when it has passed.
+    #[must_use]
+    pub fn remaining(self) -> Duration {
+        self.saturating_duration_since(Self::now())
+    }
+
+    /// Whether this moment has been reached.
+    #[must_use]
+    pub fn has_passed(self) -> bool {
+        self <= Self::now()
+    }
+
+    pub(crate) fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, length: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Instant({:?} after the clock's start)", Duration::from_nanos(self.0))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn nanos_since_start() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn nanos_since_start() -> u64 {
+    use std::sync::OnceLock;
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    u64::try_from(START.get_or_init(std::time::Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Completes once `until` has passed on the suspend-proof clock.
+///
+/// The runtime's timers stand still during suspend, so the clock is read again after each of them.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn sleep_until(until: Instant) {
+    // Tokio's timers reach about two years; a longer wait is taken in steps.
+    const STEP: Duration = Duration::from_secs(3600);
+    loop {
+        let remaining = until.remaining();
+        if remaining.is_zero() {
+            return;
+        }
+        tokio::time::sleep(remaining.min(STEP)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates() {
+        let now = Instant::now();
+        assert_eq!(Instant::FAR_FUTURE + Duration::MAX, Instant::FAR_FUTURE);
+        assert_eq!(now.saturating_duration_since(now + Duration::from_secs(1)), Duration::ZERO);
+        assert_eq!((now + Duration::from_secs(1)).saturating_duration_since(now), Duration::from_secs(1));
+        assert!(now.has_passed());
+    }
+}

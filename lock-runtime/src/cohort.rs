@@ -1,0 +1,355 @@
+//! The queue of this process: at most one of its tasks asks the store for a lock, the others wait here.
+//!
+//! When a holder leaves, the lease goes to the next waiter of this process without a round trip, with the next
+//! fencing token of the same grant. While others wait in the store this happens only within a bound. This is lock
+//! cohorting (Dice, Marathe, Shavit, PPoPP 2012) applied to leases.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    LockError, LockErrorKind, LockKey,
+    clock::{self, Instant},
+    hold::{Hold, Terms, Turn},
+    shared::{Limits, Shared},
+    validity::min_validity,
+};
+
+/// How often, and for how long, a lease is passed on while others wait in the store.
+const MAX_TURNS: u32 = 64;
+const MAX_TENURE: Duration = Duration::from_millis(5);
+/// For so long a failure of the store explains why a waiter of this process did not get its turn.
+const TROUBLE_FRESH: Duration = Duration::from_secs(2);
+
+/// The queues of all locks of one store.
+#[derive(Debug)]
+pub(crate) struct Cohorts {
+    by_name: Mutex<HashMap<Arc<str>, Cohort>>,
+    waiting: AtomicUsize,
+    waiter_ids: AtomicU64,
+    limits: Limits,
+}
+
+/// One lock's queue. It exists while a task of this process asks for the lock or holds it.
+#[derive(Debug)]
+struct Cohort {
+    state: State,
+    waiters: VecDeque<Waiter>,
+    /// The leader's last failure, for waiters that give up meanwhile.
+    trouble: Option<(Instant, LockError)>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The leader asks the store.
+    Asking,
+    /// A task of this process holds the lease.
+    Holding { hold: Arc<Hold>, turns: u32, since: Instant },
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    terms: Terms,
+    max_hold: Duration,
+    call: oneshot::Sender<Call>,
+}
+
+/// What a waiter is called for.
+#[derive(Debug)]
+enum Call {
+    /// It holds the lock now.
+    Enter(Arc<Turn>),
+    /// It is its turn to ask the store.
+    Lead,
+}
+
+/// What a task has to do that wants a lock.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// Ask the store; others may come to wait behind it.
+    Lead(Leader),
+    /// Wait behind another task of this process.
+    Follow(Follower),
+    /// A task of this process holds it, and waiting was not asked for.
+    Busy(Duration),
+    /// Ask the store beside the queue: one attempt without waiting, while another task asks or its hold is in doubt.
+    Alone,
+}
+
+/// What is left to do for a holder that leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// The lease went to the next waiter.
+    Passed,
+    /// The lease must be released in the store.
+    Last,
+}
+
+/// When a turn that begins now ends.
+pub(crate) fn turn_ends(now: Instant, terms: Terms, max_hold: Duration, valid_until: Instant) -> Instant {
+    let longest = now + max_hold;
+    if terms.auto_renew { longest } else { longest.min(valid_until) }
+}
+
+impl Cohorts {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            by_name: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            waiter_ids: AtomicU64::new(1),
+            limits,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Cohort>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the queue of `key`.
+    pub(crate) fn enter(
+        shared: &Arc<Shared>,
+        key: &LockKey,
+        terms: Terms,
+        max_hold: Duration,
+        waits: bool,
+    ) -> Result<Entry, LockError> {
+        let this = &shared.cohorts;
+        let mut cohorts = this.lock();
+        let Some(cohort) = cohorts.get_mut(key.stored()) else {
+            let name = key.stored_name();
+            let empty = Cohort { state: State::Asking, waiters: VecDeque::new(), trouble: None };
+            cohorts.insert(Arc::clone(&name), empty);
+            return Ok(Entry::Lead(Leader { shared: Arc::clone(shared), name, leads: true }));
+        };
+        if !waits {
+            let now = Instant::now();
+            return Ok(match &cohort.state {
+                State::Holding { hold, .. } if hold.is_valid(now) => Entry::Busy(hold.remaining(now)),
+                _ => Entry::Alone,
+            });
+        }
+        if cohort.waiters.len() >= this.limits.waiters_per_key {
+            return Err(overloaded(&format!(
+                "{} tasks of this process wait for it",
+                this.limits.waiters_per_key
+            )));
+        }
+        if this.waiting.fetch_add(1, Ordering::Relaxed) >= this.limits.waiters {
+            this.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(overloaded(&format!("{} tasks of this process wait for locks", this.limits.waiters)));
+        }
+        let id = this.waiter_ids.fetch_add(1, Ordering::Relaxed);
+        let (call, called) = oneshot::channel();
+        cohort.waiters.push_back(Waiter { id, terms, max_hold, call });
+        Ok(Entry::Follow(Follower {
+            shared: Arc::clone(shared),
+            name: key.stored_name(),
+            id,
+            called,
+            done: false,
+        }))
+    }
+
+    /// The holder of `turn` leaves: decides who holds or asks next.
+    pub(crate) fn leave(&self, turn: &Turn) -> Leaving {
+        let mut cohorts = self.lock();
+        let name = turn.hold.key().stored();
+        let Some(cohort) = cohorts.get_mut(name) else { return Leaving::Last };
+        let State::Holding { hold, turns, since } = &mut cohort.state else { return Leaving::Last };
+        if !Arc::ptr_eq(hold, &turn.hold) {
+            return Leaving::Last;
+        }
+        let now = Instant::now();
+        let spent = *turns >= MAX_TURNS || now.saturating_duration_since(*since) >= MAX_TENURE;
+        let may_pass = turn.is_valid(now)
+            && hold.remaining(now) >= min_validity(hold.terms.ttl)
+            && !(spent && hold.lease.is_contended());
+        while may_pass {
+            let Some(next) = cohort.waiters.front() else { break };
+            if next.terms != hold.terms || !next.terms.auto_renew {
+                break;
+            }
+            let Some(next_turn) = turn.next(turn_ends(now, next.terms, next.max_hold, hold.deadline()))
+            else {
+                break;
+            };
+            let next = cohort.waiters.pop_front().expect("looked at above");
+            // A waiter that gave up at this very moment leaves the turn to the one behind it.
+            if next.call.send(Call::Enter(next_turn)).is_ok() {
+                *turns += 1;
+                return Leaving::Passed;
+            }
+        }
+        // Behind this line nobody of this process uses the lease any more.
+        Self::call_leader(&mut cohorts, name);
+        Leaving::Last
+    }
+
+    /// The lease of a cohort is lost: its waiters need not wait for the holder to notice.
+    pub(crate) fn dissolve(&self, lost: &Arc<Hold>) {
+        let mut cohorts = self.lock();
+        let name = lost.key().stored();
+        if let Some(Cohort { state: State::Holding { hold, .. }, .. }) = cohorts.get(name)
+            && Arc::ptr_eq(hold, lost)
+        {
+            Self::call_leader(&mut cohorts, name);
+        }
+    }
+
+    /// Lets the first waiter ask the store, or forgets the queue when nobody waits.
+    fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str) {
+        let Some(cohort) = cohorts.get_mut(name) else { return };
+        cohort.state = State::Asking;
+        while let Some(waiter) = cohort.waiters.pop_front() {
+            if waiter.call.send(Call::Lead).is_ok() {
+                return;
+            }
+        }
+        cohorts.remove(name);
+    }
+
+    /// How many tasks of this process wait for `key`.
+    #[cfg(test)]
+    pub(crate) fn waiters(&self, key: &LockKey) -> usize {
+        self.lock().get(key.stored()).map_or(0, |cohort| cohort.waiters.len())
+    }
+}
+
+/// The task that asks the store for its cohort; dropped, it lets the next one ask.
+#[derive(Debug)]
+pub(crate) struct Leader {
+    shared: Arc<Shared>,
+    name: Arc<str>,
+    leads: bool,
+}
+
+impl Leader {
+    /// The store granted the lock.
+    pub(crate) fn granted(mut self, hold: &Arc<Hold>) {
+        self.leads = false;
+        if let Some(cohort) = self.shared.cohorts.lock().get_mut(&self.name) {
+            cohort.trouble = None;
+            cohort.state = State::Holding { hold: Arc::clone(hold), turns: 0, since: Instant::now() };
+        }
+    }
+
+    /// The store failed; the leader will ask again.
+    pub(crate) fn trouble(&self, error: &LockError) {
+        if let Some(cohort) = self.shared.cohorts.lock().get_mut(&self.name) {
+            cohort.trouble = Some((Instant::now(), error.clone()));
+        }
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if self.leads {
+            Cohorts::call_leader(&mut self.shared.cohorts.lock(), &self.name);
+        }
+    }
+}
+
+/// A task that waits in the queue of this process; dropped, it leaves the queue.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    shared: Arc<Shared>,
+    name: Arc<str>,
+    id: u64,
+    called: oneshot::Receiver<Call>,
+    /// Out of the queue: nothing is left to undo.
+    done: bool,
+}
+
+/// How waiting in the queue ended.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    /// The lock is held.
+    Entered(Arc<Turn>),
+    /// Ask the store.
+    Lead(Leader),
+    /// The wait ran out; what the holder had left, and a failure of the store that may be the reason.
+    TimedOut { holder_remaining: Option<Duration>, trouble: Option<LockError> },
+}
+
+impl Follower {
+    /// Waits until called, at most until `end`.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the queue; a call that came at the same moment goes to the next waiter.
+    pub(crate) async fn wait(mut self, end: Instant) -> Waited {
+        let call = tokio::select! {
+            biased;
+            call = &mut self.called => call.ok(),
+            () = clock::sleep_until(end) => None,
+        };
+        match call {
+            Some(call) => self.answer(call),
+            None => self.time_out(),
+        }
+    }
+
+    fn answer(&mut self, call: Call) -> Waited {
+        self.done = true;
+        match call {
+            Call::Enter(turn) => Waited::Entered(turn),
+            Call::Lead => Waited::Lead(self.lead()),
+        }
+    }
+
+    fn lead(&self) -> Leader {
+        Leader { shared: Arc::clone(&self.shared), name: Arc::clone(&self.name), leads: true }
+    }
+
+    fn time_out(&mut self) -> Waited {
+        let mut cohorts = self.shared.cohorts.lock();
+        let Some(cohort) = cohorts.get_mut(&self.name) else {
+            return Waited::TimedOut { holder_remaining: None, trouble: None };
+        };
+        cohort.waiters.retain(|waiter| waiter.id != self.id);
+        self.done = true;
+        // Out of the queue nobody calls any more, but somebody may have called just before.
+        if let Ok(call) = self.called.try_recv() {
+            drop(cohorts);
+            return self.answer(call);
+        }
+        let now = Instant::now();
+        let holder_remaining = match &cohort.state {
+            State::Holding { hold, .. } => Some(hold.remaining(now)),
+            State::Asking => None,
+        };
+        let trouble =
+            cohort.trouble.clone().filter(|(at, _)| now.saturating_duration_since(*at) < TROUBLE_FRESH);
+        Waited::TimedOut { holder_remaining, trouble: trouble.map(|(_, error)| error) }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.shared.cohorts.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.done {
+            return;
+        }
+        if let Some(cohort) = self.shared.cohorts.lock().get_mut(&self.name) {
+            cohort.waiters.retain(|waiter| waiter.id != self.id);
+        }
+        self.called.close();
+        match self.called.try_recv() {
+            Ok(Call::Enter(turn)) => self.shared.leave_in_background(&turn),
+            Ok(Call::Lead) => drop(self.lead()),
+            Err(_) => {}
+        }
+    }
+}
+
+fn overloaded(what: &str) -> LockError {
+    LockError::new(LockErrorKind::Overloaded, format!("{what} already, the limit; try again later"))
+}

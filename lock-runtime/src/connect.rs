@@ -1,0 +1,76 @@
+//! From a URL to a store.
+
+use std::sync::Arc;
+
+use crate::{LockError, LockErrorKind, backend::Backend};
+
+/// The schemes of this version.
+const KNOWN: &str = "`memory:`, `redis:`";
+/// The schemes that are planned; they deserve a better answer than «unknown».
+const PLANNED: &[&str] = &[
+    "rediss",
+    "redis-cluster",
+    "redis-sentinel",
+    "redlock",
+    "redisson",
+    "zookeeper",
+    "postgres",
+    "postgres+advisory",
+    "mysql",
+    "sqlite",
+];
+
+pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(invalid(format!("the URL of a store begins with its scheme, one of {KNOWN}")));
+    };
+    match scheme {
+        "memory" => memory(rest),
+        "redis" | "redis+unix" => redis(url).await,
+        planned if PLANNED.contains(&planned) => Err(LockError::new(
+            LockErrorKind::Unsupported,
+            format!("the store `{planned}:` is not in this version of lock-runtime; it has {KNOWN}"),
+        )),
+        // The scheme is shown, the rest never: it may hold a password.
+        unknown => Err(invalid(format!(
+            "unknown scheme `{}:` in the URL of a store; known are {KNOWN}",
+            unknown.chars().take(32).collect::<String>().escape_debug()
+        ))),
+    }
+}
+
+#[cfg(feature = "memory")]
+fn memory(name: &str) -> Result<Arc<dyn Backend>, LockError> {
+    if name.contains(['?', '/', '#', '@']) {
+        return Err(invalid("`memory:` takes nothing but a name, like `memory:orders`".into()));
+    }
+    Ok(Arc::new(crate::backend::Memory::named(name)))
+}
+
+#[cfg(not(feature = "memory"))]
+fn memory(_name: &str) -> Result<Arc<dyn Backend>, LockError> {
+    Err(not_compiled_in("memory"))
+}
+
+#[cfg(feature = "redis")]
+async fn redis(url: &str) -> Result<Arc<dyn Backend>, LockError> {
+    Ok(Arc::new(crate::backend::Redis::connect(url).await?))
+}
+
+#[cfg(not(feature = "redis"))]
+#[expect(clippy::unused_async, reason = "awaited where the feature is on")]
+async fn redis(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
+    Err(not_compiled_in("redis"))
+}
+
+#[cfg(not(all(feature = "memory", feature = "redis")))]
+fn not_compiled_in(store: &str) -> LockError {
+    LockError::new(
+        LockErrorKind::Unsupported,
+        format!("the store `{store}:` is not compiled in; switch on the feature `{store}` of lock-runtime"),
+    )
+}
+
+fn invalid(message: String) -> LockError {
+    LockError::new(LockErrorKind::InvalidOptions, message)
+}

@@ -1,0 +1,168 @@
+//! The one error of this crate.
+
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+
+use crate::LockKey;
+
+/// What went wrong, coarsely; [`LockError`] has the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockErrorKind {
+    /// Somebody else holds the lock, and waiting was not asked for.
+    Contended,
+    /// Somebody else held the lock for as long as we were willing to wait.
+    Timeout,
+    /// We held the lock and do not hold it any more.
+    Lost,
+    /// The store cannot be reached or failed.
+    Backend,
+    /// The caller holds this lock already and would wait for itself.
+    WouldDeadlock,
+    /// The lock's name is not allowed.
+    InvalidKey,
+    /// An option or a URL is not allowed.
+    InvalidOptions,
+    /// The store cannot do what was asked.
+    Unsupported,
+    /// A limit on waiters or held locks is reached.
+    Overloaded,
+    /// The manager was shut down.
+    ShutDown,
+    /// No manager was named, and none is set for the process.
+    NoManager,
+}
+
+/// Why a lock was not acquired, not kept or not released.
+///
+/// The text is one line for the person who reads it: what happened, to which lock or setting, and what to do.
+/// It never contains a password or an owner token. What the store's driver said is the [`source`](Error::source).
+#[derive(Clone)]
+pub struct LockError(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: LockErrorKind,
+    key: Option<LockKey>,
+    message: String,
+    retry_after: Option<Duration>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl LockError {
+    /// An error of this kind; for those who write a store.
+    #[must_use]
+    pub fn new(kind: LockErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, key: None, message: message.into(), retry_after: None, source: None }))
+    }
+
+    /// Names the lock that the error is about.
+    #[must_use]
+    pub fn with_key(mut self, key: &LockKey) -> Self {
+        self.0.key = Some(key.clone());
+        self
+    }
+
+    /// Adds when another attempt makes sense.
+    #[must_use]
+    pub fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
+        self.0.retry_after = retry_after;
+        self
+    }
+
+    /// Adds what caused it. Its text must not contain a secret.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// What went wrong, coarsely.
+    #[must_use]
+    pub fn kind(&self) -> LockErrorKind {
+        self.0.kind
+    }
+
+    /// The lock it is about, where there is one.
+    #[must_use]
+    pub fn key(&self) -> Option<&LockKey> {
+        self.0.key.as_ref()
+    }
+
+    /// Whether the same call may succeed later without a change to the program.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self.kind() {
+            LockErrorKind::Contended
+            | LockErrorKind::Timeout
+            | LockErrorKind::Lost
+            | LockErrorKind::Backend
+            | LockErrorKind::Overloaded => true,
+            LockErrorKind::WouldDeadlock
+            | LockErrorKind::InvalidKey
+            | LockErrorKind::InvalidOptions
+            | LockErrorKind::Unsupported
+            | LockErrorKind::ShutDown
+            | LockErrorKind::NoManager => false,
+        }
+    }
+
+    /// After how long the lock may be free: what the holder's lease has left, where that is known.
+    ///
+    /// A holder that renews keeps it for longer, one that releases for less.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(key) = &self.0.key {
+            write!(f, "lock `{key}`: ")?;
+        }
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("LockError");
+        shown.field("kind", &self.0.kind);
+        if let Some(key) = &self.0.key {
+            shown.field("key", &key.as_str());
+        }
+        shown.field("message", &self.0.message);
+        if let Some(retry_after) = self.0.retry_after {
+            shown.field("retry_after", &retry_after);
+        }
+        if let Some(source) = &self.0.source {
+            shown.field("source", source);
+        }
+        shown.finish()
+    }
+}
+
+impl Error for LockError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_one_line_and_names_the_lock() {
+        let error = LockError::new(LockErrorKind::Timeout, "somebody else still holds it after 5s")
+            .with_key(&LockKey::new("user:42").expect("valid"))
+            .with_retry_after(Some(Duration::from_secs(2)));
+        assert_eq!(error.to_string(), "lock `user:42`: somebody else still holds it after 5s");
+        assert!(error.is_retryable());
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,38 @@
+//! The manager that is used where none is named.
+
+use std::{future::Future, sync::OnceLock};
+
+use crate::LockManager;
+
+static GLOBAL: OnceLock<LockManager> = OnceLock::new();
+
+tokio::task_local! {
+    static SCOPED: LockManager;
+}
+
+/// Sets the manager of this process, for attributes that name none. Once; a second call gives the manager back.
+///
+/// # Errors
+/// The manager that was given, when one is set already.
+#[expect(clippy::result_large_err, reason = "the manager itself is what the caller gets back")]
+pub fn set_global(manager: LockManager) -> Result<(), LockManager> {
+    GLOBAL.set(manager)
+}
+
+/// The manager of this process, if [`set_global`] was called.
+#[must_use]
+pub fn global() -> Option<LockManager> {
+    GLOBAL.get().cloned()
+}
+
+/// Runs `future` with `manager` in place of the process's; for tests. It does not reach tasks that `future` spawns.
+///
+/// # Cancel safety
+/// As safe as `future`.
+pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Output {
+    SCOPED.scope(manager, future).await
+}
+
+pub(crate) fn current_manager() -> Option<LockManager> {
+    SCOPED.try_with(Clone::clone).ok().or_else(global)
+}

@@ -1,0 +1,255 @@
+//! A held lock.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use crate::{
+    FencingToken, LockError, LockErrorKind, LockKey, Run,
+    backend::Released,
+    clock::Instant,
+    cohort::Leaving,
+    hold::{Hold, Turn},
+    shared::{Reserved, Shared},
+};
+
+/// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) does so and tells
+/// whether the section was covered to its end.
+///
+/// A hold ends at a safe deadline of its own, before the store can give the lock to somebody else; renewal moves
+/// it. Whether it has passed is read from the clock at each question, so the answer is right also when the process
+/// was stopped for a while. What runs under the guard should stop when it is [`lost`](Self::lost);
+/// [`run`](Self::run) does that. Tasks that the section spawned are not stopped with it.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct LockGuard {
+    turn: Arc<Turn>,
+    reserved: Reserved,
+    left: bool,
+}
+
+impl LockGuard {
+    pub(crate) fn new(turn: Arc<Turn>, reserved: Reserved) -> Self {
+        Self { turn, reserved, left: false }
+    }
+
+    /// The lock's name, as it was asked for.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.turn.hold.key()
+    }
+
+    /// Larger than that of every holder before; hand it to the resource with each write.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.turn.token
+    }
+
+    /// Whether the lock can still be relied on at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.turn.is_valid(Instant::now())
+    }
+
+    /// How long the lock can be relied on if it is not renewed any more; zero once it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.turn.remaining(Instant::now())
+    }
+
+    /// Fails when the lock cannot be relied on any more: a check before a step that cannot be undone.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost).
+    pub fn ensure_valid(&self) -> Result<(), LockError> {
+        if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
+    }
+
+    /// Completes when the lock is lost, at its safe deadline at the latest; for `select!`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let turn = Arc::clone(&self.turn);
+        async move { turn.lost().await }
+    }
+
+    /// A view of this hold for those who need to know but must not release it.
+    #[must_use]
+    pub fn held(&self) -> HeldLock {
+        HeldLock { turn: Arc::clone(&self.turn) }
+    }
+
+    /// Runs `body` under the lock, drops it when the lock is lost, and releases the lock.
+    ///
+    /// A body that is ready before the safe deadline keeps its result.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost) when the lock was lost before the body was ready.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body, then releases the lock in the background.
+    ///
+    /// # Example
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+    /// let guard = locks.lock("user:42").acquire().await?;
+    /// let sum = guard.run(async { 1 + 1 }).await?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<F: Future>(self, body: F) -> Run<F> {
+        Run::new(self, body)
+    }
+
+    /// Releases the lock and waits for the store to confirm it.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost) when the lock was lost before: the section was not covered to its end.
+    /// [`Backend`](LockErrorKind::Backend) when the store did not answer; the release goes on in the background
+    /// until it does, and the lock frees itself at the end of its `ttl`.
+    ///
+    /// # Cancel safety
+    /// Once polled, the release happens even if the future is dropped.
+    pub async fn release(mut self) -> Result<(), LockError> {
+        self.left = true;
+        let covered = self.turn.is_valid(Instant::now());
+        let loss = (!covered).then(|| self.turn.loss());
+        if let Leaving::Last = self.reserved.shared().leave(&self.turn) {
+            let shared = Arc::clone(self.reserved.shared());
+            release_in_store(&shared, &self.turn.hold, covered).await?;
+        }
+        loss.map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn loss(&self) -> LockError {
+        self.turn.loss()
+    }
+
+    pub(crate) fn turn(&self) -> &Arc<Turn> {
+        &self.turn
+    }
+}
+
+/// One release, and its repetition in the background when the answer does not come or is not waited for.
+async fn release_in_store(shared: &Arc<Shared>, hold: &Arc<Hold>, covered: bool) -> Result<(), LockError> {
+    let mut unfinished = Unfinished { shared, hold, armed: true };
+    match hold.lease.release().await {
+        Ok(Released::Released) => {
+            unfinished.disarm();
+            tracing::trace!(key = %hold.key(), "lock released");
+            Ok(())
+        }
+        Ok(Released::NotHeld) => {
+            unfinished.disarm();
+            if covered {
+                tracing::warn!(key = %hold.key(), "the store had given up the lock before it was released");
+            }
+            Err(LockError::new(
+                LockErrorKind::Lost,
+                "lost: the store did not know it as ours any more when it was released; \
+                 check what was done with the fencing token",
+            )
+            .with_key(hold.key()))
+        }
+        // `unfinished` goes on in the background.
+        Err(error) => Err(LockError::new(
+            LockErrorKind::Backend,
+            format!("not known to be released, which is tried again in the background: {}", error.message()),
+        )
+        .with_key(hold.key())
+        .with_source(error)),
+    }
+}
+
+/// A release that was not confirmed; dropped, it goes on in the background.
+struct Unfinished<'a> {
+    shared: &'a Arc<Shared>,
+    hold: &'a Arc<Hold>,
+    armed: bool,
+}
+
+impl Unfinished<'_> {
+    fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.shared.releaser.release(Arc::clone(&self.hold.lease), self.hold.gone_by());
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.left {
+            self.reserved.shared().leave_in_background(&self.turn);
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, "LockGuard", &self.turn)
+    }
+}
+
+/// A view of a hold that cannot release it: cheap to clone, and never keeps the lock held.
+///
+/// After the guard is gone it says that the hold is not valid.
+#[derive(Clone)]
+pub struct HeldLock {
+    turn: Arc<Turn>,
+}
+
+impl HeldLock {
+    /// The lock's name, as it was asked for.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.turn.hold.key()
+    }
+
+    /// Larger than that of every holder before; hand it to the resource with each write.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.turn.token
+    }
+
+    /// Whether the lock can still be relied on at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.turn.is_valid(Instant::now())
+    }
+
+    /// How long the lock can be relied on if it is not renewed any more; zero once it is lost or released.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.turn.remaining(Instant::now())
+    }
+
+    /// Completes when the hold is over: lost, or released.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let turn = Arc::clone(&self.turn);
+        async move { turn.lost().await }
+    }
+}
+
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, "HeldLock", &self.turn)
+    }
+}
+
+fn show(f: &mut fmt::Formatter<'_>, name: &str, turn: &Turn) -> fmt::Result {
+    f.debug_struct(name)
+        .field("key", turn.hold.key())
+        .field("fencing_token", &turn.token.get())
+        .field("remaining", &turn.remaining(Instant::now()))
+        .finish_non_exhaustive()
+}

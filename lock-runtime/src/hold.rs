@@ -1,0 +1,199 @@
+//! A grant of the store, and the turns that holders inside this process take of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    FencingToken, LockError, LockErrorKind, LockKey,
+    backend::Lease,
+    clock::{self, Instant},
+};
+
+/// What a holder asked of the lease; it is passed on only to a waiter that asked for the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    pub(crate) auto_renew: bool,
+}
+
+/// One grant of the store, from the answer until its release is sent.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) lease: Arc<dyn Lease>,
+    pub(crate) terms: Terms,
+    /// Until when the lease may be relied on; renewals move it.
+    deadline: AtomicU64,
+    /// When the present turn ends, however often the lease is renewed.
+    turn_ends: AtomicU64,
+    /// The loss was seen; there is no way back.
+    lost: AtomicBool,
+    /// A release was sent, or the store said that it is not ours: no more renewals, dead for this process.
+    closed: AtomicBool,
+    /// Its place in the keeper's schedule; 0 when it has none.
+    pub(crate) due: AtomicU64,
+    pub(crate) keeper_id: AtomicU64,
+    changed: Notify,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        lease: Arc<dyn Lease>,
+        terms: Terms,
+        valid_until: Instant,
+        turn_ends: Instant,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            lease,
+            terms,
+            deadline: AtomicU64::new(valid_until.as_nanos()),
+            turn_ends: AtomicU64::new(turn_ends.as_nanos()),
+            lost: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            due: AtomicU64::new(0),
+            keeper_id: AtomicU64::new(0),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.lease.id().key
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn turn_ends(&self) -> Instant {
+        Instant::from_nanos(self.turn_ends.load(Ordering::Acquire))
+    }
+
+    /// Whether the lease may be relied on at `now`. A deadline once seen to have passed stays passed, also when a
+    /// late answer would move it.
+    pub(crate) fn is_valid(&self, now: Instant) -> bool {
+        if now >= self.deadline() {
+            self.lose();
+        }
+        !self.lost.load(Ordering::Acquire)
+    }
+
+    /// What is left at `now`.
+    pub(crate) fn remaining(&self, now: Instant) -> Duration {
+        if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
+    }
+
+    /// A renewal was answered; returns whether it still counts.
+    pub(crate) fn renewed(&self, valid_until: Instant) -> bool {
+        let in_time = self.is_valid(Instant::now()) && !self.is_closed();
+        if in_time {
+            self.deadline.fetch_max(valid_until.as_nanos(), Ordering::AcqRel);
+        }
+        in_time
+    }
+
+    /// Marks the loss; true the first time.
+    pub(crate) fn lose(&self) -> bool {
+        let first = !self.lost.swap(true, Ordering::AcqRel);
+        if first {
+            self.changed.notify_waiters();
+        }
+        first
+    }
+
+    /// From here on the lease is dead for this process.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// When the lease must have ended in the store, if it is not renewed after `now`.
+    pub(crate) fn gone_by(&self) -> Instant {
+        self.deadline() + self.terms.ttl
+    }
+}
+
+/// One holder's part of a [`Hold`]: from entering to leaving.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) token: FencingToken,
+    /// When it ends however often the lease is renewed: `max_hold`, or `ttl` without renewal.
+    ends: Instant,
+    /// The holder left.
+    over: AtomicBool,
+}
+
+impl Turn {
+    pub(crate) fn first(hold: Arc<Hold>, token: FencingToken) -> Arc<Self> {
+        let ends = hold.turn_ends();
+        Arc::new(Self { hold, token, ends, over: AtomicBool::new(false) })
+    }
+
+    /// The next holder's turn, once this one is over; none when the grant's tokens are used up.
+    pub(crate) fn next(&self, ends: Instant) -> Option<Arc<Self>> {
+        let token = self.token.successor()?;
+        let hold = Arc::clone(&self.hold);
+        hold.turn_ends.store(ends.as_nanos(), Ordering::Release);
+        Some(Arc::new(Self { hold, token, ends, over: AtomicBool::new(false) }))
+    }
+
+    /// The safe deadline as known now; renewal moves it.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.hold.deadline().min(self.ends)
+    }
+
+    pub(crate) fn is_valid(&self, now: Instant) -> bool {
+        !self.over.load(Ordering::Acquire) && now < self.ends && self.hold.is_valid(now)
+    }
+
+    pub(crate) fn remaining(&self, now: Instant) -> Duration {
+        if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
+    }
+
+    /// The holder left.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.hold.changed.notify_waiters();
+    }
+
+    /// Completes when the turn is not valid any more, at its safe deadline at the latest.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let changed = self.hold.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if !self.is_valid(Instant::now()) {
+                return;
+            }
+            tokio::select! {
+                () = changed => {}
+                () = clock::sleep_until(self.deadline()) => {}
+            }
+        }
+    }
+
+    /// The error that says why this turn is not valid.
+    pub(crate) fn loss(&self) -> LockError {
+        let why = if Instant::now() < self.ends {
+            "lost: the lease was not renewed in time or the store gave it to somebody else; \
+             check what was done since with the fencing token"
+        } else if self.hold.terms.auto_renew {
+            "lost: `max_hold` is reached; make the section shorter or `max_hold` longer"
+        } else {
+            "lost: its `ttl` is over and `auto_renew` is off"
+        };
+        LockError::new(LockErrorKind::Lost, why).with_key(self.hold.key())
+    }
+}

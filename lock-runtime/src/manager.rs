@@ -1,0 +1,172 @@
+//! Where locks come from.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    Limits, Lock, LockError, LockErrorKind,
+    backend::{Backend, Capabilities},
+    key::{self, IntoLockKey},
+    options::{LockOptions, WaitFor},
+    shared::Shared,
+};
+
+/// The prefix of every lock's name in the store, unless another is chosen.
+pub(crate) const DEFAULT_PREFIX: &str = "lock:";
+
+/// A store, and defaults for the locks that are kept in it. Cheap to clone; all clones use the same connections.
+///
+/// It works from every tokio runtime of the process and outlives the one it was made in.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_runtime::LockManager;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// let locks = LockManager::connect("memory:").await?.ttl(Duration::from_secs(10));
+/// let guard = locks.lock("user:42").acquire().await?;
+/// assert!(guard.is_valid());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LockManager {
+    shared: Arc<Shared>,
+    prefix: Arc<str>,
+    defaults: LockOptions,
+}
+
+impl LockManager {
+    /// A manager of the store at `url`; the scheme chooses the store.
+    ///
+    /// | scheme | store | feature |
+    /// |---|---|---|
+    /// | `memory:`, `memory:name` | this process; one store per name | `memory` |
+    /// | `redis://[user:password@]host[:port][/db]`, `redis+unix:///path` | one Redis server | `redis` |
+    ///
+    /// A store that cannot be reached, refuses the credentials or is not fit for locks says so here.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for a URL that is not understood,
+    /// [`Unsupported`](LockErrorKind::Unsupported) for a store that is not compiled in or does not exist yet,
+    /// [`Backend`](LockErrorKind::Backend) for a store that does not answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        crate::connect::connect(url).await.map(Self::from_backend)
+    }
+
+    /// A manager of `backend`, with limits of their own as [`Limits::default`] has them.
+    #[must_use]
+    pub fn new(backend: impl Backend) -> Self {
+        Self::from_backend(Arc::new(backend))
+    }
+
+    pub(crate) fn from_backend(backend: Arc<dyn Backend>) -> Self {
+        Self {
+            shared: Shared::new(backend, Limits::default()),
+            prefix: DEFAULT_PREFIX.into(),
+            defaults: LockOptions::default(),
+        }
+    }
+
+    /// The lock named `key`, with this manager's defaults. Nothing is asked of the store yet; a bad name is an
+    /// error of the acquisition.
+    #[must_use = "a lock does nothing until it is acquired"]
+    pub fn lock(&self, key: impl IntoLockKey) -> Lock {
+        Lock::new(Arc::clone(&self.shared), key.into_lock_key(&self.prefix), self.defaults)
+    }
+
+    /// How long a lease lasts unless it is renewed; 30 s unless set, between 100 ms and 24 h.
+    ///
+    /// After a crash the lock is free at the latest after this time.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.defaults.ttl = ttl;
+        self
+    }
+
+    /// How long [`Lock::acquire`] waits; 10 s unless set. Zero means one attempt.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.defaults.wait = WaitFor::AtMost(wait);
+        self
+    }
+
+    /// Whether held locks are renewed; on unless switched off.
+    #[must_use]
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.defaults.auto_renew = auto_renew;
+        self
+    }
+
+    /// How long a lock is held at most, however often it is renewed; 1 h unless set. `Duration::MAX` means no limit.
+    ///
+    /// It ends a hold whose holder is alive but stuck.
+    #[must_use]
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.defaults.max_hold = max_hold;
+        self
+    }
+
+    /// A manager of the same store whose locks carry this prefix in the store; `lock:` unless set.
+    ///
+    /// With an empty prefix a lock has the very name that it is given, and shares it with other programs.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for more than 128 bytes, a control character, a `~`, or
+    /// braces that are not one hash tag.
+    pub fn with_prefix(mut self, prefix: &str) -> Result<Self, LockError> {
+        let problem = if prefix.len() > key::MAX_PREFIX_BYTES {
+            Err(format!("{} bytes long, at most {} are allowed", prefix.len(), key::MAX_PREFIX_BYTES))
+        } else if prefix.contains('~') {
+            Err("contains `~`, which is reserved".into())
+        } else {
+            key::check_characters(prefix)
+        };
+        problem.map_err(|problem| {
+            LockError::new(LockErrorKind::InvalidOptions, format!("prefix {prefix:?}: {problem}"))
+        })?;
+        self.prefix = prefix.into();
+        Ok(self)
+    }
+
+    /// A manager of the same store with other limits on waiters and held locks.
+    ///
+    /// Locks that were taken through the old one are not counted.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.shared = Shared::new(Arc::clone(&self.shared.backend), limits);
+        self
+    }
+
+    /// What the store can do.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.shared.backend.capabilities()
+    }
+
+    /// Acquires nothing any more, and waits until everything that was dropped or left unclear is cleaned up.
+    ///
+    /// New and waiting acquisitions end with [`ShutDown`](LockErrorKind::ShutDown). Guards that are held stay valid
+    /// and renewed, and releasing them still works. It affects all clones of the manager. It ends after the longest
+    /// `ttl` at the latest, by which everything has ended by itself.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; the clean-up goes on.
+    pub async fn shutdown(&self) {
+        self.shared.shut_down().await;
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager")
+            .field("backend", &self.shared.backend)
+            .field("prefix", &self.prefix)
+            .field("defaults", &self.defaults)
+            .finish_non_exhaustive()
+    }
+}

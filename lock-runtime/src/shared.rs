@@ -1,0 +1,148 @@
+//! What all handles to one store have in common.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Backend, Cleanup},
+    cohort::{Cohorts, Leaving},
+    hold::Turn,
+    keeper::Keeper,
+    releaser::Releaser,
+};
+
+/// How many waiters and held locks are allowed; more are refused with [`LockErrorKind::Overloaded`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Waiters for one lock in this process; 1,024 unless set.
+    pub waiters_per_key: usize,
+    /// Waiters in this process; 65,536 unless set.
+    pub waiters: usize,
+    /// Locks held through one store's managers, with those being asked for; 1,048,576 unless set.
+    pub held: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { waiters_per_key: 1_024, waiters: 65_536, held: 1_048_576 }
+    }
+}
+
+/// One store, and everything that stands above it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) cohorts: Cohorts,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) releaser: Arc<Releaser>,
+    pub(crate) limits: Limits,
+    held: AtomicUsize,
+    shut_down: AtomicBool,
+    shutting_down: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            backend,
+            cohorts: Cohorts::new(limits),
+            keeper: Arc::default(),
+            releaser: Arc::default(),
+            limits,
+            held: AtomicUsize::new(0),
+            shut_down: AtomicBool::new(false),
+            shutting_down: Notify::new(),
+        })
+    }
+
+    pub(crate) fn cleanup(&self) -> Cleanup {
+        Cleanup(Arc::clone(&self.releaser))
+    }
+
+    /// Counts one held lock, until the answer is dropped.
+    pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reserved, LockError> {
+        self.check_open()?;
+        let reserved = Reserved(Arc::clone(self));
+        if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
+            return Err(LockError::new(
+                LockErrorKind::Overloaded,
+                format!(
+                    "{} locks are held or asked for already, the limit of this manager",
+                    self.limits.held
+                ),
+            ));
+        }
+        Ok(reserved)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), LockError> {
+        if self.shut_down.load(Ordering::Acquire) { Err(shut_down()) } else { Ok(()) }
+    }
+
+    /// Fails when the manager is shut down.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn closed(&self) -> LockError {
+        loop {
+            let shutting_down = self.shutting_down.notified();
+            tokio::pin!(shutting_down);
+            shutting_down.as_mut().enable();
+            if let Err(error) = self.check_open() {
+                return error;
+            }
+            shutting_down.await;
+        }
+    }
+
+    /// Refuses new and waiting acquisitions from here on, and waits until nothing is left to clean up.
+    pub(crate) async fn shut_down(&self) {
+        self.shut_down.store(true, Ordering::Release);
+        self.shutting_down.notify_waiters();
+        self.releaser.drained().await;
+    }
+
+    /// The holder of `turn` left without waiting for the store.
+    pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Turn) {
+        if let Leaving::Last = self.leave(turn) {
+            let hold = &turn.hold;
+            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by());
+        }
+    }
+
+    /// Ends a turn: the lease goes to the next waiter of this process, or has to be released by the caller.
+    pub(crate) fn leave(self: &Arc<Self>, turn: &Turn) -> Leaving {
+        let leaving = self.cohorts.leave(turn);
+        if let Leaving::Last = leaving {
+            self.keeper.remove(&turn.hold);
+        }
+        turn.end();
+        leaving
+    }
+}
+
+/// One of the locks that may be held at the same time.
+#[derive(Debug)]
+pub(crate) struct Reserved(Arc<Shared>);
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Reserved {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+fn shut_down() -> LockError {
+    LockError::new(LockErrorKind::ShutDown, "the manager was shut down; no lock is acquired any more")
+}
