@@ -60,6 +60,7 @@ async fn ask_store(
         key: key.clone(),
         mode: Mode::Exclusive,
         ttl: options.ttl,
+        renews: options.auto_renew,
         wait,
         cleanup: shared.cleanup(),
     };

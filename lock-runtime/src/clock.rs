@@ -82,7 +82,7 @@ fn nanos_since_start() -> u64 {
 /// Cancel safe.
 pub(crate) async fn sleep_until(until: Instant) {
     // Tokio's timers reach about two years; a longer wait is taken in steps.
-    const STEP: Duration = Duration::from_secs(3600);
+    const STEP: Duration = Duration::from_hours(1);
     loop {
         let remaining = until.remaining();
         if remaining.is_zero() {

@@ -2,7 +2,7 @@
 //!
 //! When a holder leaves, the lease goes to the next waiter of this process without a round trip, with the next
 //! fencing token of the same grant. While others wait in the store this happens only within a bound. This is lock
-//! cohorting (Dice, Marathe, Shavit, PPoPP 2012) applied to leases.
+//! cohorting (Dice, Marathe and Shavit, «Lock Cohorting», 2012) applied to leases.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -173,11 +173,9 @@ impl Cohorts {
         let may_pass = turn.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
             && !(spent && hold.lease.is_contended());
-        while may_pass {
-            let Some(next) = cohort.waiters.front() else { break };
-            if next.terms != hold.terms || !next.terms.auto_renew {
-                break;
-            }
+        // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
+        let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
+        while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
             let Some(next_turn) = turn.next(turn_ends(now, next.terms, next.max_hold, hold.deadline()))
             else {
                 break;

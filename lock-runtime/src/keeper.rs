@@ -121,7 +121,7 @@ async fn run(shared: Weak<Shared>) {
             next
         };
         // Not longer than this without a look whether anybody still uses the store.
-        let next = next.unwrap_or(Instant::now() + Duration::from_secs(60));
+        let next = next.unwrap_or(Instant::now() + Duration::from_mins(1));
         let Some(keeper) = shared.upgrade().map(|shared| Arc::clone(&shared.keeper)) else { return };
         tokio::select! {
             () = clock::sleep_until(next) => {}

@@ -35,7 +35,10 @@ pub struct LockKey {
 }
 
 impl LockKey {
-    /// Checks `text`; the error's kind is [`LockErrorKind::InvalidKey`] and it says what is wrong.
+    /// Checks `text`.
+    ///
+    /// # Errors
+    /// [`InvalidKey`](LockErrorKind::InvalidKey), with what is wrong.
     pub fn new(text: impl AsRef<str>) -> Result<Self, LockError> {
         Self::with_prefix("", text.as_ref())
     }

@@ -9,6 +9,7 @@ mod background;
 mod clock;
 mod cohort;
 mod connect;
+mod duration;
 mod error;
 mod global;
 mod guard;

@@ -6,7 +6,7 @@ use crate::{LockError, LockErrorKind, backend::Wait, clock::Instant, hold::Terms
 
 /// The shortest and the longest lease.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
-pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const MAX_TTL: Duration = Duration::from_hours(24);
 
 /// How long to wait for a lock that somebody else holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Default for LockOptions {
             ttl: Duration::from_secs(30),
             wait: WaitFor::AtMost(Duration::from_secs(10)),
             auto_renew: true,
-            max_hold: Duration::from_secs(3600),
+            max_hold: Duration::from_hours(1),
         }
     }
 }

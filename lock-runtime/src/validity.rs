@@ -17,8 +17,11 @@ pub fn valid_until(sent: Instant, length: Duration) -> Instant {
 }
 
 /// With less than this left, a grant is given back instead of being handed out.
+///
+/// A tenth of the lease, but not more than the first renewal needs to come in time: a lease that a queue hands over is
+/// short until it is renewed.
 pub(crate) fn min_validity(ttl: Duration) -> Duration {
-    ttl / 10
+    (ttl / 10).min(Duration::from_millis(500))
 }
 
 /// When to renew a lease that is valid for `remaining` from `now`, and how long the attempt may take.

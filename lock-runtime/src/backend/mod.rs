@@ -95,6 +95,8 @@ pub struct Acquire {
     pub mode: Mode,
     /// How long the lease lasts unless it is renewed; between 100 ms and 24 h.
     pub ttl: Duration,
+    /// Whether the lease is renewed while it is held; if not, it has to be granted in its whole length.
+    pub renews: bool,
     /// How long to wait.
     pub wait: Wait,
     /// Where to put what may have been left in the store.

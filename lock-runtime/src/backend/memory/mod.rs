@@ -86,6 +86,7 @@ impl Memory {
     /// Fault: takes the lock named `key`, under whatever prefix, away from its holder, as a store does that loses
     /// its data. Returns whether somebody held it. The holder learns of it at its next renewal, a third of its
     /// `ttl` later at most.
+    #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn lose(&self, key: &str) -> bool {
         let mut state = self.0.lock();
         let keys: Vec<LockKey> = state.locks.keys().filter(|held| *held == key).cloned().collect();
@@ -93,7 +94,7 @@ impl Memory {
         for key in keys {
             let now = now();
             let (was_held, next) = state.locks.revoke(key.stored(), now);
-            state.tell(next, now);
+            state.tell(next.as_ref(), now);
             held |= was_held;
         }
         held
@@ -120,7 +121,7 @@ impl Store {
         let now = now();
         let (was_held, next) = state.locks.release(name, owner, now);
         state.waiting.remove(&owner);
-        state.tell(next, now);
+        state.tell(next.as_ref(), now);
         was_held
     }
 
@@ -159,7 +160,7 @@ impl Store {
             let now = now();
             if expires.has_passed() {
                 let next = state.locks.expire(key.stored(), now);
-                state.tell(next, now);
+                state.tell(next.as_ref(), now);
             }
             // Told while the timer ran out: the next round takes it.
             if !state.waiting.contains_key(&owner) {
@@ -182,12 +183,12 @@ impl Store {
 }
 
 impl State {
-    fn tell(&mut self, granted: Option<Granted>, now: Now) {
+    fn tell(&mut self, granted: Option<&Granted>, now: Now) {
         if let Some(Granted { owner, fence }) = granted
-            && let Some(waiter) = self.waiting.remove(&owner)
+            && let Some(waiter) = self.waiting.remove(owner)
         {
             // A waiter that is gone gives its place, and with it this grant, back when it is dropped.
-            let _ = waiter.send(Told { fence, at: now.at });
+            let _ = waiter.send(Told { fence: *fence, at: now.at });
         }
     }
 }

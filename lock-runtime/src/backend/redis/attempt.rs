@@ -1,0 +1,279 @@
+//! One attempt at a lock: ask, wait in the queue, enter.
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use redis::{FromRedisValue, ParsingError, Value};
+
+use super::{
+    error::{self, Failure},
+    lease::RedisLease,
+    link::{Connection, Letters, Links},
+    names::Names,
+    place::{self, Place, Push},
+    scripts,
+};
+use crate::{
+    FencingToken, LockError, OwnerToken,
+    backend::{Acquire, Acquired, Grant, Held, LeaseId, Wait},
+    clock::{self, Instant},
+    validity::{backoff, min_validity, valid_until},
+};
+
+/// How an attempt ended without an error.
+pub(super) enum Ended {
+    With(Acquired),
+    /// The place was lost; a new attempt begins at the end of the queue.
+    Gone,
+}
+
+/// An owner token, from before the first byte until the grant is handed on; dropped earlier, what it may have left on
+/// the server is removed in the background.
+pub(super) struct Attempt<'a> {
+    request: &'a Acquire,
+    links: &'a Arc<Links>,
+    owner_token: OwnerToken,
+    /// Taken when the grant is handed on.
+    names: Option<Names>,
+    owner: String,
+    /// When the last request was sent that could have taken the lock.
+    last_sent: Instant,
+    /// Something may be on the server.
+    open: bool,
+    unanswered_on: Option<Arc<Connection>>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(request: &'a Acquire, links: &'a Arc<Links>, process: &str) -> Self {
+        let owner_token = OwnerToken::random();
+        Self {
+            request,
+            links,
+            owner_token,
+            names: Some(Names::of(&request.key)),
+            owner: format!("{process}:{:032x}", owner_token.expose()),
+            last_sent: Instant::now(),
+            open: false,
+            unanswered_on: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Ended, LockError> {
+        let connection = self.links.here().await.map_err(Failure::into_error)?;
+        if self.request.wait == Wait::No {
+            return Ok(match self.ask(&connection, "try", "").await.map_err(Failure::into_error)? {
+                (sent, Answer::Granted { fence }) => self.granted(fence, valid_until(sent, self.request.ttl)),
+                (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
+                    self.open = false;
+                    let holder_remaining = u64::try_from(pttl_ms).ok().map(std::time::Duration::from_millis);
+                    Ended::With(Acquired::Busy { holder_remaining })
+                }
+                (_, Answer::Gone) => Ended::Gone,
+            });
+        }
+        let mut waiting =
+            Waiting::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
+        let answer =
+            self.ask(&waiting.connection, "join", &waiting.address).await.map_err(Failure::into_error)?;
+        match answer {
+            (sent, Answer::Granted { fence }) => Ok(self.granted(fence, valid_until(sent, self.request.ttl))),
+            (sent, Answer::Waiting { seen, rank, pttl_ms }) => {
+                let place = Place::new(sent, Instant::now(), seen, rank, pttl_ms);
+                self.wait(&mut waiting, place).await
+            }
+            (_, Answer::Held { .. } | Answer::Gone) => Err(error::unexpected("an acquisition")),
+        }
+    }
+
+    /// Waits in the queue for a push, looking from time to time.
+    async fn wait(&mut self, waiting: &mut Waiting, mut place: Place) -> Result<Ended, LockError> {
+        let end = self.request.wait.end();
+        let mut heard = Instant::now();
+        let mut failures = 0;
+        let mut look_at = place.next_poll(heard);
+        // Whether the connection is gone, and pushes with it.
+        let mut deaf = false;
+        loop {
+            tokio::select! {
+                biased;
+                letter = waiting.letters.next(), if !deaf => match letter {
+                    Some(letter) => match place.judge(letter.fence, letter.px) {
+                        Push::Stale => continue,
+                        Push::ValidUntil(until) => {
+                            let enough = Instant::now() + min_validity(self.request.ttl) <= until;
+                            // A lease that is not renewed has to have its whole length.
+                            if enough && self.request.renews {
+                                return Ok(self.granted(letter.fence, until));
+                            }
+                            // Ours, but not for long enough: claim it first.
+                        }
+                    },
+                    None => deaf = true,
+                },
+                () = clock::sleep_until(look_at.min(end)) => {}
+            }
+            // The last look, at the end of the wait, is worth it: the lock may be ours already.
+            let last = end.has_passed();
+            match self.look(waiting).await {
+                Ok((sent, Answer::Granted { fence })) => {
+                    return Ok(self.granted(fence, valid_until(sent, self.request.ttl)));
+                }
+                Ok((sent, Answer::Waiting { seen, rank, pttl_ms })) => {
+                    (heard, failures, deaf) = (Instant::now(), 0, false);
+                    place.update(Place::new(sent, heard, seen, rank, pttl_ms));
+                    look_at = place.next_poll(heard);
+                }
+                Ok((_, Answer::Gone)) => {
+                    self.open = false;
+                    return Ok(Ended::Gone);
+                }
+                Ok((_, Answer::Held { .. })) => return Err(error::unexpected("a look at the queue")),
+                // The place lasts for a while; an outage that is shorter costs nothing.
+                Err(failure) if last || heard + place::STALE <= Instant::now() => {
+                    return Err(failure.into_error());
+                }
+                Err(failure) => {
+                    tracing::debug!(key = %self.request.key, error = %failure.into_error(), "looking again");
+                    look_at = Instant::now() + backoff(failures);
+                    failures += 1;
+                }
+            }
+            if last {
+                return Ok(Ended::With(Acquired::Busy {
+                    holder_remaining: place.holder_remaining(Instant::now()),
+                }));
+            }
+        }
+    }
+
+    /// Refreshes the place, on a new connection if the old one is gone.
+    async fn look(&mut self, waiting: &mut Waiting) -> Result<(Instant, Answer), Failure> {
+        if waiting.connection.is_closed() {
+            let connection = self.links.here().await?;
+            *waiting = Waiting::on(connection, self.request.key.prefix()).await?;
+        }
+        self.ask(&waiting.connection, "poll", &waiting.address).await
+    }
+
+    async fn ask(
+        &mut self,
+        connection: &Arc<Connection>,
+        mode: &str,
+        address: &str,
+    ) -> Result<(Instant, Answer), Failure> {
+        let Some(names) = &self.names else { return Ok((self.last_sent, Answer::Gone)) };
+        let mut call = scripts::ACQUIRE.call(4);
+        call.arg(names.holder.stored())
+            .arg(&names.queue)
+            .arg(&names.places)
+            .arg(&names.fence)
+            .arg(&self.owner)
+            .arg(millis(self.request.ttl))
+            .arg(mode)
+            .arg(address)
+            .arg(millis(place::STALE))
+            .arg(millis(place::CLAIM_WINDOW))
+            .arg(millis(place::RETENTION));
+        // A look neither makes a place nor, without one, takes the lock: executed late it does no harm.
+        if mode != "poll" {
+            self.unanswered_on = Some(Arc::clone(connection));
+        }
+        self.open = true;
+        self.last_sent = Instant::now();
+        let answer = connection.run::<Answer>(&scripts::ACQUIRE, &call).await;
+        if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
+            self.unanswered_on = None;
+        }
+        if mode != "poll" && matches!(answer, Err(Failure::Refused(_))) {
+            self.open = false;
+        }
+        answer.map(|answer| (self.last_sent, answer))
+    }
+
+    fn granted(&mut self, fence: u64, valid_until: Instant) -> Ended {
+        let token = FencingToken::from_micros(fence);
+        let Some(lease) = self.lease(token) else { return Ended::Gone };
+        self.open = false;
+        Ended::With(Acquired::Granted(Grant {
+            token,
+            held: Held::Lease { lease: Arc::new(lease), valid_until },
+        }))
+    }
+
+    fn lease(&mut self, token: FencingToken) -> Option<RedisLease> {
+        Some(RedisLease {
+            links: Arc::clone(self.links),
+            names: self.names.take()?,
+            id: LeaseId {
+                key: self.request.key.clone(),
+                owner: self.owner_token,
+                token,
+                ttl: self.request.ttl,
+            },
+            owner: std::mem::take(&mut self.owner),
+            unanswered_on: self.unanswered_on.take(),
+            release_unanswered: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.open
+            && let Some(lease) = self.lease(FencingToken::from_micros(0))
+        {
+            let until = self.last_sent + self.request.ttl + self.request.ttl;
+            self.request.cleanup.abandon(Arc::new(lease), until);
+        }
+    }
+}
+
+/// Where a waiter is told of its grant.
+struct Waiting {
+    connection: Arc<Connection>,
+    letters: Letters,
+    /// `<number> <inbox>`, for the script.
+    address: String,
+}
+
+impl Waiting {
+    async fn on(connection: Arc<Connection>, prefix: &str) -> Result<Self, Failure> {
+        let inbox = connection.inbox(prefix).await?;
+        let letters = connection.listen();
+        let address = format!("{} {inbox}", letters.number);
+        Ok(Self { connection, letters, address })
+    }
+}
+
+/// What `acquire.lua` answers.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Granted { fence: u64 },
+    Waiting { seen: u64, rank: u64, pttl_ms: i64 },
+    Held { pttl_ms: i64 },
+    Gone,
+}
+
+impl FromRedisValue for Answer {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let Value::Array(parts) = value else { return Err("not an array".into()) };
+        let mut parts = parts.into_iter();
+        let mut next = || parts.next().ok_or_else(|| ParsingError::from("too short"));
+        let word = String::from_redis_value(next()?)?;
+        Ok(match word.as_str() {
+            "granted" => Self::Granted { fence: u64::from_redis_value(next()?)? },
+            "waiting" => Self::Waiting {
+                seen: u64::from_redis_value(next()?)?,
+                rank: u64::from_redis_value(next()?)?,
+                pttl_ms: i64::from_redis_value(next()?)?,
+            },
+            "held" => Self::Held { pttl_ms: i64::from_redis_value(next()?)? },
+            "gone" => Self::Gone,
+            _ => return Err("an unknown word".into()),
+        })
+    }
+}
+
+/// A length as Redis counts it: whole milliseconds.
+fn millis(length: std::time::Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,118 @@
+//! Settings, from the URL or from a client that exists.
+
+use std::time::Duration;
+
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, io::tcp::TcpSettings};
+use url::Url;
+
+use crate::{LockError, LockErrorKind, duration};
+
+/// What is known of one server.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    /// Its text is never shown: it holds the password.
+    pub(super) info: ConnectionInfo,
+    /// How long to wait for a connection; `connect_timeout` in the URL.
+    pub(super) connect_timeout: Duration,
+    /// How long to wait for an answer; `response_timeout` in the URL.
+    pub(super) response_timeout: Duration,
+}
+
+impl Config {
+    pub(super) fn new(info: ConnectionInfo) -> Self {
+        let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_redis_settings(redis).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        Self { info, connect_timeout: Duration::from_secs(2), response_timeout: Duration::from_secs(1) }
+    }
+
+    /// Reads `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path[?db=1&…]`.
+    pub(super) fn from_url(text: &str) -> Result<Self, LockError> {
+        let mut url =
+            Url::parse(text).map_err(|error| invalid(format!("the Redis URL is not understood: {error}")))?;
+        let settings: Vec<(String, String)> =
+            url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        let drivers_own = |name: &str| url_is_unix(text) && ["db", "user", "pass"].contains(&name);
+        let (for_driver, ours): (Vec<_>, Vec<_>) =
+            settings.into_iter().partition(|(name, _)| drivers_own(name));
+        url.set_query(None);
+        if !for_driver.is_empty() {
+            url.query_pairs_mut().extend_pairs(&for_driver);
+        }
+        let info = url.into_connection_info().map_err(|error| {
+            // The driver's text names the part that is wrong and never its value.
+            invalid(format!("the Redis URL is not understood: {}", error.category())).with_source(error)
+        })?;
+        let mut config = Self::new(info);
+        for (name, value) in ours {
+            match name.as_str() {
+                "connect_timeout" => config.connect_timeout = length(&name, &value)?,
+                "response_timeout" => config.response_timeout = length(&name, &value)?,
+                _ => {
+                    return Err(invalid(format!(
+                        "unknown setting `{}` in the Redis URL; known are `connect_timeout` and `response_timeout`",
+                        name.escape_debug()
+                    )));
+                }
+            }
+        }
+        Ok(config)
+    }
+
+    /// The address, without credentials.
+    pub(super) fn address(&self) -> String {
+        self.info.addr().to_string()
+    }
+}
+
+fn url_is_unix(text: &str) -> bool {
+    text.starts_with("redis+unix:")
+}
+
+fn length(name: &str, value: &str) -> Result<Duration, LockError> {
+    let length = duration::parse(value)
+        .map_err(|error| invalid(format!("setting `{name}` in the Redis URL: {error}")))?;
+    if length.is_zero() {
+        return Err(invalid(format!("setting `{name}` in the Redis URL must not be zero")));
+    }
+    Ok(length)
+}
+
+fn invalid(message: String) -> LockError {
+    LockError::new(LockErrorKind::InvalidOptions, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_and_taken_off() {
+        let config = Config::from_url("redis://u:p@h:7000/3?response_timeout=250ms&connect_timeout=3s")
+            .expect("valid");
+        assert_eq!(config.response_timeout, Duration::from_millis(250));
+        assert_eq!(config.connect_timeout, Duration::from_secs(3));
+        assert_eq!(config.address(), "h:7000");
+        assert_eq!(config.info.redis_settings().db(), 3);
+        assert_eq!(config.info.redis_settings().username(), Some("u"));
+        let socket =
+            Config::from_url("redis+unix:///run/redis.sock?db=2&response_timeout=1s").expect("valid");
+        assert_eq!(socket.address(), "/run/redis.sock");
+        assert_eq!(socket.info.redis_settings().db(), 2);
+    }
+
+    #[test]
+    fn mistakes_are_named_and_the_password_is_not() {
+        for (url, word) in [
+            ("redis://:canary@h/?respnse_timeout=1s", "respnse_timeout"),
+            ("redis://:canary@h/?response_timeout=1", "unit"),
+            ("redis://:canary@h/?response_timeout=0s", "zero"),
+            ("redis://:canary@h:port/", "not understood"),
+            ("redis://:canary@h/database", "not understood"),
+        ] {
+            let error = Config::from_url(url).expect_err(url);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+            assert!(error.to_string().contains(word), "{error}");
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        }
+    }
+}

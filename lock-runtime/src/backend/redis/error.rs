@@ -1,0 +1,88 @@
+//! From the driver's and the server's words to an error that says what to do.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::{LockError, LockErrorKind};
+
+/// Why a call got no answer that can be used.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server refused the call: it was not applied.
+    Refused(LockError),
+    /// Nobody knows whether it was applied, and the connection is of no more use.
+    Disconnected(LockError),
+    /// No answer in time: nobody knows whether it was or will be applied.
+    TimedOut(LockError),
+}
+
+impl Failure {
+    pub(super) fn of(error: RedisError) -> Self {
+        let dropped = error.is_unrecoverable_error() || error.is_io_error();
+        let error = explain(error);
+        if dropped { Self::Disconnected(error) } else { Self::Refused(error) }
+    }
+
+    pub(super) fn timed_out(limit: Duration) -> Self {
+        Self::TimedOut(LockError::new(
+            LockErrorKind::Backend,
+            format!("Redis did not answer within {limit:?}"),
+        ))
+    }
+
+    pub(super) fn into_error(self) -> LockError {
+        match self {
+            Self::Refused(error) | Self::Disconnected(error) | Self::TimedOut(error) => error,
+        }
+    }
+}
+
+/// An answer that is not one of those that the script gives.
+pub(super) fn unexpected(what: &str) -> LockError {
+    LockError::new(
+        LockErrorKind::Backend,
+        format!("Redis answered {what} with something that is not understood; is a proxy in between?"),
+    )
+}
+
+/// What happened and what to do, with the driver's error as the source.
+fn explain(error: RedisError) -> LockError {
+    let message = match error.kind() {
+        ErrorKind::Io => "the connection to Redis failed".to_owned(),
+        ErrorKind::AuthenticationFailed => {
+            "Redis refused the credentials; check user and password in the URL".into()
+        }
+        ErrorKind::RESP3NotSupported => "this Redis is too old: version 6.0 is needed for RESP3".into(),
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => {
+            "this Redis is a read-only replica; name the primary in the URL".into()
+        }
+        ErrorKind::Server(ServerErrorKind::BusyLoading) => "Redis is still loading its data".into(),
+        ErrorKind::Server(ServerErrorKind::NoPerm) => format!(
+            "the Redis user may not do this; extend its ACL: {}",
+            error.detail().unwrap_or("see the minimal ACL in the documentation of the store")
+        ),
+        _ => match error.code() {
+            Some("OOM") => {
+                "Redis is out of memory (`maxmemory`); no lock can be taken until there is room".into()
+            }
+            Some("MISCONF") => "Redis refuses writes because it cannot persist them; see its log".into(),
+            Some("BUSY") => "Redis is busy with a long script".into(),
+            Some("NOREPLICAS") => "Redis refuses writes because too few replicas are in sync".into(),
+            Some("NOAUTH") => "Redis wants credentials; add user and password to the URL".into(),
+            Some("WRONGPASS") => "Redis refused the credentials; check user and password in the URL".into(),
+            Some("WRONGTYPE") => {
+                "a key with the lock's name exists and is no lock; choose another name or prefix".into()
+            }
+            _ if error.detail().is_some_and(|detail| detail.contains("WRONGTYPE")) => {
+                "a key with the lock's name exists and is no lock; choose another name or prefix".into()
+            }
+            _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => {
+                "Redis is out of memory (`maxmemory`); no lock can be taken until there is room".into()
+            }
+            Some(code) => format!("Redis refused the call: {code}"),
+            None => "the call to Redis failed".into(),
+        },
+    };
+    LockError::new(LockErrorKind::Backend, message).with_source(error)
+}

@@ -1,0 +1,90 @@
+//! A hold on the server, or an attempt at one that may have left something there.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use super::{
+    error::{self, Failure},
+    link::{Connection, Links},
+    names::Names,
+    place, scripts,
+};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{BoxFuture, Lease, LeaseId, Released},
+};
+
+#[derive(Debug)]
+pub(super) struct RedisLease {
+    pub(super) links: Arc<Links>,
+    pub(super) names: Names,
+    pub(super) id: LeaseId,
+    /// The owner as the server knows it.
+    pub(super) owner: String,
+    /// For an attempt whose acquisition was not answered: the connection on which it was sent. Only what is sent
+    /// behind it there is sure to be executed after it.
+    pub(super) unanswered_on: Option<Arc<Connection>>,
+    /// A release was sent and not answered: it may have been applied.
+    pub(super) release_unanswered: AtomicBool,
+}
+
+impl RedisLease {
+    async fn send_release(&self) -> Result<Released, Failure> {
+        let behind = self.unanswered_on.as_ref().filter(|connection| !connection.is_closed());
+        let connection = match behind {
+            Some(connection) => Arc::clone(connection),
+            None => self.links.here().await?,
+        };
+        let mut call = scripts::RELEASE.call(4);
+        call.arg(self.names.holder.stored())
+            .arg(&self.names.queue)
+            .arg(&self.names.places)
+            .arg(&self.names.fence)
+            .arg(&self.owner)
+            .arg(place::STALE.as_millis().to_string())
+            .arg(place::CLAIM_WINDOW.as_millis().to_string());
+        let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
+            if !matches!(failure, Failure::Refused(_)) {
+                self.release_unanswered.store(true, Ordering::Release);
+            }
+        })?;
+        match answer.as_str() {
+            "released" | "left" => Ok(Released::Released),
+            // The one before was applied, and its answer lost.
+            "not yours"
+                if self.release_unanswered.load(Ordering::Acquire) && self.unanswered_on.is_none() =>
+            {
+                Ok(Released::Released)
+            }
+            "not yours" if self.unanswered_on.is_none() || behind.is_some() => Ok(Released::NotHeld),
+            "not yours" => Err(Failure::Refused(LockError::new(
+                LockErrorKind::Backend,
+                "an unanswered request for the lock may still be executed",
+            ))),
+            _ => Err(Failure::Refused(error::unexpected("a release"))),
+        }
+    }
+}
+
+impl Lease for RedisLease {
+    fn id(&self) -> &LeaseId {
+        &self.id
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        Box::pin(async move {
+            match self.send_release().await {
+                // The connection was broken, perhaps for long: once more on a new one.
+                Err(Failure::Disconnected(_)) => self.send_release().await.map_err(Failure::into_error),
+                answer => answer.map_err(Failure::into_error),
+            }
+        })
+    }
+
+    fn is_contended(&self) -> bool {
+        // Nobody tells us yet, so it must be feared.
+        true
+    }
+}
