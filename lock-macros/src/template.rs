@@ -1,0 +1,1 @@
+../../lock-runtime/src/template.rs

@@ -1,0 +1,276 @@
+//! A lock's name, put together from a template's literals and the values between them.
+
+use std::{
+    error::Error,
+    fmt::{self, Write},
+};
+
+/// What may stand in a lock key: everything that has a text.
+///
+/// Not for [`Option`]: a missing value would make one lock for everybody.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of a lock key",
+    label = "has no text to put into the key",
+    note = "a placeholder's value is written with `Display`: implement it, or name a field that has it, like `<user.id>`",
+    note = "a lock key cannot be built from an `Option`: a missing value would make one lock for everybody; unwrap it first"
+)]
+pub trait KeyValue: fmt::Display {}
+
+#[diagnostic::do_not_recommend]
+impl<T: fmt::Display + ?Sized> KeyValue for T {}
+
+/// Collects a lock's name.
+///
+/// Literals are taken as they are, values percent-encoded, so that no value can look like a literal's `:` or `/`
+/// and the same name never comes from different values. The template's rules do the rest.
+#[derive(Debug)]
+pub struct KeyParts {
+    name: String,
+    refused: Option<EmptyValue>,
+}
+
+impl KeyParts {
+    /// A name without any part.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "there is no lock without a name")]
+    pub fn new() -> Self {
+        // Long enough for most names, so that they are allocated once.
+        Self { name: String::with_capacity(64), refused: None }
+    }
+
+    /// Appends a literal of the template.
+    pub fn literal(&mut self, text: &str) {
+        self.name.push_str(text);
+    }
+
+    /// Appends a value; the placeholder's name is for the error.
+    pub fn value<T: KeyValue + ?Sized>(&mut self, placeholder: &str, value: &T) {
+        let start = self.name.len();
+        let written = write!(Encoder(&mut self.name), "{value}");
+        if (written.is_err() || self.name.len() == start) && self.refused.is_none() {
+            self.refused = Some(EmptyValue { placeholder: placeholder.into(), failed: written.is_err() });
+        }
+    }
+
+    /// The name.
+    ///
+    /// # Errors
+    ///
+    /// When a value was empty or its `Display` failed; the first of them is named.
+    pub fn finish(self) -> Result<String, EmptyValue> {
+        match self.refused {
+            None => Ok(self.name),
+            Some(refused) => Err(refused),
+        }
+    }
+}
+
+/// A placeholder's value had no text, so that the key would have been one for everybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmptyValue {
+    placeholder: String,
+    /// Its `Display` returned an error, and what it wrote before that is not to be relied on.
+    failed: bool,
+}
+
+impl EmptyValue {
+    /// The placeholder's name, without brackets.
+    #[must_use]
+    pub fn placeholder(&self) -> &str {
+        &self.placeholder
+    }
+}
+
+impl fmt::Display for EmptyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { placeholder, failed } = self;
+        let problem = if *failed { "could not be written" } else { "is empty" };
+        write!(f, "the value of `<{placeholder}>` {problem}, which would make one lock for everybody")
+    }
+}
+
+impl Error for EmptyValue {}
+
+/// Percent-encodes what is written to it, without a `String` in between.
+struct Encoder<'a>(&'a mut String);
+
+impl Write for Encoder<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        let mut rest = text;
+        while let Some(at) = rest.bytes().position(is_encoded) {
+            let byte = rest.as_bytes()[at];
+            self.0.push_str(&rest[..at]);
+            self.0.push('%');
+            self.0.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            self.0.push(char::from(DIGITS[usize::from(byte & 0xF)]));
+            // An encoded byte is ASCII, hence a character of its own.
+            rest = &rest[at + 1..];
+        }
+        self.0.push_str(rest);
+        Ok(())
+    }
+}
+
+/// What has a meaning in names, or none on a screen. All of it ASCII; other text stays readable.
+fn is_encoded(byte: u8) -> bool {
+    matches!(byte, b':' | b'/' | b'%' | b'~' | b' ' | b'<' | b'>' | b'{' | b'}') || byte.is_ascii_control()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::template::{self, Piece};
+
+    fn encoded(value: &str) -> String {
+        let mut key = KeyParts::new();
+        key.value("id", value);
+        key.finish().expect(value)
+    }
+
+    #[test]
+    fn what_has_a_meaning_is_encoded_and_the_rest_stays() {
+        assert_eq!(encoded("a:b/c%d~e f"), "a%3Ab%2Fc%25d%7Ee%20f");
+        assert_eq!(encoded("<a>{b}"), "%3Ca%3E%7Bb%7D");
+        assert_eq!(encoded("\0\t\n\u{1f}\u{7f}"), "%00%09%0A%1F%7F");
+        assert_eq!(encoded("größe-ключ_1.2@x+y=z,(w)"), "größe-ключ_1.2@x+y=z,(w)");
+        assert_eq!(encoded("3f2504e0-4f89-11d3-9a0c-0305e82c3301"), "3f2504e0-4f89-11d3-9a0c-0305e82c3301");
+    }
+
+    #[test]
+    fn values_are_written_in_their_own_words() {
+        struct Id(u64);
+        impl fmt::Display for Id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("id:")?;
+                self.0.fmt(f)
+            }
+        }
+        let mut key = KeyParts::new();
+        key.literal("x:");
+        key.value("id", &Id(7));
+        key.literal("/~:");
+        key.value("n", &-5_i8);
+        assert_eq!(key.finish().expect("valid"), "x:id%3A7/~:-5");
+    }
+
+    #[test]
+    fn the_first_empty_value_is_named() {
+        let mut key = KeyParts::new();
+        key.literal("user:");
+        key.value("user.id", "");
+        key.value("other", "");
+        let error = key.finish().expect_err("empty");
+        assert_eq!(error.placeholder(), "user.id");
+        assert_eq!(
+            error.to_string(),
+            "the value of `<user.id>` is empty, which would make one lock for everybody"
+        );
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_written_is_refused_and_not_cut() {
+        struct Broken;
+        impl fmt::Display for Broken {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("half")?;
+                Err(fmt::Error)
+            }
+        }
+        let mut key = KeyParts::new();
+        key.value("it", &Broken);
+        assert_eq!(
+            key.finish().expect_err("failed").to_string(),
+            "the value of `<it>` could not be written, which would make one lock for everybody"
+        );
+    }
+
+    /// xorshift64*, so that a failure comes again.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            let high = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
+            usize::try_from(high).expect("31 bits") % end
+        }
+
+        /// Made of what could be mistaken for something else.
+        fn text(&mut self, alphabet: &[&str], least: usize, most: usize) -> String {
+            let length = least + self.below(most - least + 1);
+            (0..length).map(|_| alphabet[self.below(alphabet.len())]).collect()
+        }
+    }
+
+    const VALUES: &[&str] =
+        &[":", "/", "%", "~", " ", "<", ">", "{", "}", "\n", "\u{7f}", "a", "-", "3", "A", "%3A", "é", "%25"];
+    const LITERALS: &[&str] = &[":", "/", "%", "~", " ", "<<", ">>", "a", "-", "3", "A", "%3A", "é"];
+
+    fn fill(pieces: &[Piece], values: &[String]) -> String {
+        let mut values = values.iter();
+        let mut key = KeyParts::new();
+        for piece in pieces {
+            match piece {
+                Piece::Literal(text) => key.literal(text),
+                Piece::Placeholder { path, .. } => key.value(path, values.next().expect("one each")),
+            }
+        }
+        key.finish().expect("no empty value")
+    }
+
+    #[test]
+    fn different_values_never_give_one_name() {
+        let mut random = Random(0x5EED);
+        let mut templates = 0;
+        while templates < 400 {
+            let places = 1 + random.below(3);
+            let mut text = random.text(LITERALS, 0, 2);
+            for place in 0..places {
+                text += &format!("<v{place}>");
+                text += &random.text(LITERALS, 0, 3);
+            }
+            // Most of what chance writes separates nothing and is refused; what passes must keep the promise.
+            let Ok(pieces) = template::parse(&text) else { continue };
+            templates += 1;
+            let mut seen = HashMap::new();
+            for _ in 0..300 {
+                let values: Vec<_> = (0..places).map(|_| random.text(VALUES, 1, 3)).collect();
+                let name = fill(&pieces, &values);
+                assert!(
+                    !name.starts_with('~') && !name.contains(":~"),
+                    "{text:?} {values:?}: reserved {name:?}"
+                );
+                assert!(!name.contains(['{', '}']) && !name.contains(char::is_control), "{text:?}: {name:?}");
+                if let Some(before) = seen.insert(name.clone(), values.clone()) {
+                    assert_eq!(before, values, "{text:?} gives {name:?} for both");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_can_be_read_back() {
+        let mut random = Random(0xBEEF);
+        for _ in 0..5_000 {
+            let value = random.text(VALUES, 1, 8);
+            let name = encoded(&value);
+            let mut bytes = Vec::new();
+            let mut rest = name.as_bytes();
+            while let [first, tail @ ..] = rest {
+                if *first == b'%' {
+                    let digits = std::str::from_utf8(&tail[..2]).expect("ASCII");
+                    bytes.push(u8::from_str_radix(digits, 16).expect("hexadecimal"));
+                    rest = &tail[2..];
+                } else {
+                    bytes.push(*first);
+                    rest = tail;
+                }
+            }
+            assert_eq!(String::from_utf8(bytes).expect("UTF-8"), value);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The grammar of lock keys: `user:<id>`, literals with placeholders between them.
+//!
+//! The attribute reads it at compile time and the layer when it is built; both compile this file. What a
+//! placeholder may name is their business: parameters there, route parameters, headers and the like here.
+//!
+//! The rules make keys injective: two different lists of values never give one name. Values are percent-encoded
+//! (see `KeyParts`), so `:` and `/` in a name come from literals only, and every literal between two placeholders
+//! has one.
+
+use std::{error::Error, fmt};
+
+/// How long the literals of a template may be together, in bytes: no name is longer.
+pub const MAX_LITERAL_BYTES: usize = 512;
+
+/// A part of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Text that stands in the name as it is; never empty.
+    Literal(String),
+    /// A value.
+    Placeholder {
+        /// What is named: `id`, `user.id`, `header.x-tenant`. Neither empty nor otherwise checked.
+        path: String,
+        /// What it is to be parsed as: the `u64` of `<id:u64>`.
+        ty: Option<String>,
+    },
+}
+
+/// Why a text is not a template, in a sentence that says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError(String);
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for TemplateError {}
+
+/// Reads a template: at least one piece, and no two literals or two placeholders side by side.
+///
+/// # Errors
+///
+/// When a bracket has no partner, or when the names could be ambiguous, reserved or malformed.
+pub fn parse(text: &str) -> Result<Vec<Piece>, TemplateError> {
+    let pieces = split(text).map_err(TemplateError)?;
+    check(&pieces).map_err(TemplateError)?;
+    Ok(pieces)
+}
+
+/// Finds the pieces.
+fn split(text: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['<', '>', '{', '}']) {
+        let (before, from) = rest.split_at(at);
+        literal.push_str(before);
+        if let Some(after) = from.strip_prefix("<<") {
+            literal.push('<');
+            rest = after;
+        } else if let Some(after) = from.strip_prefix(">>") {
+            literal.push('>');
+            rest = after;
+        } else if let Some(after) = from.strip_prefix('<') {
+            let inside = &after[..after.find(['<', '>', '{', '}']).unwrap_or(after.len())];
+            rest = after[inside.len()..].strip_prefix('>').ok_or_else(|| {
+                format!(
+                    "`<{inside}` in the lock key is not closed: write `<name>`, or `<<` where `<` itself is meant"
+                )
+            })?;
+            if !literal.is_empty() {
+                pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+            }
+            pieces.push(placeholder(inside)?);
+        } else if from.starts_with('>') {
+            return Err(
+                "`>` in the lock key closes nothing: write `<name>`, or `>>` where `>` itself is meant"
+                    .into(),
+            );
+        } else {
+            return Err(brace(from));
+        }
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(literal));
+    }
+    Ok(pieces)
+}
+
+fn placeholder(inside: &str) -> Result<Piece, String> {
+    if inside.trim().is_empty() {
+        return Err(format!("`<{inside}>` in the lock key names nothing: write a name in it, like `<id>`"));
+    }
+    Ok(match inside.split_once(':') {
+        // `<Self::ID>` is no type; whoever knows what may be named refuses it.
+        Some((path, ty)) if !path.is_empty() && !ty.is_empty() && !ty.contains(':') => {
+            Piece::Placeholder { path: path.into(), ty: Some(ty.into()) }
+        }
+        _ => Piece::Placeholder { path: inside.into(), ty: None },
+    })
+}
+
+/// What to say about a text that begins with a brace. `{id}` is how Rust and routers write it: taken as text, it would
+/// be one lock for everybody.
+fn brace(from: &str) -> String {
+    match from.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+        Some((name, _)) if !name.trim().is_empty() && !name.contains(['<', '>', '{']) => {
+            format!("`{{{name}}}` in the lock key is not a placeholder: write `<{name}>`")
+        }
+        _ => {
+            let brace = &from[..1];
+            format!(
+                "`{brace}` is not allowed in a lock key: placeholders are written in angle brackets, like `<id>`"
+            )
+        }
+    }
+}
+
+/// The rules that keep names injective, apart from the reserved ones and well formed.
+fn check(pieces: &[Piece]) -> Result<(), String> {
+    if pieces.is_empty() {
+        return Err("the lock key is empty: write a name, like `user:<id>`".into());
+    }
+    for window in pieces.windows(2) {
+        if let [Piece::Placeholder { path: first, .. }, Piece::Placeholder { path: second, .. }] = window {
+            return Err(format!(
+                "nothing separates `<{first}>` and `<{second}>` in the lock key, so different values would give one \
+                 key: write `<{first}>:<{second}>`"
+            ));
+        }
+    }
+    for window in pieces.windows(3) {
+        if let [
+            Piece::Placeholder { path: first, .. },
+            Piece::Literal(text),
+            Piece::Placeholder { path: second, .. },
+        ] = window
+            && !text.contains([':', '/'])
+        {
+            return Err(format!(
+                "{text:?} does not separate `<{first}>` and `<{second}>` in the lock key, because values may contain \
+                 it: write `:` or `/` between them, like `<{first}>:<{second}>`"
+            ));
+        }
+    }
+    let literals = || {
+        pieces.iter().filter_map(|piece| match piece {
+            Piece::Literal(text) => Some(text.as_str()),
+            Piece::Placeholder { .. } => None,
+        })
+    };
+    if let Some(control) = literals().flat_map(str::chars).find(|character| character.is_control()) {
+        return Err(format!(
+            "the lock key contains the control character `{}`: write visible text",
+            control.escape_default()
+        ));
+    }
+    // Values bring no `~` (it is encoded in them) and are never empty, so the literals decide.
+    let begins = matches!(pieces.first(), Some(Piece::Literal(text)) if text.starts_with('~'));
+    if begins || literals().any(|text| text.contains(":~")) {
+        return Err(
+            "`~` at the beginning of a lock key and after `:` is reserved for what stores keep beside a lock: leave \
+             it out"
+                .into(),
+        );
+    }
+    let bytes: usize = literals().map(str::len).sum();
+    if bytes > MAX_LITERAL_BYTES {
+        return Err(format!(
+            "the fixed text of the lock key is {bytes} bytes long: a key has at most {MAX_LITERAL_BYTES}"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn literal(text: &str) -> Piece {
+        Piece::Literal(text.into())
+    }
+
+    fn value(path: &str) -> Piece {
+        Piece::Placeholder { path: path.into(), ty: None }
+    }
+
+    fn refusal(text: &str) -> String {
+        parse(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn literals_and_placeholders_are_told_apart() {
+        assert_eq!(parse("user:<id>"), Ok(vec![literal("user:"), value("id")]));
+        assert_eq!(parse("<id>"), Ok(vec![value("id")]));
+        assert_eq!(parse("nightly report"), Ok(vec![literal("nightly report")]));
+        assert_eq!(
+            parse("<self.tenant>/<pair.0>:<header.x-tenant>!"),
+            Ok(vec![
+                value("self.tenant"),
+                literal("/"),
+                value("pair.0"),
+                literal(":"),
+                value("header.x-tenant"),
+                literal("!")
+            ])
+        );
+        assert_eq!(parse("grün:<größe>"), Ok(vec![literal("grün:"), value("größe")]));
+    }
+
+    #[test]
+    fn doubled_brackets_are_text() {
+        assert_eq!(parse("a<<b>>c"), Ok(vec![literal("a<b>c")]));
+        assert_eq!(parse("<<<id>>>"), Ok(vec![literal("<"), value("id"), literal(">")]));
+        assert_eq!(parse("<<id>>"), Ok(vec![literal("<id>")]));
+    }
+
+    #[test]
+    fn a_type_is_split_off() {
+        assert_eq!(
+            parse("<id:u64>"),
+            Ok(vec![Piece::Placeholder { path: "id".into(), ty: Some("u64".into()) }])
+        );
+        for path in ["id:", ":u64", "Self::ID", "a:b:c"] {
+            assert_eq!(parse(&format!("<{path}>")), Ok(vec![value(path)]));
+        }
+    }
+
+    #[test]
+    fn braces_are_answered_with_what_to_write() {
+        assert_eq!(refusal("user:{id}"), "`{id}` in the lock key is not a placeholder: write `<id>`");
+        assert_eq!(
+            refusal("{user.id}:<x>"),
+            "`{user.id}` in the lock key is not a placeholder: write `<user.id>`"
+        );
+        for text in ["{", "a}", "{}", "{<id>}:x", "{{id}}", "<id>{"] {
+            let brace = &text[text.find(['{', '}']).expect("has one")..][..1];
+            assert_eq!(
+                refusal(text),
+                format!(
+                    "`{brace}` is not allowed in a lock key: placeholders are written in angle brackets, like `<id>`"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn a_bracket_without_its_partner_is_refused() {
+        for (text, inside) in
+            [("user:<id", "id"), ("<", ""), ("<a<b>", "a"), ("<id{x}>", "id"), ("<<<id", "id")]
+        {
+            assert_eq!(
+                refusal(text),
+                format!(
+                    "`<{inside}` in the lock key is not closed: write `<name>`, or `<<` where `<` itself is meant"
+                )
+            );
+        }
+        for text in [">", "id>", "<id>>", "<<id>", "a>b"] {
+            let told = refusal(text);
+            assert_eq!(
+                told,
+                "`>` in the lock key closes nothing: write `<name>`, or `>>` where `>` itself is meant"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_no_name() {
+        assert_eq!(refusal(""), "the lock key is empty: write a name, like `user:<id>`");
+        assert_eq!(refusal("a<>"), "`<>` in the lock key names nothing: write a name in it, like `<id>`");
+        assert_eq!(refusal("a< >"), "`< >` in the lock key names nothing: write a name in it, like `<id>`");
+    }
+
+    #[test]
+    fn placeholders_need_a_separator_that_values_cannot_contain() {
+        assert_eq!(
+            refusal("<a><b>"),
+            "nothing separates `<a>` and `<b>` in the lock key, so different values would give one key: write \
+             `<a>:<b>`"
+        );
+        assert_eq!(
+            refusal("x:<a>-<b>"),
+            "\"-\" does not separate `<a>` and `<b>` in the lock key, because values may contain it: write `:` or \
+             `/` between them, like `<a>:<b>`"
+        );
+        for text in ["<a>:<b>", "<a>/<b>", "<a>-x:<b>", "<a>:<b>/<c>", "x-<a>-y"] {
+            parse(text).expect(text);
+        }
+        refusal("<a>:<b>.<c>");
+    }
+
+    #[test]
+    fn reserved_names_cannot_be_written() {
+        for text in ["~x", "~", "~<id>", "a:~", "a:~1:<id>", "<id>:~x", "<a>:~:<b>"] {
+            assert_eq!(
+                refusal(text),
+                "`~` at the beginning of a lock key and after `:` is reserved for what stores keep beside a lock: \
+                 leave it out"
+            );
+        }
+        for text in ["a~b", "<id>~", "<id>~x", "a/~b", "<<~"] {
+            parse(text).expect(text);
+        }
+    }
+
+    #[test]
+    fn control_characters_are_refused() {
+        for (text, shown) in
+            [("a\nb", "\\n"), ("<id>\0", "\\u{0}"), ("\u{7f}", "\\u{7f}"), ("\u{85}", "\\u{85}")]
+        {
+            assert_eq!(
+                refusal(text),
+                format!("the lock key contains the control character `{shown}`: write visible text")
+            );
+        }
+    }
+
+    #[test]
+    fn literals_fit_into_a_key() {
+        parse(&"é".repeat(256)).expect("512 bytes");
+        parse(&format!("{}:<id>", "x".repeat(511))).expect("512 bytes");
+        assert_eq!(
+            refusal(&format!("{}:<id>!", "x".repeat(511))),
+            "the fixed text of the lock key is 513 bytes long: a key has at most 512"
+        );
+    }
+}
