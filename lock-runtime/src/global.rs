@@ -14,7 +14,6 @@ tokio::task_local! {
 ///
 /// # Errors
 /// The manager that was given, when one is set already.
-#[expect(clippy::result_large_err, reason = "the manager itself is what the caller gets back")]
 pub fn set_global(manager: LockManager) -> Result<(), LockManager> {
     GLOBAL.set(manager)
 }

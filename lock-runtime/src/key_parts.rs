@@ -122,7 +122,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::template::{self, Piece};
+    use crate::__private::template::{self, Piece};
 
     fn encoded(value: &str) -> String {
         let mut key = KeyParts::new();

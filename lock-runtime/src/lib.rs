@@ -9,7 +9,6 @@ mod background;
 mod clock;
 mod cohort;
 mod connect;
-mod duration;
 mod error;
 mod global;
 mod guard;

@@ -1,4 +1,4 @@
-//! What the attribute's expansion calls; not for anybody else, and without promises.
+//! What the attribute's expansion and the layer call; not for anybody else, and without promises.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -6,6 +6,11 @@ use crate::{
     LockError, LockErrorKind, LockGuard, LockManager, global,
     run::{Outcome, Raced},
 };
+#[path = "duration.rs"]
+pub mod duration;
+#[path = "template.rs"]
+pub mod template;
+
 pub use crate::{
     key_parts::{KeyParts, KeyValue},
     options::WaitFor as Wait,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, io::tcp::TcpSettings};
 use url::Url;
 
-use crate::{LockError, LockErrorKind, duration};
+use crate::{__private::duration, LockError, LockErrorKind};
 
 /// What is known of one server.
 #[derive(Clone, Debug)]
