@@ -169,10 +169,7 @@ impl<'a> Attempt<'a> {
             .arg(&self.owner)
             .arg(millis(self.request.ttl))
             .arg(mode)
-            .arg(address)
-            .arg(millis(place::STALE))
-            .arg(millis(place::CLAIM_WINDOW))
-            .arg(millis(place::RETENTION));
+            .arg(address);
         // A look neither makes a place nor, without one, takes the lock: executed late it does no harm.
         if mode != "poll" {
             self.unanswered_on = Some(Arc::clone(connection));
@@ -244,7 +241,7 @@ impl Waiting {
     }
 }
 
-/// What `acquire.lua` answers.
+/// What the acquire script answers.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Granted { fence: u64 },
@@ -255,12 +252,13 @@ enum Answer {
 
 impl FromRedisValue for Answer {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let Value::Array(parts) = value else { return Err("not an array".into()) };
+        let Value::Array(parts) = value else {
+            return Ok(Self::Granted { fence: u64::from_redis_value(value)? });
+        };
         let mut parts = parts.into_iter();
         let mut next = || parts.next().ok_or_else(|| ParsingError::from("too short"));
         let word = String::from_redis_value(next()?)?;
         Ok(match word.as_str() {
-            "granted" => Self::Granted { fence: u64::from_redis_value(next()?)? },
             "waiting" => Self::Waiting {
                 seen: u64::from_redis_value(next()?)?,
                 rank: u64::from_redis_value(next()?)?,

@@ -9,7 +9,7 @@ use super::{
     error::{self, Failure},
     link::{Connection, Links},
     names::Names,
-    place, scripts,
+    scripts,
 };
 use crate::{
     LockError, LockErrorKind,
@@ -42,9 +42,7 @@ impl RedisLease {
             .arg(&self.names.queue)
             .arg(&self.names.places)
             .arg(&self.names.fence)
-            .arg(&self.owner)
-            .arg(place::STALE.as_millis().to_string())
-            .arg(place::CLAIM_WINDOW.as_millis().to_string());
+            .arg(&self.owner);
         let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
             if !matches!(failure, Failure::Refused(_)) {
                 self.release_unanswered.store(true, Ordering::Release);

@@ -4,16 +4,29 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 
+use super::place;
+
 /// A script's text and the name by which the server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
-    text: &'static str,
+    text: String,
     sha: String,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Self { text, sha: redis::Script::new(text).get_hash().to_owned() }
+    fn new(text: String) -> Self {
+        Self { sha: redis::Script::new(&text).get_hash().to_owned(), text }
+    }
+
+    /// A script over the queue: its short way, what both ways need, its long way.
+    fn over_queue(short: &str, long: &str) -> Self {
+        let constants = format!(
+            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS = {}, {}, {}",
+            place::STALE.as_millis(),
+            place::CLAIM_WINDOW.as_millis(),
+            place::RETENTION.as_millis(),
+        );
+        Self::new([short, &constants, include_str!("scripts/queue.lua"), long].join("\n"))
     }
 
     /// The beginning of a call with `keys` keys, which are added first.
@@ -26,19 +39,16 @@ impl Script {
     /// Makes the server know it.
     pub(super) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(self.text);
+        load.arg("LOAD").arg(&self.text);
         load
     }
 }
 
-macro_rules! with_common {
-    ($file:literal) => {
-        concat!(include_str!("scripts/common.lua"), "\n", include_str!($file))
-    };
-}
-
-pub(super) static ACQUIRE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(with_common!("scripts/acquire.lua")));
-pub(super) static RELEASE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(with_common!("scripts/release.lua")));
-pub(super) static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/renew.lua")));
+pub(super) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
+    Script::over_queue(include_str!("scripts/acquire_short.lua"), include_str!("scripts/acquire_long.lua"))
+});
+pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::over_queue(include_str!("scripts/release_short.lua"), include_str!("scripts/release_long.lua"))
+});
+pub(super) static RENEW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/renew.lua").to_owned()));

@@ -1,16 +1,15 @@
 -- Ends a hold, or gives up a place: one script, because the caller may not know which it has.
--- ARGV: 1 owner  2 stale ms  3 claim window ms
+-- KEYS: see queue.lua
+-- ARGV: 1 owner
 -- Answer: "released" (was the holder) | "left" (had a place) | "not yours"
 -- Its first write is one that is allowed when the server is out of memory.
 
 local owner = ARGV[1]
-if fence_of(redis.call('GET', KEYS[1]), owner) then
-  redis.call('DEL', KEYS[1])
-  hand_over(now_us(), tonumber(ARGV[2]), tonumber(ARGV[3]))
-  return 'released'
-end
-if redis.call('ZREM', KEYS[2], owner) == 1 then
+local holder = redis.call('GET', KEYS[1])
+if not holder or string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
+  if redis.call('ZREM', KEYS[2], owner) == 0 then return 'not yours' end
   redis.call('HDEL', KEYS[3], owner)
   return 'left'
 end
-return 'not yours'
+redis.call('DEL', KEYS[1])
+if redis.call('EXISTS', KEYS[2]) == 0 then return 'released' end

@@ -1,0 +1,166 @@
+//! What the benchmarks share: a server of their own, rounds side by side, and a table.
+
+#![allow(dead_code, reason = "each benchmark uses a part of it")]
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A Redis server of the benchmark's own; stopped when dropped.
+pub(crate) struct Server {
+    child: Child,
+    dir: PathBuf,
+    pub(crate) port: u16,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let dir = std::env::temp_dir().join(format!("lock-bench-{}-{port}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .arg(&dir)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed (Debian: apt-get install redis-server)");
+        let this = Self { child, dir, port };
+        let mut connection = None;
+        for _ in 0..500 {
+            connection = redis::Client::open(this.url()).unwrap().get_connection().ok();
+            if connection.is_some() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        connection.expect("redis-server answers within 5 s");
+        this
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// CPU time that the server has used so far.
+    pub(crate) fn cpu(&self) -> Duration {
+        cpu_of(&self.child.id().to_string())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// CPU time that this process has used so far.
+pub(crate) fn own_cpu() -> Duration {
+    cpu_of("self")
+}
+
+/// User and system time of all threads, in ticks of 10 ms.
+fn cpu_of(process: &str) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks =
+        |n: usize| after_name.split_whitespace().nth(n).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
+    Duration::from_millis((ticks(11) + ticks(12)) * 10)
+}
+
+/// What one round of one contender showed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) cycles: usize,
+    pub(crate) took: Duration,
+    pub(crate) latencies: Vec<Duration>,
+    pub(crate) server_cpu: Duration,
+    pub(crate) client_cpu: Duration,
+}
+
+impl Round {
+    pub(crate) fn per_second(&self) -> f64 {
+        self.cycles as f64 / self.took.as_secs_f64()
+    }
+
+    pub(crate) fn percentile(&mut self, p: f64) -> Duration {
+        if self.latencies.is_empty() {
+            return Duration::ZERO;
+        }
+        self.latencies.sort_unstable();
+        self.latencies[((self.latencies.len() - 1) as f64 * p) as usize]
+    }
+}
+
+/// Runs `cycle` in `tasks` tasks for `length`; `cycle` gets the number of its task and of its cycle.
+pub(crate) fn round<F, Fut>(server: &Server, tasks: usize, length: Duration, cycle: F) -> Round
+where
+    F: Fn(usize, usize) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = ()> + Send,
+{
+    let (server_before, client_before) = (server.cpu(), own_cpu());
+    let start = Instant::now();
+    let latencies = tokio::task::block_in_place(|| {
+        tokio::runtime::Handle::current().block_on(async {
+            let mut running = tokio::task::JoinSet::new();
+            for task in 0..tasks {
+                let cycle = cycle.clone();
+                running.spawn(async move {
+                    let mut latencies = Vec::new();
+                    for n in 0.. {
+                        let before = Instant::now();
+                        if before.duration_since(start) >= length {
+                            break;
+                        }
+                        cycle(task, n).await;
+                        latencies.push(before.elapsed());
+                    }
+                    latencies
+                });
+            }
+            running.join_all().await.concat()
+        })
+    });
+    Round {
+        cycles: latencies.len(),
+        took: start.elapsed(),
+        latencies,
+        server_cpu: server.cpu().saturating_sub(server_before),
+        client_cpu: own_cpu().saturating_sub(client_before),
+    }
+}
+
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// `median [least–most]` of the ratios of each round to the same round of the first contender.
+pub(crate) fn ratios(values: &[f64], base: &[f64]) -> String {
+    let ratios: Vec<f64> = values.iter().zip(base).map(|(value, base)| value / base).collect();
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    format!("{:.2} [{least:.2}–{most:.2}]", median(&ratios))
+}
+
+/// Prints a Markdown table and writes it, with the same numbers as CSV, below `target/bench/`.
+pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>]) {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let header: Vec<String> = header.iter().map(ToString::to_string).collect();
+    let mut table = line(&header) + &line(&vec!["---".to_owned(); header.len()]);
+    rows.iter().for_each(|row| table += &line(row));
+    println!("\n{table}");
+    let dir = PathBuf::from(std::env::var("CARGO_TARGET_DIR").unwrap_or("target".into())).join("bench");
+    let csv: String = [header].iter().chain(rows).map(|row| row.join(";") + "\n").collect();
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(format!("{name}.md")), table).unwrap();
+    fs::write(dir.join(format!("{name}.csv")), csv).unwrap();
+    println!("written to {}", dir.display());
+}

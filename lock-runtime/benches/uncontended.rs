@@ -1,0 +1,138 @@
+//! Acquire and release of distinct keys, nobody waiting: the price of the guarantees.
+//!
+//! The raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock` and this library, side by side, in
+//! interleaved rounds on one private server. Judge the ratios by their spread.
+//!
+//! `cargo bench -p lock-runtime-benches --bench uncontended [-- rounds [milliseconds]]`
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a benchmark"
+)]
+
+mod support;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lock_runtime::LockManager;
+use support::{Round, Server, median, publish, ratios, round};
+
+const TTL: Duration = Duration::from_secs(30);
+const CONTENDERS: [&str; 3] = ["raw driver", "rslock", "lock-runtime"];
+
+#[tokio::main]
+async fn main() {
+    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
+    let rounds = numbers.next().unwrap_or(7);
+    let length = Duration::from_millis(numbers.next().unwrap_or(700));
+    let server = Server::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let raw = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let delete = Arc::new(redis::Script::new(
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
+    ));
+    let rslock = rslock::LockManager::new(vec![server.url()]);
+    let numbers = Arc::new(AtomicU64::new(0));
+
+    let mut rows = Vec::new();
+    for tasks in [1, 64, 256] {
+        let mut results: [Vec<Round>; 3] = Default::default();
+        // The first round warms up and is not counted.
+        for n in 0..=rounds {
+            for (contender, results) in CONTENDERS.iter().zip(&mut results) {
+                let result = match *contender {
+                    "raw driver" => {
+                        let (raw, delete, numbers) = (raw.clone(), delete.clone(), numbers.clone());
+                        round(&server, tasks, length, move |task, _| {
+                            let (mut raw, delete) = (raw.clone(), delete.clone());
+                            let token = numbers.fetch_add(1, Ordering::Relaxed);
+                            async move {
+                                let key = format!("raw:{task}");
+                                let mut set = redis::cmd("SET");
+                                set.arg(&key).arg(token).arg("NX").arg("PX").arg(30_000);
+                                let () = set.query_async(&mut raw).await.unwrap();
+                                let deleted: i64 =
+                                    delete.key(&key).arg(token).invoke_async(&mut raw).await.unwrap();
+                                assert_eq!(deleted, 1);
+                            }
+                        })
+                    }
+                    "rslock" => {
+                        let rslock = rslock.clone();
+                        round(&server, tasks, length, move |task, _| {
+                            let rslock = rslock.clone();
+                            async move {
+                                let lock =
+                                    rslock.lock(format!("rslock:{task}").as_bytes(), TTL).await.unwrap();
+                                rslock.unlock(&lock).await;
+                            }
+                        })
+                    }
+                    _ => {
+                        let locks = locks.clone();
+                        round(&server, tasks, length, move |task, _| {
+                            let locks = locks.clone();
+                            async move {
+                                let guard =
+                                    locks.lock(format!("ours:{task}")).ttl(TTL).acquire().await.unwrap();
+                                guard.release().await.unwrap();
+                            }
+                        })
+                    }
+                };
+                if n > 0 {
+                    results.push(result);
+                }
+            }
+        }
+        let throughput =
+            results.each_ref().map(|rounds| rounds.iter().map(Round::per_second).collect::<Vec<_>>());
+        for (i, contender) in CONTENDERS.iter().enumerate() {
+            let mut percentile = |p| {
+                let values: Vec<f64> =
+                    results[i].iter_mut().map(|r| r.percentile(p).as_secs_f64() * 1e6).collect();
+                format!("{:.0}", median(&values))
+            };
+            let (p50, p99) = (percentile(0.5), percentile(0.99));
+            let cycles: usize = results[i].iter().map(|round| round.cycles).sum();
+            let per_cycle = |cpu: fn(&Round) -> Duration| {
+                let total: Duration = results[i].iter().map(cpu).sum();
+                format!("{:.1}", total.as_secs_f64() * 1e6 / cycles as f64)
+            };
+            rows.push(vec![
+                tasks.to_string(),
+                (*contender).to_owned(),
+                format!("{:.0}", median(&throughput[i])),
+                ratios(&throughput[i], &throughput[0]),
+                p50,
+                p99,
+                per_cycle(|round| round.server_cpu),
+                per_cycle(|round| round.client_cpu),
+            ]);
+        }
+    }
+    publish(
+        "uncontended",
+        &[
+            "tasks",
+            "contender",
+            "cycles/s",
+            "of raw [least–most]",
+            "p50 µs",
+            "p99 µs",
+            "Redis CPU µs",
+            "client CPU µs",
+        ],
+        &rows,
+    );
+}

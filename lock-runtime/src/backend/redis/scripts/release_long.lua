@@ -1,0 +1,2 @@
+hand_over(now_us())
+return 'released'
