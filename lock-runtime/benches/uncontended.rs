@@ -11,6 +11,7 @@
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
+    clippy::too_many_lines,
     reason = "a benchmark"
 )]
 

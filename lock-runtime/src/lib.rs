@@ -1,8 +1,61 @@
-//! Distributed locks for tokio.
+//! Distributed locks for tokio: one interface for the stores that people use for locks, guards that know their own
+//! deadline, and a fencing token with every grant.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lock_runtime::LockManager;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), lock_runtime::LockError> {
+//! // `redis://127.0.0.1:6379` in production, `memory:` while developing.
+//! let locks = LockManager::connect("memory:").await?;
+//!
+//! // Waits up to 5 s; the lease of 30 s is renewed for as long as the guard lives.
+//! let guard = locks.lock("user:42").wait(Duration::from_secs(5)).acquire().await?;
+//!
+//! // The body is dropped if the lock is lost; the lock is released after it.
+//! let balance = guard.run(async { 100 - 30 }).await?;
+//! assert_eq!(balance, 70);
+//!
+//! // Busy is not an error.
+//! if let Some(guard) = locks.lock("user:42").try_acquire().await? {
+//!     guard.release().await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With the feature `macros`, an attribute does the same for a whole function; the crate `lock-tower` has a layer for
+//! axum.
+//!
+//! # Stores
+//!
+//! | URL | store | feature | holders are exclusive while |
+//! |---|---|---|---|
+//! | `memory:` | [in this process](backend::memory) | `memory` | they are in this process |
+//! | `redis:` | one Redis server (`backend::redis`) | `redis` | it keeps its data and its clock does not jump |
+//!
+//! A store of your own implements [`backend::Backend`].
+//!
+//! # Safety
+//!
+//! [What is promised, under which condition, and what to do about the rest](docs::safety). In short: a lease is not a
+//! mutex. Hand the [`FencingToken`] to the resource with each write, and let it refuse a smaller one.
+//!
+//! # How it is built
+//!
+//! [Architecture](docs::architecture).
+//!
+//! # Features
+//!
+//! * `macros` (default): the attribute `#[distributed_lock]`.
+//! * `memory` (default): the store `memory:`.
+//! * `redis`: the store `redis:`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod backend;
+pub mod docs;
 
 mod acquire;
 mod background;
@@ -57,12 +110,7 @@ mod assertions {
 
     #[test]
     fn public_futures_are_send() {
-        fn check(
-            locks: &crate::LockManager,
-            lock: &crate::Lock,
-            guard: crate::LockGuard,
-            other: crate::LockGuard,
-        ) {
+        fn check(locks: &crate::LockManager, lock: &crate::Lock, guard: crate::LockGuard, other: crate::LockGuard) {
             send(&crate::LockManager::connect(""));
             send(&locks.shutdown());
             send(&lock.acquire());

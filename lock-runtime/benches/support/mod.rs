@@ -154,8 +154,8 @@ pub(crate) fn ratios(values: &[f64], base: &[f64]) -> String {
 pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>]) {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
-    let mut table = line(&header) + &line(&vec!["---".to_owned(); header.len()]);
-    rows.iter().for_each(|row| table += &line(row));
+    let rule = line(&vec!["---".to_owned(); header.len()]);
+    let table: String = [line(&header), rule].into_iter().chain(rows.iter().map(|row| line(row))).collect();
     println!("\n{table}");
     let dir = PathBuf::from(std::env::var("CARGO_TARGET_DIR").unwrap_or("target".into())).join("bench");
     let csv: String = [header].iter().chain(rows).map(|row| row.join(";") + "\n").collect();
