@@ -226,19 +226,21 @@ mod tests {
     fn different_values_never_give_one_name() {
         let mut random = Random(0x5EED);
         let mut templates = 0;
-        while templates < 400 {
+        while templates < 2_000 {
             let places = 1 + random.below(3);
             let mut text = random.text(LITERALS, 0, 2);
             for place in 0..places {
-                text += &format!("<v{place}>");
+                write!(text, "<v{place}>").expect("a String takes everything");
                 text += &random.text(LITERALS, 0, 3);
             }
             // Most of what chance writes separates nothing and is refused; what passes must keep the promise.
             let Ok(pieces) = template::parse(&text) else { continue };
             templates += 1;
+            // Few different texts for one template, so that they meet.
+            let alphabet = [(); 3].map(|()| VALUES[random.below(VALUES.len())]);
             let mut seen = HashMap::new();
-            for _ in 0..300 {
-                let values: Vec<_> = (0..places).map(|_| random.text(VALUES, 1, 3)).collect();
+            for _ in 0..100 {
+                let values: Vec<_> = (0..places).map(|_| random.text(&alphabet, 1, 3)).collect();
                 let name = fill(&pieces, &values);
                 assert!(
                     !name.starts_with('~') && !name.contains(":~"),

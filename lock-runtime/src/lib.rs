@@ -87,6 +87,8 @@ pub use global::{global, set_global, with_manager};
 pub use guard::{HeldLock, LockGuard};
 pub use key::{IntoLockKey, LockKey};
 pub use lock::Lock;
+#[cfg(feature = "macros")]
+pub use lock_macros::distributed_lock;
 pub use manager::LockManager;
 pub use run::Run;
 pub use shared::Limits;

@@ -1,0 +1,411 @@
+//! The annotated function: its signature understood, its body left as it is.
+//!
+//! The body stays raw tokens, so that a half-typed one still expands (an editor completes inside it) and syntax that
+//! `syn` does not know passes through. The signature goes back token by token as the user wrote it.
+
+use std::collections::HashSet;
+
+use proc_macro2::{Delimiter, Group, Punct, Span, TokenStream, TokenTree};
+use quote::TokenStreamExt;
+use syn::{
+    Attribute, Error, FnArg, Ident, PatIdent, ReceiverKind, Result, Signature, Token, Visibility,
+    ext::IdentExt,
+    parse::{ParseStream, Parser},
+    visit::{self, Visit},
+};
+
+/// A function with a body.
+pub(crate) struct Function {
+    /// Everything before the body.
+    head: TokenStream,
+    pub(crate) sig: Signature,
+    /// `#![…]` at the beginning of the body.
+    inner: Vec<Attribute>,
+    pub(crate) body: Body,
+    /// The user's braces. With new ones the function would count as a macro's code, where lints keep quiet.
+    braces: Span,
+}
+
+/// Where the code stands that runs under the lock.
+pub(crate) enum Body {
+    /// In the braces of an `async fn`.
+    Async(TokenStream),
+    /// In the `async` block that the function returns, as `#[async_trait]` writes it.
+    Block(AsyncBlock),
+}
+
+/// `async move { … }` or `Box::pin(async move { … })`, and nothing else.
+pub(crate) struct AsyncBlock {
+    /// `async move`.
+    start: Vec<TokenTree>,
+    content: TokenStream,
+    braces: Span,
+    call: Option<Call>,
+}
+
+/// The call that an `async` block is the argument of.
+struct Call {
+    /// `Box::pin`.
+    start: Vec<TokenTree>,
+    comma: Option<Punct>,
+    parentheses: Span,
+}
+
+/// What a key may name.
+pub(crate) struct Parameters {
+    /// `self`, with the hygiene of the receiver.
+    pub(crate) receiver: Option<Ident>,
+    /// Whether the receiver is owned, not borrowed.
+    pub(crate) receiver_is_owned: bool,
+    /// All that the patterns bind, in their order.
+    pub(crate) named: Vec<Parameter>,
+    /// Whether `#[async_trait]` put names of its own in place of patterns.
+    pub(crate) has_hidden_patterns: bool,
+}
+
+pub(crate) struct Parameter {
+    pub(crate) ident: Ident,
+    /// The conditions under which it exists.
+    pub(crate) cfg: Vec<Attribute>,
+}
+
+impl Function {
+    pub(crate) fn parse(item: TokenStream) -> Result<Self> {
+        let mut head: Vec<TokenTree> = item.clone().into_iter().collect();
+        if !head.iter().any(|tree| is(tree, "fn")) {
+            return Err(Error::new_spanned(
+                head.first(),
+                "`#[distributed_lock]` is written on an `async fn`; in an `impl` block on each method that needs it",
+            ));
+        }
+        let block = head.pop().as_ref().and_then(braced);
+        let head: TokenStream = if block.is_some() { head.into_iter().collect() } else { item };
+        let sig = signature.parse2(head.clone())?;
+        let Some(block) = block else {
+            return Err(Error::new_spanned(
+                &sig,
+                "`#[distributed_lock]` needs a function body: write it on the method of the `impl`, not in the trait",
+            ));
+        };
+
+        let (inner, tokens) = content.parse2(block.stream())?;
+        let body = if sig.asyncness.is_some() {
+            Body::Async(tokens)
+        } else {
+            Body::Block(AsyncBlock::parse(tokens, &sig)?)
+        };
+        Ok(Self { head, sig, inner, body, braces: block.span() })
+    }
+
+    pub(crate) fn parameters(&self) -> Parameters {
+        let mut all = Parameters {
+            receiver: None,
+            receiver_is_owned: false,
+            named: Vec::new(),
+            has_hidden_patterns: false,
+        };
+        for input in &self.sig.inputs {
+            match input {
+                FnArg::Receiver(receiver) => {
+                    all.receiver = Some(Ident::new("self", receiver.self_token.span));
+                    all.receiver_is_owned = !matches!(receiver.kind, ReceiverKind::Reference(..));
+                }
+                FnArg::Typed(typed) => {
+                    let mut bindings = Bindings(Vec::new());
+                    bindings.visit_pat(&typed.pat);
+                    let cfg: Vec<_> = typed.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
+                    for ident in bindings.0 {
+                        if matches!(self.body, Body::Block(_)) && ident.to_string().starts_with("__arg") {
+                            all.has_hidden_patterns = true;
+                        } else {
+                            all.named.push(Parameter { ident, cfg: cfg.iter().copied().cloned().collect() });
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// The function with other code under the lock.
+    ///
+    /// `wrap` gets the content of the block and where its braces are, and returns the new content.
+    pub(crate) fn map(self, wrap: impl FnOnce(TokenStream, Span) -> TokenStream) -> TokenStream {
+        let mut content = TokenStream::new();
+        content.append_all(self.inner);
+        match self.body {
+            Body::Async(tokens) => content.extend(wrap(tokens, self.braces)),
+            Body::Block(block) => content.append_all(block.map(wrap)),
+        }
+        let mut item = self.head;
+        item.append(group(Delimiter::Brace, content, self.braces));
+        item
+    }
+}
+
+impl AsyncBlock {
+    fn parse(body: TokenStream, sig: &Signature) -> Result<Self> {
+        let is_entry_point = body.to_string().contains("block_on");
+        let trees: Vec<TokenTree> = body.into_iter().collect();
+        let Some((before, block)) = Self::split(&trees) else {
+            let remedy = if is_entry_point {
+                ": write it above `#[tokio::main]`, `#[tokio::test]` and the like, which make the function blocking"
+            } else {
+                ""
+            };
+            let message = format!("`#[distributed_lock]` needs an `async fn`{remedy}");
+            return Err(Error::new_spanned(sig.fn_token, message));
+        };
+        match before.first() {
+            None => Ok(block),
+            Some(code) => Err(Error::new_spanned(
+                code,
+                "what stands before the `async` block would run without the lock: move it into the block, or write \
+                 an `async fn`",
+            )),
+        }
+    }
+
+    /// The block at the end of `trees`, and what is before it.
+    fn split(trees: &[TokenTree]) -> Option<(&[TokenTree], Self)> {
+        let (TokenTree::Group(last), start) = trees.split_last()? else { return None };
+        match last.delimiter() {
+            Delimiter::Brace => {
+                let before = match start {
+                    [before @ .., first, second] if is(first, "async") && is(second, "move") => before,
+                    [before @ .., first] if is(first, "async") => before,
+                    _ => return None,
+                };
+                let start = start[before.len()..].to_vec();
+                Some((before, Self { start, content: last.stream(), braces: last.span(), call: None }))
+            }
+            Delimiter::Parenthesis => {
+                let path = start.iter().rev().take_while(|tree| is_in_path(tree)).count();
+                let (before, path) = start.split_at(start.len() - path);
+                let [.., name, _, _, function] = path else { return None };
+                if !is(name, "Box") || !is(function, "pin") {
+                    return None;
+                }
+                let arguments: Vec<TokenTree> = last.stream().into_iter().collect();
+                let (argument, comma) = match arguments.as_slice() {
+                    [argument @ .., TokenTree::Punct(comma)] => (argument, Some(comma.clone())),
+                    argument => (argument, None),
+                };
+                let (attributes, block) = Self::split(argument).filter(|(_, block)| block.call.is_none())?;
+                let start = attributes.iter().cloned().chain(block.start).collect();
+                let call = Call { start: path.to_vec(), comma, parentheses: last.span() };
+                Some((before, Self { start, call: Some(call), ..block }))
+            }
+            _ => None,
+        }
+    }
+
+    fn map(self, wrap: impl FnOnce(TokenStream, Span) -> TokenStream) -> TokenStream {
+        let mut block: TokenStream = self.start.into_iter().collect();
+        block.append(group(Delimiter::Brace, wrap(self.content, self.braces), self.braces));
+        let Some(call) = self.call else { return block };
+        block.append_all(call.comma);
+        let mut tokens: TokenStream = call.start.into_iter().collect();
+        tokens.append(group(Delimiter::Parenthesis, block, call.parentheses));
+        tokens
+    }
+}
+
+/// Collects the names that a pattern binds.
+struct Bindings(Vec<Ident>);
+
+impl<'a> Visit<'a> for Bindings {
+    fn visit_pat_ident(&mut self, pattern: &'a PatIdent) {
+        self.0.push(pattern.ident.clone());
+        visit::visit_pat_ident(self, pattern);
+    }
+}
+
+/// What `tokens` may refer to: their identifiers, raw ones without `r#`, without fields, methods and lifetimes.
+pub(crate) fn identifiers(tokens: TokenStream, found: &mut HashSet<String>) {
+    // The punctuation before a token; two dots are a range and stand before a value.
+    let (mut before, mut last) = (' ', ' ');
+    for tree in tokens {
+        let mut this = ' ';
+        match tree {
+            TokenTree::Ident(ident) => {
+                if last != '\'' && (last != '.' || before == '.') {
+                    found.insert(ident.unraw().to_string());
+                }
+            }
+            TokenTree::Group(group) => identifiers(group.stream(), found),
+            TokenTree::Punct(punct) => this = punct.as_char(),
+            TokenTree::Literal(_) => {}
+        }
+        (before, last) = (last, this);
+    }
+}
+
+/// The parser of a signature with its attributes and visibility. A declaration ends with a semicolon.
+fn signature(input: ParseStream<'_>) -> Result<Signature> {
+    input.call(Attribute::parse_outer)?;
+    input.parse::<Visibility>()?;
+    let sig = input.parse()?;
+    input.parse::<Option<Token![;]>>()?;
+    Ok(sig)
+}
+
+/// The parser of a body: its inner attributes and the rest.
+fn content(input: ParseStream<'_>) -> Result<(Vec<Attribute>, TokenStream)> {
+    Ok((input.call(Attribute::parse_inner)?, input.parse()?))
+}
+
+/// The block that `tree` is, also behind the invisible brackets around what a `macro_rules!` macro passes on.
+fn braced(tree: &TokenTree) -> Option<Group> {
+    let TokenTree::Group(group) = tree else { return None };
+    match group.delimiter() {
+        Delimiter::Brace => Some(group.clone()),
+        Delimiter::None => {
+            let mut inside = group.stream().into_iter();
+            let only = inside.next().as_ref().and_then(braced);
+            only.filter(|_| inside.next().is_none())
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn group(delimiter: Delimiter, content: TokenStream, span: Span) -> Group {
+    let mut group = Group::new(delimiter, content);
+    group.set_span(span);
+    group
+}
+
+fn is(tree: &TokenTree, name: &str) -> bool {
+    matches!(tree, TokenTree::Ident(ident) if ident == name)
+}
+
+fn is_in_path(tree: &TokenTree) -> bool {
+    match tree {
+        TokenTree::Ident(_) => true,
+        TokenTree::Punct(punct) => punct.as_char() == ':',
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::*;
+
+    fn refusal(item: TokenStream) -> String {
+        Function::parse(item).err().expect("refused").to_string()
+    }
+
+    /// `item` with the code under the lock put into parentheses.
+    fn marked(item: TokenStream) -> String {
+        let function = Function::parse(item).expect("valid");
+        function.map(|code, _| quote!((#code))).to_string()
+    }
+
+    #[test]
+    fn everything_but_the_code_under_the_lock_comes_back() {
+        let code = quote!(let x = 1; x. ; Ok(()));
+        for head in [
+            quote!(async fn f() -> R),
+            quote!(#[doc = "text"] #[must_use] pub(crate) async unsafe fn f<'a, T: X<Y = [u8; { 1 + 1 }]>>(&'a mut self, (a, mut b): (T, u8), #[cfg(no)] c: impl Fn(u8) -> u8) -> Result<&'a T, E> where T: 'a),
+        ] {
+            let inner = quote!(#![allow(unused)]);
+            let item = quote!(#head { #inner #code });
+            assert_eq!(marked(item), quote!(#head { #inner (#code) }).to_string());
+        }
+    }
+
+    #[test]
+    fn the_block_of_a_boxed_future_is_found() {
+        for (start, end) in [
+            (quote!(async move), quote!()),
+            (quote!(async), quote!()),
+            (quote!(Box::pin), quote!()),
+            (quote!(::std::boxed::Box::pin), quote!(,)),
+        ] {
+            let block = |code: TokenStream| {
+                if end.is_empty() && start.to_string().starts_with("async") {
+                    quote!(fn f() -> F { #start { #code } })
+                } else {
+                    quote!(fn f() -> F { #start(#[allow(unused)] async move { #code } #end) })
+                }
+            };
+            assert_eq!(marked(block(quote!(a; b))), block(quote!((a; b))).to_string());
+        }
+    }
+
+    #[test]
+    fn code_that_would_run_without_the_lock_is_refused() {
+        for start in [quote!(let x = 1;), quote!(run();)] {
+            for block in [quote!(async move { x }), quote!(Box::pin(async move { x }))] {
+                let told = refusal(quote!(fn f() -> F { #start #block }));
+                assert!(
+                    told.starts_with("what stands before the `async` block would run without the lock"),
+                    "{told}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_function_that_is_not_async_is_refused() {
+        for body in [
+            quote!(),
+            quote!(1),
+            quote!(async move { 1 };),
+            quote!(g(async move { 1 })),
+            quote!(Box::pin(g(async move { 1 }))),
+            quote!(Box::pin(Box::pin(async move { 1 }))),
+            quote!(Box::new(async move { 1 })),
+        ] {
+            assert_eq!(refusal(quote!(fn f() -> F { #body })), "`#[distributed_lock]` needs an `async fn`");
+        }
+        let main = quote!(
+            fn main() -> R {
+                let body = async { Ok(()) };
+                return runtime().block_on(body);
+            }
+        );
+        assert_eq!(
+            refusal(main),
+            "`#[distributed_lock]` needs an `async fn`: write it above `#[tokio::main]`, `#[tokio::test]` and the \
+             like, which make the function blocking"
+        );
+    }
+
+    #[test]
+    fn what_is_no_function_with_a_body_is_refused() {
+        assert_eq!(
+            refusal(quote!(
+                async fn f(&self) -> R;
+            )),
+            "`#[distributed_lock]` needs a function body: write it on the method of the `impl`, not in the trait"
+        );
+        for item in [
+            quote!(
+                struct S {
+                    a: u8,
+                }
+            ),
+            quote!(impl S { async fn f() {} }),
+            quote!(
+                mod m {}
+            ),
+        ] {
+            assert_eq!(
+                refusal(item),
+                "`#[distributed_lock]` is written on an `async fn`; in an `impl` block on each method that needs it"
+            );
+        }
+    }
+
+    #[test]
+    fn identifiers_are_what_may_be_a_variable() {
+        let mut found = HashSet::new();
+        identifiers(quote!(a.b.c(d)[0..e]; x!("{f}", &g); r#type; &'h i; ..j), &mut found);
+        let mut found: Vec<_> = found.into_iter().collect();
+        found.sort();
+        assert_eq!(found, ["a", "d", "e", "g", "i", "j", "type", "x"]);
+    }
+}

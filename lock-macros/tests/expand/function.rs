@@ -1,0 +1,49 @@
+/// Documentation.
+pub async fn charge(id: u64) -> Result<(), Error> {
+    let guard = {
+        let mut key = ::lock_runtime::__private::KeyParts::new();
+        key.literal("user:");
+        key.value("id", &id);
+        ::lock_runtime::__private::acquire(
+            ::lock_runtime::__private::default_manager(),
+            key,
+            <::lock_runtime::__private::Options as ::core::default::Default>::default(),
+        )
+    };
+    let guard = match guard.await {
+        ::core::result::Result::Ok(guard) => guard,
+        ::core::result::Result::Err(error) => {
+            return ::core::result::Result::Err((::core::convert::From::from)(error));
+        }
+    };
+    match ::lock_runtime::__private::run(
+            guard,
+            async move {
+                #[allow(clippy::used_underscore_binding)]
+                let _ = &id;
+                #[allow(
+                    unknown_lints,
+                    unreachable_code,
+                    clippy::diverging_sub_expression,
+                    clippy::empty_loop,
+                    clippy::let_unit_value,
+                    clippy::let_with_type_underscore,
+                    clippy::needless_return,
+                    clippy::type_complexity,
+                    clippy::unreachable
+                )]
+                if false {
+                    let ret: Result<(), Error> = loop {};
+                    return ret;
+                }
+                work(id).await
+            },
+        )
+        .await
+    {
+        ::core::result::Result::Ok(out) => out,
+        ::core::result::Result::Err(error) => {
+            return ::core::result::Result::Err((::core::convert::From::from)(error));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+#![allow(unused)]
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+#[tokio::main]
+#[distributed_lock(key = "job")]
+async fn main() -> Result<(), LockError> {
+    Ok(())
+}

@@ -1,0 +1,10 @@
+#![allow(unused)]
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+#[tokio::test]
+#[distributed_lock(key = "job")]
+async fn runs() -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![allow(unused)]
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+#[distributed_lock(key = "user:<id>")]
+async fn typing(id: String) -> Result<(), LockError> {
+    id. ;
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+#![allow(unused)]
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+#[distributed_lock("user:<id>")]
+async fn positional(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,40 @@
+#![deny(warnings)]
+use lock_runtime::{LockError, distributed_lock};
+
+#[distributed_lock(key = "job:<id>")]
+async fn unused(id: u64, unused: u8, _fine: u8) -> Result<(), LockError> {
+    let mut unchanged = 1;
+    Ok(())
+}
+
+#[must_use]
+struct Important;
+
+fn important() -> Important {
+    Important
+}
+
+#[distributed_lock(key = "job")]
+async fn dropped() -> Result<Important, LockError> {
+    important();
+    Ok(important())
+}
+
+mod inner {
+    struct Private;
+
+    #[super::distributed_lock(key = "job")]
+    pub(crate) async fn private_interface() -> Result<Private, super::LockError> {
+        Ok(Private)
+    }
+}
+
+pub async fn main_() {
+    let _ = unused(1, 2, 3).await;
+    let _ = dropped().await;
+    let _ = inner::private_interface().await;
+}
+
+fn main() {
+    let _ = main_();
+}

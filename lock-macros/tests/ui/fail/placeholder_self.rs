@@ -1,0 +1,9 @@
+#![allow(unused)]
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+#[distributed_lock(key = "user:<self.id>")]
+async fn no_receiver(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}

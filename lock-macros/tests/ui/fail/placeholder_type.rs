@@ -1,0 +1,9 @@
+#![allow(unused)]
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+#[distributed_lock(key = "user:<id:u64>")]
+async fn typed(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}
