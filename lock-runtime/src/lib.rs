@@ -112,7 +112,12 @@ mod assertions {
 
     #[test]
     fn public_futures_are_send() {
-        fn check(locks: &crate::LockManager, lock: &crate::Lock, guard: crate::LockGuard, other: crate::LockGuard) {
+        fn check(
+            locks: &crate::LockManager,
+            lock: &crate::Lock,
+            guard: crate::LockGuard,
+            other: crate::LockGuard,
+        ) {
             send(&crate::LockManager::connect(""));
             send(&locks.shutdown());
             send(&lock.acquire());

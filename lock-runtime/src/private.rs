@@ -1,6 +1,15 @@
 //! What the attribute's expansion and the layer call; not for anybody else, and without promises.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockManager, global,
@@ -43,12 +52,14 @@ impl AsLockManager for LockManager {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<M: AsLockManager + ?Sized> AsLockManager for &M {
     fn as_lock_manager(&self) -> &LockManager {
         (**self).as_lock_manager()
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
     fn as_lock_manager(&self) -> &LockManager {
         (**self).as_lock_manager()
@@ -76,10 +87,9 @@ pub fn acquire(
     key: KeyParts,
     options: Options,
 ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-    let lock = manager.and_then(|manager| {
-        let name =
-            key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()))?;
-        let mut lock = manager.lock(name);
+    let name = key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()));
+    let lock = name.and_then(|name| {
+        let mut lock = manager?.lock(name);
         if let Some(ttl) = options.ttl {
             lock = lock.ttl(ttl);
         }
@@ -96,12 +106,38 @@ pub fn acquire(
 }
 
 /// Runs the body under the lock. An error of the body's own is kept, also when it came too late.
-pub async fn run<F, T, E>(guard: LockGuard, body: F) -> Result<Result<T, E>, LockError>
+pub fn run<F, T, E>(guard: LockGuard, body: F) -> RunResult<F>
 where
     F: Future<Output = Result<T, E>>,
 {
-    match Raced::new(guard, body).await {
-        Outcome::InTime(output) | Outcome::Late(output @ Err(_), _) => Ok(output),
-        Outcome::Late(Ok(_), loss) | Outcome::Dropped(loss) => Err(loss),
+    RunResult { raced: Raced::new(guard, body) }
+}
+
+pin_project! {
+    /// A struct and no `async fn`, which would keep the body's room twice.
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct RunResult<F: Future> {
+        #[pin]
+        raced: Raced<F>,
+    }
+}
+
+impl<F, T, E> Future for RunResult<F>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    type Output = Result<Result<T, E>, LockError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(self.project().raced.poll(cx)) {
+            Outcome::InTime(output) | Outcome::Late(output @ Err(_), _) => Ok(output),
+            Outcome::Late(Ok(_), loss) | Outcome::Dropped(loss) => Err(loss),
+        })
+    }
+}
+
+impl<F: Future> fmt::Debug for RunResult<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunResult").finish_non_exhaustive()
     }
 }
