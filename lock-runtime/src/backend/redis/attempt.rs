@@ -1,14 +1,17 @@
 //! One attempt at a lock: ask, wait in the queue, enter.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
-use redis::{FromRedisValue, ParsingError, Value};
+use redis::{FromRedisValue, ParsingError, RedisWrite, Value};
 
 use super::{
     error::{self, Failure},
     lease::RedisLease,
     link::{Connection, Letters, Links},
-    names::Names,
     place::{self, Place, Push},
     scripts,
 };
@@ -31,10 +34,7 @@ pub(super) enum Ended {
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
     links: &'a Arc<Links>,
-    owner_token: OwnerToken,
-    /// Taken when the grant is handed on.
-    names: Option<Names>,
-    owner: String,
+    owner: OwnerToken,
     /// When the last request was sent that could have taken the lock.
     last_sent: Instant,
     /// Something may be on the server.
@@ -43,14 +43,11 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(request: &'a Acquire, links: &'a Arc<Links>, process: &str) -> Self {
-        let owner_token = OwnerToken::random();
+    pub(super) fn new(request: &'a Acquire, links: &'a Arc<Links>) -> Self {
         Self {
             request,
             links,
-            owner_token,
-            names: Some(Names::of(&request.key)),
-            owner: format!("{process}:{:032x}", owner_token.expose()),
+            owner: OwnerToken::random(),
             last_sent: Instant::now(),
             open: false,
             unanswered_on: None,
@@ -60,32 +57,33 @@ impl<'a> Attempt<'a> {
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
         let connection = self.links.here().await.map_err(Failure::into_error)?;
         if self.request.wait == Wait::No {
-            return Ok(match self.ask(&connection, "try", "").await.map_err(Failure::into_error)? {
+            return Ok(match self.ask(&connection, "try", None).await.map_err(Failure::into_error)? {
                 (sent, Answer::Granted { fence }) => self.granted(fence, valid_until(sent, self.request.ttl)),
                 (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
                     self.open = false;
-                    let holder_remaining = u64::try_from(pttl_ms).ok().map(std::time::Duration::from_millis);
+                    let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
                     Ended::With(Acquired::Busy { holder_remaining })
                 }
                 (_, Answer::Gone) => Ended::Gone,
             });
         }
-        let mut waiting =
-            Waiting::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
+        let address =
+            Address::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
         let answer =
-            self.ask(&waiting.connection, "join", &waiting.address).await.map_err(Failure::into_error)?;
+            self.ask(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
         match answer {
             (sent, Answer::Granted { fence }) => Ok(self.granted(fence, valid_until(sent, self.request.ttl))),
             (sent, Answer::Waiting { seen, rank, pttl_ms }) => {
                 let place = Place::new(sent, Instant::now(), seen, rank, pttl_ms);
-                self.wait(&mut waiting, place).await
+                self.wait(address, place).await
             }
             (_, Answer::Held { .. } | Answer::Gone) => Err(error::unexpected("an acquisition")),
         }
     }
 
     /// Waits in the queue for a push, looking from time to time.
-    async fn wait(&mut self, waiting: &mut Waiting, mut place: Place) -> Result<Ended, LockError> {
+    async fn wait(&mut self, mut address: Address, mut place: Place) -> Result<Ended, LockError> {
+        let mut letters = address.listen();
         let end = self.request.wait.end();
         let mut heard = Instant::now();
         let mut failures = 0;
@@ -95,7 +93,7 @@ impl<'a> Attempt<'a> {
         loop {
             tokio::select! {
                 biased;
-                letter = waiting.letters.next(), if !deaf => match letter {
+                letter = letters.next(), if !deaf => match letter {
                     Some(letter) => match place.judge(letter.fence, letter.px) {
                         Push::Stale => continue,
                         Push::ValidUntil(until) => {
@@ -113,7 +111,7 @@ impl<'a> Attempt<'a> {
             }
             // The last look, at the end of the wait, is worth it: the lock may be ours already.
             let last = end.has_passed();
-            match self.look(waiting).await {
+            match self.look(&mut address, &mut letters).await {
                 Ok((sent, Answer::Granted { fence })) => {
                     return Ok(self.granted(fence, valid_until(sent, self.request.ttl)));
                 }
@@ -146,30 +144,30 @@ impl<'a> Attempt<'a> {
     }
 
     /// Refreshes the place, on a new connection if the old one is gone.
-    async fn look(&mut self, waiting: &mut Waiting) -> Result<(Instant, Answer), Failure> {
-        if waiting.connection.is_closed() {
+    async fn look(
+        &mut self,
+        address: &mut Address,
+        letters: &mut Letters,
+    ) -> Result<(Instant, Answer), Failure> {
+        if address.connection.is_closed() {
             let connection = self.links.here().await?;
-            *waiting = Waiting::on(connection, self.request.key.prefix()).await?;
+            *address = Address::on(connection, self.request.key.prefix()).await?;
+            *letters = address.listen();
         }
-        self.ask(&waiting.connection, "poll", &waiting.address).await
+        self.ask(&address.connection, "poll", Some(address)).await
     }
 
     async fn ask(
         &mut self,
         connection: &Arc<Connection>,
         mode: &str,
-        address: &str,
+        address: Option<&Address>,
     ) -> Result<(Instant, Answer), Failure> {
-        let Some(names) = &self.names else { return Ok((self.last_sent, Answer::Gone)) };
-        let mut call = scripts::ACQUIRE.call(4);
-        call.arg(names.holder.stored())
-            .arg(&names.queue)
-            .arg(&names.places)
-            .arg(&names.fence)
-            .arg(&self.owner)
-            .arg(millis(self.request.ttl))
-            .arg(mode)
-            .arg(address);
+        let mut call = scripts::ACQUIRE.about(&self.request.key, self.links.process(), self.owner);
+        call.arg(millis(self.request.ttl)).arg(mode);
+        if let Some(address) = address {
+            call.write_arg_fmt(address);
+        }
         // A look neither makes a place nor, without one, takes the lock: executed late it does no harm.
         if mode != "poll" {
             self.unanswered_on = Some(Arc::clone(connection));
@@ -187,57 +185,54 @@ impl<'a> Attempt<'a> {
     }
 
     fn granted(&mut self, fence: u64, valid_until: Instant) -> Ended {
-        let token = FencingToken::from_micros(fence);
-        let Some(lease) = self.lease(token) else { return Ended::Gone };
         self.open = false;
-        Ended::With(Acquired::Granted(Grant {
-            token,
-            held: Held::Lease { lease: Arc::new(lease), valid_until },
-        }))
+        let token = FencingToken::from_micros(fence);
+        let lease = Arc::new(self.lease(token));
+        Ended::With(Acquired::Granted(Grant { token, held: Held::Lease { lease, valid_until } }))
     }
 
-    fn lease(&mut self, token: FencingToken) -> Option<RedisLease> {
-        Some(RedisLease {
+    fn lease(&mut self, token: FencingToken) -> RedisLease {
+        RedisLease {
             links: Arc::clone(self.links),
-            names: self.names.take()?,
-            id: LeaseId {
-                key: self.request.key.clone(),
-                owner: self.owner_token,
-                token,
-                ttl: self.request.ttl,
-            },
-            owner: std::mem::take(&mut self.owner),
+            id: LeaseId { key: self.request.key.clone(), owner: self.owner, token, ttl: self.request.ttl },
             unanswered_on: self.unanswered_on.take(),
             release_unanswered: AtomicBool::new(false),
-        })
+        }
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if self.open
-            && let Some(lease) = self.lease(FencingToken::from_micros(0))
-        {
+        if self.open {
             let until = self.last_sent + self.request.ttl + self.request.ttl;
+            // No grant has this token; a release does not ask for it.
+            let lease = self.lease(FencingToken::from_micros(0));
             self.request.cleanup.abandon(Arc::new(lease), until);
         }
     }
 }
 
 /// Where a waiter is told of its grant.
-struct Waiting {
+struct Address {
     connection: Arc<Connection>,
-    letters: Letters,
-    /// `<number> <inbox>`, for the script.
-    address: String,
+    number: u64,
+    channel: Arc<str>,
 }
 
-impl Waiting {
+impl Address {
     async fn on(connection: Arc<Connection>, prefix: &str) -> Result<Self, Failure> {
-        let inbox = connection.inbox(prefix).await?;
-        let letters = connection.listen();
-        let address = format!("{} {inbox}", letters.number);
-        Ok(Self { connection, letters, address })
+        let channel = connection.inbox(prefix).await?;
+        Ok(Self { number: connection.next_number(), connection, channel })
+    }
+
+    fn listen(&self) -> Letters {
+        self.connection.listen(self.number)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.number, self.channel)
     }
 }
 
@@ -272,6 +267,6 @@ impl FromRedisValue for Answer {
 }
 
 /// A length as Redis counts it: whole milliseconds.
-fn millis(length: std::time::Duration) -> u64 {
+fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }

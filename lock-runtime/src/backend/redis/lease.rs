@@ -8,7 +8,6 @@ use std::sync::{
 use super::{
     error::{self, Failure},
     link::{Connection, Links},
-    names::Names,
     scripts,
 };
 use crate::{
@@ -19,10 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RedisLease {
     pub(super) links: Arc<Links>,
-    pub(super) names: Names,
     pub(super) id: LeaseId,
-    /// The owner as the server knows it.
-    pub(super) owner: String,
     /// For an attempt whose acquisition was not answered: the connection on which it was sent. Only what is sent
     /// behind it there is sure to be executed after it.
     pub(super) unanswered_on: Option<Arc<Connection>>,
@@ -37,12 +33,7 @@ impl RedisLease {
             Some(connection) => Arc::clone(connection),
             None => self.links.here().await?,
         };
-        let mut call = scripts::RELEASE.call(4);
-        call.arg(self.names.holder.stored())
-            .arg(&self.names.queue)
-            .arg(&self.names.places)
-            .arg(&self.names.fence)
-            .arg(&self.owner);
+        let call = scripts::RELEASE.about(&self.id.key, self.links.process(), self.id.owner);
         let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
             if !matches!(failure, Failure::Refused(_)) {
                 self.release_unanswered.store(true, Ordering::Release);

@@ -4,7 +4,7 @@
 //! time-out of its own, a broken or repeatedly silent connection is replaced, and whoever waits for a push is told.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, VecDeque},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -18,11 +18,13 @@ use redis::{
 };
 use tokio::{runtime, sync::mpsc};
 
-use super::{config::Config, error::Failure, names::FORMAT, scripts::Script};
+use super::{config::Config, error::Failure, names, scripts::Script};
 use crate::{LockError, LockErrorKind, OwnerToken, clock::Instant};
 
 /// So many calls in a row without an answer, and the connection is replaced.
 const SILENCE_LIMIT: u32 = 2;
+/// Pushes that are kept for waiters which do not listen yet.
+const UNCLAIMED: usize = 1024;
 /// Commands that may wait to be written; more callers wait for room.
 const WRITE_QUEUE: usize = 4096;
 
@@ -32,6 +34,8 @@ pub(super) struct Links {
     config: Config,
     client: Client,
     by_runtime: Mutex<HashMap<runtime::Id, Arc<Link>>>,
+    /// What the owners of this process begin with.
+    process: String,
 }
 
 impl Links {
@@ -40,11 +44,15 @@ impl Links {
             LockError::new(LockErrorKind::InvalidOptions, "the Redis settings are not understood")
                 .with_source(error)
         })?;
-        Ok(Self { config, client, by_runtime: Mutex::default() })
+        Ok(Self { config, client, by_runtime: Mutex::default(), process: names::process() })
     }
 
     pub(super) fn config(&self) -> &Config {
         &self.config
+    }
+
+    pub(super) fn process(&self) -> &str {
+        &self.process
     }
 
     /// The connection of the caller's runtime, made if there is none.
@@ -120,7 +128,8 @@ impl Link {
 pub(super) struct Connection {
     driver: MultiplexedConnection,
     inbox: Arc<Inbox>,
-    subscribed: Mutex<HashSet<String>>,
+    /// The channel of each prefix that is subscribed to.
+    channels: Mutex<HashMap<String, Arc<str>>>,
     response_timeout: Duration,
     /// Calls in a row without an answer.
     silent: AtomicU32,
@@ -160,7 +169,7 @@ impl Connection {
         Ok(Arc::new(Self {
             driver,
             inbox,
-            subscribed: Mutex::default(),
+            channels: Mutex::default(),
             response_timeout: links.config.response_timeout,
             silent: AtomicU32::new(0),
         }))
@@ -219,26 +228,38 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn inbox(&self, prefix: &str) -> Result<String, Failure> {
-        let channel = self.inbox.channel(prefix);
-        if !lock(&self.subscribed).contains(prefix) {
-            self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(&channel)).await?;
-            lock(&self.subscribed).insert(prefix.to_owned());
+    pub(super) async fn inbox(&self, prefix: &str) -> Result<Arc<str>, Failure> {
+        if let Some(channel) = lock(&self.channels).get(prefix) {
+            return Ok(Arc::clone(channel));
         }
+        let channel: Arc<str> = names::inbox(prefix, &self.inbox.id).into();
+        self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(&*channel)).await?;
+        lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
         Ok(channel)
     }
 
-    /// Opens a letter box for one waiter.
-    pub(super) fn listen(self: &Arc<Self>) -> Letters {
+    /// The number under which a waiter is told.
+    pub(super) fn next_number(&self) -> u64 {
+        self.inbox.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Opens the letter box of a waiter, with what has come for it already.
+    pub(super) fn listen(&self, number: u64) -> Letters {
         let (deliver, delivered) = mpsc::unbounded_channel();
-        let number = self.inbox.numbers.fetch_add(1, Ordering::Relaxed);
-        lock(&self.inbox.waiting).insert(number, deliver);
-        let letters = Letters { number, delivered, inbox: Arc::clone(&self.inbox) };
-        if self.is_closed() {
-            // Closed before it could be told so.
-            lock(&self.inbox.waiting).remove(&number);
+        let mut boxes = lock(&self.inbox.boxes);
+        boxes.unclaimed.retain(|(to, letter)| {
+            let ours = *to == number;
+            if ours {
+                // The receiver is in the same function.
+                let _ = deliver.send(*letter);
+            }
+            !ours
+        });
+        // Closed before it could be told so: then the sender goes at once, which tells it.
+        if !self.is_closed() {
+            boxes.by_number.insert(number, deliver);
         }
-        letters
+        Letters { number, delivered, inbox: Arc::clone(&self.inbox) }
     }
 }
 
@@ -255,7 +276,14 @@ struct Inbox {
     id: String,
     closed: AtomicBool,
     numbers: AtomicU64,
-    waiting: Mutex<HashMap<u64, mpsc::UnboundedSender<Letter>>>,
+    boxes: Mutex<Boxes>,
+}
+
+#[derive(Debug, Default)]
+struct Boxes {
+    by_number: HashMap<u64, mpsc::UnboundedSender<Letter>>,
+    /// A push may arrive before its waiter has seen the answer that says that it waits.
+    unclaimed: VecDeque<(u64, Letter)>,
 }
 
 /// A grant that was pushed to a waiter.
@@ -268,11 +296,7 @@ pub(super) struct Letter {
 impl Inbox {
     fn new() -> Self {
         let id = format!("{:016x}", OwnerToken::random().expose() >> 64);
-        Self { id, closed: AtomicBool::new(false), numbers: AtomicU64::new(0), waiting: Mutex::default() }
-    }
-
-    fn channel(&self, prefix: &str) -> String {
-        format!("{prefix}~{FORMAT}:inbox:{}", self.id)
+        Self { id, closed: AtomicBool::new(false), numbers: AtomicU64::new(0), boxes: Mutex::default() }
     }
 
     /// Called by the driver, in the order of arrival; must not block.
@@ -280,11 +304,8 @@ impl Inbox {
         match push.kind {
             PushKind::Disconnection => self.close(),
             PushKind::Message => {
-                if let Some((number, letter)) = push.data.get(1).and_then(read_letter)
-                    && let Some(waiter) = lock(&self.waiting).get(&number)
-                {
-                    // A waiter that is gone gives its grant back by itself.
-                    let _ = waiter.send(letter);
+                if let Some((number, letter)) = push.data.get(1).and_then(read_letter) {
+                    lock(&self.boxes).put(number, letter);
                 }
             }
             _ => {}
@@ -294,7 +315,21 @@ impl Inbox {
     /// No push comes any more: whoever waits for one sees its letter box closed.
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        lock(&self.waiting).clear();
+        lock(&self.boxes).by_number.clear();
+    }
+}
+
+impl Boxes {
+    fn put(&mut self, number: u64, letter: Letter) {
+        if let Some(waiter) = self.by_number.get(&number) {
+            // A waiter that is gone gives its grant back by itself.
+            let _ = waiter.send(letter);
+            return;
+        }
+        if self.unclaimed.len() >= UNCLAIMED {
+            self.unclaimed.pop_front();
+        }
+        self.unclaimed.push_back((number, letter));
     }
 }
 
@@ -326,7 +361,7 @@ impl Letters {
 
 impl Drop for Letters {
     fn drop(&mut self) {
-        lock(&self.inbox.waiting).remove(&self.number);
+        lock(&self.inbox.boxes).by_number.remove(&self.number);
     }
 }
 

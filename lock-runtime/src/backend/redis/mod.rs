@@ -11,6 +11,8 @@ mod scripts;
 
 use std::{fmt, sync::Arc};
 
+use ::redis::RedisWrite;
+
 use self::{
     attempt::{Attempt, Ended},
     config::Config,
@@ -33,8 +35,6 @@ const RENEWALS_PER_CALL: usize = 100;
 #[derive(Clone)]
 pub struct Redis {
     links: Arc<Links>,
-    /// What the values of our holds begin with, for the person who looks at them.
-    process: Arc<str>,
 }
 
 impl Redis {
@@ -68,7 +68,7 @@ impl Redis {
         for script in [&*scripts::ACQUIRE, &*scripts::RELEASE, &*scripts::RENEW] {
             connection.call::<::redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
         }
-        Ok(Self { links, process: process().into() })
+        Ok(Self { links })
     }
 }
 
@@ -80,7 +80,7 @@ impl Backend for Redis {
     fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
         Box::pin(async move {
             loop {
-                match Attempt::new(request, &self.links, &self.process).run().await? {
+                match Attempt::new(request, &self.links).run().await? {
                     Ended::With(answer) => return Ok(answer),
                     Ended::Gone if request.wait != Wait::No && request.wait.end().has_passed() => {
                         return Ok(Acquired::Busy { holder_remaining: None });
@@ -136,7 +136,8 @@ impl Redis {
             call.arg(id.key.stored());
         }
         for id in part {
-            call.arg(format!("{}:{:032x}:{}", self.process, id.owner.expose(), id.token.micros()));
+            let owner = names::owner(self.links.process(), id.owner);
+            call.write_arg_fmt(format_args!("{owner}:{}", id.token.micros()));
             call.arg(u64::try_from(id.ttl.as_millis()).unwrap_or(u64::MAX));
         }
         connection.run(&scripts::RENEW, &call).await
@@ -147,21 +148,4 @@ impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis").field("address", &self.links.config().address()).finish_non_exhaustive()
     }
-}
-
-/// `1:<pid>@<host>`: the format's version, and whom to look for.
-fn process() -> String {
-    let host: String =
-        host().chars().filter(|c| c.is_ascii_alphanumeric() || ".-".contains(*c)).take(64).collect();
-    format!("{}:{}@{host}", names::FORMAT, std::process::id())
-}
-
-#[cfg(target_os = "linux")]
-fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn host() -> String {
-    std::env::var("HOSTNAME").unwrap_or_default()
 }

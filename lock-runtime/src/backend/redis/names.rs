@@ -4,38 +4,58 @@
 //! (`SET key token NX PX`, compare-and-delete) excludes us and is excluded by us. What is kept beside it stays under
 //! the prefix, for an ACL, and in the same hash slot; no lock can have such a name, because `:~` is refused.
 
+use std::fmt::{self, Display};
+
 use crate::{
-    LockKey,
+    LockKey, OwnerToken,
     key::{HashTag, hash_tag},
 };
 
 /// The format of what is kept beside a holder; a new one lets old and new processes tell each other apart.
 pub(super) const FORMAT: &str = "1";
 
-/// The keys of one lock, in the order in which the scripts take them.
-#[derive(Debug)]
-pub(super) struct Names {
-    pub(super) holder: LockKey,
-    pub(super) queue: String,
-    pub(super) places: String,
-    pub(super) fence: String,
+/// What is kept beside the holder of a lock: `queue` or `places`.
+pub(super) fn beside(key: &LockKey, what: &'static str) -> impl Display {
+    fmt::from_fn(move |f| {
+        let stored = key.stored();
+        match hash_tag(stored) {
+            // A name with a hash tag of its own keeps it; else the whole name becomes the tag.
+            HashTag::Tag => write!(f, "{stored}:~{FORMAT}:{what}"),
+            HashTag::None | HashTag::Malformed => write!(f, "{}{{{stored}}}:~{FORMAT}:{what}", key.prefix()),
+        }
+    })
 }
 
-impl Names {
-    pub(super) fn of(key: &LockKey) -> Self {
-        let (stored, prefix) = (key.stored(), key.prefix());
-        // A name with a hash tag of its own keeps it; else the whole name becomes the tag.
-        let beside = match hash_tag(stored) {
-            HashTag::Tag => format!("{stored}:~{FORMAT}:"),
-            HashTag::None | HashTag::Malformed => format!("{prefix}{{{stored}}}:~{FORMAT}:"),
-        };
-        Self {
-            holder: key.clone(),
-            queue: format!("{beside}queue"),
-            places: format!("{beside}places"),
-            fence: format!("{prefix}~{FORMAT}:fence"),
-        }
-    }
+/// The counter of fences, one for all locks under a prefix.
+pub(super) fn fence(key: &LockKey) -> impl Display {
+    fmt::from_fn(move |f| write!(f, "{}~{FORMAT}:fence", key.prefix()))
+}
+
+/// The channel on which a connection is told of grants of locks under `prefix`.
+pub(super) fn inbox(prefix: &str, id: &str) -> String {
+    format!("{prefix}~{FORMAT}:inbox:{id}")
+}
+
+/// An owner as the server knows it, `1:<pid>@<host>:<token>`: whom to look for comes first.
+pub(super) fn owner(process: &str, token: OwnerToken) -> impl Display {
+    fmt::from_fn(move |f| write!(f, "{process}:{:032x}", token.expose()))
+}
+
+/// The part of an owner that is the same for a whole process.
+pub(super) fn process() -> String {
+    let host: String =
+        host().chars().filter(|c| c.is_ascii_alphanumeric() || ".-".contains(*c)).take(64).collect();
+    format!("{FORMAT}:{}@{host}", std::process::id())
+}
+
+#[cfg(target_os = "linux")]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn host() -> String {
+    std::env::var("HOSTNAME").unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -43,17 +63,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_holder_has_the_plain_name_and_the_rest_stays_under_the_prefix() {
-        let names = Names::of(&LockKey::with_prefix("lock:", "user:42").expect("valid"));
-        assert_eq!(names.holder.stored(), "lock:user:42");
-        assert_eq!(names.queue, "lock:{lock:user:42}:~1:queue");
-        assert_eq!(names.places, "lock:{lock:user:42}:~1:places");
-        assert_eq!(names.fence, "lock:~1:fence");
+    fn what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot() {
+        let key = LockKey::with_prefix("lock:", "user:42").expect("valid");
+        assert_eq!(beside(&key, "queue").to_string(), "lock:{lock:user:42}:~1:queue");
+        assert_eq!(beside(&key, "places").to_string(), "lock:{lock:user:42}:~1:places");
+        assert_eq!(fence(&key).to_string(), "lock:~1:fence");
+        assert_eq!(inbox("lock:", "ab"), "lock:~1:inbox:ab");
     }
 
     #[test]
     fn a_hash_tag_of_its_own_is_kept() {
-        let names = Names::of(&LockKey::with_prefix("lock:", "{acme}:orders").expect("valid"));
-        assert_eq!(names.queue, "lock:{acme}:orders:~1:queue");
+        let key = LockKey::with_prefix("lock:", "{acme}:orders").expect("valid");
+        assert_eq!(beside(&key, "queue").to_string(), "lock:{acme}:orders:~1:queue");
+    }
+
+    #[test]
+    fn an_owner_begins_with_the_format_and_the_process() {
+        let owner = owner(&process(), OwnerToken::from(255)).to_string();
+        assert!(owner.starts_with(&format!("1:{}@", std::process::id())), "{owner}");
+        assert!(owner.ends_with(":000000000000000000000000000000ff"), "{owner}");
     }
 }

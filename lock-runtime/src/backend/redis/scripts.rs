@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite};
 
-use super::place;
+use super::{names, place};
+use crate::{LockKey, OwnerToken};
 
 /// A script's text and the name by which the server knows it.
 #[derive(Debug)]
@@ -27,6 +28,17 @@ impl Script {
             place::RETENTION.as_millis(),
         );
         Self::new([short, &constants, include_str!("scripts/queue.lua"), long].join("\n"))
+    }
+
+    /// The beginning of a call about one lock: its keys, and the owner.
+    pub(super) fn about(&self, key: &LockKey, process: &str, owner: OwnerToken) -> Cmd {
+        let mut call = self.call(4);
+        call.arg(key.stored());
+        call.write_arg_fmt(names::beside(key, "queue"));
+        call.write_arg_fmt(names::beside(key, "places"));
+        call.write_arg_fmt(names::fence(key));
+        call.write_arg_fmt(names::owner(process, owner));
+        call
     }
 
     /// The beginning of a call with `keys` keys, which are added first.
