@@ -32,8 +32,8 @@ impl Script {
 
     /// The beginning of a call about one lock: its keys, and the owner.
     pub(super) fn about(&self, key: &LockKey, process: &str, owner: OwnerToken) -> Cmd {
-        let mut call = self.call(4);
-        call.arg(key.stored());
+        let mut call = Cmd::with_capacity(12, 512);
+        call.arg("EVALSHA").arg(&self.sha).arg(4).arg(key.stored());
         call.write_arg_fmt(names::beside(key, "queue"));
         call.write_arg_fmt(names::beside(key, "places"));
         call.write_arg_fmt(names::fence(key));
