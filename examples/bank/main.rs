@@ -24,7 +24,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lock_runtime::LockManager;
-use tokio::signal::ctrl_c;
+use tokio::{signal::ctrl_c, sync::oneshot};
 
 use crate::{
     load::Load,
@@ -58,27 +58,17 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> Result<ExitCode, Box<dyn Error>> {
-    let locks = connect().await?;
-    if options.processes > 1 && !locks.capabilities().shared_between_processes {
-        return Err(
-            "--processes needs a store that processes share, but these locks are in memory, where other \
-                    processes do not see them; set LOCK_URL, for example to redis://127.0.0.1:6379"
-                .into(),
-        );
-    }
+    let mut interrupted = interrupts();
     let folder = tempfile::Builder::new().prefix("bank-").tempdir()?;
-    let bank = Bank { locks, folder: folder.path().into() };
-    let servers = Servers::start(bank, options.processes).await?;
-
+    let servers = tokio::select! {
+        servers = start(options, folder.path()) => servers?,
+        _ = &mut interrupted => return Ok(ExitCode::from(INTERRUPTED)),
+    };
     let phases = tokio::select! {
         phases = both_phases(options, &servers, folder.path()) => Some(phases),
-        _ = ctrl_c() => None,
+        // The clients are dropped with their connections, and so the server drops what it does for them.
+        _ = &mut interrupted => None,
     };
-    // Here the clients are gone. The end is orderly, and bounded; who cannot wait presses Ctrl-C again.
-    tokio::spawn(async {
-        ctrl_c().await.ok();
-        exit(INTERRUPTED.into());
-    });
     servers.stop().await;
     folder.close()?;
 
@@ -90,6 +80,30 @@ async fn run(options: Options) -> Result<ExitCode, Box<dyn Error>> {
     println!("{}", table(&[&unlocked, &locked]));
     println!("{}", verdict(&unlocked, &locked)?);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ready at the first Ctrl-C, for an orderly end; the second one ends the process at once.
+fn interrupts() -> oneshot::Receiver<()> {
+    let (interrupt, interrupted) = oneshot::channel();
+    tokio::spawn(async move {
+        ctrl_c().await.ok();
+        interrupt.send(()).ok();
+        ctrl_c().await.ok();
+        exit(INTERRUPTED.into());
+    });
+    interrupted
+}
+
+async fn start(options: Options, folder: &Path) -> Result<Servers, Box<dyn Error>> {
+    let locks = connect().await?;
+    if options.processes > 1 && !locks.capabilities().shared_between_processes {
+        return Err(
+            "--processes needs a store that processes share, but these locks are in memory, where other \
+                    processes do not see them; set LOCK_URL, for example to redis://127.0.0.1:6379"
+                .into(),
+        );
+    }
+    Ok(Servers::start(Bank { locks, folder: folder.into() }, options.processes).await?)
 }
 
 /// The same requests to the routes without and with the lock, on fresh accounts.
