@@ -69,11 +69,13 @@ async fn run(options: Options) -> Result<ExitCode, Box<dyn Error>> {
         // The clients are dropped with their connections, and so the server drops what it does for them.
         _ = &mut interrupted => None,
     };
-    servers.stop().await;
+    let released = servers.stop().await;
     folder.close()?;
 
     let Some(phases) = phases else {
-        eprintln!("bank: interrupted; the servers are stopped and the locks released");
+        let locks =
+            if released { "released" } else { "not all known to be released; they end with their ttl" };
+        eprintln!("bank: interrupted; the servers are stopped and the locks {locks}");
         return Ok(ExitCode::from(INTERRUPTED));
     };
     let [unlocked, locked] = phases?;
@@ -150,8 +152,8 @@ fn open_accounts(folder: &Path, count: usize) -> io::Result<Vec<u64>> {
 
 /// One of the servers that `--processes` adds.
 async fn serve(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    serve_as_copy(Bank { locks: connect().await?, folder: folder.into() }).await?;
-    Ok(ExitCode::SUCCESS)
+    let bank = Bank { locks: connect().await?, folder: folder.into() };
+    Ok(if serve_as_copy(bank).await? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn connect() -> Result<LockManager, Box<dyn Error>> {

@@ -13,8 +13,8 @@ use tokio::{
 
 use crate::server::{Bank, serve};
 
-/// How long the end may take before it is forced.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long each step of the end may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// All servers of a run, on loopback ports of their own.
 pub(crate) struct Servers {
@@ -46,27 +46,23 @@ impl Servers {
     }
 
     /// Stops all servers: what runs is answered, what is held is released, and nobody is waited for too long.
-    pub(crate) async fn stop(self) {
+    /// True when that was done in time; what is still held then ends with its `ttl`.
+    pub(crate) async fn stop(self) -> bool {
         let (stop, server) = self.own;
         drop(stop);
-        let children = self.children.into_iter().map(|mut child| {
-            tokio::spawn(async move {
-                drop(child.stdin.take());
-                if timeout(2 * PATIENCE, child.wait()).await.is_err() {
-                    child.kill().await.ok();
-                }
-            })
-        });
-        let children: Vec<_> = children.collect();
-        finish(server, &self.bank).await;
+        // All of them at the same time.
+        let children: Vec<_> =
+            self.children.into_iter().map(|child| tokio::spawn(stop_copy(child))).collect();
+        let mut in_time = finish(server, &self.bank).await;
         for child in children {
-            child.await.ok();
+            in_time &= child.await.unwrap_or(false);
         }
+        in_time
     }
 }
 
 /// What a copy does: serves until its parent closes the pipe to it, on purpose or by its own end.
-pub(crate) async fn serve_as_copy(bank: Bank) -> io::Result<()> {
+pub(crate) async fn serve_as_copy(bank: Bank) -> io::Result<bool> {
     // Ctrl-C in a terminal reaches the copies too; when to stop is the parent's decision.
     tokio::spawn(async { while tokio::signal::ctrl_c().await.is_ok() {} });
 
@@ -78,14 +74,14 @@ pub(crate) async fn serve_as_copy(bank: Bank) -> io::Result<()> {
     }));
     tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
     drop(stop);
-    finish(server, &bank).await;
-    Ok(())
+    Ok(finish(server, &bank).await)
 }
 
-/// Waits for the last answers, then for the last releases, both for a while only: what remains ends with its `ttl`.
-async fn finish(server: JoinHandle<io::Result<()>>, bank: &Bank) {
-    timeout(PATIENCE, server).await.ok();
-    timeout(PATIENCE, bank.locks.shutdown()).await.ok();
+/// Waits for the last answers, then for the last releases; true when both came in time.
+async fn finish(server: JoinHandle<io::Result<()>>, bank: &Bank) -> bool {
+    let answered = timeout(PATIENCE, server).await.is_ok();
+    let released = timeout(PATIENCE, bank.locks.shutdown()).await.is_ok();
+    answered && released
 }
 
 async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
@@ -108,4 +104,14 @@ async fn start_copy(folder: &Path) -> io::Result<(Child, SocketAddr)> {
     BufReader::new(stdout).read_line(&mut line).await?;
     let address = line.trim().parse().map_err(|_| io::Error::other("it said no address"))?;
     Ok((child, address))
+}
+
+/// Closes the pipe to a copy, which ends it; one that does not end is killed, by its process id.
+async fn stop_copy(mut child: Child) -> bool {
+    drop(child.stdin.take());
+    if let Ok(status) = timeout(3 * PATIENCE, child.wait()).await {
+        return status.is_ok_and(|status| status.success());
+    }
+    child.kill().await.ok();
+    false
 }

@@ -39,7 +39,9 @@ impl Phase {
             count => milliseconds(latencies[(count * percent).div_ceil(100) - 1]),
         };
         let seconds = self.answers.took.as_secs_f64();
-        let by_process: Vec<_> = self.answers.by_server.iter().map(ToString::to_string).collect();
+        let by_process = self.answers.by_server.iter().enumerate();
+        let by_process: Vec<_> =
+            by_process.map(|(index, entries)| format!("{}: {entries}", index + 1)).collect();
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52 requests")]
         let rate = self.succeeded() as f64 / seconds;
         vec![
@@ -50,7 +52,7 @@ impl Phase {
             format!("{rate:.0}"),
             percentile(50),
             percentile(99),
-            by_process.join(" + "),
+            by_process.join("\n"),
         ]
     }
 }
