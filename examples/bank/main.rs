@@ -105,7 +105,7 @@ async fn start(options: Options, folder: &Path) -> Result<Servers, Box<dyn Error
                 .into(),
         );
     }
-    Ok(Servers::start(Bank { locks, folder: folder.into() }, options.processes).await?)
+    Servers::start(Bank { locks, folder: folder.into() }, options.processes).await
 }
 
 /// The same requests to the routes without and with the lock, on fresh accounts.

@@ -77,12 +77,12 @@ pub(crate) fn table(phases: &[&Phase]) -> Table {
 
 /// What the figures say; the error is what must not be.
 pub(crate) fn verdict(unlocked: &Phase, locked: &Phase) -> Result<String, String> {
+    if locked.lost_updates() > 0 {
+        return Err(format!("{} updates were lost under the lock", locked.lost_updates()));
+    }
     if locked.errors() > 0 {
         let why = locked.answers.trouble.as_deref().unwrap_or("no reason was given");
         return Err(format!("{} requests failed under the lock, one of them with: {why}", locked.errors()));
-    }
-    if locked.lost_updates() > 0 {
-        return Err(format!("{} updates were lost under the lock", locked.lost_updates()));
     }
     if let Some(why) = &unlocked.answers.trouble {
         return Ok(format!("Under the lock no update was lost. Without it, requests failed: {why}"));

@@ -1,6 +1,6 @@
 //! The server: two ways to put a handler under a lock, and the same handlers without.
 
-use std::{fs, io, path::Path as FilePath, sync::Arc, time::Duration};
+use std::{error::Error, fs, io, net::SocketAddr, path::Path as FilePath, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -9,13 +9,13 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use lock_runtime::{LockError, LockManager};
-use tokio::{net::TcpListener, time::sleep};
-
-/// How long a lease lasts without renewal: what a crash of a holder costs the others at most.
-const TTL: Duration = Duration::from_secs(10);
-/// How long a request queues for its account.
-const WAIT: Duration = Duration::from_secs(30);
+use lock_runtime::{LockError, LockManager, distributed_lock};
+use tokio::{
+    net::TcpListener,
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 /// What every handler gets; cheap to clone.
 #[derive(Clone, Debug)]
@@ -29,11 +29,11 @@ async fn unlocked_deposit(State(bank): State<Bank>, Path(id): Path<u64>) -> Resu
     bank.book(id, 1).await
 }
 
-/// Puts money in, one at a time for each account.
-// STAND-IN for the attribute.
+/// Puts money in, one request at a time for each account. The key is made of the arguments, the lease is renewed
+/// while the body runs, and the lock is free before the answer leaves.
+#[distributed_lock(key = "account:<id>", manager = bank.locks, ttl = "10s", wait = "30s")]
 async fn deposit(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<String, BankError> {
-    let lock = bank.locks.lock(format!("account:{id}")).ttl(TTL).wait(WAIT);
-    lock.acquire().await?.run(bank.book(id, 1)).await?
+    bank.book(id, 1).await
 }
 
 /// Takes money out. It knows nothing of locks; its route does.
@@ -41,28 +41,54 @@ async fn withdraw(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<Strin
     bank.book(id, -1).await
 }
 
-// STAND-IN for the layer.
+// STAND-IN until the layer is here; then this handler goes, and the route below takes `withdraw` with the layer.
 async fn locked_withdraw(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<String, BankError> {
-    let lock = bank.locks.lock(format!("account:{id}")).ttl(TTL).wait(WAIT);
-    lock.acquire().await?.run(bank.book(id, -1)).await?
+    let lock = bank.locks.lock(format!("account:{id}"));
+    let guard = lock.ttl(Duration::from_secs(10)).wait(Duration::from_secs(30)).acquire().await?;
+    guard.run(bank.book(id, -1)).await?
 }
 
-fn router(bank: Bank) -> Router {
-    Router::new()
+/// The routes, each action without and with a lock. Both locks of an account have one name, so that a deposit and a
+/// withdrawal exclude each other.
+#[expect(clippy::unnecessary_wraps, reason = "the layer of the stand-in above can be refused")]
+fn router(bank: Bank) -> Result<Router, LockError> {
+    Ok(Router::new()
         .route("/unlocked/{id}/deposit", post(unlocked_deposit))
         .route("/unlocked/{id}/withdraw", post(withdraw))
         .route("/locked/{id}/deposit", post(deposit))
         .route("/locked/{id}/withdraw", post(locked_withdraw))
-        .with_state(bank)
+        .with_state(bank))
 }
 
-/// Serves until `stop` is ready and what was under way is answered.
-pub(crate) async fn serve(
-    listener: TcpListener,
+/// A server that runs.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     bank: Bank,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    axum::serve(listener, router(bank)).with_graceful_shutdown(stop).await
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<io::Result<()>>,
+}
+
+impl Server {
+    /// Starts to serve `bank` on a free port.
+    pub(crate) async fn start(bank: Bank) -> Result<Self, Box<dyn Error>> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = axum::serve(listener, router(bank.clone())?).with_graceful_shutdown(async {
+            stopped.await.ok();
+        });
+        Ok(Self { address, bank, stop, task: tokio::spawn(server.into_future()) })
+    }
+
+    /// Waits for the last answers, then for the last releases; false when one of them takes longer than `patience`.
+    /// What is held even so ends with its `ttl`.
+    pub(crate) async fn stop(self, patience: Duration) -> bool {
+        drop(self.stop);
+        let answered = timeout(patience, self.task).await;
+        let released = timeout(patience, self.bank.locks.shutdown()).await;
+        matches!(answered, Ok(Ok(Ok(())))) && released.is_ok()
+    }
 }
 
 impl Bank {
