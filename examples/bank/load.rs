@@ -92,7 +92,8 @@ async fn client(
     (latencies, outcome)
 }
 
-/// Takes the next request that no client has sent yet, until there is none or the connection breaks.
+/// Takes the next request that no client has sent yet, until there is none or one fails: after an outage of the store
+/// every further one would wait in vain.
 async fn requests(
     load: &Load,
     server: usize,
@@ -101,11 +102,10 @@ async fn requests(
     progress: &ProgressBar,
     latencies: &mut Vec<Duration>,
 ) -> Result<()> {
-    let mut outcome = Ok(());
     loop {
         let number = turn.fetch_add(1, Ordering::Relaxed);
         if number >= load.requests {
-            return outcome;
+            return Ok(());
         }
         let request = Request::post(load.path(number))
             .header(HOST, load.servers[server].to_string())
@@ -115,11 +115,10 @@ async fn requests(
         let answer = sender.send_request(request).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
-        if status == StatusCode::OK {
-            latencies.push(started.elapsed());
-        } else {
-            outcome = Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into());
+        if status != StatusCode::OK {
+            return Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into());
         }
+        latencies.push(started.elapsed());
         progress.inc(1);
     }
 }

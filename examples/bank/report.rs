@@ -21,7 +21,7 @@ impl Phase {
         self.answers.latencies.len()
     }
 
-    /// Requests that were not answered with 200, also those that could not be sent any more.
+    /// Requests that failed, and those that no client was left to send.
     pub(crate) fn errors(&self) -> usize {
         self.requests - self.succeeded()
     }
@@ -82,10 +82,15 @@ pub(crate) fn verdict(unlocked: &Phase, locked: &Phase) -> Result<String, String
     }
     if locked.errors() > 0 {
         let why = locked.answers.trouble.as_deref().unwrap_or("no reason was given");
-        return Err(format!("{} requests failed under the lock, one of them with: {why}", locked.errors()));
+        return Err(format!(
+            "{} requests failed or were not sent under the lock; one said: {why}",
+            locked.errors()
+        ));
     }
     if let Some(why) = &unlocked.answers.trouble {
-        return Ok(format!("Under the lock no update was lost. Without it, requests failed: {why}"));
+        return Ok(format!(
+            "Under the lock no update was lost. Without it, requests failed; one said: {why}"
+        ));
     }
     Ok(match unlocked.lost_updates() {
         0 => "Under the lock no update was lost, but without it none was lost either: the requests did not meet. \

@@ -30,8 +30,9 @@ async fn unlocked_deposit(State(bank): State<Bank>, Path(id): Path<u64>) -> Resu
 }
 
 /// Puts money in, one request at a time for each account. The key is made of the arguments, the lease is renewed
-/// while the body runs, and the lock is free before the answer leaves.
-#[distributed_lock(key = "account:<id>", manager = bank.locks, ttl = "10s", wait = "30s")]
+/// while the body runs, and the lock is free before the answer leaves. The wait is longer than the lease, so that a
+/// crash of another server is waited out.
+#[distributed_lock(key = "account:<id>", manager = bank.locks, ttl = "10s", wait = "15s")]
 async fn deposit(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<String, BankError> {
     bank.book(id, 1).await
 }
@@ -44,7 +45,7 @@ async fn withdraw(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<Strin
 // STAND-IN until the layer is here; then this handler goes, and the route below takes `withdraw` with the layer.
 async fn locked_withdraw(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<String, BankError> {
     let lock = bank.locks.lock(format!("account:{id}"));
-    let guard = lock.ttl(Duration::from_secs(10)).wait(Duration::from_secs(30)).acquire().await?;
+    let guard = lock.ttl(Duration::from_secs(10)).wait(Duration::from_secs(15)).acquire().await?;
     guard.run(bank.book(id, -1)).await?
 }
 
