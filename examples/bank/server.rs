@@ -10,6 +10,7 @@ use axum::{
     routing::post,
 };
 use lock_runtime::{LockError, LockManager, distributed_lock};
+use lock_tower::LockLayer;
 use tokio::{
     net::TcpListener,
     sync::oneshot,
@@ -42,22 +43,17 @@ async fn withdraw(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<Strin
     bank.book(id, -1).await
 }
 
-// STAND-IN until the layer is here; then this handler goes, and the route below takes `withdraw` with the layer.
-async fn locked_withdraw(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<String, BankError> {
-    let lock = bank.locks.lock(format!("account:{id}"));
-    let guard = lock.ttl(Duration::from_secs(10)).wait(Duration::from_secs(15)).acquire().await?;
-    guard.run(bank.book(id, -1)).await?
-}
-
 /// The routes, each action without and with a lock. Both locks of an account have one name, so that a deposit and a
 /// withdrawal exclude each other.
-#[expect(clippy::unnecessary_wraps, reason = "the layer of the stand-in above can be refused")]
 fn router(bank: Bank) -> Result<Router, LockError> {
+    let lock = LockLayer::new(bank.locks.clone(), "account:<id:u64>")?
+        .ttl(Duration::from_secs(10))
+        .wait(Duration::from_secs(15));
     Ok(Router::new()
         .route("/unlocked/{id}/deposit", post(unlocked_deposit))
         .route("/unlocked/{id}/withdraw", post(withdraw))
         .route("/locked/{id}/deposit", post(deposit))
-        .route("/locked/{id}/withdraw", post(locked_withdraw))
+        .route("/locked/{id}/withdraw", post(withdraw).route_layer(lock))
         .with_state(bank))
 }
 
