@@ -99,11 +99,9 @@ fn interrupts() -> oneshot::Receiver<()> {
 async fn start(options: Options, folder: &Path) -> Result<Servers, Box<dyn Error>> {
     let locks = connect().await?;
     if options.processes > 1 && !locks.capabilities().shared_between_processes {
-        return Err(
-            "--processes needs a store that processes share, but these locks are in memory, where other \
-                    processes do not see them; set LOCK_URL, for example to redis://127.0.0.1:6379"
-                .into(),
-        );
+        let problem = "--processes needs a store that processes share; these locks are in memory, where other \
+                       processes do not see them. Set LOCK_URL, for example to redis://127.0.0.1:6379";
+        return Err(problem.into());
     }
     Servers::start(Bank { locks, folder: folder.into() }, options.processes).await
 }
