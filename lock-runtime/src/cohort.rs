@@ -159,8 +159,8 @@ impl Cohorts {
         }))
     }
 
-    /// The holder of `turn` leaves: decides who holds or asks next.
-    pub(crate) fn leave(&self, turn: &Turn) -> Leaving {
+    /// The holder of `turn` left, which was `valid` until then: decides who holds or asks next.
+    pub(crate) fn leave(&self, turn: &Turn, valid: bool) -> Leaving {
         let mut cohorts = self.lock();
         let name = turn.hold.key().stored();
         let Some(cohort) = cohorts.get_mut(name) else { return Leaving::Last };
@@ -170,7 +170,8 @@ impl Cohorts {
         }
         let now = Instant::now();
         let spent = *turns >= MAX_TURNS || now.saturating_duration_since(*since) >= MAX_TENURE;
-        let may_pass = turn.is_valid(now)
+        let may_pass = valid
+            && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
             && !(spent && hold.lease.is_contended());
         // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
