@@ -13,6 +13,9 @@ use crate::{
     validity::{backoff, min_validity},
 };
 
+/// For so long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
+const LATE_ANSWER: Duration = Duration::from_millis(500);
+
 pub(crate) async fn acquire(
     shared: &Arc<Shared>,
     key: &LockKey,
@@ -64,11 +67,14 @@ async fn ask_store(
         wait,
         cleanup: shared.cleanup(),
     };
+    // One attempt ends when the store gives up; only the store knows how long an answer may take.
+    let give_up = if wait == Wait::No { Instant::FAR_FUTURE } else { wait.end() + LATE_ANSWER };
     for attempt in 0.. {
         let answer = tokio::select! {
             biased;
             answer = shared.backend.acquire(&request) => answer,
             error = shared.closed() => return Err(error),
+            () = clock::sleep_until(give_up) => Err(no_answer()),
         };
         let error = match answer {
             Ok(Acquired::Granted(grant)) => match accept(shared, grant, options) {
@@ -128,6 +134,10 @@ fn timeout(options: &LockOptions, holder_remaining: Option<Duration>) -> LockErr
     };
     LockError::new(LockErrorKind::Timeout, format!("somebody else still held it after {waited}"))
         .with_retry_after(holder_remaining)
+}
+
+fn no_answer() -> LockError {
+    LockError::new(LockErrorKind::Backend, "the store did not answer within the wait")
 }
 
 fn too_late() -> LockError {

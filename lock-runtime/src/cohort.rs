@@ -161,8 +161,8 @@ impl Cohorts {
         }))
     }
 
-    /// The holder of `turn` leaves: decides who holds or asks next.
-    pub(crate) fn leave(&self, turn: &Turn) -> Leaving {
+    /// The holder of `turn` left, which was `valid` until then: decides who holds or asks next.
+    pub(crate) fn leave(&self, turn: &Turn, valid: bool) -> Leaving {
         let mut cohorts = self.lock();
         let name = turn.hold.key().stored();
         let Some(cohort) = cohorts.get_mut(name) else { return Leaving::Last };
@@ -173,7 +173,8 @@ impl Cohorts {
         let now = Instant::now();
         let tenure = now.saturating_duration_since(*since);
         let spent = *turns >= MAX_TURNS || tenure >= MAX_TENURE;
-        let may_pass = turn.is_valid(now)
+        let may_pass = valid
+            && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
             && tenure < MAX_TENURE_ALONE
             && !(spent && hold.lease.is_contended());
@@ -354,4 +355,262 @@ impl Drop for Follower {
 
 fn overloaded(what: &str) -> LockError {
     LockError::new(LockErrorKind::Overloaded, format!("{what} already, the limit; try again later"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future,
+        pin::pin,
+        task::{Context, Wake, Waker},
+    };
+
+    use super::*;
+    use crate::{
+        LockGuard, LockManager,
+        mock::{Mock, Reply, until},
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+
+    type Acquiring = std::pin::Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+
+    /// A waiter that stands in the queue and has not been polled since.
+    fn waiter(locks: &LockManager, ttl: Duration) -> Acquiring {
+        let lock = locks.lock("k").ttl(ttl).wait(1000 * 30 * MS);
+        let mut waiter: Acquiring = Box::pin(async move { lock.acquire().await });
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        waiter
+    }
+
+    fn key() -> LockKey {
+        LockKey::with_prefix("lock:", "k").expect("valid")
+    }
+
+    /// A held lock, and the store in which it is held.
+    async fn held() -> (Mock, LockManager, LockGuard) {
+        let store = Mock::new();
+        let locks = store.manager();
+        let guard = locks.lock("k").acquire().await.expect("granted");
+        (store, locks, guard)
+    }
+
+    fn is_forgotten(locks: &LockManager) -> bool {
+        let cohorts = &locks.shared().cohorts;
+        cohorts.lock().is_empty() && cohorts.waiting.load(Ordering::Relaxed) == 0
+    }
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn a_lease_is_passed_on_without_the_store() {
+        let (store, locks, guard) = held().await;
+        let (second, third) = (waiter(&locks, TTL), waiter(&locks, TTL));
+        let first = guard.fencing_token();
+        guard.release().await.expect("held");
+        let second = second.await.expect("passed on");
+        assert_eq!(Some(second.fencing_token()), first.successor());
+        drop(second);
+        let third = third.await.expect("passed on");
+        assert_eq!((store.acquires().count("k"), store.releases().count("k")), (1, 0));
+        third.release().await.expect("held");
+        assert_eq!((store.acquires().count("k"), store.releases().count("k")), (1, 1));
+        assert!(is_forgotten(&locks));
+    }
+
+    /// Asks, at the very moment at which the next one is told to enter, whether the turn before is still valid.
+    struct AtTheCall {
+        before: Arc<Turn>,
+        both: AtomicUsize,
+        calls: AtomicUsize,
+    }
+
+    impl Wake for AtTheCall {
+        fn wake(self: Arc<Self>) {
+            self.calls.fetch_add(1, Ordering::SeqCst);
+            self.both.fetch_add(usize::from(self.before.is_valid(Instant::now())), Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_over_before_the_next_one_is_told_to_enter() {
+        let (_store, locks, guard) = held().await;
+        let mut next = waiter(&locks, TTL);
+        let before = Arc::clone(guard.turn());
+        let call = Arc::new(AtTheCall { before, both: AtomicUsize::new(0), calls: AtomicUsize::new(0) });
+        assert!(next.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&call)))).is_pending());
+        guard.release().await.expect("held");
+        assert_eq!(call.calls.load(Ordering::SeqCst), 1);
+        assert_eq!(call.both.load(Ordering::SeqCst), 0, "two believe that they hold it");
+        next.await.expect("passed on").release().await.expect("held");
+    }
+
+    #[tokio::test]
+    async fn a_waiter_dropped_at_the_instant_of_the_call_passes_the_turn_on() {
+        let (store, locks, guard) = held().await;
+        let (called, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
+        guard.release().await.expect("held");
+        // Called, and not polled since.
+        drop(called);
+        let next = next.await.expect("passed on");
+        assert_eq!(store.acquires().count("k"), 1);
+        next.release().await.expect("held");
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn the_last_waiter_dropped_at_the_instant_of_the_call_releases_in_the_store() {
+        let (store, locks, guard) = held().await;
+        let called = waiter(&locks, TTL);
+        guard.release().await.expect("held");
+        drop(called);
+        until("released", || store.releases().count("k") == 1).await;
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn a_waiter_called_to_lead_and_dropped_lets_the_next_one_lead() {
+        let (store, locks, guard) = held().await;
+        // Other terms: the lease cannot be passed on, so the waiter is called to ask the store.
+        let (called, next) = (waiter(&locks, 2 * TTL), waiter(&locks, 2 * TTL));
+        guard.release().await.expect("held");
+        drop(called);
+        next.await.expect("granted by the store").release().await.expect("held");
+        assert_eq!((store.acquires().count("k"), store.releases().count("k")), (2, 2));
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_is_dropped_lets_the_next_one_lead() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.acquires().once([Reply::Silent]);
+        let (leader, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
+        drop(leader);
+        next.await.expect("granted by the store").release().await.expect("held");
+        assert_eq!(store.acquires().count("k"), 2);
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_fails_lets_the_next_one_lead() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.acquires().once([Reply::No]);
+        let impatient = locks.lock("k").wait(30 * MS);
+        let mut leader = pin!(impatient.acquire());
+        let lock = locks.lock("k").wait(TTL);
+        let mut next = pin!(lock.acquire());
+        let (first, second) = tokio::join!(leader.as_mut(), next.as_mut());
+        assert_eq!(first.expect_err("busy").kind(), LockErrorKind::Timeout);
+        second.expect("granted").release().await.expect("held");
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant() {
+        let (store, locks, guard) = held().await;
+        let terms = guard.turn().hold.terms;
+        let entry = Cohorts::enter(locks.shared(), &key(), terms, TTL, true).expect("there is room");
+        let Entry::Follow(mut follower) = entry else { panic!("the lock is held") };
+        guard.release().await.expect("held");
+        let Waited::Entered(turn) = follower.time_out() else { panic!("called before") };
+        assert!(turn.is_valid(Instant::now()));
+        locks.shared().leave_in_background(&turn);
+        drop(follower);
+        until("released", || store.releases().count("k") == 1).await;
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_runs_out_of_time_names_the_trouble_of_the_store() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.acquires().set(Reply::Fails);
+        let leader = waiter(&locks, TTL);
+        let leader = tokio::spawn(leader);
+        until("the leader failed", || store.acquires().count("k") > 1).await;
+        let error = locks.lock("k").wait(50 * MS).acquire().await.expect_err("it fails");
+        assert_eq!(error.kind(), LockErrorKind::Backend, "an outage is not contention: {error}");
+        leader.abort();
+    }
+
+    #[tokio::test]
+    async fn waiters_do_not_wait_for_the_holder_of_a_lost_lease() {
+        let (store, locks, guard) = held().await;
+        let next = waiter(&locks, TTL);
+        guard.turn().hold.lose();
+        locks.shared().cohorts.dissolve(&guard.turn().hold);
+        let next = next.await.expect("granted by the store");
+        assert_eq!(store.acquires().count("k"), 2);
+        // The late leave of the lost holder is none of the new cohort's business.
+        drop(guard);
+        until("released", || store.releases().count("k") == 1).await;
+        assert!(next.is_valid());
+        next.release().await.expect("held");
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn a_lost_lease_is_not_passed_on() {
+        let (store, locks, guard) = held().await;
+        let next = waiter(&locks, TTL);
+        guard.turn().hold.lose();
+        assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+        assert!(next.await.expect("granted by the store").is_valid());
+        assert_eq!(store.acquires().count("k"), 2);
+    }
+
+    #[tokio::test]
+    async fn a_lease_with_too_little_left_is_not_passed_on() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.renewals().set(Reply::Silent);
+        let guard = locks.lock("k").ttl(300 * MS).acquire().await.expect("granted");
+        let next = waiter(&locks, 300 * MS);
+        until("less than a tenth is left", || guard.remaining() < 28 * MS).await;
+        let _ = guard.release().await;
+        let next = next.await.expect("granted by the store");
+        assert_eq!(store.acquires().count("k"), 2);
+        assert!(next.remaining() > 28 * MS);
+    }
+
+    /// How many enter one after the other before the store is asked again.
+    async fn turns(contended: bool) -> usize {
+        let (store, locks, mut guard) = held().await;
+        store.set_contended(contended);
+        let mut turns = 1;
+        while store.acquires().count("k") == 1 && turns < 5000 {
+            let next = waiter(&locks, TTL);
+            guard.release().await.expect("held");
+            guard = next.await.expect("granted");
+            turns += 1;
+        }
+        turns - 1
+    }
+
+    #[tokio::test]
+    async fn others_in_the_store_are_let_in_after_a_bound_of_turns() {
+        let turns = turns(true).await;
+        // The first turn and 64 that were passed on, or what fits into five milliseconds.
+        assert!(turns <= 65, "{turns}");
+    }
+
+    #[tokio::test]
+    async fn a_lease_nobody_else_wants_is_passed_on_until_its_tokens_are_used_up() {
+        assert_eq!(turns(false).await, 2048);
+    }
+
+    #[tokio::test]
+    async fn one_attempt_is_answered_from_the_queue_only_while_the_hold_is_sure() {
+        let (store, locks, guard) = held().await;
+        assert!(locks.lock("k").try_acquire().await.expect("an answer").is_none());
+        assert_eq!(store.acquires().count("k"), 1, "who holds is known here");
+        guard.turn().hold.lose();
+        let beside = locks.lock("k").try_acquire().await.expect("an answer").expect("the store grants it");
+        assert_eq!(store.acquires().count("k"), 2);
+        drop(guard);
+        until("released", || store.releases().count("k") == 1).await;
+        assert!(beside.is_valid());
+    }
 }

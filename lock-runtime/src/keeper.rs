@@ -194,3 +194,148 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     tracing::warn!(key = %hold.key(), why, "lock lost");
     shared.cohorts.dissolve(hold);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant as StdInstant;
+
+    use super::*;
+    use crate::{
+        LockErrorKind, LockGuard,
+        mock::{Mock, Reply, until},
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[tokio::test]
+    async fn renewals_that_are_never_answered_lose_the_lock_once_and_by_the_deadline() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.renewals().set(Reply::Silent);
+        let ttl = 1500 * MS;
+        let began = StdInstant::now();
+        let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
+        let deadline = began.elapsed() + guard.remaining();
+        guard.lost().await;
+        assert!(began.elapsed() >= deadline && began.elapsed() < ttl, "{:?}", began.elapsed());
+        assert!(store.renewals().count("k") > 1, "tried again while it lasted");
+        until("it is not kept any more", || locks.shared().keeper.len() == 0).await;
+        assert!(!guard.turn().hold.lose(), "lost before");
+        let tried = store.renewals().count("k");
+        store.renewals().set(Reply::Yes);
+        tokio::time::sleep(ttl / 3).await;
+        assert_eq!(store.renewals().count("k"), tried, "a lost lock is renewed");
+        assert!(!guard.is_valid());
+        assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+    }
+
+    #[tokio::test]
+    async fn renewals_that_fail_for_a_while_are_made_up_for() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 900 * MS;
+        store.renewals().once([Reply::Fails, Reply::Silent, Reply::Fails]);
+        let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
+        let began = StdInstant::now();
+        while began.elapsed() < ttl * 2 {
+            assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+            tokio::time::sleep(5 * MS).await;
+        }
+        guard.release().await.expect("held");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_hangs_delays_no_other() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.renewals().once([Reply::Silent; 2]);
+        // Two lengths, two calls; the one that is due first hangs.
+        let hanging = locks.lock("hanging").ttl(400 * MS).acquire().await.expect("granted");
+        let others: Vec<_> = ["a", "b", "c"].map(|name| locks.lock(name).ttl(600 * MS)).into();
+        let mut guards = Vec::new();
+        for lock in &others {
+            guards.push(lock.acquire().await.expect("granted"));
+        }
+        let began = StdInstant::now();
+        while began.elapsed() < 1200 * MS {
+            assert!(guards.iter().all(LockGuard::is_valid), "lost after {:?}", began.elapsed());
+            tokio::time::sleep(5 * MS).await;
+        }
+        drop(hanging);
+    }
+
+    #[tokio::test]
+    async fn the_answer_that_it_is_not_ours_is_final() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.renewals().once([Reply::No]);
+        let ttl = 600 * MS;
+        let began = StdInstant::now();
+        let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
+        guard.lost().await;
+        // At the first renewal, not at the deadline.
+        assert!(began.elapsed() < ttl * 2 / 3, "{:?}", began.elapsed());
+        tokio::time::sleep(ttl / 2).await;
+        assert_eq!(store.renewals().count("k"), 1, "asked again");
+        assert!(!guard.is_valid());
+    }
+
+    #[tokio::test]
+    async fn what_was_released_is_not_renewed_and_what_is_renewed_keeps_its_rhythm() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 300 * MS;
+        let released = locks.lock("released").ttl(ttl).acquire().await.expect("granted");
+        let kept = locks.lock("kept").ttl(ttl).acquire().await.expect("granted");
+        released.release().await.expect("held");
+        tokio::time::sleep(ttl * 4).await;
+        assert_eq!(store.renewals().count("released"), 0);
+        // Each at a third of what remained: twelve in four lengths, fewer on a busy machine, never many more.
+        let renewals = store.renewals().count("kept");
+        assert!((5..=16).contains(&renewals), "{renewals}");
+        kept.release().await.expect("held");
+        assert_eq!(locks.shared().keeper.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn without_renewal_or_beyond_max_hold_nothing_is_sent() {
+        let store = Mock::new();
+        let locks = store.manager().ttl(300 * MS);
+        let once = locks.lock("once").auto_renew(false).acquire().await.expect("granted");
+        let capped = locks.lock("capped").max_hold(50 * MS).acquire().await.expect("granted");
+        once.lost().await;
+        capped.lost().await;
+        until("nothing is kept any more", || locks.shared().keeper.len() == 0).await;
+        assert_eq!((store.renewals().count("once"), store.renewals().count("capped")), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_renewal_on_its_way_does_not_outlive_the_release() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 300 * MS;
+        store.renewals().set(Reply::Late(20 * MS));
+        let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
+        until("a renewal is on its way", || store.renewals().count("k") == 1).await;
+        let hold = Arc::clone(&guard.turn().hold);
+        guard.release().await.expect("held");
+        tokio::time::sleep(ttl).await;
+        assert_eq!(store.renewals().count("k"), 1);
+        assert!(hold.is_closed() && locks.shared().keeper.len() == 0);
+    }
+
+    #[tokio::test]
+    async fn the_job_ends_with_the_last_handle_to_the_store() {
+        let store = Mock::new();
+        let shared = {
+            let locks = store.manager();
+            let guard = locks.lock("k").ttl(300 * MS).acquire().await.expect("granted");
+            let shared = Arc::downgrade(locks.shared());
+            drop(locks);
+            until("it is renewed without a manager", || store.renewals().count("k") > 1).await;
+            drop(guard);
+            shared
+        };
+        until("nobody uses the store", || shared.strong_count() == 0).await;
+    }
+}

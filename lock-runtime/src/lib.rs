@@ -71,6 +71,8 @@ mod key;
 mod key_parts;
 mod lock;
 mod manager;
+#[cfg(test)]
+mod mock;
 mod options;
 mod releaser;
 mod run;

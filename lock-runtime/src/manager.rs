@@ -72,6 +72,11 @@ impl LockManager {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The lock named `key`, with this manager's defaults. Nothing is asked of the store yet; a bad name is an
     /// error of the acquisition.
     #[must_use = "a lock does nothing until it is acquired"]

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::{
     LockError, LockErrorKind,
     backend::{Backend, Cleanup},
+    clock::Instant,
     cohort::{Cohorts, Leaving},
     hold::Turn,
     keeper::Keeper,
@@ -118,11 +119,13 @@ impl Shared {
 
     /// Ends a turn: the lease goes to the next waiter of this process, or has to be released by the caller.
     pub(crate) fn leave(self: &Arc<Self>, turn: &Turn) -> Leaving {
-        let leaving = self.cohorts.leave(turn);
+        let valid = turn.is_valid(Instant::now());
+        // Over before the next one is told to enter: views of this hold must not be valid beside its.
+        turn.end();
+        let leaving = self.cohorts.leave(turn, valid);
         if let Leaving::Last = leaving {
             self.keeper.remove(&turn.hold);
         }
-        turn.end();
         leaving
     }
 }

@@ -1,17 +1,22 @@
 //! Faults on demand, so that programs can test how they take a loss or an outage.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
-use crate::{LockError, LockErrorKind};
+use tokio::sync::watch;
+
+use crate::{
+    LockError, LockErrorKind,
+    clock::{self, Instant},
+};
 
 /// The switches of one store; see [`Memory`](super::Memory).
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     failing: AtomicBool,
-    delay_micros: AtomicU64,
+    delay: watch::Sender<Duration>,
 }
 
 impl Faults {
@@ -20,15 +25,15 @@ impl Faults {
     }
 
     pub(super) fn set_delay(&self, delay: Duration) {
-        self.delay_micros.store(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX), Ordering::Release);
+        self.delay.send_replace(delay);
     }
 
-    /// Passes at once unless a fault is switched on.
-    pub(super) async fn pass(&self) -> Result<(), LockError> {
-        let delay = self.delay_micros.load(Ordering::Acquire);
-        if delay > 0 {
-            tokio::time::sleep(Duration::from_micros(delay)).await;
-        }
+    /// Passes at once unless a fault is switched on; a call that began at `began` is given up at `limit`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn pass(&self, began: Instant, limit: Instant) -> Result<(), LockError> {
+        self.delay(began, limit).await?;
         if self.failing.load(Ordering::Acquire) {
             return Err(LockError::new(
                 LockErrorKind::Backend,
@@ -36,5 +41,29 @@ impl Faults {
             ));
         }
         Ok(())
+    }
+
+    /// A call that is held up goes on as soon as the delay is shortened.
+    async fn delay(&self, began: Instant, limit: Instant) -> Result<(), LockError> {
+        if self.delay.borrow().is_zero() {
+            return Ok(());
+        }
+        let mut delay = self.delay.subscribe();
+        loop {
+            let due = began + *delay.borrow_and_update();
+            tokio::select! {
+                biased;
+                () = clock::sleep_until(due.min(limit)) => {}
+                _ = delay.changed() => continue,
+            }
+            return if due <= limit {
+                Ok(())
+            } else {
+                Err(LockError::new(
+                    LockErrorKind::Backend,
+                    "the in-process store did not answer in time, on demand (`Memory::set_delay`)",
+                ))
+            };
+        }
     }
 }

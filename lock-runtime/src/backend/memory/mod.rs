@@ -28,6 +28,9 @@ use crate::{
     validity::valid_until,
 };
 
+/// For so long a release waits for a store that is slow on demand.
+const RELEASE_LIMIT: Duration = Duration::from_secs(1);
+
 /// The store inside this process: no server, the whole behaviour.
 ///
 /// Clones are one store. See the [module](self) for what it promises.
@@ -74,13 +77,21 @@ impl Memory {
     /// How many locks are held or waited for.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.lock().locks.len()
+        self.0.lock().locks.len(Instant::now())
     }
 
     /// Whether no lock is held or waited for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How many wait for the lock named `key`, under whatever prefix: one for each manager that has waiters.
+    #[must_use]
+    pub fn waiting(&self, key: &str) -> usize {
+        let state = self.0.lock();
+        let keys = state.locks.keys().filter(|locked| *locked == key);
+        keys.map(|locked| state.locks.waiting(locked.stored())).sum()
     }
 
     /// Fault: takes the lock named `key`, under whatever prefix, away from its holder, as a store does that loses
@@ -126,12 +137,14 @@ impl Store {
     }
 
     async fn acquire(self: &Arc<Self>, request: &Acquire) -> Result<Acquired, LockError> {
-        self.faults.pass().await?;
+        let sent = Instant::now();
+        // Whoever makes one attempt has no use for an answer that comes after a whole lease.
+        let limit = if request.wait == Wait::No { sent + request.ttl } else { request.wait.end() };
+        self.faults.pass(sent, limit).await?;
         let key = &request.key;
         let owner = OwnerToken::from(u128::from(self.owners.fetch_add(1, Ordering::Relaxed)));
         let place = Place { store: self, key, owner };
         let queues = request.wait != Wait::No;
-        let sent = Instant::now();
         let (answer, mut told) = {
             let mut state = self.lock();
             let answer = state.locks.acquire(key, owner, request.ttl, queues, now());
@@ -230,7 +243,7 @@ impl Backend for Memory {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
             let sent = Instant::now();
-            if let Err(error) = self.0.faults.pass().await {
+            if let Err(error) = self.0.faults.pass(sent, Instant::FAR_FUTURE).await {
                 return due.iter().map(|_| Renewal::Unknown(error.clone())).collect();
             }
             let mut state = self.0.lock();
@@ -260,7 +273,8 @@ impl Lease for MemoryLease {
 
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
-            self.store.faults.pass().await?;
+            let sent = Instant::now();
+            self.store.faults.pass(sent, sent + RELEASE_LIMIT).await?;
             let was_held = self.store.release(self.id.key.stored(), self.id.owner);
             Ok(if was_held { Released::Released } else { Released::NotHeld })
         })

@@ -24,6 +24,13 @@ struct Slot {
     queue: VecDeque<Place>,
 }
 
+impl Slot {
+    /// A holder that never came back keeps the slot until the next one takes the lock, but not the lock.
+    fn is_used(&self, now: Instant) -> bool {
+        !self.queue.is_empty() || self.holder.as_ref().is_some_and(|holder| holder.expires > now)
+    }
+}
+
 #[derive(Debug)]
 struct Holder {
     owner: OwnerToken,
@@ -151,8 +158,8 @@ impl Locks {
     }
 
     /// How many locks are held or waited for.
-    pub(super) fn len(&self) -> usize {
-        self.by_name.len()
+    pub(super) fn len(&self, now: Instant) -> usize {
+        self.by_name.values().filter(|slot| slot.is_used(now)).count()
     }
 
     /// The locks that are held or waited for.
@@ -215,7 +222,7 @@ mod tests {
         let (_, next) = locks.release("k", owner(2), now(2));
         assert_eq!(next.map(|granted| granted.owner), Some(owner(3)));
         assert_eq!(locks.release("k", owner(3), now(2)), (true, None));
-        assert_eq!(locks.len(), 0);
+        assert_eq!(locks.len(now(2).at), 0);
     }
 
     #[test]
@@ -251,6 +258,7 @@ mod tests {
         let Answer::Granted { fence } = locks.acquire(&k, owner(1), TTL, true, now(1)) else {
             panic!("free")
         };
+        assert_eq!((locks.len(now(10).at), locks.len(now(11).at)), (1, 0));
         assert!(locks.renew("k", owner(1), fence, TTL, now(9)));
         assert!(!locks.renew("k", owner(2), fence, TTL, now(9)));
         assert!(!locks.renew("k", owner(1), fence + 1, TTL, now(9)));

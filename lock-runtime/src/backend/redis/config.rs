@@ -42,6 +42,9 @@ impl Config {
             // The driver's text names the part that is wrong and never its value.
             invalid(format!("the Redis URL is not understood: {}", error.category())).with_source(error)
         })?;
+        if info.redis_settings().db() < 0 {
+            return Err(invalid("the Redis URL is not understood: a database has a number from 0 on".into()));
+        }
         let mut config = Self::new(info);
         for (name, value) in ours {
             match name.as_str() {
@@ -108,6 +111,7 @@ mod tests {
             ("redis://:canary@h/?response_timeout=0s", "zero"),
             ("redis://:canary@h:port/", "not understood"),
             ("redis://:canary@h/database", "not understood"),
+            ("redis://:canary@h/-1", "database"),
         ] {
             let error = Config::from_url(url).expect_err(url);
             assert_eq!(error.kind(), LockErrorKind::InvalidOptions);

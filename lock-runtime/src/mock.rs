@@ -1,0 +1,199 @@
+//! A store that does as it is told, for the tests of what stands above the stores.
+
+use std::{
+    collections::VecDeque,
+    future::pending,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant as StdInstant},
+};
+
+use crate::{
+    FencingToken, LockError, LockErrorKind, LockManager, OwnerToken,
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Released, Renewal,
+    },
+    clock::Instant,
+    validity::valid_until,
+};
+
+/// How the store takes a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// As a store does that works.
+    Yes,
+    /// It is somebody else's, or not ours any more.
+    No,
+    Fails,
+    /// No answer, ever.
+    Silent,
+    /// As `Yes`, after a while; what is granted counts from before it.
+    Late(Duration),
+}
+
+/// It keeps no account of holders: whoever is to be refused is refused by a [`Reply`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mock(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    acquires: Replies,
+    renewals: Replies,
+    releases: Replies,
+    contended: AtomicBool,
+    tokens: AtomicU64,
+}
+
+/// What is answered to one kind of call: the next of `once`, and `then` when there is none.
+#[derive(Debug)]
+pub(crate) struct Replies(Mutex<(VecDeque<Reply>, Reply, Vec<(String, StdInstant)>)>);
+
+impl Default for Replies {
+    fn default() -> Self {
+        Self(Mutex::new((VecDeque::new(), Reply::Yes, Vec::new())))
+    }
+}
+
+impl Replies {
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<Reply>, Reply, Vec<(String, StdInstant)>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, then: Reply) {
+        self.lock().1 = then;
+    }
+
+    pub(crate) fn once(&self, replies: impl IntoIterator<Item = Reply>) {
+        self.lock().0.extend(replies);
+    }
+
+    /// How often it was called about `key`.
+    pub(crate) fn count(&self, key: &str) -> usize {
+        self.lock().2.iter().filter(|(called, _)| called == key).count()
+    }
+
+    fn next(&self, key: &str) -> Reply {
+        let mut replies = self.lock();
+        replies.2.push((key.into(), StdInstant::now()));
+        let (once, then, _) = &mut *replies;
+        once.pop_front().unwrap_or(*then)
+    }
+}
+
+impl Mock {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn manager(&self) -> LockManager {
+        LockManager::new(self.clone())
+    }
+
+    pub(crate) fn acquires(&self) -> &Replies {
+        &self.0.acquires
+    }
+
+    pub(crate) fn renewals(&self) -> &Replies {
+        &self.0.renewals
+    }
+
+    pub(crate) fn releases(&self) -> &Replies {
+        &self.0.releases
+    }
+
+    /// Whether others wait in the store.
+    pub(crate) fn set_contended(&self, contended: bool) {
+        self.0.contended.store(contended, Ordering::Release);
+    }
+}
+
+fn failure() -> LockError {
+    LockError::new(LockErrorKind::Backend, "told to fail")
+}
+
+impl Backend for Mock {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new()
+    }
+
+    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
+        Box::pin(async move {
+            let sent = Instant::now();
+            match self.0.acquires.next(request.key.as_str()) {
+                Reply::Yes => {}
+                Reply::No => return Ok(Acquired::Busy { holder_remaining: None }),
+                Reply::Fails => return Err(failure()),
+                Reply::Silent => pending().await,
+                Reply::Late(delay) => tokio::time::sleep(delay).await,
+            }
+            let token = FencingToken::from_micros(1 + self.0.tokens.fetch_add(1, Ordering::Relaxed));
+            let id =
+                LeaseId { key: request.key.clone(), owner: OwnerToken::random(), token, ttl: request.ttl };
+            let lease = Arc::new(MockLease { state: Arc::clone(&self.0), id });
+            let held = Held::Lease { lease, valid_until: valid_until(sent, request.ttl) };
+            Ok(Acquired::Granted(Grant { token, held }))
+        })
+    }
+
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let sent = Instant::now();
+            let mut answers = Vec::new();
+            for id in due {
+                answers.push(match self.0.renewals.next(id.key.as_str()) {
+                    Reply::Yes => Renewal::Renewed(valid_until(sent, id.ttl)),
+                    Reply::No => Renewal::NotHeld,
+                    Reply::Fails => Renewal::Unknown(failure()),
+                    Reply::Silent => pending().await,
+                    Reply::Late(delay) => {
+                        tokio::time::sleep(delay).await;
+                        Renewal::Renewed(valid_until(sent, id.ttl))
+                    }
+                });
+            }
+            answers
+        })
+    }
+}
+
+#[derive(Debug)]
+struct MockLease {
+    state: Arc<State>,
+    id: LeaseId,
+}
+
+impl Lease for MockLease {
+    fn id(&self) -> &LeaseId {
+        &self.id
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        Box::pin(async move {
+            match self.state.releases.next(self.id.key.as_str()) {
+                Reply::Yes => Ok(Released::Released),
+                Reply::No => Ok(Released::NotHeld),
+                Reply::Fails => Err(failure()),
+                Reply::Silent => pending().await,
+                Reply::Late(delay) => {
+                    tokio::time::sleep(delay).await;
+                    Ok(Released::Released)
+                }
+            }
+        })
+    }
+
+    fn is_contended(&self) -> bool {
+        self.state.contended.load(Ordering::Acquire)
+    }
+}
+
+/// Waits until `condition` is met, far longer than it takes.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = StdInstant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(StdInstant::now() < end, "{what}: not within 10 s");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

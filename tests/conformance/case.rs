@@ -1,0 +1,143 @@
+//! A case: what must hold on every store that can do it, and what it needs for that.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use libtest_mimic::Failed;
+use lock_runtime::backend::Capabilities;
+
+use crate::{
+    stores::{Fault, Store},
+    world::World,
+};
+
+type Body = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
+
+/// Built by [`case!`], from the function whose name is the claim.
+pub struct Case {
+    group: &'static str,
+    /// The fault that the case is repeated for; part of its name.
+    under: Option<Fault>,
+    claim: &'static str,
+    body: Body,
+    needs: Vec<Need>,
+    limit: Duration,
+}
+
+/// What a store must be able to do for a case to make sense.
+#[derive(Clone, Copy)]
+pub enum Need {
+    Can(fn(Capabilities) -> bool),
+    Fault(Fault),
+    /// Other clients than ours can hold its locks.
+    ForeignClients,
+    Passwords,
+}
+
+impl Case {
+    /// `module` is that of the function; its last part names the group.
+    pub fn new<F: Future<Output = ()> + 'static>(
+        module: &'static str,
+        claim: &'static str,
+        body: impl Fn(World) -> F + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            group: module.rsplit("::").next().unwrap_or(module),
+            under: None,
+            claim,
+            body: Arc::new(move |world| Box::pin(body(world))),
+            needs: Vec::new(),
+            limit: Duration::from_secs(60),
+        }
+    }
+
+    pub fn needs(mut self, need: Need) -> Self {
+        self.needs.push(need);
+        self
+    }
+
+    pub fn hurts(self, fault: Fault) -> Self {
+        self.needs(Need::Fault(fault))
+    }
+
+    /// The case is one of several that are repeated for this fault.
+    pub fn under(mut self, fault: Fault) -> Self {
+        self.under = Some(fault);
+        self.hurts(fault)
+    }
+
+    pub fn name(&self) -> String {
+        match self.under {
+            Some(fault) => format!("{}::{}::{}", self.group, fault.name(), self.claim),
+            None => format!("{}::{}", self.group, self.claim),
+        }
+    }
+
+    pub fn fits(&self, store: &dyn Store) -> bool {
+        self.needs.iter().all(|need| match need {
+            Need::Can(can) => can(store.capabilities()),
+            Need::Fault(fault) => store.offers(*fault),
+            Need::ForeignClients => store.has_foreign_clients(),
+            Need::Passwords => store.has_passwords(),
+        })
+    }
+
+    /// A case that hurts its server has one of its own.
+    fn needs_own_server(&self) -> bool {
+        self.needs.iter().any(|need| matches!(need, Need::Fault(_) | Need::Passwords))
+    }
+
+    /// Runs it on a thread and a runtime of its own, at most for its limit.
+    pub fn run(&self, name: &str, store: Arc<dyn Store>) -> Result<(), Failed> {
+        let world = World::new(store, self.needs_own_server());
+        let body = Arc::clone(&self.body);
+        let limit = self.limit;
+        let thread_name = name.to_owned();
+        let (tell, told) = mpsc::channel();
+        thread::Builder::new().name(thread_name.clone()).spawn(move || {
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .thread_name(thread_name)
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                let in_time = runtime.block_on(async { tokio::time::timeout(limit, body(world)).await });
+                runtime.shutdown_background();
+                assert!(in_time.is_ok(), "not ended after {limit:?}");
+            }));
+            let _ = tell.send(ended.map_err(|panic| text(&*panic)));
+        })?;
+        match told.recv_timeout(limit + Duration::from_secs(10)) {
+            Ok(ended) => ended.map_err(Failed::from),
+            // A blocked thread cannot be ended; it goes with the process.
+            Err(_) => Err(format!("not ended after {limit:?}, and its thread is blocked").into()),
+        }
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "a panic without a text".into())
+}
+
+/// A case made of a function of this module: `async fn(World)`, or `async fn(World, …)` with the rest given.
+macro_rules! case {
+    ($claim:ident) => {
+        $crate::case::Case::new(module_path!(), stringify!($claim), $claim)
+    };
+    ($claim:ident, $($given:expr),+) => {
+        $crate::case::Case::new(module_path!(), stringify!($claim), move |world| $claim(world, $($given),+))
+    };
+}
+pub(crate) use case;

@@ -1,0 +1,281 @@
+//! A future that is dropped at any of its awaits leaves neither a hold nor a place in a queue.
+//!
+//! Each case polls the future once, twice, … and drops it, until it is ready before that. The lease is far longer
+//! than the bound within which nothing may be left, so that the end of a lease cannot hide a leak.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use lock_runtime::{LockError, LockManager};
+
+use super::{LONG, ms};
+use crate::{
+    case::{Case, case},
+    world::{World, drop_after, poll_once},
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(acquire_of_a_free_lock),
+        case!(one_attempt_at_a_free_lock),
+        case!(acquire_of_a_lock_that_the_same_client_holds),
+        case!(acquire_of_a_lock_that_another_client_holds),
+        case!(acquire_while_the_lock_is_being_granted_by_the_same_client),
+        case!(acquire_while_the_lock_is_being_granted_by_another_client),
+        case!(acquire_that_leads_the_waiters_of_its_client),
+        case!(release_happens_once_it_was_polled),
+        case!(release_that_was_never_polled_happens_too),
+        case!(a_body_that_is_dropped_frees_the_lock),
+        case!(shutdown_goes_on),
+        case!(waiting_for_the_loss_changes_nothing),
+        case!(futures_that_are_never_polled_do_nothing),
+        case!(at_any_moment_in_time),
+    ]
+}
+
+/// More awaits than any of the futures has.
+const MANY: usize = 40;
+
+async fn acquire_of_a_free_lock(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let key = world.key("k");
+    let lock = locks.lock(&key);
+    for polls in 0.. {
+        let done = drop_after(lock.acquire(), polls).await;
+        let ready = done.is_some();
+        drop(done);
+        world.clean().await;
+        world.is_free(&key).await;
+        if ready {
+            assert!(polls > 0);
+            return;
+        }
+        assert!(polls < MANY, "never ready");
+    }
+}
+
+async fn one_attempt_at_a_free_lock(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let key = world.key("k");
+    let lock = locks.lock(&key);
+    for polls in 0.. {
+        let done = drop_after(lock.try_acquire(), polls).await;
+        let ready = done.is_some();
+        drop(done);
+        world.clean().await;
+        world.is_free(&key).await;
+        if ready {
+            return;
+        }
+        assert!(polls < MANY, "never ready");
+    }
+}
+
+async fn acquire_of_a_lock_that_the_same_client_holds(world: World) {
+    let locks = world.client().await;
+    waiting(&world, &locks, &locks).await;
+}
+
+async fn acquire_of_a_lock_that_another_client_holds(world: World) {
+    waiting(&world, &world.client().await, &world.client().await).await;
+}
+
+async fn waiting(world: &World, holder: &LockManager, waiter: &LockManager) {
+    let key = world.key("k");
+    let guard = holder.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let lock = waiter.lock(&key).ttl(LONG).wait(LONG);
+    for polls in 0..8 {
+        assert!(drop_after(lock.acquire(), polls).await.is_none(), "it is held");
+        world.queued(&key, 0).await;
+    }
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn acquire_while_the_lock_is_being_granted_by_the_same_client(world: World) {
+    let locks = world.client().await;
+    being_granted(&world, &locks, &locks).await;
+}
+
+async fn acquire_while_the_lock_is_being_granted_by_another_client(world: World) {
+    being_granted(&world, &world.client().await, &world.client().await).await;
+}
+
+async fn being_granted(world: &World, holder: &LockManager, waiter: &LockManager) {
+    let key = world.key("k");
+    for before in 1..4 {
+        for after in 0..6 {
+            let guard = holder.lock(&key).ttl(LONG).acquire().await.unwrap();
+            let lock = waiter.lock(&key).ttl(LONG).wait(LONG);
+            let mut dropped = Box::pin(lock.acquire());
+            assert!(drop_after(dropped.as_mut(), before).await.is_none(), "it is held");
+            let patient = waiter.lock(&key).ttl(LONG).wait(LONG);
+            let mut patient = Box::pin(patient.acquire());
+            assert!(poll_once(patient.as_mut()).await.is_pending());
+            guard.release().await.unwrap();
+            drop(drop_after(dropped.as_mut(), after).await);
+            drop(dropped);
+            // The one behind it has its turn.
+            tokio::time::timeout(LONG / 2, patient)
+                .await
+                .expect("the queue goes on")
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+            world.clean().await;
+            world.is_free(&key).await;
+        }
+    }
+}
+
+async fn acquire_that_leads_the_waiters_of_its_client(world: World) {
+    let (theirs, ours) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    for polls in 1..6 {
+        let guard = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
+        let lock = ours.lock(&key).ttl(LONG).wait(LONG);
+        let mut leader = Box::pin(lock.acquire());
+        assert!(drop_after(leader.as_mut(), polls).await.is_none(), "it is held");
+        let mut follower = pin!(lock.acquire());
+        assert!(poll_once(follower.as_mut()).await.is_pending());
+        drop(leader);
+        guard.release().await.unwrap();
+        tokio::time::timeout(LONG / 2, follower)
+            .await
+            .expect("the next one leads")
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        world.clean().await;
+    }
+}
+
+async fn release_happens_once_it_was_polled(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let key = world.key("k");
+    for polls in 1.. {
+        let guard = locks.lock(&key).acquire().await.unwrap();
+        let done = drop_after(guard.release(), polls).await;
+        world.clean().await;
+        world.is_free(&key).await;
+        if let Some(done) = done {
+            done.unwrap();
+            return;
+        }
+        assert!(polls < MANY, "never ready");
+    }
+}
+
+async fn release_that_was_never_polled_happens_too(world: World) {
+    let guard = world.client().await.ttl(LONG).lock(world.key("k")).acquire().await.unwrap();
+    drop(guard.release());
+    world.clean().await;
+}
+
+async fn a_body_that_is_dropped_frees_the_lock(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let key = world.key("k");
+    for polls in 0.. {
+        let guard = locks.lock(&key).acquire().await.unwrap();
+        let inside = Arc::new(AtomicBool::new(true));
+        let body = {
+            let inside = SetFalse(Arc::clone(&inside));
+            async move {
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+                drop(inside);
+            }
+        };
+        let ready = drop_after(guard.run(body), polls).await.is_some();
+        assert!(!inside.load(Ordering::SeqCst), "what the body held is dropped with it");
+        world.clean().await;
+        world.is_free(&key).await;
+        if ready {
+            assert!(polls > 3);
+            return;
+        }
+        assert!(polls < MANY, "never ready");
+    }
+}
+
+struct SetFalse(Arc<AtomicBool>);
+
+impl Drop for SetFalse {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+async fn shutdown_goes_on(world: World) {
+    for polls in 0..4 {
+        let locks = world.client().await.ttl(LONG);
+        drop(locks.lock(world.key("k")).acquire().await.unwrap());
+        let _ = drop_after(locks.shutdown(), polls).await;
+        world.clean().await;
+    }
+}
+
+async fn waiting_for_the_loss_changes_nothing(world: World) {
+    let guard = world.client().await.ttl(LONG).lock(world.key("k")).acquire().await.unwrap();
+    for polls in 0..4 {
+        assert!(drop_after(guard.lost(), polls).await.is_none());
+        assert!(drop_after(guard.held().lost(), polls).await.is_none());
+    }
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+}
+
+async fn futures_that_are_never_polled_do_nothing(world: World) {
+    let locks = world.client().await;
+    let lock = locks.lock(world.key("k"));
+    drop(lock.acquire());
+    drop(lock.try_acquire());
+    assert_eq!(world.left(), [""; 0]);
+    world.is_free(&world.key("k")).await;
+}
+
+/// The awaits are not all that a future does in time: requests of it are on their way in between.
+async fn at_any_moment_in_time(world: World) {
+    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG).wait(LONG));
+    let key = world.key("k");
+    for step in 0..60_u64 {
+        let moment = Duration::from_micros(step * step);
+        let lock = ours.lock(&key);
+        drop(cut_at(moment, lock.acquire()).await);
+        let guard = theirs.lock(&key).acquire().await.unwrap();
+        let other = cut_at(moment, guard.release());
+        drop(tokio::join!(other, cut_at(moment * 2, lock.acquire())));
+        if step % 10 == 9 {
+            world.clean().await;
+            world.is_free(&key).await;
+        }
+    }
+}
+
+async fn cut_at<T>(moment: Duration, future: impl Future<Output = Result<T, LockError>>) -> Option<T> {
+    // Finer than the runtime's timer, which counts in milliseconds.
+    if moment < ms(2) {
+        let end = std::time::Instant::now() + moment;
+        let mut future = pin!(future);
+        while std::time::Instant::now() < end {
+            if let std::task::Poll::Ready(done) = poll_once(future.as_mut()).await {
+                return done.ok();
+            }
+            tokio::task::yield_now().await;
+        }
+        return None;
+    }
+    tokio::time::timeout(moment, future).await.ok()?.ok()
+}

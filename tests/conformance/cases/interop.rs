@@ -1,0 +1,142 @@
+//! Locks shared with clients that nobody here wrote.
+
+use std::time::Instant;
+
+use lock_runtime::LockErrorKind;
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, Need, case},
+    support::until,
+    world::{World, begun},
+};
+
+pub fn cases() -> Vec<Case> {
+    [
+        case!(a_held_lock_looks_to_others_as_one_of_their_own),
+        case!(a_foreign_holder_excludes_us),
+        case!(we_exclude_a_foreign_client),
+        case!(a_release_by_a_foreign_holder_lets_a_waiter_in),
+        case!(the_end_of_a_foreign_lease_lets_a_waiter_in),
+        case!(a_foreign_client_gets_in_although_we_hand_over_among_ourselves),
+        case!(a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us),
+    ]
+    .into_iter()
+    .map(|case| case.needs(Need::ForeignClients))
+    .collect()
+}
+
+async fn a_held_lock_looks_to_others_as_one_of_their_own(world: World) {
+    let key = world.key("user:42");
+    let ttl = ms(20_000);
+    assert_eq!(world.foreign().holder(&key), None);
+    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let (owner, left) = world.foreign().holder(&key).expect("it is held");
+    assert!(!owner.is_empty());
+    assert!(left > ttl / 2 && left <= ttl, "{left:?}");
+    // What we rely on ends before what the store promises.
+    assert!(guard.remaining() < left);
+    guard.release().await.unwrap();
+    assert_eq!(world.foreign().holder(&key), None);
+    assert_eq!(world.left(), [""; 0]);
+}
+
+async fn a_foreign_holder_excludes_us(world: World) {
+    let locks = world.client().await;
+    let key = world.key("user:42");
+    let owner = world.foreign().take(&key, LONG).expect("it is free");
+    assert!(locks.lock(&key).try_acquire().await.unwrap().is_none());
+    let error = locks.lock(&key).wait(ms(300)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    assert!(error.retry_after().expect("the lease is known") <= LONG);
+    assert!(world.foreign().free(&key, &owner), "we took it away from its holder");
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn we_exclude_a_foreign_client(world: World) {
+    let key = world.key("user:42");
+    let guard = world.client().await.lock(&key).ttl(ms(500)).acquire().await.unwrap();
+    let began = Instant::now();
+    while began.elapsed() < ms(1200) {
+        assert_eq!(world.foreign().take(&key, LONG), None);
+        assert!(!world.foreign().free(&key, "somebody else"));
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    let owner = world.foreign().take(&key, LONG).expect("it is free");
+    assert!(world.foreign().free(&key, &owner));
+}
+
+async fn a_release_by_a_foreign_holder_lets_a_waiter_in(world: World) {
+    let key = world.key("user:42");
+    let owner = world.foreign().take(&key, LONG).expect("it is free");
+    let lock = world.client().await.lock(&key).wait(LONG);
+    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 1).await;
+    assert!(world.foreign().free(&key, &owner));
+    let freed = Instant::now();
+    let guard = waiter.await.unwrap();
+    // Nobody told it: it looked again by itself.
+    assert!(freed.elapsed() < ms(1500) + SLACK, "only after {:?}", freed.elapsed());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn the_end_of_a_foreign_lease_lets_a_waiter_in(world: World) {
+    let key = world.key("user:42");
+    let ttl = ms(700);
+    world.foreign().take(&key, ttl).expect("it is free");
+    let taken = Instant::now();
+    let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+    assert!(taken.elapsed() > ttl - ms(20), "after {:?}", taken.elapsed());
+    assert!(taken.elapsed() < ttl + ms(250) + SLACK, "only after {:?}", taken.elapsed());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(world: World) {
+    let key = world.key("user:42");
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let locks = world.client().await.wait(LONG);
+        for _ in 0..4 {
+            let lock = locks.lock(&key);
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    // The foreign client holds it for a while, and a lease is lost by nobody.
+                    lock.acquire().await.unwrap().release().await.unwrap();
+                }
+            }));
+        }
+    }
+    let mut owner = None;
+    let began = Instant::now();
+    while owner.is_none() {
+        owner = world.foreign().take(&key, LONG);
+        assert!(began.elapsed() < ms(30_000), "it never found the lock free");
+        tokio::task::yield_now().await;
+    }
+    println!("the foreign client was let in after {:?}", began.elapsed());
+    assert!(world.foreign().free(&key, &owner.unwrap()));
+    for task in tasks {
+        task.abort();
+    }
+    world.clean().await;
+}
+
+async fn a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us(world: World) {
+    let key = world.key("user:42");
+    let guard = world.client().await.lock(&key).ttl(ms(900)).acquire().await.unwrap();
+    world.lose(&key);
+    let owner = world.foreign().take(&key, LONG).expect("it was taken away from us");
+    guard.lost().await;
+    assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+    until("the foreign holder keeps it", || match world.foreign().holder(&key) {
+        Some((holder, left)) if holder == owner && left > LONG / 2 => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    assert!(world.foreign().free(&key, &owner));
+}

@@ -1,0 +1,129 @@
+//! A process that ends without a word: its locks and its places are free within a bound.
+
+use std::time::{Duration, Instant};
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, Need, case},
+    world::{World, begun},
+};
+
+pub fn cases() -> Vec<Case> {
+    [
+        case!(a_lock_held_by_another_process_is_held),
+        case!(a_lock_of_a_killed_process_is_free_when_its_lease_ends),
+        case!(a_waiter_enters_when_the_lease_of_a_killed_process_ends),
+        case!(a_killed_waiter_keeps_the_next_one_for_a_bounded_time),
+        case!(a_crowd_of_killed_waiters_keeps_the_next_one_for_a_bounded_time),
+        case!(a_process_that_shuts_down_leaves_nothing),
+    ]
+    .into_iter()
+    .map(|case| case.needs(Need::Can(|can| can.shared_between_processes)))
+    .collect()
+}
+
+async fn a_lock_held_by_another_process_is_held(world: World) {
+    let key = world.key("k");
+    let mut other = world.second().await;
+    let token = other.acquire(&key, LONG, LONG).await.unwrap();
+    world.is_held(&key).await;
+    let lock = world.client().await.lock(&key).wait(LONG);
+    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 1).await;
+    assert_eq!(other.release(&key).await, "ok");
+    let guard = waiter.await.unwrap();
+    assert!(guard.fencing_token().get() > token);
+    assert_eq!(other.acquire(&key, LONG, ms(100)).await, Err("Timeout".into()));
+    assert_eq!(other.acquire(&key, LONG, ms(0)).await, Err("Contended".into()));
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_lock_of_a_killed_process_is_free_when_its_lease_ends(world: World) {
+    let key = world.key("k");
+    let ttl = ms(800);
+    let mut other = world.second().await;
+    let token = other.acquire(&key, ttl, LONG).await.unwrap();
+    // Beyond its first lease: it renews.
+    tokio::time::sleep(ttl * 3 / 2).await;
+    world.is_held(&key).await;
+    other.kill();
+    let killed = Instant::now();
+    let locks = world.client().await;
+    let guard = loop {
+        if let Some(guard) = locks.lock(&key).try_acquire().await.unwrap() {
+            break guard;
+        }
+        assert!(killed.elapsed() < ttl + ms(250) + SLACK, "still held after {:?}", killed.elapsed());
+        tokio::time::sleep(ms(10)).await;
+    };
+    assert!(guard.fencing_token().get() > token);
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_waiter_enters_when_the_lease_of_a_killed_process_ends(world: World) {
+    let key = world.key("k");
+    let ttl = ms(800);
+    let mut other = world.second().await;
+    let token = other.acquire(&key, ttl, LONG).await.unwrap();
+    let lock = world.client().await.lock(&key).wait(LONG);
+    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 1).await;
+    other.kill();
+    let killed = Instant::now();
+    let guard = waiter.await.unwrap();
+    assert!(killed.elapsed() < ttl + ms(250) + SLACK, "only after {:?}", killed.elapsed());
+    assert!(guard.fencing_token().get() > token);
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_killed_waiter_keeps_the_next_one_for_a_bounded_time(world: World) {
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    let mut other = world.second().await;
+    other.begin_to_acquire(&key, LONG, LONG);
+    world.queued(&key, 1).await;
+    let lock = world.client().await.lock(&key).wait(LONG);
+    let next = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 2).await;
+    other.kill();
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap();
+    // A grant that nobody claims ends after the claim window and the age of the place; not after its ttl.
+    assert!(released.elapsed() < Duration::from_secs(5) + SLACK, "only after {:?}", released.elapsed());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_crowd_of_killed_waiters_keeps_the_next_one_for_a_bounded_time(world: World) {
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    let mut other = world.second().await;
+    other.crowd(&key, 40, LONG);
+    world.queued(&key, 40).await;
+    let lock = world.client().await.lock(&key).wait(LONG);
+    let next = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 41).await;
+    other.kill();
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap();
+    // The first of them cost a claim window each until the others are stale; not 40 windows.
+    assert!(released.elapsed() < Duration::from_secs(12) + SLACK, "only after {:?}", released.elapsed());
+    println!("the next one entered {:?} after the release", released.elapsed());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_process_that_shuts_down_leaves_nothing(world: World) {
+    let key = world.key("k");
+    let mut other = world.second().await;
+    other.acquire(&key, LONG, LONG).await.unwrap();
+    assert_eq!(other.release(&key).await, "ok");
+    other.shut_down().await;
+    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(other.acquire(&key, LONG, LONG).await, Err("ShutDown".into()));
+}

@@ -1,0 +1,261 @@
+//! How long a hold lasts: renewal, its end, and how the holder learns of it.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::LockErrorKind;
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, case},
+    stores::Fault,
+    world::World,
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(a_held_lock_is_renewed_beyond_its_ttl),
+        case!(many_held_locks_are_all_renewed),
+        case!(without_renewal_the_lock_is_lost_within_its_ttl),
+        case!(nobody_holds_it_while_the_holder_before_believes_that_it_does),
+        case!(the_end_of_max_hold_is_a_loss_that_says_so),
+        case!(what_remains_falls_and_is_zero_after_the_loss),
+        case!(a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back),
+        case!(a_release_that_races_a_renewal_ends_the_hold),
+        case!(a_body_keeps_its_result_and_the_lock_is_free_after_it),
+        case!(a_body_is_dropped_when_the_lock_is_lost),
+        case!(a_view_of_a_hold_ends_with_it),
+        case!(the_lease_counts_from_before_the_request).hurts(Fault::Slow(Duration::ZERO)),
+        case!(an_answer_that_comes_too_late_to_be_of_use_is_given_back).hurts(Fault::Slow(Duration::ZERO)),
+        case!(slow_renewals_do_not_lose_the_lock).hurts(Fault::Slow(Duration::ZERO)),
+    ]
+}
+
+async fn a_held_lock_is_renewed_beyond_its_ttl(world: World) {
+    let key = world.key("k");
+    let ttl = ms(500);
+    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let other = world.client().await;
+    let began = Instant::now();
+    while began.elapsed() < ttl * 4 {
+        assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+        assert!(other.lock(&key).try_acquire().await.unwrap().is_none());
+        tokio::time::sleep(ms(20)).await;
+    }
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn many_held_locks_are_all_renewed(world: World) {
+    let locks = world.client().await.ttl(ms(1500));
+    let mut guards = Vec::new();
+    for number in 0..300 {
+        guards.push(locks.lock(world.key(&number.to_string())).acquire().await.unwrap());
+    }
+    tokio::time::sleep(ms(3500)).await;
+    let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
+    assert_eq!(lost, 0, "of {}", guards.len());
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert_eq!(world.left(), [""; 0]);
+}
+
+async fn without_renewal_the_lock_is_lost_within_its_ttl(world: World) {
+    let key = world.key("k");
+    let ttl = ms(2000);
+    let before = Instant::now();
+    let guard = world.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap();
+    let held = guard.held();
+    guard.lost().await;
+    let took = before.elapsed();
+    assert!(took < ttl, "the loss was signalled only after {took:?}");
+    assert!(took > ttl * 9 / 10, "the loss was signalled as early as {took:?}");
+    assert!(!guard.is_valid() && !held.is_valid());
+    assert_eq!(guard.ensure_valid().unwrap_err().kind(), LockErrorKind::Lost);
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    assert!(error.to_string().contains("auto_renew"), "the text names the reason: {error}");
+    world.clean().await;
+}
+
+async fn nobody_holds_it_while_the_holder_before_believes_that_it_does(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    for _ in 0..5 {
+        let guard = ours.lock(&key).ttl(ms(200)).auto_renew(false).acquire().await.unwrap();
+        let held = guard.held();
+        let lock = theirs.lock(&key).wait(LONG);
+        let waiter = tokio::spawn(async move {
+            let next = lock.acquire().await.unwrap();
+            (held.is_valid(), next)
+        });
+        let (both, next) = waiter.await.unwrap();
+        assert!(!both, "two believe that they hold it");
+        assert!(next.is_valid() && !guard.is_valid());
+        next.release().await.unwrap();
+        assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+    }
+    world.clean().await;
+}
+
+async fn the_end_of_max_hold_is_a_loss_that_says_so(world: World) {
+    let key = world.key("k");
+    let began = Instant::now();
+    let guard = world.client().await.lock(&key).max_hold(ms(300)).acquire().await.unwrap();
+    assert!(guard.remaining() <= ms(300));
+    guard.lost().await;
+    assert!(began.elapsed() >= ms(300) && began.elapsed() < ms(300) + SLACK, "{:?}", began.elapsed());
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    assert!(error.to_string().contains("max_hold"), "{error}");
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn what_remains_falls_and_is_zero_after_the_loss(world: World) {
+    let ttl = ms(500);
+    let guard = world.client().await.lock(world.key("k")).ttl(ttl).auto_renew(false).acquire().await.unwrap();
+    let mut last = guard.remaining();
+    assert!(last < ttl, "the drift and the margin are left out");
+    while guard.is_valid() {
+        let now = guard.remaining();
+        assert!(now <= last);
+        last = now;
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+async fn a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back(world: World) {
+    let key = world.key("k");
+    let ttl = ms(900);
+    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let began = Instant::now();
+    world.lose(&key);
+    let next = world.client().await.lock(&key).try_acquire().await.unwrap().expect("the store forgot it");
+    guard.lost().await;
+    assert!(began.elapsed() < ttl, "noticed only after {:?}", began.elapsed());
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+    assert!(next.is_valid());
+    world.is_held(&key).await;
+    next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_release_that_races_a_renewal_ends_the_hold(world: World) {
+    let locks = world.client().await;
+    // A lease of 300 ms is renewed after about 97 ms.
+    let holds: Vec<_> = (0..40_u64)
+        .map(|number| {
+            let lock = locks.lock(world.key(&number.to_string())).ttl(ms(300));
+            tokio::spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                tokio::time::sleep(ms(90) + Duration::from_micros(400 * number)).await;
+                if number % 2 == 0 {
+                    guard.release().await.unwrap();
+                } else {
+                    drop(guard);
+                }
+            })
+        })
+        .collect();
+    for hold in holds {
+        hold.await.unwrap();
+    }
+    world.clean().await;
+    // A renewal that outlived its release would bring a key back.
+    tokio::time::sleep(ms(400)).await;
+    assert_eq!(world.left(), [""; 0]);
+}
+
+async fn a_body_keeps_its_result_and_the_lock_is_free_after_it(world: World) {
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    let other = world.client().await;
+    let lock = other.lock(&key);
+    let result = guard
+        .run(async move {
+            assert!(lock.try_acquire().await.unwrap().is_none(), "the body runs under the lock");
+            "done"
+        })
+        .await;
+    assert_eq!(result.unwrap(), "done");
+    assert_eq!(world.left(), [""; 0]);
+}
+
+async fn a_body_is_dropped_when_the_lock_is_lost(world: World) {
+    let key = world.key("k");
+    let ttl = ms(600);
+    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let (body_lives, mut body_died) = tokio::sync::oneshot::channel::<()>();
+    let began = Instant::now();
+    world.lose(&key);
+    let error = guard
+        .run(async move {
+            let _body_lives = body_lives;
+            std::future::pending::<()>().await;
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    assert!(body_died.try_recv().is_err_and(|e| e == tokio::sync::oneshot::error::TryRecvError::Closed));
+    assert!(began.elapsed() < ttl + SLACK, "{:?}", began.elapsed());
+    world.clean().await;
+}
+
+async fn a_view_of_a_hold_ends_with_it(world: World) {
+    let guard = world.client().await.lock(world.key("k")).acquire().await.unwrap();
+    let held = guard.held();
+    assert!(held.is_valid());
+    assert_eq!((held.key(), held.fencing_token()), (guard.key(), guard.fencing_token()));
+    guard.release().await.unwrap();
+    assert!(!held.is_valid());
+    assert_eq!(held.remaining(), Duration::ZERO);
+    held.lost().await;
+    world.clean().await;
+}
+
+async fn the_lease_counts_from_before_the_request(world: World) {
+    let (delay, ttl) = (ms(200), ms(2000));
+    let locks = world.client().await;
+    locks.lock(world.key("warm")).acquire().await.unwrap().release().await.unwrap();
+    world.hurt(Fault::Slow(delay));
+    let before = Instant::now();
+    let guard = locks.lock(world.key("k")).ttl(ttl).auto_renew(false).acquire().await.unwrap();
+    // The store cannot have begun the lease before the request was sent.
+    assert!(before.elapsed() + guard.remaining() < ttl);
+    world.heal();
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn an_answer_that_comes_too_late_to_be_of_use_is_given_back(world: World) {
+    let key = world.key("k");
+    let ttl = ms(300);
+    let locks = world.client().await;
+    world.hurt(Fault::Slow(ms(290)));
+    let answer = locks.lock(&key).ttl(ttl).wait(ms(800)).acquire().await;
+    match answer {
+        Ok(guard) => assert!(guard.remaining() >= ttl / 20, "{:?} is of no use", guard.remaining()),
+        Err(error) => assert_eq!(error.kind(), LockErrorKind::Backend, "{error}"),
+    }
+    world.heal();
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn slow_renewals_do_not_lose_the_lock(world: World) {
+    let ttl = ms(3000);
+    let guard = world.client().await.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+    world.hurt(Fault::Slow(ms(200)));
+    let began = Instant::now();
+    while began.elapsed() < ttl * 2 {
+        assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+        tokio::time::sleep(ms(20)).await;
+    }
+    world.heal();
+    guard.release().await.unwrap();
+    world.clean().await;
+}

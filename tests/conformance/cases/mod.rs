@@ -1,0 +1,64 @@
+//! What must hold, by group. A case names no store.
+
+mod cancellation;
+mod cohort;
+mod exclusion;
+mod fencing;
+mod interop;
+mod killed;
+mod lease;
+mod limits;
+mod outage;
+mod ownership;
+mod paused;
+mod reconnect;
+mod runtimes;
+mod shutdown;
+mod suite;
+pub mod torture;
+mod wait;
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::case::Case;
+
+pub fn all() -> Vec<Case> {
+    [
+        exclusion::cases(),
+        wait::cases(),
+        lease::cases(),
+        fencing::cases(),
+        cancellation::cases(),
+        ownership::cases(),
+        limits::cases(),
+        cohort::cases(),
+        runtimes::cases(),
+        killed::cases(),
+        paused::cases(),
+        outage::cases(),
+        reconnect::cases(),
+        shutdown::cases(),
+        interop::cases(),
+        torture::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Tests of the suite's own tools.
+pub fn without_a_store() -> Vec<Trial> {
+    suite::trials()
+}
+
+/// What a busy machine may add to any length of time.
+pub const SLACK: Duration = Duration::from_millis(1500);
+
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// So long that a case in which it runs out has failed.
+pub const LONG: Duration = Duration::from_secs(30);

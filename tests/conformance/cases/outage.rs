@@ -1,0 +1,258 @@
+//! The store does not answer for a while: nothing hangs, nobody believes too long, and it heals by itself.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockErrorKind, LockManager};
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, case},
+    stores::Fault,
+    world::{World, begun, drop_after},
+};
+
+/// Each is an outage that lasts until it is healed; none of them loses data.
+const OUTAGES: [Fault; 5] =
+    [Fault::Down, Fault::Paused, Fault::BlackHole, Fault::AnswersHeld, Fault::RequestsHeld];
+
+pub fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = OUTAGES
+        .into_iter()
+        .flat_map(|fault| {
+            [
+                case!(acquire_ends_by_its_deadline_and_says_that_the_store_failed, fault),
+                case!(one_attempt_ends_and_says_that_the_store_failed, fault),
+                case!(a_waiter_is_told_that_the_store_failed, fault),
+                case!(loss_is_signalled_before_the_lease_ends, fault),
+                case!(an_outage_shorter_than_the_lease_costs_nothing, fault),
+                case!(it_heals_without_a_restart, fault),
+                case!(a_waiter_gets_the_lock_after_the_outage, fault),
+                case!(a_release_that_failed_happens_after_the_outage, fault),
+                case!(a_guard_dropped_meanwhile_is_released_after_the_outage, fault),
+                case!(an_acquire_dropped_meanwhile_leaves_nothing, fault),
+                case!(an_acquire_that_failed_leaves_nothing, fault),
+                case!(a_client_made_meanwhile_fails_in_time, fault),
+            ]
+            .map(|case| case.under(fault))
+        })
+        .collect();
+    cases.extend(
+        [
+            case!(acquire_ends_by_its_deadline_and_says_that_the_store_failed, Fault::Killed),
+            case!(loss_is_signalled_before_the_lease_ends, Fault::Killed),
+            case!(it_heals_without_a_restart, Fault::Killed),
+        ]
+        .map(|case| case.under(Fault::Killed)),
+    );
+    cases
+}
+
+/// A client whose connections exist.
+async fn warm(world: &World) -> LockManager {
+    let locks = world.client().await;
+    locks.lock(world.key("warm")).ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+    locks
+}
+
+async fn acquire_ends_by_its_deadline_and_says_that_the_store_failed(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    world.hurt(fault);
+    for wait in [ms(300), ms(1200)] {
+        let began = Instant::now();
+        let error = locks.lock(world.key("k")).wait(wait).acquire().await.unwrap_err();
+        let took = began.elapsed();
+        assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        assert!(error.is_retryable());
+        assert!(took < wait + SLACK, "{took:?} instead of {wait:?}");
+    }
+    world.heal();
+}
+
+async fn one_attempt_ends_and_says_that_the_store_failed(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    world.hurt(fault);
+    let began = Instant::now();
+    let error = locks.lock(world.key("k")).ttl(ms(2000)).try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    assert!(began.elapsed() < ms(5000) + SLACK, "{:?}", began.elapsed());
+    world.heal();
+}
+
+async fn a_waiter_is_told_that_the_store_failed(world: World, fault: Fault) {
+    let (ours, theirs) = (warm(&world).await, warm(&world).await);
+    let key = world.key("k");
+    let guard = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
+    // One waits in the store, one behind it in the process.
+    let mut waiters = Vec::new();
+    for _ in 0..2 {
+        let lock = ours.lock(&key).ttl(LONG).wait(ms(3000));
+        waiters.push(begun(async move { lock.acquire().await.map(drop) }).await);
+    }
+    world.queued(&key, 1).await;
+    world.hurt(fault);
+    let began = Instant::now();
+    for waiter in waiters {
+        let error = waiter.await.unwrap().unwrap_err();
+        // Who waits in a queue learns of the outage when it looks again; that it was held is true as well.
+        assert!(matches!(error.kind(), LockErrorKind::Backend | LockErrorKind::Timeout), "{error}");
+    }
+    assert!(began.elapsed() < ms(3000) + SLACK, "{:?}", began.elapsed());
+    world.heal();
+    drop(guard);
+    world.clean().await;
+}
+
+async fn loss_is_signalled_before_the_lease_ends(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let ttl = ms(2000);
+    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+    tokio::time::sleep(ms(100)).await;
+    world.hurt(fault);
+    let began = Instant::now();
+    guard.lost().await;
+    // The last renewal that can have reached the store was sent before the outage.
+    assert!(began.elapsed() < ttl, "only after {:?}", began.elapsed());
+    assert!(!guard.is_valid());
+    world.heal();
+    // It stays lost, although the store may still know it as ours.
+    tokio::time::sleep(ms(200)).await;
+    assert!(!guard.is_valid());
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error.kind(), LockErrorKind::Lost | LockErrorKind::Backend), "{error}");
+    world.clean().await;
+}
+
+async fn an_outage_shorter_than_the_lease_costs_nothing(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let key = world.key("k");
+    let ttl = ms(4000);
+    let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
+    // Over the first renewal, which is due after a third of the lease.
+    tokio::time::sleep(ttl / 4).await;
+    world.hurt(fault);
+    tokio::time::sleep(ttl / 4).await;
+    world.heal();
+    let began = Instant::now();
+    while began.elapsed() < ttl * 5 / 4 {
+        assert!(guard.is_valid(), "lost {:?} after the healing", began.elapsed());
+        tokio::time::sleep(ms(20)).await;
+    }
+    // A connection that has been mute since then may be noticed only now; the release happens all the same.
+    if let Err(error) = guard.release().await {
+        assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    }
+    world.clean().await;
+}
+
+async fn it_heals_without_a_restart(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    for round in 0..2 {
+        world.hurt(fault);
+        let key = world.key(&round.to_string());
+        let error = locks.lock(&key).wait(ms(700)).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        world.heal();
+        let healed = Instant::now();
+        let guard = locks.lock(&key).wait(LONG).acquire().await.unwrap();
+        assert!(healed.elapsed() < ms(5000), "only after {:?}", healed.elapsed());
+        guard.release().await.unwrap();
+        world.clean().await;
+    }
+}
+
+async fn a_waiter_gets_the_lock_after_the_outage(world: World, fault: Fault) {
+    let (ours, theirs) = (warm(&world).await, warm(&world).await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for locks in [&theirs, &theirs, &ours] {
+        let lock = locks.lock(&key).ttl(LONG).wait(LONG);
+        waiters.push(begun(async move { lock.acquire().await.unwrap().release().await }).await);
+    }
+    world.queued(&key, 1).await;
+    world.hurt(fault);
+    tokio::time::sleep(ms(700)).await;
+    world.heal();
+    let healed = Instant::now();
+    // Kept, because the outage was shorter than the lease.
+    let _ = guard.release().await;
+    for waiter in waiters {
+        let _ = waiter.await.unwrap();
+    }
+    assert!(healed.elapsed() < ms(10_000), "only after {:?}", healed.elapsed());
+    world.clean().await;
+}
+
+async fn a_release_that_failed_happens_after_the_outage(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let key = world.key("k");
+    let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
+    world.hurt(fault);
+    let began = Instant::now();
+    // A store that only slows down may answer in the end; a wait without an end is refused.
+    let released = tokio::time::timeout(LONG, guard.release()).await.expect("a release does not hang");
+    let error = released.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    assert!(began.elapsed() < ms(5000) + SLACK, "{:?}", began.elapsed());
+    world.heal();
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn a_guard_dropped_meanwhile_is_released_after_the_outage(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let key = world.key("k");
+    let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
+    world.hurt(fault);
+    drop(guard);
+    tokio::time::sleep(ms(500)).await;
+    world.heal();
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn an_acquire_dropped_meanwhile_leaves_nothing(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let key = world.key("k");
+    for polls in 1..4 {
+        world.hurt(fault);
+        let lock = locks.lock(&key).ttl(LONG).wait(LONG);
+        assert!(drop_after(lock.acquire(), polls).await.is_none());
+        world.heal();
+        // Its request may arrive only now; a round trip of the same client is behind it.
+        locks.lock(world.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+        world.clean().await;
+    }
+    world.is_free(&key).await;
+    world.clean().await;
+}
+
+async fn an_acquire_that_failed_leaves_nothing(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let key = world.key("k");
+    world.hurt(fault);
+    let error = locks.lock(&key).ttl(LONG).wait(ms(500)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    world.heal();
+    // What was on its way may arrive only now; a successful round trip of the same client is behind it.
+    locks.lock(world.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn a_client_made_meanwhile_fails_in_time(world: World, fault: Fault) {
+    let url = world.url();
+    world.hurt(fault);
+    let began = Instant::now();
+    let made =
+        tokio::time::timeout(LONG, LockManager::connect(&url)).await.expect("connecting does not hang");
+    // A store without a server is made at once.
+    if let Err(error) = made {
+        assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        assert!(error.is_retryable());
+        assert!(error.to_string().len() > 20, "it says what to do: {error}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(10) + SLACK, "{:?}", began.elapsed());
+    world.heal();
+    world.client().await;
+}

@@ -1,0 +1,134 @@
+//! Only the owner releases; a release by anybody else, twice or late changes nothing and says so.
+
+use std::time::Duration;
+
+use lock_runtime::LockErrorKind;
+
+use super::{LONG, ms};
+use crate::{
+    case::{Case, Need, case},
+    stores::Fault,
+    world::World,
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor),
+        case!(a_drop_after_the_end_of_the_lease_spares_the_successor),
+        case!(a_lost_guard_does_not_release_a_later_hold_of_the_same_client),
+        case!(a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor),
+        case!(a_repeated_release_spares_the_successor).hurts(Fault::AnswerLost(1)),
+        case!(an_owner_is_known_by_another_name_each_time).needs(Need::ForeignClients),
+        case!(nothing_that_is_shown_lets_others_release).needs(Need::ForeignClients),
+    ]
+}
+
+/// Lets the lease of a hold run out and gives the lock to another client.
+async fn succeeded(world: &World, key: &str) -> (lock_runtime::LockGuard, lock_runtime::LockGuard) {
+    let stale = world.client().await.lock(key).ttl(ms(200)).auto_renew(false).acquire().await.unwrap();
+    let successor = world.client().await.lock(key).wait(LONG).acquire().await.unwrap();
+    (stale, successor)
+}
+
+async fn still_holds(world: &World, successor: lock_runtime::LockGuard) {
+    world.is_held(successor.key().as_str()).await;
+    assert!(successor.is_valid());
+    successor.release().await.expect("it is released by its owner");
+    world.clean().await;
+}
+
+async fn a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor(world: World) {
+    let (stale, successor) = succeeded(&world, &world.key("k")).await;
+    assert_eq!(stale.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+    still_holds(&world, successor).await;
+}
+
+async fn a_drop_after_the_end_of_the_lease_spares_the_successor(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    let stale = locks.lock(&key).ttl(ms(200)).auto_renew(false).acquire().await.unwrap();
+    let successor = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+    drop(stale);
+    // Returns when the background release of the dropped guard is done.
+    locks.shutdown().await;
+    still_holds(&world, successor).await;
+}
+
+async fn a_lost_guard_does_not_release_a_later_hold_of_the_same_client(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    for dropped in [false, true] {
+        let stale = locks.lock(&key).ttl(ms(200)).auto_renew(false).acquire().await.unwrap();
+        let later = locks.lock(&key).wait(LONG).acquire().await.unwrap();
+        assert!(!stale.is_valid());
+        if dropped {
+            drop(stale);
+            tokio::time::sleep(ms(100)).await;
+        } else {
+            assert_eq!(stale.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+        }
+        still_holds(&world, later).await;
+    }
+}
+
+async fn a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor(world: World) {
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    world.lose(&key);
+    let successor =
+        world.client().await.lock(&key).try_acquire().await.unwrap().expect("the store forgot it");
+    // It looks valid until a renewal asks; the release learns the truth.
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
+    still_holds(&world, successor).await;
+}
+
+async fn a_repeated_release_spares_the_successor(world: World) {
+    let locks = world.client().await;
+    let other = world.client().await;
+    let key = world.key("k");
+    let guard = locks.lock(&key).acquire().await.unwrap();
+    other.lock(world.key("warm")).acquire().await.unwrap().release().await.unwrap();
+    // Carried out, but its answer is lost: it is repeated in the background while the successor holds.
+    world.hurt(Fault::AnswerLost(1));
+    let released = guard.release().await;
+    assert!(
+        released.as_ref().is_ok() || released.as_ref().is_err_and(|e| e.kind() == LockErrorKind::Backend),
+        "{released:?}"
+    );
+    assert!(world.lost_an_answer());
+    let successor = other.lock(&key).wait(Duration::from_secs(5)).acquire().await.unwrap();
+    locks.shutdown().await;
+    still_holds(&world, successor).await;
+}
+
+async fn an_owner_is_known_by_another_name_each_time(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    let mut owners = Vec::new();
+    for _ in 0..5 {
+        let guard = locks.lock(&key).acquire().await.unwrap();
+        owners.push(world.foreign().holder(&key).expect("it is held").0);
+        guard.release().await.unwrap();
+    }
+    owners.sort_unstable();
+    owners.dedup();
+    assert_eq!(owners.len(), 5);
+}
+
+async fn nothing_that_is_shown_lets_others_release(world: World) {
+    let locks = world.client().await;
+    let lock = locks.lock(world.key("k"));
+    let guard = lock.acquire().await.unwrap();
+    let busy = lock.clone().wait(Duration::ZERO).acquire().await.unwrap_err();
+    let (owner, _) = world.foreign().holder(guard.key().as_str()).expect("it is held");
+    let shown = format!("{locks:?} {lock:?} {guard:?} {:?} {busy:?} {busy}", guard.held());
+    // The owner's part of the holder's value, in whatever form: 128 bits.
+    let secret = owner
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .max_by_key(|part| part.len())
+        .filter(|part| part.len() >= 16)
+        .unwrap_or_else(|| panic!("no owner token of 128 bits in {owner:?}"));
+    assert!(!shown.contains(secret), "{shown}");
+    guard.release().await.unwrap();
+}

@@ -1,0 +1,217 @@
+//! Short faults: connections that break, answers that are lost, servers that forget.
+
+use std::time::Instant;
+
+use lock_runtime::LockErrorKind;
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, case},
+    stores::Fault,
+    world::{World, begun},
+};
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        case!(an_answer_lost_at_any_call_leaves_nothing_and_grants_nothing_twice).hurts(Fault::AnswerLost(1)),
+        case!(a_connection_cut_in_any_request_leaves_nothing).hurts(Fault::CutInRequest(1)),
+        case!(a_server_that_forgot_everything_ends_the_hold).hurts(Fault::Restarted),
+        case!(a_waiter_of_a_server_that_forgot_everything_gets_the_lock).hurts(Fault::Restarted),
+        case!(a_full_server_refuses_new_holds_and_takes_releases_and_renewals).hurts(Fault::Full),
+    ];
+    for fault in [Fault::Cut, Fault::Reset, Fault::ForgetsCaches] {
+        cases.extend(
+            [
+                case!(a_held_lock_is_kept_and_renewed, fault),
+                case!(the_next_acquire_succeeds, fault),
+                case!(a_waiter_gets_the_lock, fault),
+                case!(waiters_get_the_lock_while_it_happens_again_and_again, fault),
+            ]
+            .map(|case| case.under(fault)),
+        );
+    }
+    cases
+}
+
+async fn a_held_lock_is_kept_and_renewed(world: World, fault: Fault) {
+    let ttl = ms(1500);
+    let guard = world.client().await.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+    for _ in 0..8 {
+        world.hurt(fault);
+        tokio::time::sleep(ttl / 4).await;
+        assert!(guard.is_valid());
+    }
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn the_next_acquire_succeeds(world: World, fault: Fault) {
+    let locks = world.client().await;
+    for _ in 0..10 {
+        let guard = locks.lock(world.key("k")).acquire().await.unwrap();
+        world.hurt(fault);
+        // A release whose connection is broken under it may not be confirmed, but it happens.
+        if let Err(error) = guard.release().await {
+            assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        }
+        world.clean().await;
+    }
+}
+
+async fn a_waiter_gets_the_lock(world: World, fault: Fault) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let lock = theirs.lock(&key).ttl(LONG).wait(LONG);
+    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 1).await;
+    world.hurt(fault);
+    let began = Instant::now();
+    let _ = guard.release().await;
+    let guard = waiter.await.unwrap();
+    // A message may be lost with the connection; then the waiter looks again by itself.
+    assert!(began.elapsed() < ms(3000) + SLACK, "only after {:?}", began.elapsed());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn waiters_get_the_lock_while_it_happens_again_and_again(world: World, fault: Fault) {
+    let clients = [world.client().await, world.client().await];
+    let key = world.key("k");
+    let mut waiters = Vec::new();
+    for number in 0..10 {
+        let lock = clients[number % 2].lock(&key).ttl(LONG).wait(LONG);
+        waiters.push(
+            begun(async move {
+                let guard = lock.acquire().await?;
+                tokio::time::sleep(ms(20)).await;
+                let token = guard.fencing_token();
+                match guard.release().await {
+                    Err(error) if error.kind() != LockErrorKind::Backend => Err(error),
+                    _ => Ok(token),
+                }
+            })
+            .await,
+        );
+    }
+    let mut tokens = Vec::new();
+    for waiter in waiters {
+        while !waiter.is_finished() {
+            world.hurt(fault);
+            tokio::time::sleep(ms(30)).await;
+        }
+        tokens.push(waiter.await.unwrap().unwrap());
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 10, "two holds with one token");
+    world.clean().await;
+}
+
+async fn an_answer_lost_at_any_call_leaves_nothing_and_grants_nothing_twice(world: World) {
+    let (locks, other) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    for nth in 1.. {
+        locks.lock(world.key("warm")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+        world.clean().await;
+        world.hurt(Fault::AnswerLost(nth));
+        let began = Instant::now();
+        // Free, then held with a waiter, then handed over: every call there is.
+        let first = locks.lock(&key).ttl(LONG).wait(LONG).acquire().await.unwrap();
+        let lock = other.lock(&key).ttl(LONG).wait(LONG);
+        let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+        world.queued(&key, 1).await;
+        let token = first.fencing_token();
+        let released = first.release().await;
+        let second = waiter.await.unwrap();
+        assert!(second.fencing_token() > token);
+        let released_too = second.release().await;
+        for released in [released, released_too] {
+            if let Err(error) = released {
+                assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+            }
+        }
+        world.clean().await;
+        assert!(began.elapsed() < LONG / 2, "{:?} when answer {nth} was lost", began.elapsed());
+        let lost = world.lost_an_answer();
+        world.is_free(&key).await;
+        if !lost {
+            assert!(nth > 4, "no answer was lost");
+            return;
+        }
+    }
+}
+
+async fn a_connection_cut_in_any_request_leaves_nothing(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    for byte in (0..1200).step_by(61) {
+        let guard = locks.lock(&key).ttl(LONG).wait(LONG).acquire().await.unwrap();
+        world.hurt(Fault::CutInRequest(byte));
+        if let Err(error) = guard.release().await {
+            assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        }
+        let guard = locks.lock(&key).ttl(LONG).wait(LONG).acquire().await.unwrap();
+        let _ = guard.release().await;
+        world.clean().await;
+    }
+    world.heal();
+}
+
+async fn a_server_that_forgot_everything_ends_the_hold(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let ttl = ms(1500);
+    let guard = ours.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let began = Instant::now();
+    world.hurt(Fault::Restarted);
+    guard.lost().await;
+    assert!(began.elapsed() < ttl, "only after {:?}", began.elapsed());
+    let next = theirs.lock(&key).wait(LONG).acquire().await.unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+    world.is_held(&key).await;
+    next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_waiter_of_a_server_that_forgot_everything_gets_the_lock(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).ttl(ms(1500)).acquire().await.unwrap();
+    let lock = theirs.lock(&key).wait(LONG);
+    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 1).await;
+    world.hurt(Fault::Restarted);
+    let began = Instant::now();
+    let next = waiter.await.unwrap();
+    assert!(began.elapsed() < ms(3000) + SLACK, "only after {:?}", began.elapsed());
+    assert!(next.fencing_token() > guard.fencing_token());
+    guard.lost().await;
+    assert!(next.is_valid());
+    next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_full_server_refuses_new_holds_and_takes_releases_and_renewals(world: World) {
+    let locks = world.client().await;
+    let ttl = ms(1500);
+    let (key, other) = (world.key("k"), world.key("other"));
+    let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let waiter = begun({
+        let lock = world.client().await.lock(&key).wait(LONG);
+        async move { lock.acquire().await }
+    })
+    .await;
+    world.queued(&key, 1).await;
+    world.hurt(Fault::Full);
+    let error = locks.lock(&other).wait(ms(300)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    tokio::time::sleep(ttl * 3 / 2).await;
+    assert!(guard.is_valid(), "it is not renewed");
+    // What it has to write for the waiter may be refused; the release itself is not.
+    let _ = guard.release().await;
+    world.heal();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    world.clean().await;
+}

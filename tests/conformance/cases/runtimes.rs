@@ -1,0 +1,216 @@
+//! A manager works from every runtime of its process and outlives the one it was made in; what it does for a hold
+//! does not depend on the caller's runtime.
+
+use std::{thread, time::Instant};
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::{LONG, ms};
+use crate::{
+    case::{Case, case},
+    support::until,
+    world::{World, begun},
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(a_manager_outlives_the_runtime_it_was_made_in),
+        case!(a_manager_is_used_from_several_runtimes_at_once),
+        case!(a_guard_moves_to_another_runtime),
+        case!(a_guard_outlives_the_runtime_in_which_it_was_acquired),
+        case!(a_guard_dropped_outside_a_runtime_frees_the_lock),
+        case!(a_guard_dropped_with_its_runtime_frees_the_lock),
+        case!(waiters_whose_runtime_is_shut_down_leave_the_queue),
+        case!(a_blocked_runtime_does_not_stop_renewal),
+        case!(the_last_manager_may_go_before_its_guards),
+    ]
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Runs on a thread of its own, outside of the case's runtime.
+async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    thread::spawn(move || {
+        let _ = send.send(work());
+    });
+    receive.await.expect("the other thread did not panic")
+}
+
+async fn a_manager_outlives_the_runtime_it_was_made_in(world: World) {
+    let url = world.url();
+    let locks = elsewhere(move || {
+        let runtime = runtime();
+        let locks = runtime.block_on(lock_runtime::LockManager::connect(&url)).unwrap();
+        // Used once there, so that connections and tasks exist.
+        runtime.block_on(async { locks.lock("warm").acquire().await.unwrap().release().await.unwrap() });
+        drop(runtime);
+        locks
+    })
+    .await;
+    let key = world.key("k");
+    for _ in 0..3 {
+        let guard = locks.lock(&key).ttl(ms(400)).wait(LONG).acquire().await.unwrap();
+        tokio::time::sleep(ms(600)).await;
+        assert!(guard.is_valid(), "it is not renewed");
+        guard.release().await.unwrap();
+    }
+    drop(locks.lock(&key).acquire().await.unwrap());
+    world.clean().await;
+}
+
+async fn a_manager_is_used_from_several_runtimes_at_once(world: World) {
+    let locks = world.client().await.wait(LONG);
+    let key = world.key("k");
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let lock = locks.lock(&key);
+            thread::spawn(move || {
+                for _ in 0..5 {
+                    let runtime = runtime();
+                    runtime.block_on(async {
+                        for _ in 0..10 {
+                            lock.acquire().await.unwrap().release().await.unwrap();
+                        }
+                    });
+                }
+            })
+        })
+        .collect();
+    elsewhere(move || {
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    })
+    .await;
+    world.clean().await;
+}
+
+async fn a_guard_moves_to_another_runtime(world: World) {
+    let locks = world.client().await.wait(LONG);
+    let key = world.key("k");
+    let guard = locks.lock(&key).acquire().await.unwrap();
+    let lock = locks.lock(&key);
+    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+    elsewhere(move || runtime().block_on(guard.release())).await.unwrap();
+    let next = waiter.await.unwrap();
+    elsewhere(move || runtime().block_on(next.run(async {}))).await.unwrap();
+    world.clean().await;
+}
+
+async fn a_guard_outlives_the_runtime_in_which_it_was_acquired(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    let lock = locks.lock(&key).ttl(ms(400));
+    let guard = elsewhere(move || runtime().block_on(lock.acquire())).await.unwrap();
+    let began = Instant::now();
+    while began.elapsed() < ms(1000) {
+        assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+        world.is_held(&key).await;
+        tokio::time::sleep(ms(50)).await;
+    }
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_guard_dropped_outside_a_runtime_frees_the_lock(world: World) {
+    let guard = world.client().await.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
+    let guard = guard.run(std::future::pending::<()>());
+    elsewhere(move || drop(guard)).await;
+    world.clean().await;
+    let guard = world.client().await.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
+    elsewhere(move || drop(guard)).await;
+    world.clean().await;
+}
+
+async fn a_guard_dropped_with_its_runtime_frees_the_lock(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    let lock = locks.lock(&key).ttl(LONG);
+    elsewhere(move || {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let guard = lock.acquire().await.unwrap();
+            tokio::spawn(async move { guard.run(std::future::pending::<()>()).await });
+            tokio::task::yield_now().await;
+        });
+        drop(runtime);
+    })
+    .await;
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn waiters_whose_runtime_is_shut_down_leave_the_queue(world: World) {
+    let (ours, theirs) = (world.client().await.wait(LONG), world.client().await.wait(LONG));
+    let key = world.key("k");
+    let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let runtime = runtime();
+    for lock in [ours.lock(&key), theirs.lock(&key)] {
+        runtime.spawn(async move { lock.acquire().await });
+    }
+    let runtime = elsewhere(move || {
+        runtime.block_on(async { tokio::time::sleep(ms(100)).await });
+        runtime
+    })
+    .await;
+    world.queued(&key, 1).await;
+    // Behind them, and led by nobody once they are gone.
+    let lock = theirs.lock(&key);
+    let patient = begun(async move { lock.acquire().await.unwrap() }).await;
+    elsewhere(move || drop(runtime)).await;
+    world.queued(&key, 1).await;
+    guard.release().await.unwrap();
+    patient.await.unwrap().release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_blocked_runtime_does_not_stop_renewal(world: World) {
+    let locks = world.client().await;
+    let other = world.client().await;
+    let key = world.key("k");
+    let ttl = ms(400);
+    let lock = locks.lock(&key).ttl(ttl);
+    let blocked = thread::spawn(move || {
+        runtime().block_on(async {
+            let guard = lock.acquire().await.unwrap();
+            // Blocks the only thread of this runtime.
+            thread::sleep(ttl * 4);
+            let valid = guard.is_valid();
+            guard.release().await.unwrap();
+            valid
+        })
+    });
+    until(
+        "the other thread holds it",
+        || {
+            if world.left().is_empty() { Err("nobody holds it") } else { Ok(()) }
+        },
+    )
+    .await;
+    let began = Instant::now();
+    while began.elapsed() < ttl * 3 {
+        assert!(other.lock(&key).try_acquire().await.unwrap().is_none(), "it was not renewed");
+        tokio::time::sleep(ms(20)).await;
+    }
+    assert!(elsewhere(move || blocked.join().unwrap()).await, "lost while the runtime was blocked");
+    world.clean().await;
+}
+
+async fn the_last_manager_may_go_before_its_guards(world: World) {
+    let guard = {
+        let locks = world.client().await;
+        locks.lock(world.key("k")).ttl(ms(400)).acquire().await.unwrap()
+    };
+    tokio::time::sleep(ms(1000)).await;
+    assert!(guard.is_valid(), "it is not renewed");
+    let dropped = {
+        let locks = world.client().await;
+        locks.lock(world.key("other")).ttl(LONG).acquire().await.unwrap()
+    };
+    guard.release().await.unwrap();
+    drop(dropped);
+    world.clean().await;
+}

@@ -1,0 +1,148 @@
+//! The end of a manager: nothing new, nothing left behind, and what is held stays held.
+
+use std::time::Instant;
+
+use lock_runtime::LockErrorKind;
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, case},
+    stores::Fault,
+    world::{World, begun},
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(new_acquires_are_refused),
+        case!(waiting_acquires_end_and_leave_the_queue),
+        case!(held_guards_stay_valid_and_renewed_and_can_be_released),
+        case!(what_was_dropped_is_released_when_it_returns),
+        case!(what_was_abandoned_is_cleaned_up_when_it_returns),
+        case!(it_may_be_called_twice_and_without_anything_to_do),
+        case!(other_managers_go_on),
+        case!(it_returns_during_an_outage_when_the_leases_have_ended).hurts(Fault::Down),
+        case!(it_returns_after_an_outage).hurts(Fault::Paused),
+    ]
+}
+
+async fn new_acquires_are_refused(world: World) {
+    let locks = world.client().await;
+    let (clone, lock) = (locks.clone(), locks.lock(world.key("k")));
+    locks.shutdown().await;
+    for error in [
+        lock.acquire().await.unwrap_err(),
+        lock.try_acquire().await.unwrap_err(),
+        clone.lock(world.key("other")).acquire().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
+        assert!(!error.is_retryable());
+    }
+    assert_eq!(world.left(), [""; 0]);
+}
+
+async fn waiting_acquires_end_and_leave_the_queue(world: World) {
+    let (theirs, ours) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = theirs.lock(&key).acquire().await.unwrap();
+    // The first waits in the store, the others behind it; one without an end.
+    let mut waiters = Vec::new();
+    for lock in [ours.lock(&key).wait(LONG), ours.lock(&key).wait(LONG), ours.lock(&key).wait_forever()] {
+        waiters.push(begun(async move { lock.acquire().await.map(drop) }).await);
+    }
+    world.queued(&key, 1).await;
+    let began = Instant::now();
+    ours.shutdown().await;
+    for waiter in waiters {
+        assert_eq!(waiter.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
+    }
+    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+    world.queued(&key, 0).await;
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn held_guards_stay_valid_and_renewed_and_can_be_released(world: World) {
+    let locks = world.client().await;
+    let (key, other) = (world.key("k"), world.key("other"));
+    let ttl = ms(500);
+    let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let dropped = locks.lock(&other).ttl(ttl).acquire().await.unwrap();
+    let began = Instant::now();
+    locks.shutdown().await;
+    assert!(began.elapsed() < SLACK, "it does not wait for guards that are held");
+    tokio::time::sleep(ttl * 2).await;
+    assert!(guard.is_valid() && dropped.is_valid());
+    world.is_held(&key).await;
+    guard.release().await.unwrap();
+    drop(dropped);
+    world.clean().await;
+}
+
+async fn what_was_dropped_is_released_when_it_returns(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let mut guards = Vec::new();
+    for number in 0..50 {
+        guards.push(locks.lock(world.key(&number.to_string())).acquire().await.unwrap());
+    }
+    drop(guards);
+    locks.shutdown().await;
+    assert_eq!(world.left(), [""; 0]);
+}
+
+async fn what_was_abandoned_is_cleaned_up_when_it_returns(world: World) {
+    for polls in 1..5 {
+        let locks = world.client().await.ttl(LONG);
+        let lock = locks.lock(world.key("k"));
+        drop(crate::world::drop_after(lock.acquire(), polls).await);
+        locks.shutdown().await;
+        assert_eq!(world.left(), [""; 0], "after {polls} polls");
+    }
+}
+
+async fn it_may_be_called_twice_and_without_anything_to_do(world: World) {
+    let locks = world.client().await;
+    locks.shutdown().await;
+    locks.shutdown().await;
+    let clone = locks.clone();
+    tokio::join!(locks.shutdown(), clone.shutdown());
+}
+
+async fn other_managers_go_on(world: World) {
+    let (one, two) = (world.client().await, world.client().await);
+    one.shutdown().await;
+    let guard = two.lock(world.key("k")).ttl(ms(400)).acquire().await.unwrap();
+    tokio::time::sleep(ms(800)).await;
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn it_returns_during_an_outage_when_the_leases_have_ended(world: World) {
+    let ttl = ms(800);
+    let locks = world.client().await.ttl(ttl);
+    let guard = locks.lock(world.key("k")).acquire().await.unwrap();
+    world.hurt(Fault::Down);
+    drop(guard);
+    let began = Instant::now();
+    locks.shutdown().await;
+    assert!(began.elapsed() < ttl * 3 + SLACK, "{:?}", began.elapsed());
+    world.heal();
+    world.clean().await;
+}
+
+async fn it_returns_after_an_outage(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let guard = locks.lock(world.key("k")).acquire().await.unwrap();
+    world.hurt(Fault::Paused);
+    drop(guard);
+    let shutdown = begun({
+        let locks = locks.clone();
+        async move { locks.shutdown().await }
+    })
+    .await;
+    tokio::time::sleep(ms(300)).await;
+    assert!(!shutdown.is_finished(), "something is left to release");
+    world.heal();
+    shutdown.await.unwrap();
+    assert_eq!(world.left(), [""; 0]);
+}

@@ -1,0 +1,271 @@
+//! The suite's own tools, tested: a judge that sees nothing and a proxy that hurts nothing would pass every lock.
+
+use std::{
+    io::{self, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Trial;
+
+use super::ms;
+use crate::support::{
+    checker::{Hold, Verdict, judge},
+    monotonic,
+    proxy::{Flow, Proxy, Upstream, Way},
+};
+
+pub fn trials() -> Vec<Trial> {
+    macro_rules! trials {
+        ($($claim:ident,)*) => {
+            vec![$(Trial::test(concat!("suite::", stringify!($claim)), || {
+                $claim();
+                Ok(())
+            }),)*]
+        };
+    }
+    trials![
+        the_judge_passes_holds_that_follow_each_other,
+        the_judge_sees_an_overlap,
+        the_judge_sees_a_token_given_twice,
+        the_judge_sees_tokens_that_fall,
+        the_judge_catches_a_lock_that_does_not_lock,
+        the_judge_catches_a_lease_that_its_holder_does_not_mind,
+        the_proxy_passes_counts_and_delays,
+        the_proxy_holds_back_and_delivers_later,
+        the_proxy_loses_an_answer_that_was_carried_out,
+        the_proxy_cuts_after_a_number_of_bytes,
+        the_proxy_refuses_cuts_and_resets,
+        the_proxy_leaves_connections_of_a_black_hole_mute_for_ever,
+        the_proxy_throttles,
+    ]
+}
+
+fn hold(token: u64, asked: u64, from: u64, until: u64) -> Hold {
+    Hold { token, asked, from, until }
+}
+
+fn the_judge_passes_holds_that_follow_each_other() {
+    let history = vec![hold(3, 0, 30, 40), hold(1, 0, 10, 20), hold(2, 0, 20, 30)];
+    assert_eq!(judge(history.clone()), Verdict { holds: 3, ..Verdict::default() });
+    let read: Vec<Hold> = history.iter().map(|hold| hold.to_string().parse().unwrap()).collect();
+    assert_eq!(read, history);
+}
+
+fn the_judge_sees_an_overlap() {
+    let verdict = judge(vec![hold(1, 0, 10, 21), hold(2, 0, 20, 30)]);
+    assert_eq!(verdict, Verdict { holds: 2, overlaps: 1, ..Verdict::default() });
+    // Also when one holds it throughout, and when the tokens hide it.
+    assert_eq!(judge(vec![hold(9, 0, 0, 100), hold(1, 0, 10, 20), hold(2, 0, 30, 40)]).overlaps, 2);
+}
+
+fn the_judge_sees_a_token_given_twice() {
+    assert_eq!(judge(vec![hold(1, 0, 10, 20), hold(1, 0, 20, 30)]).duplicates, 1);
+}
+
+fn the_judge_sees_tokens_that_fall() {
+    // The second was asked for after the first had ended.
+    assert_eq!(judge(vec![hold(2, 0, 10, 20), hold(1, 25, 30, 40)]).inversions, 1);
+    assert_eq!(judge(vec![hold(9, 0, 10, 20), hold(1, 25, 30, 40), hold(2, 45, 50, 60)]).inversions, 1);
+    // Asked for while the first held: the order of grants is that of the holds, so this is one as well.
+    assert!(judge(vec![hold(2, 0, 10, 20), hold(1, 15, 30, 40)]).inversions <= 1);
+}
+
+/// What a broken lock does, in the rhythm of the torture: sections of 100 µs.
+fn history_of(tasks: u64, section: impl Fn(u64) -> Hold + Sync) -> Vec<Hold> {
+    let history = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for task in 0..tasks {
+            let (history, section) = (&history, &section);
+            scope.spawn(move || {
+                let holds: Vec<Hold> = (0..50).map(|_| section(task)).collect();
+                history.lock().unwrap().extend(holds);
+            });
+        }
+    });
+    history.into_inner().unwrap()
+}
+
+fn the_judge_catches_a_lock_that_does_not_lock() {
+    let tokens = AtomicU64::new(1);
+    let history = history_of(4, |_| {
+        let asked = monotonic();
+        let token = tokens.fetch_add(1, Ordering::SeqCst);
+        let from = monotonic();
+        thread::sleep(Duration::from_micros(100));
+        hold(token, asked, from, monotonic())
+    });
+    let verdict = judge(history);
+    assert!(verdict.overlaps > 0, "{verdict:?}");
+    assert_eq!(verdict.duplicates, 0, "{verdict:?}");
+}
+
+fn the_judge_catches_a_lease_that_its_holder_does_not_mind() {
+    // A real lock with a lease of 1 ms, whose holders stay for up to 2 ms.
+    let lock = Mutex::new((0_u64, Instant::now()));
+    let history = history_of(3, |task| {
+        let asked = monotonic();
+        let token = loop {
+            let mut lock = lock.lock().unwrap();
+            if lock.1 <= Instant::now() {
+                *lock = (lock.0 + 1, Instant::now() + ms(1));
+                break lock.0;
+            }
+            drop(lock);
+            thread::yield_now();
+        };
+        let from = monotonic();
+        thread::sleep(ms(task));
+        hold(token, asked, from, monotonic())
+    });
+    let verdict = judge(history);
+    assert!(verdict.overlaps > 0, "{verdict:?}");
+    assert_eq!((verdict.duplicates, verdict.inversions), (0, 0), "{verdict:?}");
+}
+
+/// Answers each line with the same line, and counts them.
+fn echo() -> (Proxy, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, counted) = (stream.unwrap(), Arc::clone(&counted));
+            thread::spawn(move || {
+                let mut buffer = [0; 256];
+                while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    if stream.write_all(&buffer[..length]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (Proxy::start(Upstream::Tcp(address)), count)
+}
+
+fn client(proxy: &Proxy) -> TcpStream {
+    let stream = TcpStream::connect(proxy.address()).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(ms(300))).unwrap();
+    stream
+}
+
+fn ask(stream: &mut TcpStream, text: &str) -> io::Result<String> {
+    stream.write_all(text.as_bytes())?;
+    answer(stream, text.len())
+}
+
+fn answer(stream: &mut TcpStream, length: usize) -> io::Result<String> {
+    let mut buffer = vec![0; length];
+    stream.read_exact(&mut buffer)?;
+    Ok(String::from_utf8(buffer).unwrap())
+}
+
+fn is_mute(result: &io::Result<String>) -> bool {
+    result.as_ref().is_err_and(|e| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+}
+
+fn is_cut(result: &io::Result<String>) -> bool {
+    result.is_err() && !is_mute(result)
+}
+
+fn the_proxy_passes_counts_and_delays() {
+    let (proxy, _) = echo();
+    let mut stream = client(&proxy);
+    assert_eq!(ask(&mut stream, "hello").unwrap(), "hello");
+    assert_eq!(proxy.accepted(), 1);
+    assert_eq!((proxy.bytes(Way::ToServer), proxy.bytes(Way::ToClient)), (5, 5));
+    for way in [Way::ToServer, Way::ToClient] {
+        proxy.set(way, Flow::Delay(ms(100)));
+        let began = Instant::now();
+        assert_eq!(ask(&mut stream, "late").unwrap(), "late");
+        assert!(began.elapsed() >= ms(100));
+        proxy.heal();
+    }
+}
+
+fn the_proxy_holds_back_and_delivers_later() {
+    let (proxy, count) = echo();
+    let mut stream = client(&proxy);
+    proxy.set(Way::ToClient, Flow::Hold);
+    assert!(is_mute(&ask(&mut stream, "one")));
+    assert_eq!(count.load(Ordering::SeqCst), 1, "the request arrived");
+    proxy.heal();
+    assert_eq!(answer(&mut stream, 3).unwrap(), "one");
+    proxy.set(Way::ToServer, Flow::Hold);
+    assert!(is_mute(&ask(&mut stream, "two")));
+    assert_eq!(count.load(Ordering::SeqCst), 1, "the request is kept back");
+    proxy.heal();
+    assert_eq!(answer(&mut stream, 3).unwrap(), "two");
+}
+
+fn the_proxy_loses_an_answer_that_was_carried_out() {
+    let (proxy, count) = echo();
+    let mut stream = client(&proxy);
+    proxy.lose_answer(2);
+    assert_eq!(ask(&mut stream, "one").unwrap(), "one");
+    assert!(is_cut(&ask(&mut stream, "two")));
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+    assert!(!proxy.keep_answers(), "it was lost");
+    assert_eq!(ask(&mut client(&proxy), "three").unwrap(), "three");
+}
+
+fn the_proxy_cuts_after_a_number_of_bytes() {
+    let (proxy, _) = echo();
+    let mut stream = client(&proxy);
+    proxy.cut_after(Way::ToClient, 6);
+    assert_eq!(ask(&mut stream, "four").unwrap(), "four");
+    stream.write_all(b"more").unwrap();
+    assert_eq!(answer(&mut stream, 2).unwrap(), "mo");
+    assert!(is_cut(&answer(&mut stream, 1)));
+    assert_eq!(ask(&mut client(&proxy), "again").unwrap(), "again");
+}
+
+fn the_proxy_refuses_cuts_and_resets() {
+    let (proxy, _) = echo();
+    for change in [Proxy::cut, Proxy::reset] {
+        let mut stream = client(&proxy);
+        assert_eq!(ask(&mut stream, "one").unwrap(), "one");
+        change(&proxy);
+        assert!(is_cut(&answer(&mut stream, 1)));
+        assert_eq!(ask(&mut client(&proxy), "two").unwrap(), "two");
+    }
+    proxy.refuse();
+    assert!(is_cut(&ask(&mut client(&proxy), "three")));
+    proxy.heal();
+    assert_eq!(ask(&mut client(&proxy), "four").unwrap(), "four");
+}
+
+fn the_proxy_leaves_connections_of_a_black_hole_mute_for_ever() {
+    let (proxy, count) = echo();
+    let mut before = client(&proxy);
+    assert_eq!(ask(&mut before, "one").unwrap(), "one");
+    proxy.black_hole();
+    assert!(is_mute(&ask(&mut before, "two")));
+    let mut during = client(&proxy);
+    assert!(is_mute(&ask(&mut during, "three")));
+    proxy.heal();
+    assert!(is_mute(&ask(&mut before, "four")));
+    assert!(is_mute(&ask(&mut during, "five")));
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    assert_eq!(ask(&mut client(&proxy), "six").unwrap(), "six");
+}
+
+fn the_proxy_throttles() {
+    let (proxy, _) = echo();
+    let mut stream = client(&proxy);
+    proxy.set(Way::ToServer, Flow::Throttle(1000));
+    let began = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(ask(&mut stream, &"x".repeat(100)).unwrap().len(), 100);
+    }
+    assert!(began.elapsed() >= ms(180), "{:?}", began.elapsed());
+}

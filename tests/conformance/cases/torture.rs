@@ -1,0 +1,224 @@
+//! Everything at once, from a seed: many tasks, several processes, random faults, and a judge of the history.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use lock_runtime::{Lock, LockManager};
+use tokio::sync::mpsc;
+
+use super::{LONG, ms};
+use crate::{
+    case::{Case, Need, case},
+    stores::Fault,
+    support::{
+        Random,
+        checker::{Hold, Verdict, judge},
+        child::Child,
+        monotonic,
+    },
+    world::World,
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(holds_of_one_process_are_disjoint_and_in_order_under_faults).hurts(Fault::Down),
+        case!(holds_of_several_processes_are_disjoint_and_in_order_under_faults)
+            .hurts(Fault::Down)
+            .needs(Need::Can(|can| can.shared_between_processes)),
+    ]
+}
+
+/// How long the faults go on.
+fn length() -> Duration {
+    let seconds = std::env::var("LOCK_TEST_TORTURE")
+        .map_or(5, |text| text.parse().expect("LOCK_TEST_TORTURE: seconds"));
+    Duration::from_secs(seconds)
+}
+
+async fn holds_of_one_process_are_disjoint_and_in_order_under_faults(world: World) {
+    let seed = Random::seed();
+    let key = world.key("k");
+    let mut tasks = Vec::new();
+    for client in 0..3 {
+        let locks = world.client().await;
+        for task in 0..4 {
+            tasks.push(tokio::spawn(torture(locks.lock(&key), seed + client * 16 + task, length())));
+        }
+    }
+    hurt_for(&world, Random::from_seed(seed), length(), &[]).await;
+    let mut history = Vec::new();
+    for task in tasks {
+        history.extend(task.await.unwrap());
+    }
+    pass(seed, history);
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(world: World) {
+    let seed = Random::seed();
+    let key = world.key("k");
+    let mut children: Vec<_> = (0..3).map(|_| Child::start("torture")).collect();
+    for (number, child) in children.iter_mut().enumerate() {
+        let seed = seed + 16 * number as u64;
+        assert_eq!(
+            child.ask(&format!("{} {key} {seed} {}", world.url(), length().as_millis())).await,
+            "begun"
+        );
+    }
+    hurt_for(&world, Random::from_seed(seed), length(), &children).await;
+    let mut history = Vec::new();
+    for child in &mut children {
+        loop {
+            match child.answer().await.expect("the process lives").as_str() {
+                "done" => break,
+                hold => history.push(hold.parse().unwrap()),
+            }
+        }
+    }
+    pass(seed, history);
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+fn pass(seed: u64, history: Vec<Hold>) {
+    let verdict: Verdict = judge(history);
+    println!("seed {seed}: {verdict:?}");
+    assert!(verdict.is_clean(), "{verdict:?}; again with LOCK_TEST_SEED={seed}");
+    assert!(verdict.holds > 20, "{verdict:?} shows nothing; seed {seed}");
+}
+
+/// One fault after the other, each for a moment, and a pause of a process now and then.
+async fn hurt_for(world: &World, mut random: Random, length: Duration, children: &[Child]) {
+    let faults = [
+        Fault::Down,
+        Fault::Paused,
+        Fault::BlackHole,
+        Fault::AnswersHeld,
+        Fault::RequestsHeld,
+        Fault::Slow(ms(40)),
+        Fault::Cut,
+        Fault::Reset,
+        Fault::AnswerLost(2),
+        Fault::CutInRequest(100),
+        Fault::ForgetsCaches,
+    ];
+    let faults: Vec<Fault> = faults.into_iter().filter(|fault| world.offers(*fault)).collect();
+    let end = Instant::now() + length;
+    while Instant::now() < end {
+        tokio::time::sleep(ms(20 + random.below(150))).await;
+        let paused = (!children.is_empty() && random.below(3) == 0)
+            .then(|| &children[usize::try_from(random.below(children.len() as u64)).unwrap()]);
+        if let Some(child) = paused {
+            child.pause();
+        }
+        world.hurt(faults[usize::try_from(random.below(faults.len() as u64)).unwrap()]);
+        tokio::time::sleep(ms(10 + random.below(200))).await;
+        world.heal();
+        if let Some(child) = paused {
+            // Now and then beyond the lease.
+            tokio::time::sleep(ms(random.below(700))).await;
+            child.resume();
+        }
+    }
+}
+
+/// The main function of a process that takes part: told its URL, key, seed and length, it answers with its holds.
+pub async fn worker(mut lines: mpsc::UnboundedReceiver<String>) {
+    let line = lines.recv().await.expect("told what to do");
+    let words: Vec<&str> = line.split(' ').collect();
+    let [url, key, seed, millis] = words[..] else { panic!("not understood: {line}") };
+    let locks = LockManager::connect(url).await.expect("the store can be reached");
+    println!("begun");
+    let seed: u64 = seed.parse().unwrap();
+    let tasks: Vec<_> = (0..4)
+        .map(|task| tokio::spawn(torture(locks.lock(key), seed + task, ms(millis.parse().unwrap()))))
+        .collect();
+    for task in tasks {
+        for hold in task.await.unwrap() {
+            println!("{hold}");
+        }
+    }
+    locks.shutdown().await;
+    println!("done");
+    // Until the test ends it.
+    lines.recv().await;
+}
+
+/// Takes and leaves the lock in all ways there are, and writes down when it believed to hold it.
+async fn torture(lock: Lock, seed: u64, length: Duration) -> Vec<Hold> {
+    let mut random = Random::from_seed(seed);
+    let history = Arc::new(Mutex::new(Vec::new()));
+    let end = Instant::now() + length;
+    while Instant::now() < end {
+        let lock = lock
+            .clone()
+            .ttl(ms(300 + random.below(3) * 150))
+            .auto_renew(random.below(5) != 0)
+            .max_hold(if random.below(8) == 0 { ms(100) } else { LONG })
+            .wait(ms([0, 20, 300, 2000][usize::try_from(random.below(4)).unwrap()]));
+        let asked = monotonic();
+        let acquire = lock.acquire();
+        let guard = if random.below(6) == 0 {
+            // Given up, perhaps at the very moment at which it is granted.
+            match tokio::time::timeout(ms(random.below(30)), acquire).await {
+                Ok(guard) => guard,
+                Err(_) => continue,
+            }
+        } else {
+            acquire.await
+        };
+        let Ok(guard) = guard else {
+            tokio::time::sleep(ms(1 + random.below(10))).await;
+            continue;
+        };
+        let token = guard.fencing_token().get();
+        // Most sections are short; some are longer than the lease.
+        let section = match random.below(12) {
+            0 => ms(100 + random.below(500)),
+            1..4 => ms(random.below(15)),
+            _ => Duration::from_micros(100 + random.below(400)),
+        };
+        let held = guard.held();
+        let body = {
+            let history = Arc::clone(&history);
+            async move {
+                let leave = Instant::now() + section;
+                let mut hold = None;
+                // The moment is read before the question: what was valid after it was valid at it.
+                loop {
+                    let now = monotonic();
+                    if !held.is_valid() {
+                        break;
+                    }
+                    hold.get_or_insert(Hold { token, asked, from: now, until: now }).until = now;
+                    if Instant::now() >= leave {
+                        break;
+                    }
+                    if section > ms(1) {
+                        tokio::time::sleep(ms(1)).await;
+                    } else {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                history.lock().unwrap().extend(hold);
+            }
+        };
+        match random.below(4) {
+            0 => {
+                body.await;
+                drop(guard);
+            }
+            1 => {
+                let _ = guard.run(body).await;
+            }
+            _ => {
+                body.await;
+                let _ = guard.release().await;
+            }
+        }
+    }
+    Arc::into_inner(history).expect("all bodies have ended").into_inner().unwrap()
+}

@@ -1,0 +1,258 @@
+//! Waiting for a lock, and the end of patience.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use lock_runtime::LockErrorKind;
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, Need, case},
+    world::{World, begun, forget},
+};
+
+pub fn cases() -> Vec<Case> {
+    let fair = Need::Can(|can| can.fair);
+    vec![
+        case!(released_lock_goes_to_the_first_waiter).needs(fair),
+        case!(a_waiter_gets_the_lock_as_soon_as_it_is_released),
+        case!(a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends),
+        case!(a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place),
+        case!(a_timeout_says_what_the_holder_has_left),
+        case!(zero_wait_and_one_attempt_are_answered_at_once),
+        case!(a_failed_attempt_leaves_nothing),
+        case!(a_waiter_that_gives_up_lets_the_next_one_in),
+        case!(a_wait_without_an_end_outlasts_the_default),
+        case!(a_waiter_is_kept_out_for_as_long_as_the_holder_renews),
+        case!(a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_turn),
+        case!(waiters_with_different_terms_are_all_served),
+    ]
+}
+
+async fn released_lock_goes_to_the_first_waiter(world: World) {
+    const WAITERS: usize = 5;
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for number in 0..WAITERS {
+        let lock = world.client().await.lock(&key).wait(LONG);
+        let order = Arc::clone(&order);
+        waiters.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        }));
+        world.queued(&key, number + 1).await;
+    }
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..WAITERS).collect::<Vec<_>>());
+    world.clean().await;
+}
+
+async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let mut slowest = Duration::ZERO;
+    for _ in 0..10 {
+        let guard = ours.lock(&key).acquire().await.unwrap();
+        let lock = theirs.lock(&key).wait(LONG);
+        let waiter = tokio::spawn(async move { (lock.acquire().await, Instant::now()) });
+        world.queued(&key, 1).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let (next, entered) = waiter.await.unwrap();
+        slowest = slowest.max(entered.saturating_duration_since(released));
+        next.unwrap().release().await.unwrap();
+    }
+    // Far below the second after which a waiter looks again by itself.
+    assert!(slowest < ms(700), "{slowest:?}");
+}
+
+async fn a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends(world: World) {
+    let key = world.key("k");
+    let ttl = ms(600);
+    let before = Instant::now();
+    forget(world.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap());
+    let after = Instant::now();
+    let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+    assert!(before.elapsed() >= ttl, "after {:?}, before the lease ended", before.elapsed());
+    assert!(after.elapsed() < ttl + ms(250) + SLACK, "only after {:?}", after.elapsed());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).acquire().await.unwrap();
+    // In the queue of the process, and in that of the store.
+    for client in [&ours, &theirs] {
+        let began = Instant::now();
+        let error = client.lock(&key).wait(ms(300)).acquire().await.unwrap_err();
+        let took = began.elapsed();
+        assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+        assert!(error.is_retryable());
+        assert!(took >= ms(300) && took < ms(300) + SLACK, "{took:?}");
+        world.queued(&key, 0).await;
+    }
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_timeout_says_what_the_holder_has_left(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
+    for client in [&ours, &theirs] {
+        for wait in [Duration::ZERO, ms(100)] {
+            let error = client.lock(&key).wait(wait).acquire().await.unwrap_err();
+            let left = error.retry_after().expect("the holder's remaining time is known");
+            assert!(left > LONG / 2 && left <= LONG, "{left:?}");
+        }
+    }
+    guard.release().await.unwrap();
+}
+
+async fn zero_wait_and_one_attempt_are_answered_at_once(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).acquire().await.unwrap();
+    for client in [&ours, &theirs] {
+        let began = Instant::now();
+        assert!(client.lock(&key).try_acquire().await.unwrap().is_none());
+        let error = client.lock(&key).wait(Duration::ZERO).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Contended);
+        assert!(began.elapsed() < SLACK);
+    }
+    guard.release().await.unwrap();
+}
+
+async fn a_failed_attempt_leaves_nothing(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).acquire().await.unwrap();
+    for _ in 0..20 {
+        assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
+        assert!(ours.lock(&key).try_acquire().await.unwrap().is_none());
+    }
+    assert_eq!(world.places(&key), 0);
+    guard.release().await.unwrap();
+    assert_eq!(world.left(), [""; 0]);
+}
+
+async fn a_waiter_that_gives_up_lets_the_next_one_in(world: World) {
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    let (impatient, patient) = (world.client().await, world.client().await);
+    let first = begun({
+        let lock = impatient.lock(&key).wait(LONG);
+        async move { lock.acquire().await.map(drop) }
+    })
+    .await;
+    world.queued(&key, 1).await;
+    let second = begun({
+        let lock = patient.lock(&key).wait(LONG);
+        async move { lock.acquire().await }
+    })
+    .await;
+    world.queued(&key, 2).await;
+    first.abort();
+    world.queued(&key, 1).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let next = second.await.unwrap().unwrap();
+    assert!(released.elapsed() < SLACK, "{:?}", released.elapsed());
+    next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_wait_without_an_end_outlasts_the_default(world: World) {
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    let locks = world.client().await.wait(ms(100));
+    let lock = locks.lock(&key).wait_forever();
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let error = locks.lock(&key).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiter.is_finished());
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_waiter_is_kept_out_for_as_long_as_the_holder_renews(world: World) {
+    let key = world.key("k");
+    let ttl = ms(500);
+    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let error = world.client().await.lock(&key).wait(ttl * 3).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_turn(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let (mut granted, mut timed_out) = (0, 0);
+    for round in 0..60_u32 {
+        // In the queue of the process, and in that of the store.
+        let waiting = if round % 2 == 0 { &ours } else { &theirs };
+        let guard = ours.lock(&key).acquire().await.unwrap();
+        let wait = ms(20);
+        let began = Instant::now();
+        let lock = waiting.lock(&key).wait(wait);
+        let waiter = begun(async move { lock.acquire().await }).await;
+        // From 2 ms before the end of the wait to 2 ms after it.
+        let moment = wait - ms(2) + Duration::from_micros(u64::from(round) * 67);
+        tokio::time::sleep(moment.saturating_sub(began.elapsed())).await;
+        guard.release().await.unwrap();
+        match waiter.await.unwrap() {
+            Ok(guard) => {
+                granted += 1;
+                guard.release().await.unwrap();
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+                timed_out += 1;
+            }
+        }
+        let guard = theirs.lock(&key).wait(LONG).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    world.clean().await;
+    println!("granted {granted}, timed out {timed_out}");
+}
+
+async fn waiters_with_different_terms_are_all_served(world: World) {
+    let locks = world.client().await.wait(LONG);
+    let key = world.key("k");
+    let guard = locks.lock(&key).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..12_u64 {
+        let lock = locks.lock(&key).ttl(ms(1000 + number % 3 * 500)).auto_renew(number % 4 != 0);
+        waiters.push(
+            begun(async move {
+                let guard = lock.acquire().await.unwrap();
+                let left = guard.remaining();
+                guard.release().await.unwrap();
+                left
+            })
+            .await,
+        );
+    }
+    guard.release().await.unwrap();
+    for (number, waiter) in waiters.into_iter().enumerate() {
+        let left = waiter.await.unwrap();
+        assert!(left <= ms(1000 + number as u64 % 3 * 500), "{left:?}: not on the terms that were asked for");
+    }
+    world.clean().await;
+}

@@ -1,0 +1,194 @@
+//! A client in a process of its own, which can be killed and paused.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    io::BufRead,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    thread,
+    time::Duration,
+};
+
+use lock_runtime::{HeldLock, LockError, LockGuard, LockManager};
+use tokio::{sync::mpsc, task::JoinHandle};
+
+use crate::{cases::torture, support::child::Child};
+
+/// The test's side.
+pub struct Second(Child);
+
+impl Second {
+    pub async fn start(url: &str) -> Self {
+        let mut child = Child::start("client");
+        assert_eq!(child.ask(url).await, "connected");
+        Self(child)
+    }
+
+    /// The token, or the kind of the error.
+    pub async fn acquire(&mut self, key: &str, ttl: Duration, wait: Duration) -> Result<u64, String> {
+        self.begin_to_acquire(key, ttl, wait);
+        self.acquired().await.expect("the second process lives")
+    }
+
+    pub fn begin_to_acquire(&mut self, key: &str, ttl: Duration, wait: Duration) {
+        self.0.tell(&format!("acquire {key} {} {}", ttl.as_millis(), wait.as_millis()));
+    }
+
+    /// The outcome of what was begun; none when the process was killed.
+    pub async fn acquired(&mut self) -> Option<Result<u64, String>> {
+        let answer = self.0.answer().await?;
+        Some(answer.parse().map_err(|_| answer))
+    }
+
+    /// As `acquire`, by so many managers at once, each of which waits; does not wait for them.
+    pub fn crowd(&mut self, key: &str, count: usize, ttl: Duration) {
+        self.0.tell(&format!("crowd {key} {count} {}", ttl.as_millis()));
+    }
+
+    pub async fn is_valid(&mut self, key: &str) -> bool {
+        self.0.ask(&format!("valid {key}")).await == "true"
+    }
+
+    /// `ok`, or the kind of the error.
+    pub async fn release(&mut self, key: &str) -> String {
+        self.0.ask(&format!("release {key}")).await
+    }
+
+    /// Runs an endless body under the held lock.
+    pub async fn run_body(&mut self, key: &str) {
+        assert_eq!(self.0.ask(&format!("run {key}")).await, "running");
+    }
+
+    /// How the body ended, and how often it was polled while the lock was not valid.
+    pub async fn body(&mut self, key: &str) -> (String, u64) {
+        let answer = self.0.ask(&format!("body {key}")).await;
+        let (outcome, polls) = answer.split_once(' ').expect("two words");
+        (outcome.into(), polls.parse().expect("a number"))
+    }
+
+    /// Shuts the manager down; the process stays.
+    pub async fn shut_down(&mut self) {
+        assert_eq!(self.0.ask("shutdown").await, "ok");
+    }
+
+    pub fn pause(&self) {
+        self.0.pause();
+    }
+
+    pub fn resume(&self) {
+        self.0.resume();
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill();
+    }
+}
+
+/// The main function of the second process.
+pub fn run(role: &str) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let lines = lines();
+    match role {
+        "client" => runtime.block_on(client(lines)),
+        "torture" => runtime.block_on(torture::worker(lines)),
+        role => panic!("unknown role {role}"),
+    }
+}
+
+/// The lines that are asked. The process ends with the one that asks.
+fn lines() -> mpsc::UnboundedReceiver<String> {
+    let (send, lines) = mpsc::unbounded_channel();
+    thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+async fn client(mut lines: mpsc::UnboundedReceiver<String>) {
+    let url = lines.recv().await.expect("the URL comes first");
+    let locks = LockManager::connect(&url).await.expect("the store can be reached");
+    println!("connected");
+    let mut guards: HashMap<String, LockGuard> = HashMap::new();
+    let mut bodies: HashMap<String, (JoinHandle<Result<(), LockError>>, Arc<AtomicU64>)> = HashMap::new();
+    let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
+    while let Some(line) = lines.recv().await {
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words[..] {
+            ["acquire", key, ttl, wait] => {
+                match locks.lock(key).ttl(millis(ttl)).wait(millis(wait)).acquire().await {
+                    Ok(guard) => {
+                        let token = guard.fencing_token().to_string();
+                        guards.insert(key.into(), guard);
+                        token
+                    }
+                    Err(error) => format!("{:?}", error.kind()),
+                }
+            }
+            ["crowd", key, count, ttl] => {
+                for _ in 0..count.parse().unwrap() {
+                    let lock = LockManager::connect(&url).await.unwrap().lock(key).ttl(millis(ttl));
+                    tokio::spawn(async move { lock.wait_forever().acquire().await.map(std::mem::forget) });
+                }
+                continue;
+            }
+            ["valid", key] => guards[key].is_valid().to_string(),
+            ["release", key] => match guards.remove(key).expect("it is held").release().await {
+                Ok(()) => "ok".into(),
+                Err(error) => format!("{:?}", error.kind()),
+            },
+            ["run", key] => {
+                let guard = guards.remove(key).expect("it is held");
+                let late_polls = Arc::new(AtomicU64::new(0));
+                let body = Body { held: guard.held(), late_polls: Arc::clone(&late_polls) };
+                bodies.insert(key.into(), (tokio::spawn(guard.run(body)), late_polls));
+                "running".into()
+            }
+            ["body", key] => {
+                let (body, late_polls) = bodies.remove(key).expect("it runs");
+                let outcome = match body.await.unwrap() {
+                    Ok(()) => "ok".into(),
+                    Err(error) => format!("{:?}", error.kind()),
+                };
+                format!("{outcome} {}", late_polls.load(Ordering::SeqCst))
+            }
+            ["shutdown"] => {
+                locks.shutdown().await;
+                "ok".into()
+            }
+            _ => panic!("not understood: {line}"),
+        };
+        println!("{answer}");
+    }
+}
+
+/// Never ready, polled every few milliseconds; counts polls at which the lock was not valid.
+struct Body {
+    held: HeldLock,
+    late_polls: Arc<AtomicU64>,
+}
+
+impl Future for Body {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.held.is_valid() {
+            self.late_polls.fetch_add(1, Ordering::SeqCst);
+        }
+        let waker = cx.waker().clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            waker.wake();
+        });
+        Poll::Pending
+    }
+}

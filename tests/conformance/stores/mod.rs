@@ -1,0 +1,153 @@
+//! The stores: how each is reached, and how it can be hurt. Nothing in here says what must hold.
+
+mod memory;
+#[cfg(feature = "redis")]
+mod redis;
+
+use std::{sync::Arc, time::Duration};
+
+use lock_runtime::{LockErrorKind, backend::Capabilities};
+
+pub fn all() -> Vec<Arc<dyn Store>> {
+    vec![
+        Arc::new(memory::Store),
+        #[cfg(feature = "redis")]
+        Arc::new(redis::Store),
+    ]
+}
+
+/// Stops what the cases share.
+pub fn finish() {
+    #[cfg(feature = "redis")]
+    redis::finish();
+}
+
+pub trait Store: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// Why it cannot be tested here; none when it can.
+    fn absence(&self) -> Option<String>;
+
+    /// What it can do, known without a server; a case compares it with what the store itself says.
+    fn capabilities(&self) -> Capabilities;
+
+    fn offers(&self, fault: Fault) -> bool;
+
+    fn has_foreign_clients(&self) -> bool {
+        false
+    }
+
+    fn has_passwords(&self) -> bool {
+        false
+    }
+
+    /// A store for one case; its own server if it may be hurt.
+    fn site(&self, own: bool) -> Box<dyn Site>;
+
+    /// URLs of this store that are refused, with the kind of the refusal. Those with a password have
+    /// [`CANARY`] for it.
+    fn bad_urls(&self) -> Vec<(String, LockErrorKind)>;
+}
+
+/// A secret that must not be seen anywhere.
+pub const CANARY: &str = "canary-of-a-password";
+
+/// One case's store.
+pub trait Site: Send + Sync {
+    fn url(&self) -> String;
+
+    fn url_with_password(&self, _password: &str) -> String {
+        unreachable!("selected by `Store::has_passwords`")
+    }
+
+    /// What is kept under names that contain `mark`: holders, and places in queues.
+    fn left(&self, mark: &str) -> Vec<String>;
+
+    /// How many stand in the store's queue for this lock.
+    fn places(&self, key: &str) -> usize;
+
+    /// Takes the lock away from its holder without telling; says whether there was one.
+    fn lose(&self, key: &str) -> bool;
+
+    fn hurt(&self, fault: Fault);
+
+    fn heal(&self);
+
+    /// Whether the fault [`Fault::AnswerLost`] has happened; takes it back if not.
+    fn lost_an_answer(&self) -> bool {
+        unreachable!("selected by `Store::offers`")
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        None
+    }
+}
+
+/// A client of the store that nobody here wrote.
+pub trait Foreign {
+    /// One attempt; what it is known by when it succeeded.
+    fn take(&self, key: &str, ttl: Duration) -> Option<String>;
+
+    /// Releases what is known by `owner`; says whether it was.
+    fn free(&self, key: &str, owner: &str) -> bool;
+
+    /// Who holds the lock and for how long, as such a client sees it.
+    fn holder(&self, key: &str) -> Option<(String, Duration)>;
+}
+
+/// What can be done to a store. What lasts ends with [`Site::heal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nobody is there: connections are refused, calls fail at once.
+    Down,
+    /// The server is killed, and started again with the healing; it forgot everything.
+    Killed,
+    /// The server stands still; nothing is answered.
+    Paused,
+    /// Bytes vanish both ways, and connections of that time stay mute for ever.
+    BlackHole,
+    /// Requests are carried out, and their answers arrive only after the healing.
+    AnswersHeld,
+    /// Requests arrive, and are carried out, only after the healing.
+    RequestsHeld,
+    /// Each answer takes so much longer.
+    Slow(Duration),
+    /// Connections are closed, once.
+    Cut,
+    /// Connections are reset, once.
+    Reset,
+    /// The nth answer from now is lost, and its connection with it.
+    AnswerLost(u32),
+    /// The nth byte to the server is the last one that arrives on its connection.
+    CutInRequest(u32),
+    /// Everything is forgotten, once.
+    DataLost,
+    /// The server is killed and started again; it forgot everything.
+    Restarted,
+    /// The server forgets what it need not know, once: scripts, subscriptions.
+    ForgetsCaches,
+    /// The server has no room for anything new.
+    Full,
+}
+
+impl Fault {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Killed => "killed",
+            Self::Paused => "paused",
+            Self::BlackHole => "black_hole",
+            Self::AnswersHeld => "answers_held",
+            Self::RequestsHeld => "requests_held",
+            Self::Slow(_) => "slow",
+            Self::Cut => "cut",
+            Self::Reset => "reset",
+            Self::AnswerLost(_) => "answer_lost",
+            Self::CutInRequest(_) => "cut_in_request",
+            Self::DataLost => "data_lost",
+            Self::Restarted => "restarted",
+            Self::ForgetsCaches => "forgets_caches",
+            Self::Full => "full",
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `redis:`, one Redis server.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lock_runtime::{LockErrorKind, backend::Capabilities};
+
+use super::{CANARY, Fault, Foreign, Site};
+use crate::support::{
+    proxy::{Flow, Proxy, Upstream, Way},
+    redis_server::RedisServer,
+    resp::Value,
+};
+
+pub struct Store;
+
+/// The server of all cases that do not hurt it.
+static SHARED: Mutex<Option<Arc<Mutex<RedisServer>>>> = Mutex::new(None);
+
+pub fn finish() {
+    *lock(&SHARED) = None;
+}
+
+impl super::Store for Store {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn absence(&self) -> Option<String> {
+        RedisServer::absence()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes().fair()
+    }
+
+    fn offers(&self, _fault: Fault) -> bool {
+        true
+    }
+
+    fn has_foreign_clients(&self) -> bool {
+        true
+    }
+
+    fn has_passwords(&self) -> bool {
+        true
+    }
+
+    fn site(&self, own: bool) -> Box<dyn Site> {
+        if own {
+            let server = RedisServer::start(&["--maxmemory-policy", "noeviction"]);
+            let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+            return Box::new(RedisSite { server: Arc::new(Mutex::new(server)), proxy: Some(proxy) });
+        }
+        let start = || Arc::new(Mutex::new(RedisServer::start(&[])));
+        let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
+        Box::new(RedisSite { server, proxy: None })
+    }
+
+    fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
+        let bad = |rest: &str| (format!("redis:{rest}"), LockErrorKind::InvalidOptions);
+        vec![
+            bad(""),
+            bad("//"),
+            bad(&format!("//user:{CANARY}@")),
+            bad(&format!("//user:{CANARY}@host:99999")),
+            bad(&format!("//user:{CANARY}@host:port")),
+            bad(&format!("//user:{CANARY}@host/not-a-number")),
+            bad(&format!("//user:{CANARY}@host/-1")),
+            bad(&format!("//user:{CANARY}@host?unknown=1")),
+            bad(&format!("//user:{CANARY}@[::1")),
+            ("redis+unix:".into(), LockErrorKind::InvalidOptions),
+            (format!("redis+unix:///nowhere?password={CANARY}&unknown=1"), LockErrorKind::InvalidOptions),
+            // Understood, and nobody is there.
+            (format!("redis://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
+            (format!("redis://user:{CANARY}@host.invalid"), LockErrorKind::Backend),
+            ("redis+unix:///nowhere".into(), LockErrorKind::Backend),
+        ]
+    }
+}
+
+struct RedisSite {
+    server: Arc<Mutex<RedisServer>>,
+    /// Between the clients and a server that may be hurt.
+    proxy: Option<Proxy>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RedisSite {
+    fn command(&self, words: &[&str]) -> Value {
+        lock(&self.server).command(words)
+    }
+
+    fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("a case that hurts its server has one of its own")
+    }
+}
+
+/// The names in the store, as published.
+fn holder(key: &str) -> String {
+    format!("lock:{key}")
+}
+
+fn queue(key: &str) -> String {
+    format!("lock:{{lock:{key}}}:~1:queue")
+}
+
+impl Site for RedisSite {
+    fn url(&self) -> String {
+        match &self.proxy {
+            Some(proxy) => format!("redis://{}", proxy.address()),
+            None => format!("redis+unix://{}", lock(&self.server).socket().display()),
+        }
+    }
+
+    fn url_with_password(&self, password: &str) -> String {
+        self.command(&["CONFIG", "SET", "requirepass", CANARY]);
+        format!("redis://:{password}@{}", self.proxy().address())
+    }
+
+    fn left(&self, mark: &str) -> Vec<String> {
+        let mut cursor = "0".to_owned();
+        let mut left = Vec::new();
+        loop {
+            let pattern = format!("*{mark}*");
+            let Value::Array(page) = self.command(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])
+            else {
+                panic!("SCAN answers with an array")
+            };
+            let [Value::Text(next), keys] = &page[..] else { panic!("a cursor and keys, not {page:?}") };
+            left.extend(keys.clone().texts());
+            if next == "0" {
+                return left;
+            }
+            cursor.clone_from(next);
+        }
+    }
+
+    fn places(&self, key: &str) -> usize {
+        usize::try_from(self.command(&["ZCARD", &queue(key)]).int()).unwrap()
+    }
+
+    fn lose(&self, key: &str) -> bool {
+        self.command(&["DEL", &holder(key)]).int() == 1
+    }
+
+    fn hurt(&self, fault: Fault) {
+        match fault {
+            Fault::Down => {
+                self.proxy().refuse();
+                self.proxy().reset();
+            }
+            Fault::Killed => lock(&self.server).kill(),
+            Fault::Paused => lock(&self.server).pause(),
+            Fault::BlackHole => self.proxy().black_hole(),
+            Fault::AnswersHeld => self.proxy().set(Way::ToClient, Flow::Hold),
+            Fault::RequestsHeld => self.proxy().set(Way::ToServer, Flow::Hold),
+            Fault::Slow(delay) => self.proxy().set(Way::ToClient, Flow::Delay(delay)),
+            Fault::Cut => self.proxy().cut(),
+            Fault::Reset => self.proxy().reset(),
+            Fault::AnswerLost(nth) => self.proxy().lose_answer(nth),
+            Fault::CutInRequest(nth) => self.proxy().cut_after(Way::ToServer, nth),
+            Fault::DataLost => {
+                self.command(&["FLUSHALL"]);
+            }
+            Fault::Restarted => lock(&self.server).restart(),
+            Fault::ForgetsCaches => {
+                self.command(&["SCRIPT", "FLUSH"]);
+                self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            }
+            Fault::Full => {
+                self.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            }
+        }
+    }
+
+    fn heal(&self) {
+        self.proxy().heal();
+        lock(&self.server).bring_back();
+        self.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    }
+
+    fn lost_an_answer(&self) -> bool {
+        !self.proxy().keep_answers()
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(self)
+    }
+}
+
+/// The recipe that every other client follows: `SET key token NX PX ttl`, and compare-and-delete.
+impl Foreign for RedisSite {
+    fn take(&self, key: &str, ttl: Duration) -> Option<String> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let owner = format!("foreign-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let ttl = ttl.as_millis().to_string();
+        match self.command(&["SET", &holder(key), &owner, "NX", "PX", &ttl]) {
+            Value::Nil => None,
+            Value::Text(ok) if ok == "OK" => Some(owner),
+            other => panic!("SET answered {other:?}"),
+        }
+    }
+
+    fn free(&self, key: &str, owner: &str) -> bool {
+        const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+        self.command(&["EVAL", COMPARE_AND_DELETE, "1", &holder(key), owner]).int() == 1
+    }
+
+    fn holder(&self, key: &str) -> Option<(String, Duration)> {
+        let Value::Text(owner) = self.command(&["GET", &holder(key)]) else { return None };
+        let left = self.command(&["PTTL", &holder(key)]).int();
+        Some((owner, Duration::from_millis(u64::try_from(left).expect("a holder's key has an end"))))
+    }
+}

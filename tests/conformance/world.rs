@@ -1,0 +1,186 @@
+//! What a case sees of a store.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::Capabilities};
+
+use crate::{
+    second::Second,
+    stores::{Fault, Foreign, Site, Store},
+    support::until,
+};
+
+/// One case's store, and names in it that no other case uses.
+pub struct World {
+    site: Box<dyn Site>,
+    store: Arc<dyn Store>,
+    mark: String,
+}
+
+impl World {
+    pub fn new(store: Arc<dyn Store>, own_server: bool) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let mark = format!("case{}x", NUMBER.fetch_add(1, Ordering::Relaxed));
+        Self { site: store.site(own_server), store, mark }
+    }
+
+    /// What the store module says that the store can do.
+    pub fn declared(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    pub fn offers(&self, fault: Fault) -> bool {
+        self.store.offers(fault)
+    }
+
+    /// URLs of this store that are refused, with the kind of the refusal.
+    pub fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
+        self.store.bad_urls()
+    }
+
+    pub fn url(&self) -> String {
+        self.site.url()
+    }
+
+    pub fn url_with_password(&self, password: &str) -> String {
+        self.site.url_with_password(password)
+    }
+
+    /// Another client: a manager with connections and a queue of its own.
+    pub async fn client(&self) -> LockManager {
+        LockManager::connect(&self.url()).await.expect("the store can be reached")
+    }
+
+    /// A client in a process of its own.
+    pub async fn second(&self) -> Second {
+        Second::start(&self.url()).await
+    }
+
+    /// A name that no other case uses.
+    pub fn key(&self, name: &str) -> String {
+        format!("{}:{name}", self.mark)
+    }
+
+    pub fn hurt(&self, fault: Fault) {
+        self.site.hurt(fault);
+    }
+
+    pub fn heal(&self) {
+        self.site.heal();
+    }
+
+    /// The store forgets who holds this lock.
+    pub fn lose(&self, key: &str) {
+        assert!(self.site.lose(key), "the store knew of no holder of {key}");
+    }
+
+    pub fn lost_an_answer(&self) -> bool {
+        self.site.lost_an_answer()
+    }
+
+    pub fn foreign(&self) -> &dyn Foreign {
+        self.site.foreign().expect("selected by `Need::ForeignClients`")
+    }
+
+    /// What the store keeps of this case: holders, and places in queues.
+    pub fn left(&self) -> Vec<String> {
+        self.site.left(&self.mark)
+    }
+
+    /// Waits until the store keeps nothing of this case. The bound is far below the leases that cases use where
+    /// they check this, so it is not the end of a lease that cleans up.
+    pub async fn clean(&self) {
+        until("nothing is left in the store", || {
+            let left = self.left();
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        })
+        .await;
+    }
+
+    /// How many clients wait for the lock, as the store sees it.
+    pub fn places(&self, key: &str) -> usize {
+        self.site.places(key)
+    }
+
+    /// Waits until so many clients stand in the store's queue.
+    pub async fn queued(&self, key: &str, count: usize) {
+        until(&format!("{count} stand in the queue"), || {
+            let places = self.places(key);
+            if places == count { Ok(()) } else { Err(places) }
+        })
+        .await;
+    }
+
+    /// The lock can be taken now, by a client that has nothing to do with what was before.
+    pub async fn is_free(&self, key: &str) {
+        let guard = self.client().await.lock(key).try_acquire().await.unwrap().expect("the lock is free");
+        guard.release().await.unwrap();
+    }
+
+    /// The lock cannot be taken now.
+    pub async fn is_held(&self, key: &str) {
+        let guard = self.client().await.lock(key).try_acquire().await.unwrap();
+        assert!(guard.is_none(), "somebody got a lock that is held: {guard:?}");
+    }
+}
+
+/// Polls once.
+pub async fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    let mut future = future;
+    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+/// A future that was polled once and goes on in a task: what it does at once, it has done.
+pub async fn begun<F>(future: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let mut future = Box::pin(future);
+    // With a fresh budget: a task that never waits is made to, and then nothing would have been done.
+    tokio::task::yield_now().await;
+    match poll_once(future.as_mut()).await {
+        Poll::Ready(output) => tokio::spawn(async { output }),
+        Poll::Pending => tokio::spawn(future),
+    }
+}
+
+/// Polls `future` at most `polls` times, woken or after a moment, and drops it; its output if it came before that.
+pub async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+    const MOMENT: Duration = Duration::from_millis(3);
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        let mut woken = pin!(tokio::time::sleep(MOMENT));
+        let mut polled = false;
+        let output = std::future::poll_fn(|cx| {
+            if polled {
+                // Woken by the future or by the timer.
+                return Poll::Ready(None);
+            }
+            polled = true;
+            match future.as_mut().poll(cx) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending => woken.as_mut().poll(cx).map(|()| None),
+            }
+        })
+        .await;
+        if output.is_some() {
+            return output;
+        }
+    }
+    None
+}
+
+/// Leaves a hold to its lease, as a process does that ends without a word. Its renewals go on unless it has none.
+pub fn forget(guard: LockGuard) {
+    std::mem::forget(guard);
+}

@@ -1,0 +1,80 @@
+//! A second process: the test binary itself, started again, which answers one line for each line it is asked.
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::mpsc;
+
+use super::guardian::Process;
+
+/// Set in a process that is to be the second one; says what it is to be.
+pub const ROLE: &str = "LOCK_TEST_ROLE";
+
+/// Dropped, it is killed.
+#[derive(Debug)]
+pub struct Child {
+    process: Process,
+    stdin: std::process::ChildStdin,
+    answers: mpsc::UnboundedReceiver<String>,
+}
+
+impl Child {
+    /// Starts this very program in the role `role`.
+    pub fn start(role: &str) -> Self {
+        let program = env::current_exe().expect("the program knows where it is");
+        let mut process = Process::start(
+            Command::new(program).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped()),
+        )
+        .expect("this program can be started again");
+        let stdin = process.child().stdin.take().expect("asked for");
+        let stdout = process.child().stdout.take().expect("asked for");
+        let (send, answers) = mpsc::unbounded_channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                let Ok(line) = line else { return };
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { process, stdin, answers }
+    }
+
+    /// Asks without waiting for the answer.
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").expect("the second process listens");
+    }
+
+    /// The next answer; none when it ended or was killed.
+    pub async fn answer(&mut self) -> Option<String> {
+        tokio::time::timeout(Duration::from_secs(30), self.answers.recv())
+            .await
+            .expect("the second process answers within 30 s")
+    }
+
+    /// Asks, and waits for the answer.
+    pub async fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.answer().await.expect("the second process lives")
+    }
+
+    /// SIGSTOP.
+    pub fn pause(&self) {
+        self.process.pause();
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.process.resume();
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+}

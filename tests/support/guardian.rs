@@ -1,0 +1,124 @@
+//! Ends what the tests started, also when the test process is killed.
+//!
+//! A small shell reads from a pipe what was started; when the pipe closes, however this process ended, it kills
+//! what is left and removes the temporary folder.
+
+use std::{
+    env, fs,
+    io::Write,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+const SCRIPT: &str = r#"
+trap '' HUP INT TERM
+pids=
+while read -r what pid; do
+    case $what in
+        started) pids="$pids $pid" ;;
+        reaped) rest=; for p in $pids; do [ "$p" = "$pid" ] || rest="$rest $p"; done; pids=$rest ;;
+    esac
+done
+[ -z "$pids" ] || kill -9 $pids 2>/dev/null
+rm -rf "$1"
+"#;
+
+struct Guardian {
+    shell: Child,
+    pipe: Option<ChildStdin>,
+    folder: PathBuf,
+}
+
+fn guardian() -> MutexGuard<'static, Guardian> {
+    static GUARDIAN: OnceLock<Mutex<Guardian>> = OnceLock::new();
+    let guardian = GUARDIAN.get_or_init(|| {
+        let mut folder = env::temp_dir();
+        // A unix socket's path has room for about a hundred bytes.
+        if folder.as_os_str().len() > 40 {
+            folder = "/tmp".into();
+        }
+        folder.push(format!("lock-suite-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a temporary folder can be made");
+        let mut shell = Command::new("sh")
+            .args(["-c", SCRIPT, "guardian"])
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("there is a shell");
+        let pipe = shell.stdin.take();
+        Mutex::new(Guardian { shell, pipe, folder })
+    });
+    guardian.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The folder of this process for temporary files; it goes with the process.
+pub fn folder() -> PathBuf {
+    guardian().folder.clone()
+}
+
+fn tell(what: &str, pid: u32) {
+    if let Some(pipe) = &mut guardian().pipe {
+        let _ = writeln!(pipe, "{what} {pid}");
+    }
+}
+
+/// Ends what is left. To be called once, at the end of `main`.
+pub fn finish() {
+    let mut guardian = guardian();
+    guardian.pipe = None;
+    let _ = guardian.shell.wait();
+}
+
+/// A process that was started by a test. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Process(Child);
+
+impl Process {
+    pub fn start(command: &mut Command) -> std::io::Result<Self> {
+        let child = command.spawn()?;
+        tell("started", child.id());
+        Ok(Self(child))
+    }
+
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.0
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).expect("the process can be signalled");
+    }
+
+    /// SIGSTOP: it does nothing any more, and its connections stay open.
+    pub fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    /// Whether it has not ended yet.
+    pub fn lives(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        tell("reaped", self.0.id());
+    }
+}

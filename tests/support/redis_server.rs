@@ -1,0 +1,118 @@
+//! A Redis server of a test's own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    PATIENCE,
+    guardian::{self, Process},
+    resp::{self, Value},
+};
+
+/// Listens on a unix socket, so there is no race for a port; a [`Proxy`](super::proxy::Proxy) gives it one.
+#[derive(Debug)]
+pub struct RedisServer {
+    process: Process,
+    folder: PathBuf,
+    socket: PathBuf,
+    settings: Vec<String>,
+}
+
+impl RedisServer {
+    /// Why there can be no server here; none when there can.
+    pub fn absence() -> Option<String> {
+        let version = Command::new("redis-server")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        match version {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(format!("`redis-server --version` ended with {status}")),
+            Err(error) => Some(format!("`redis-server` cannot be run: {error}")),
+        }
+    }
+
+    /// Starts one with these settings beside the usual ones, for example `["--requirepass", "secret"]`.
+    pub fn start(settings: &[&str]) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let folder = guardian::folder().join(format!("redis-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        fs::create_dir_all(&folder).expect("a temporary folder can be made");
+        let socket = folder.join("s");
+        let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();
+        let process = launch(&folder, &socket, &settings);
+        Self { process, folder, socket, settings }
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// One command, by a client of its own.
+    pub fn command(&self, words: &[&str]) -> Value {
+        resp::command(&self.socket, words).expect("the server answers")
+    }
+
+    pub fn pause(&self) {
+        self.process.pause();
+    }
+
+    /// Ends a pause, or starts it again after it was killed.
+    pub fn bring_back(&mut self) {
+        if self.process.lives() {
+            self.process.resume();
+        } else {
+            self.process = launch(&self.folder, &self.socket, &self.settings);
+        }
+    }
+
+    /// SIGKILL: what was not on disk is lost.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again in the same place.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        self.process = launch(&self.folder, &self.socket, &self.settings);
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.process.kill();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn launch(folder: &Path, socket: &Path, settings: &[String]) -> Process {
+    let log = fs::File::create(folder.join("log")).expect("the temporary folder is writable");
+    // Left by a server that was killed.
+    let _ = fs::remove_file(socket);
+    let process = Process::start(
+        Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(socket)
+            .arg("--dir")
+            .arg(folder)
+            .args(settings)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(Stdio::null()),
+    )
+    .expect("redis-server can be started");
+    let end = Instant::now() + PATIENCE;
+    // Any answer will do: one that asks for a password comes from a server that is up.
+    while !matches!(resp::command(socket, &["PING"]), Ok(Value::Text(_) | Value::Error(_))) {
+        let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
+        assert!(Instant::now() < end, "redis-server does not answer; it says:\n{}", log());
+        thread::sleep(Duration::from_millis(2));
+    }
+    process
+}
