@@ -39,7 +39,12 @@ pub(crate) async fn acquire(
             };
             match waited {
                 Waited::Entered(turn) => return Ok(LockGuard::new(turn, reserved)),
-                Waited::Lead(leader) => Some(leader),
+                Waited::Lead { leader, pause } => {
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
+                    }
+                    Some(leader)
+                }
                 Waited::TimedOut { trouble: Some(error), .. } => return Err(error),
                 Waited::TimedOut { holder_remaining, trouble: None } => {
                     return Err(timeout(options, holder_remaining));

@@ -28,6 +28,8 @@ const MAX_TURNS: u32 = 64;
 const MAX_TENURE: Duration = Duration::from_millis(5);
 /// For so long it is passed on when nobody is known to wait: a store's word that others wait may be lost.
 const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
+/// For so long the lock is then left to clients that do not queue.
+const LEAVE_FREE: Duration = Duration::from_millis(5);
 /// For so long a failure of the store explains why a waiter of this process did not get its turn.
 const TROUBLE_FRESH: Duration = Duration::from_secs(2);
 
@@ -70,8 +72,8 @@ struct Waiter {
 enum Call {
     /// It holds the lock now.
     Enter(Arc<Turn>),
-    /// It is its turn to ask the store.
-    Lead,
+    /// It is its turn to ask the store, after a pause.
+    Lead { pause: Duration },
 }
 
 /// What a task has to do that wants a lock.
@@ -193,7 +195,8 @@ impl Cohorts {
             }
         }
         // Behind this line nobody of this process uses the lease any more.
-        Self::call_leader(&mut cohorts, name);
+        let pause = if tenure < MAX_TENURE_ALONE { Duration::ZERO } else { LEAVE_FREE };
+        Self::call_leader(&mut cohorts, name, pause);
         Leaving::Last
     }
 
@@ -204,26 +207,20 @@ impl Cohorts {
         if let Some(Cohort { state: State::Holding { hold, .. }, .. }) = cohorts.get(name)
             && Arc::ptr_eq(hold, lost)
         {
-            Self::call_leader(&mut cohorts, name);
+            Self::call_leader(&mut cohorts, name, Duration::ZERO);
         }
     }
 
     /// Lets the first waiter ask the store, or forgets the queue when nobody waits.
-    fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str) {
+    fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(name) else { return };
         cohort.state = State::Asking;
         while let Some(waiter) = cohort.waiters.pop_front() {
-            if waiter.call.send(Call::Lead).is_ok() {
+            if waiter.call.send(Call::Lead { pause }).is_ok() {
                 return;
             }
         }
         cohorts.remove(name);
-    }
-
-    /// How many tasks of this process wait for `key`.
-    #[cfg(test)]
-    pub(crate) fn waiters(&self, key: &LockKey) -> usize {
-        self.lock().get(key.stored()).map_or(0, |cohort| cohort.waiters.len())
     }
 }
 
@@ -256,7 +253,7 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if self.leads {
-            Cohorts::call_leader(&mut self.shared.cohorts.lock(), &self.name);
+            Cohorts::call_leader(&mut self.shared.cohorts.lock(), &self.name, Duration::ZERO);
         }
     }
 }
@@ -277,8 +274,8 @@ pub(crate) struct Follower {
 pub(crate) enum Waited {
     /// The lock is held.
     Entered(Arc<Turn>),
-    /// Ask the store.
-    Lead(Leader),
+    /// Ask the store, after a pause.
+    Lead { leader: Leader, pause: Duration },
     /// The wait ran out; what the holder had left, and a failure of the store that may be the reason.
     TimedOut { holder_remaining: Option<Duration>, trouble: Option<LockError> },
 }
@@ -304,7 +301,7 @@ impl Follower {
         self.done = true;
         match call {
             Call::Enter(turn) => Waited::Entered(turn),
-            Call::Lead => Waited::Lead(self.lead()),
+            Call::Lead { pause } => Waited::Lead { leader: self.lead(), pause },
         }
     }
 
@@ -347,7 +344,7 @@ impl Drop for Follower {
         self.called.close();
         match self.called.try_recv() {
             Ok(Call::Enter(turn)) => self.shared.leave_in_background(&turn),
-            Ok(Call::Lead) => drop(self.lead()),
+            Ok(Call::Lead { .. }) => drop(self.lead()),
             Err(_) => {}
         }
     }

@@ -10,7 +10,7 @@ use redis::{FromRedisValue, ParsingError, RedisWrite, Value};
 
 use super::{
     error::{self, Failure},
-    inbox::Letters,
+    inbox::{Letter, Letters},
     lease::RedisLease,
     link::{Connection, Links},
     place::{self, Place, Push},
@@ -99,17 +99,21 @@ impl<'a> Attempt<'a> {
             tokio::select! {
                 biased;
                 letter = letters.next(), if !deaf => match letter {
-                    Some(letter) => match place.judge(letter.fence, letter.px) {
+                    Some(Letter::Granted { fence, px, others_wait }) => match place.judge(fence, px) {
                         Push::Stale => continue,
                         Push::ValidUntil(until) => {
                             let enough = Instant::now() + min_validity(self.request.ttl) <= until;
                             // A lease that is not renewed has to have its whole length.
                             if enough && self.request.renews {
-                                return Ok(self.granted(letter.fence, letter.others_wait, until));
+                                return Ok(self.granted(fence, others_wait, until));
                             }
                             // Ours, but not for long enough: claim it first.
                         }
                     },
+                    Some(Letter::Free) => {
+                        look_at = look_at.min(Instant::now() + place::OPEN_FOR);
+                        continue;
+                    }
                     None => deaf = true,
                 },
                 () = clock::sleep_until(look_at.min(end)) => {}

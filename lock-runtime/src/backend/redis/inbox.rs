@@ -43,14 +43,19 @@ struct Waiter {
     connection: u64,
 }
 
-/// A grant that was pushed to a waiter.
+/// What a waiter is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Letter {
-    pub(super) fence: u64,
-    /// The length of the lease.
-    pub(super) px: Duration,
-    /// Whether others were left in the queue.
-    pub(super) others_wait: bool,
+pub(super) enum Letter {
+    /// The lock was given to it.
+    Granted {
+        fence: u64,
+        /// The length of the lease.
+        px: Duration,
+        /// Whether others were left in the queue.
+        others_wait: bool,
+    },
+    /// The lock is free, and it is the first in the queue.
+    Free,
 }
 
 impl Inbox {
@@ -77,7 +82,7 @@ impl Inbox {
             return;
         }
         match push.data.get(1).and_then(Message::read) {
-            Some(Message::Granted { number, letter }) => lock(&self.boxes).put(number, letter),
+            Some(Message::Letter { number, letter }) => lock(&self.boxes).put(number, letter),
             Some(Message::Contended { fence, name }) => {
                 let mut contended = lock(&self.contended);
                 if contended.len() >= CONTENDED {
@@ -140,12 +145,13 @@ impl Boxes {
 /// A message of the scripts.
 #[derive(Debug, PartialEq, Eq)]
 enum Message<'a> {
-    Granted { number: u64, letter: Letter },
+    Letter { number: u64, letter: Letter },
     Contended { fence: u64, name: &'a str },
 }
 
 impl<'a> Message<'a> {
-    /// Reads `granted <number> <fence> <px ms> <0|1>` or `contended <fence> <name>`; a name may contain spaces.
+    /// Reads `granted <number> <fence> <px ms> <0|1>`, `free <number>` or `contended <fence> <name>`; a name may
+    /// contain spaces.
     fn read(payload: &'a Value) -> Option<Self> {
         let Value::BulkString(payload) = payload else { return None };
         let (word, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
@@ -154,9 +160,11 @@ impl<'a> Message<'a> {
                 let mut numbers = rest.split(' ').map(str::parse::<u64>);
                 let mut next = || numbers.next()?.ok();
                 let (number, fence, px, others) = (next()?, next()?, next()?, next()?);
-                let letter = Letter { fence, px: Duration::from_millis(px), others_wait: others == 1 };
-                Some(Self::Granted { number, letter })
+                let letter =
+                    Letter::Granted { fence, px: Duration::from_millis(px), others_wait: others == 1 };
+                Some(Self::Letter { number, letter })
             }
+            "free" => Some(Self::Letter { number: rest.parse().ok()?, letter: Letter::Free }),
             "contended" => {
                 let (fence, name) = rest.split_once(' ')?;
                 Some(Self::Contended { fence: fence.parse().ok()?, name })
@@ -204,11 +212,13 @@ mod tests {
 
     #[test]
     fn messages_are_read_and_others_ignored() {
-        let letter = Letter { fence: 8, px: Duration::from_millis(2000), others_wait: true };
-        let granted = Message::Granted { number: 7, letter };
+        let letter = Letter::Granted { fence: 8, px: Duration::from_millis(2000), others_wait: true };
+        let granted = Message::Letter { number: 7, letter };
         assert_eq!(read("granted 7 8 2000 1"), Some(format!("{granted:?}")));
         let contended = Message::Contended { fence: 8, name: "my app:user 42" };
         assert_eq!(read("contended 8 my app:user 42"), Some(format!("{contended:?}")));
+        let free = Message::Letter { number: 7, letter: Letter::Free };
+        assert_eq!(read("free 7"), Some(format!("{free:?}")));
         for other in ["", "granted", "granted 7 8", "granted a b c d", "contended x y", "hello 1 2"] {
             assert_eq!(read(other), None, "{other}");
         }
@@ -218,7 +228,7 @@ mod tests {
     fn a_letter_that_comes_before_its_waiter_listens_is_kept() {
         let inbox = Arc::new(Inbox::new());
         let number = inbox.next_number();
-        let letter = Letter { fence: 1, px: Duration::ZERO, others_wait: false };
+        let letter = Letter::Free;
         lock(&inbox.boxes).put(number, letter);
         lock(&inbox.boxes).put(number + 1, letter);
         let mut letters = Inbox::listen(&inbox, number, 0);

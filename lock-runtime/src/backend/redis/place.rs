@@ -17,6 +17,11 @@ pub(super) const STALE: Duration = Duration::from_secs(5);
 /// How long a queue is kept that nobody refreshes any more.
 pub(super) const RETENTION: Duration = Duration::from_mins(1);
 
+/// How much holding passes, on average, until a release leaves a lock free although others queue for it.
+pub(super) const OPEN_EVERY: Duration = Duration::from_millis(500);
+/// For so long the first in the queue leaves a lock free that was left free for clients that do not queue.
+pub(super) const OPEN_FOR: Duration = Duration::from_millis(5);
+
 /// What an owner knows of its place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {

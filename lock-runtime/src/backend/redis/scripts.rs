@@ -22,10 +22,11 @@ impl Script {
     /// A script over the queue: its short way, what both ways need, its long way.
     fn over_queue(short: &str, long: &str) -> Self {
         let constants = format!(
-            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS = {}, {}, {}",
+            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS, OPEN_EVERY_US = {}, {}, {}, {}",
             place::STALE.as_millis(),
             place::CLAIM_WINDOW.as_millis(),
             place::RETENTION.as_millis(),
+            place::OPEN_EVERY.as_micros(),
         );
         Self::new([short, &constants, include_str!("scripts/queue.lua"), long].join("\n"))
     }

@@ -6,7 +6,7 @@
 --
 -- This part stands between the short way of a script, for a lock that nobody waits for, and its long way: the
 -- functions cost as much to define as the short way costs to run. Above it stand the constants
--- STALE_MS, CLAIM_WINDOW_MS and RETENTION_MS.
+-- STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS and OPEN_EVERY_US.
 
 local function now_us()
   local t = redis.call('TIME')
