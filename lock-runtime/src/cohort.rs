@@ -26,6 +26,8 @@ use crate::{
 /// How often, and for how long, a lease is passed on while others wait in the store.
 const MAX_TURNS: u32 = 64;
 const MAX_TENURE: Duration = Duration::from_millis(5);
+/// For so long it is passed on when nobody is known to wait: a store's word that others wait may be lost.
+const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
 /// For so long a failure of the store explains why a waiter of this process did not get its turn.
 const TROUBLE_FRESH: Duration = Duration::from_secs(2);
 
@@ -169,10 +171,12 @@ impl Cohorts {
             return Leaving::Last;
         }
         let now = Instant::now();
-        let spent = *turns >= MAX_TURNS || now.saturating_duration_since(*since) >= MAX_TENURE;
+        let tenure = now.saturating_duration_since(*since);
+        let spent = *turns >= MAX_TURNS || tenure >= MAX_TENURE;
         let may_pass = valid
             && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
+            && tenure < MAX_TENURE_ALONE
             && !(spent && hold.lease.is_contended());
         // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;

@@ -31,11 +31,14 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
             LockErrorKind::Unsupported,
             format!("the store `{planned}:` is not in this version of lock-runtime; it has {KNOWN}"),
         )),
-        // The scheme is shown, the rest never: it may hold a password.
-        unknown => Err(invalid(format!(
-            "unknown scheme `{}:` in the URL of a store; known are {KNOWN}",
-            unknown.chars().take(32).collect::<String>().escape_debug()
-        ))),
+        // Shown only if it looks like a scheme: of a URL without one it may be a password.
+        unknown
+            if unknown.len() <= 32
+                && unknown.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
+        {
+            Err(invalid(format!("unknown scheme `{unknown}:` in the URL of a store; known are {KNOWN}")))
+        }
+        _ => Err(invalid(format!("the URL of a store begins with its scheme, one of {KNOWN}"))),
     }
 }
 
@@ -73,4 +76,26 @@ fn not_compiled_in(store: &str) -> LockError {
 
 fn invalid(message: String) -> LockError {
     LockError::new(LockErrorKind::InvalidOptions, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_url_that_is_not_understood_is_answered_with_what_to_write_and_without_its_secrets() {
+        for (url, word) in [
+            ("", "begins with its scheme"),
+            ("canary", "begins with its scheme"),
+            ("canary@127.0.0.1:6379", "begins with its scheme"),
+            ("http://u:canary@h", "unknown scheme `http:`"),
+            ("zookeeper://u:canary@h", "not in this version"),
+            ("memory:a/b", "nothing but a name"),
+        ] {
+            let error = connect(url).await.map(drop).expect_err(url);
+            assert!(error.to_string().contains(word), "{url}: {error}");
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("canary"), "{shown}");
+        }
+    }
 }

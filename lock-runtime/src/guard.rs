@@ -115,11 +115,12 @@ impl LockGuard {
         self.left = true;
         let covered = self.turn.is_valid(Instant::now());
         let loss = (!covered).then(|| self.turn.loss());
+        let mut released = Ok(());
         if let Leaving::Last = self.reserved.shared().leave(&self.turn) {
-            let shared = Arc::clone(self.reserved.shared());
-            release_in_store(&shared, &self.turn.hold, covered).await?;
+            released = release_in_store(self.reserved.shared(), &self.turn.hold, covered).await;
         }
-        loss.map_or(Ok(()), Err)
+        // That the section was not covered says more than what the store knew of it afterwards.
+        loss.map_or(released, Err)
     }
 
     pub(crate) fn loss(&self) -> LockError {

@@ -1,1 +1,121 @@
-//! A tower layer.
+//! A tower layer that runs each request under a distributed lock of its own key.
+//!
+//! Two requests for the same user, order or account do not run at the same time, on however many machines; requests
+//! for different ones do not notice each other.
+//!
+//! ```
+//! use axum::{Extension, Router, extract::Path, routing::post};
+//! use lock_runtime::LockManager;
+//! use lock_tower::{HeldLock, LockLayer};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let locks = LockManager::connect("memory:").await?;
+//! let lock = LockLayer::new(locks, "user:<id:u64>")?;
+//! let app: Router = Router::new().route("/users/{id}/withdraw", post(withdraw).route_layer(lock));
+//!
+//! async fn withdraw(Path(id): Path<u64>, Extension(lock): Extension<HeldLock>) -> String {
+//!     // Hand the token to the store with each write: it refuses what a holder writes who was replaced since.
+//!     format!("user {id} under token {}", lock.fencing_token())
+//! }
+//! # let _ = app;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where to put it
+//!
+//! On the route, behind its method: `post(handler).route_layer(lock)`. There it runs for requests that reach the
+//! handler and for nothing else.
+//!
+//! | place | also runs on |
+//! |---|---|
+//! | `post(handler).route_layer(lock)` | – |
+//! | `post(handler).layer(lock)`, `Router::route_layer` | wrong methods (405) |
+//! | `Router::layer` | wrong methods (405) and unknown paths (404), which have no parameters: 500 |
+//! | around the `Router` | everything, before the route is known: 500 |
+//!
+//! `any(handler)` answers every method by itself and takes `.layer(lock)`. A route that is added after the layer is
+//! not covered by it.
+//!
+//! **Authorise before locking.** Whoever may send a request that is locked can keep others waiting, so what checks
+//! the caller stands outside of the lock: in axum, in a `layer` that is added after this one.
+//!
+//! # Keys
+//!
+//! A template is text with placeholders, `order:<tenant>/<id:u64>`. A placeholder is a route parameter of the same
+//! name. Its value comes decoded, and is percent-encoded in the key where it could be mistaken for the template's
+//! own text: no two lists of values give one key.
+//!
+//! Write the type where the handler parses the parameter. `/users/042` and `/users/+42` are both the number 42 to a
+//! handler that takes a `u64`, but three different texts: with `<id>` a client could choose which lock it takes, with
+//! `<id:u64>` it cannot. There are `u64` and `i64`, which also fit the smaller types, and `uuid`; a value that is
+//! none is the client's fault (400).
+//!
+//! Keys from elsewhere, such as a header or the caller's session, come from a closure: see
+//! [`LockLayer::with_key`].
+//!
+//! # While the lock is held
+//!
+//! The lock is held while the inner service works on the request. A response of known size (text, JSON, nothing) is
+//! then complete: the lock is released, and only after that does the response leave, so that the client's next
+//! request never meets its own lock. A response that is produced while it is sent (a stream, server-sent events)
+//! keeps the lock until it ends; its last frame leaves after the release. A proxied body with a `content-length` is
+//! of known size. An upgraded connection, like a WebSocket, is not covered.
+//!
+//! If the lock is lost before the response leaves, the inner future is dropped and the answer is 503; a streamed
+//! response breaks off with an error. In both cases a part of the work may have been done. What the handler spawned
+//! goes on. [`HeldLock`] in the request's extensions has the fencing token, and tells how long the lock may be relied
+//! on.
+//!
+//! A client that disconnects ends the request and with it the lock. Servers notice this late or never when the
+//! request's body was not read or another request is waiting behind it on the connection, and so a hold ends in any
+//! case after [`max_hold`](LockLayer::max_hold), 5 minutes unless set.
+//!
+//! # Answers
+//!
+//! Without the lock the inner service is not called. The answer is an `application/problem+json` (RFC 9457) whose
+//! `type` is `https://docs.rs/lock-tower/#` and the word of the first column. Nothing in it names the key or repeats
+//! what the store said; both are in the log (`tracing`).
+//!
+//! | type | status | when |
+//! |---|---|---|
+//! | <span id="contended">`contended`</span> | 409, `Retry-After` | another request holds the lock |
+//! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | the store does not answer, a limit on waiters or locks is reached, or the manager is shut down |
+//! | <span id="lost">`lost`</span> | 503, `Retry-After` | the lock was lost while the request was worked on |
+//! | <span id="invalid-key">`invalid-key`</span> | 400 | the request gives no valid key |
+//! | <span id="failed">`failed`</span> | 500 | the layer is wired or configured wrongly; the log says how |
+//!
+//! `Retry-After` is what the holder's lease has left where that is known, in whole seconds rounded up, and at least
+//! 1. A holder that is done earlier frees the lock earlier.
+//!
+//! # Waiting
+//!
+//! A busy lock is answered at once: the default of [`wait`](LockLayer::wait) is zero, whatever the manager's is. A
+//! request that waits keeps its connection and what the inner service had reserved for it, such as a place in a
+//! `ConcurrencyLimit`, so that many waiters for one key can stop requests for all others. Where a short wait is worth
+//! it, set one, and put the limit inside of the lock's own route.
+//!
+//! # Features
+//!
+//! * `axum` (default): keys from route parameters, `LockLayer::new`.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod body;
+mod future;
+mod hold;
+mod key;
+mod layer;
+mod rejection;
+mod service;
+mod task;
+#[cfg(feature = "axum")]
+mod template;
+
+pub use body::ResponseBody;
+pub use future::ResponseFuture;
+pub use key::{KeyExtractor, KeyRejection};
+pub use layer::LockLayer;
+pub use lock_runtime::HeldLock;
+pub use service::LockService;

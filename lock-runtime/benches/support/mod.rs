@@ -157,7 +157,9 @@ pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>]) {
     let rule = line(&vec!["---".to_owned(); header.len()]);
     let table: String = [line(&header), rule].into_iter().chain(rows.iter().map(|row| line(row))).collect();
     println!("\n{table}");
-    let dir = PathBuf::from(std::env::var("CARGO_TARGET_DIR").unwrap_or("target".into())).join("bench");
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
+    let dir = target.join("bench");
     let csv: String = [header].iter().chain(rows).map(|row| row.join(";") + "\n").collect();
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join(format!("{name}.md")), table).unwrap();

@@ -10,8 +10,9 @@ use redis::{FromRedisValue, ParsingError, RedisWrite, Value};
 
 use super::{
     error::{self, Failure},
+    inbox::Letters,
     lease::RedisLease,
-    link::{Connection, Letters, Links},
+    link::{Connection, Links},
     place::{self, Place, Push},
     scripts,
 };
@@ -58,7 +59,9 @@ impl<'a> Attempt<'a> {
         let connection = self.links.here().await.map_err(Failure::into_error)?;
         if self.request.wait == Wait::No {
             return Ok(match self.ask(&connection, "try", None).await.map_err(Failure::into_error)? {
-                (sent, Answer::Granted { fence }) => self.granted(fence, valid_until(sent, self.request.ttl)),
+                (sent, Answer::Granted { fence, others_wait }) => {
+                    self.granted(fence, others_wait, valid_until(sent, self.request.ttl))
+                }
                 (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
                     self.open = false;
                     let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
@@ -72,7 +75,9 @@ impl<'a> Attempt<'a> {
         let answer =
             self.ask(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
         match answer {
-            (sent, Answer::Granted { fence }) => Ok(self.granted(fence, valid_until(sent, self.request.ttl))),
+            (sent, Answer::Granted { fence, others_wait }) => {
+                Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
+            }
             (sent, Answer::Waiting { seen, rank, pttl_ms }) => {
                 let place = Place::new(sent, Instant::now(), seen, rank, pttl_ms);
                 self.wait(address, place).await
@@ -100,7 +105,7 @@ impl<'a> Attempt<'a> {
                             let enough = Instant::now() + min_validity(self.request.ttl) <= until;
                             // A lease that is not renewed has to have its whole length.
                             if enough && self.request.renews {
-                                return Ok(self.granted(letter.fence, until));
+                                return Ok(self.granted(letter.fence, letter.others_wait, until));
                             }
                             // Ours, but not for long enough: claim it first.
                         }
@@ -112,8 +117,8 @@ impl<'a> Attempt<'a> {
             // The last look, at the end of the wait, is worth it: the lock may be ours already.
             let last = end.has_passed();
             match self.look(&mut address, &mut letters).await {
-                Ok((sent, Answer::Granted { fence })) => {
-                    return Ok(self.granted(fence, valid_until(sent, self.request.ttl)));
+                Ok((sent, Answer::Granted { fence, others_wait })) => {
+                    return Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)));
                 }
                 Ok((sent, Answer::Waiting { seen, rank, pttl_ms })) => {
                     (heard, failures, deaf) = (Instant::now(), 0, false);
@@ -184,18 +189,19 @@ impl<'a> Attempt<'a> {
         answer.map(|answer| (self.last_sent, answer))
     }
 
-    fn granted(&mut self, fence: u64, valid_until: Instant) -> Ended {
+    fn granted(&mut self, fence: u64, others_wait: bool, valid_until: Instant) -> Ended {
         self.open = false;
         let token = FencingToken::from_micros(fence);
-        let lease = Arc::new(self.lease(token));
+        let lease = Arc::new(self.lease(token, others_wait));
         Ended::With(Acquired::Granted(Grant { token, held: Held::Lease { lease, valid_until } }))
     }
 
-    fn lease(&mut self, token: FencingToken) -> RedisLease {
+    fn lease(&mut self, token: FencingToken, others_wait: bool) -> RedisLease {
         RedisLease {
             links: Arc::clone(self.links),
             id: LeaseId { key: self.request.key.clone(), owner: self.owner, token, ttl: self.request.ttl },
             unanswered_on: self.unanswered_on.take(),
+            others_wait,
             release_unanswered: AtomicBool::new(false),
         }
     }
@@ -206,7 +212,7 @@ impl Drop for Attempt<'_> {
         if self.open {
             let until = self.last_sent + self.request.ttl + self.request.ttl;
             // No grant has this token; a release does not ask for it.
-            let lease = self.lease(FencingToken::from_micros(0));
+            let lease = self.lease(FencingToken::from_micros(0), false);
             self.request.cleanup.abandon(Arc::new(lease), until);
         }
     }
@@ -239,7 +245,7 @@ impl fmt::Display for Address {
 /// What the acquire script answers.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    Granted { fence: u64 },
+    Granted { fence: u64, others_wait: bool },
     Waiting { seen: u64, rank: u64, pttl_ms: i64 },
     Held { pttl_ms: i64 },
     Gone,
@@ -248,12 +254,16 @@ enum Answer {
 impl FromRedisValue for Answer {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let Value::Array(parts) = value else {
-            return Ok(Self::Granted { fence: u64::from_redis_value(value)? });
+            return Ok(Self::Granted { fence: u64::from_redis_value(value)?, others_wait: false });
         };
         let mut parts = parts.into_iter();
         let mut next = || parts.next().ok_or_else(|| ParsingError::from("too short"));
         let word = String::from_redis_value(next()?)?;
         Ok(match word.as_str() {
+            "granted" => Self::Granted {
+                fence: u64::from_redis_value(next()?)?,
+                others_wait: u8::from_redis_value(next()?)? == 1,
+            },
             "waiting" => Self::Waiting {
                 seen: u64::from_redis_value(next()?)?,
                 rank: u64::from_redis_value(next()?)?,

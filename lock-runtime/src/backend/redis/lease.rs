@@ -22,6 +22,8 @@ pub(super) struct RedisLease {
     /// For an attempt whose acquisition was not answered: the connection on which it was sent. Only what is sent
     /// behind it there is sure to be executed after it.
     pub(super) unanswered_on: Option<Arc<Connection>>,
+    /// Others were in the queue when it was granted.
+    pub(super) others_wait: bool,
     /// A release was sent and not answered: it may have been applied.
     pub(super) release_unanswered: AtomicBool,
 }
@@ -33,6 +35,7 @@ impl RedisLease {
             Some(connection) => Arc::clone(connection),
             None => self.links.here().await?,
         };
+        self.links.inbox().forget_contention(&self.id);
         let call = scripts::RELEASE.about(&self.id.key, self.links.process(), self.id.owner);
         let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
             if !matches!(failure, Failure::Refused(_)) {
@@ -73,7 +76,6 @@ impl Lease for RedisLease {
     }
 
     fn is_contended(&self) -> bool {
-        // Nobody tells us yet, so it must be feared.
-        true
+        self.others_wait || self.links.inbox().is_contended(&self.id)
     }
 }

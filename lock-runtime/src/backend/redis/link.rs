@@ -4,7 +4,7 @@
 //! time-out of its own, a broken or repeatedly silent connection is replaced, and whoever waits for a push is told.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -16,15 +16,19 @@ use std::{
 use redis::{
     AsyncConnectionConfig, Client, Cmd, FromRedisValue, PushInfo, PushKind, aio::MultiplexedConnection,
 };
-use tokio::{runtime, sync::mpsc};
+use tokio::runtime;
 
-use super::{config::Config, error::Failure, names, scripts::Script};
-use crate::{LockError, LockErrorKind, OwnerToken, clock::Instant};
+use super::{
+    config::Config,
+    error::Failure,
+    inbox::{Inbox, Letters},
+    names,
+    scripts::Script,
+};
+use crate::{LockError, LockErrorKind, clock::Instant};
 
 /// So many calls in a row without an answer, and the connection is replaced.
 const SILENCE_LIMIT: u32 = 2;
-/// Pushes that are kept for waiters which do not listen yet.
-const UNCLAIMED: usize = 1024;
 /// Commands that may wait to be written; more callers wait for room.
 const WRITE_QUEUE: usize = 4096;
 
@@ -34,8 +38,11 @@ pub(super) struct Links {
     config: Config,
     client: Client,
     by_runtime: Mutex<HashMap<runtime::Id, Arc<Link>>>,
+    inbox: Arc<Inbox>,
     /// What the owners of this process begin with.
     process: String,
+    /// How many connections were made.
+    made: AtomicU64,
 }
 
 impl Links {
@@ -44,11 +51,17 @@ impl Links {
             LockError::new(LockErrorKind::InvalidOptions, "the Redis settings are not understood")
                 .with_source(error)
         })?;
-        Ok(Self { config, client, by_runtime: Mutex::default(), process: names::process() })
+        let inbox = Arc::new(Inbox::new());
+        let process = names::process(inbox.id());
+        Ok(Self { config, client, by_runtime: Mutex::default(), inbox, process, made: AtomicU64::new(0) })
     }
 
     pub(super) fn config(&self) -> &Config {
         &self.config
+    }
+
+    pub(super) fn inbox(&self) -> &Inbox {
+        &self.inbox
     }
 
     pub(super) fn process(&self) -> &str {
@@ -127,6 +140,9 @@ impl Link {
 /// One connection, from its making to its end.
 pub(super) struct Connection {
     driver: MultiplexedConnection,
+    /// Unlike that of any other connection of the store.
+    id: u64,
+    closed: Arc<AtomicBool>,
     inbox: Arc<Inbox>,
     /// The channel of each prefix that is subscribed to.
     channels: Mutex<HashMap<String, Arc<str>>>,
@@ -137,14 +153,20 @@ pub(super) struct Connection {
 
 impl Connection {
     async fn open(links: &Links) -> Result<Arc<Self>, LockError> {
-        let inbox = Arc::new(Inbox::new());
-        let pushes = Arc::clone(&inbox);
+        let id = links.made.fetch_add(1, Ordering::Relaxed);
+        let closed = Arc::new(AtomicBool::new(false));
+        let (pushes, gone) = (Arc::clone(&links.inbox), Arc::clone(&closed));
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(links.config.connect_timeout))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(WRITE_QUEUE)
             .set_push_sender(move |push: PushInfo| {
-                pushes.take(&push);
+                if push.kind == PushKind::Disconnection {
+                    gone.store(true, Ordering::Release);
+                    pushes.hang_up(id);
+                } else {
+                    pushes.take(&push);
+                }
                 Ok::<(), redis::aio::SendError>(())
             });
         let limit = links.config.connect_timeout;
@@ -168,7 +190,9 @@ impl Connection {
         tracing::debug!(address, "connected to Redis");
         Ok(Arc::new(Self {
             driver,
-            inbox,
+            id,
+            closed,
+            inbox: Arc::clone(&links.inbox),
             channels: Mutex::default(),
             response_timeout: links.config.response_timeout,
             silent: AtomicU32::new(0),
@@ -177,7 +201,7 @@ impl Connection {
 
     /// Whether this connection is of no more use.
     pub(super) fn is_closed(&self) -> bool {
-        self.inbox.closed.load(Ordering::Acquire)
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Runs a script; sends its text where the server does not know it.
@@ -220,11 +244,12 @@ impl Connection {
     fn close(&self, why: &str) {
         if !self.is_closed() {
             tracing::debug!(why, "connection to Redis given up");
-            self.inbox.close();
+            self.closed.store(true, Ordering::Release);
+            self.inbox.hang_up(self.id);
         }
     }
 
-    /// The channel on which this connection is told of grants, for locks under `prefix`; subscribed to at first use.
+    /// The channel on which this process is told about locks under `prefix`; subscribed to at first use.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -232,7 +257,7 @@ impl Connection {
         if let Some(channel) = lock(&self.channels).get(prefix) {
             return Ok(Arc::clone(channel));
         }
-        let channel: Arc<str> = names::inbox(prefix, &self.inbox.id).into();
+        let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
         self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(&*channel)).await?;
         lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
         Ok(channel)
@@ -240,128 +265,23 @@ impl Connection {
 
     /// The number under which a waiter is told.
     pub(super) fn next_number(&self) -> u64 {
-        self.inbox.numbers.fetch_add(1, Ordering::Relaxed)
+        self.inbox.next_number()
     }
 
-    /// Opens the letter box of a waiter, with what has come for it already.
+    /// Opens the letter box of a waiter, which is told when this connection is gone.
     pub(super) fn listen(&self, number: u64) -> Letters {
-        let (deliver, delivered) = mpsc::unbounded_channel();
-        let mut boxes = lock(&self.inbox.boxes);
-        boxes.unclaimed.retain(|(to, letter)| {
-            let ours = *to == number;
-            if ours {
-                // The receiver is in the same function.
-                let _ = deliver.send(*letter);
-            }
-            !ours
-        });
-        // Closed before it could be told so: then the sender goes at once, which tells it.
-        if !self.is_closed() {
-            boxes.by_number.insert(number, deliver);
+        let letters = Inbox::listen(&self.inbox, number, self.id);
+        if self.is_closed() {
+            // Closed before it could be told so.
+            self.inbox.hang_up(self.id);
         }
-        Letters { number, delivered, inbox: Arc::clone(&self.inbox) }
+        letters
     }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("closed", &self.is_closed()).finish_non_exhaustive()
-    }
-}
-
-/// Where pushes of one connection arrive.
-#[derive(Debug)]
-struct Inbox {
-    /// Not a secret, but unlike that of any other connection.
-    id: String,
-    closed: AtomicBool,
-    numbers: AtomicU64,
-    boxes: Mutex<Boxes>,
-}
-
-#[derive(Debug, Default)]
-struct Boxes {
-    by_number: HashMap<u64, mpsc::UnboundedSender<Letter>>,
-    /// A push may arrive before its waiter has seen the answer that says that it waits.
-    unclaimed: VecDeque<(u64, Letter)>,
-}
-
-/// A grant that was pushed to a waiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Letter {
-    pub(super) fence: u64,
-    pub(super) px: Duration,
-}
-
-impl Inbox {
-    fn new() -> Self {
-        let id = format!("{:016x}", OwnerToken::random().expose() >> 64);
-        Self { id, closed: AtomicBool::new(false), numbers: AtomicU64::new(0), boxes: Mutex::default() }
-    }
-
-    /// Called by the driver, in the order of arrival; must not block.
-    fn take(&self, push: &PushInfo) {
-        match push.kind {
-            PushKind::Disconnection => self.close(),
-            PushKind::Message => {
-                if let Some((number, letter)) = push.data.get(1).and_then(read_letter) {
-                    lock(&self.boxes).put(number, letter);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// No push comes any more: whoever waits for one sees its letter box closed.
-    fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        lock(&self.boxes).by_number.clear();
-    }
-}
-
-impl Boxes {
-    fn put(&mut self, number: u64, letter: Letter) {
-        if let Some(waiter) = self.by_number.get(&number) {
-            // A waiter that is gone gives its grant back by itself.
-            let _ = waiter.send(letter);
-            return;
-        }
-        if self.unclaimed.len() >= UNCLAIMED {
-            self.unclaimed.pop_front();
-        }
-        self.unclaimed.push_back((number, letter));
-    }
-}
-
-/// Reads `<number> <fence> <px ms>`.
-fn read_letter(payload: &redis::Value) -> Option<(u64, Letter)> {
-    let redis::Value::BulkString(payload) = payload else { return None };
-    let mut parts = std::str::from_utf8(payload).ok()?.split(' ').map(str::parse::<u64>);
-    let (number, fence, px) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
-    Some((number, Letter { fence, px: Duration::from_millis(px) }))
-}
-
-/// The letter box of one waiter, as long as it waits.
-#[derive(Debug)]
-pub(super) struct Letters {
-    pub(super) number: u64,
-    delivered: mpsc::UnboundedReceiver<Letter>,
-    inbox: Arc<Inbox>,
-}
-
-impl Letters {
-    /// The next grant; none when the connection is gone.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<Letter> {
-        self.delivered.recv().await
-    }
-}
-
-impl Drop for Letters {
-    fn drop(&mut self) {
-        lock(&self.inbox.boxes).by_number.remove(&self.number);
     }
 }
 

@@ -3,6 +3,7 @@
 mod attempt;
 mod config;
 mod error;
+mod inbox;
 mod lease;
 mod link;
 mod names;

@@ -31,21 +31,21 @@ pub(super) fn fence(key: &LockKey) -> impl Display {
     fmt::from_fn(move |f| write!(f, "{}~{FORMAT}:fence", key.prefix()))
 }
 
-/// The channel on which a connection is told of grants of locks under `prefix`.
+/// The channel on which a process is told about locks under `prefix`.
 pub(super) fn inbox(prefix: &str, id: &str) -> String {
     format!("{prefix}~{FORMAT}:inbox:{id}")
 }
 
-/// An owner as the server knows it, `1:<pid>@<host>:<token>`: whom to look for comes first.
+/// An owner as the server knows it, `1:<pid>@<host>:<inbox>:<token>`: whom to look for comes first.
 pub(super) fn owner(process: &str, token: OwnerToken) -> impl Display {
     fmt::from_fn(move |f| write!(f, "{process}:{:032x}", token.expose()))
 }
 
-/// The part of an owner that is the same for a whole process.
-pub(super) fn process() -> String {
+/// The part of an owner that is the same for all of a store's in this process.
+pub(super) fn process(inbox_id: &str) -> String {
     let host: String =
         host().chars().filter(|c| c.is_ascii_alphanumeric() || ".-".contains(*c)).take(64).collect();
-    format!("{FORMAT}:{}@{host}", std::process::id())
+    format!("{FORMAT}:{}@{host}:{inbox_id}", std::process::id())
 }
 
 #[cfg(target_os = "linux")]
@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn an_owner_begins_with_the_format_and_the_process() {
-        let owner = owner(&process(), OwnerToken::from(255)).to_string();
+        let owner = owner(&process("0123456789abcdef"), OwnerToken::from(255)).to_string();
         assert!(owner.starts_with(&format!("1:{}@", std::process::id())), "{owner}");
-        assert!(owner.ends_with(":000000000000000000000000000000ff"), "{owner}");
+        assert!(owner.ends_with(":0123456789abcdef:000000000000000000000000000000ff"), "{owner}");
     }
 }

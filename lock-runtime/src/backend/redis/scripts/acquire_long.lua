@@ -4,7 +4,7 @@ local holder = redis.call('GET', KEYS[1])
 -- Asked twice, or granted by a push that was lost: the same fence again.
 if holder and string.sub(holder, 1, #owner + 1) == owner .. ':' then
   redis.call('PEXPIRE', KEYS[1], ttl)
-  return string.sub(holder, #owner + 2)
+  return { 'granted', string.sub(holder, #owner + 2), redis.call('EXISTS', KEYS[2]) }
 end
 
 local queued = mode ~= 'try' and redis.call('ZSCORE', KEYS[2], owner)
@@ -17,7 +17,7 @@ if not holder then
     if queued then drop(owner) end
     local fence = mint(now)
     redis.call('SET', KEYS[1], owner .. ':' .. fence, 'PX', ttl)
-    return fence
+    return { 'granted', fence, redis.call('EXISTS', KEYS[2]) }
   end
   hand_over(now) -- somebody else is first
 end
@@ -26,6 +26,12 @@ if mode == 'try' then return { 'held', redis.call('PTTL', KEYS[1]) } end
 if not queued then
   local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
   redis.call('ZADD', KEYS[2], text(math.max(now, last and tonumber(last) + 1 or 0)), owner)
+  -- Tells the holder's process that others wait, so that it does not pass the lock on among its own tasks for ever.
+  local inbox_id, held = string.match(holder or '', '^[^:]*:[^:]*:(%x+):%x+:(%d+)$')
+  if inbox_id then
+    local inbox = string.match(ARGV[4], '^%d+ (.*)$')
+    redis.call('PUBLISH', string.sub(inbox, 1, -1 - #inbox_id) .. inbox_id, 'contended ' .. held .. ' ' .. KEYS[1])
+  end
 end
 redis.call('HSET', KEYS[3], owner, ttl .. ' ' .. text(now) .. ' ' .. ARGV[4])
 redis.call('PEXPIRE', KEYS[2], RETENTION_MS)

@@ -1,7 +1,7 @@
 -- Takes the lock, or takes or refreshes a place in its queue.
 -- KEYS: see queue.lua
 -- ARGV: 1 owner  2 ttl ms  3 "try" (never queues) | "join" | "poll" (refreshes, never queues anew)  4 "<number> <inbox>"
--- Answer: fence (granted) | {"waiting", seen fence, rank, pttl} | {"held", pttl} | {"gone"}
+-- Answer: fence (granted, nobody waits) | {"granted", fence, 1 if others wait} | {"waiting", seen fence, rank, pttl} | {"held", pttl} | {"gone"}
 
 -- The short way: nobody waits and nobody holds. A fence that is minted in vain does no harm.
 if ARGV[3] ~= 'poll' and redis.call('EXISTS', KEYS[2]) == 0 then

@@ -52,7 +52,7 @@ end
 
 -- Makes the first live place the holder and tells its process. Precondition: the holder key does not exist.
 -- The lease is short, the age of the place and the claim window: a grant that nobody claims ends soon.
--- The message holds no owner token.
+-- The message, "granted <number> <fence> <px ms> <1 if others wait>", holds no owner token.
 local function hand_over(now)
   local next = head(now)
   if not next then return end
@@ -60,5 +60,6 @@ local function hand_over(now)
   local px = math.min(next.ttl, next.age_ms + CLAIM_WINDOW_MS)
   local fence = mint(now)
   redis.call('SET', KEYS[1], next.owner .. ':' .. fence, 'PX', px)
-  redis.call('PUBLISH', next.inbox, next.number .. ' ' .. fence .. ' ' .. px)
+  local others = redis.call('EXISTS', KEYS[2])
+  redis.call('PUBLISH', next.inbox, table.concat({ 'granted', next.number, fence, px, others }, ' '))
 end

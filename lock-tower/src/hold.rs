@@ -1,0 +1,73 @@
+//! The lock of one request: watched while the request is worked on, then released.
+
+use std::{
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use lock_runtime::{HeldLock, LockError, LockErrorKind, LockGuard};
+
+use crate::task::Task;
+
+/// How long a response waits for the store to confirm the release. After it the release goes on in the background.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A lock that is held for a request. Dropped, it is released in the background.
+pub(crate) struct Hold {
+    guard: LockGuard,
+    /// Wakes the task when the lock is lost; set only for what has to wait.
+    alarm: Option<Task<()>>,
+}
+
+impl Hold {
+    pub(crate) fn new(guard: LockGuard) -> Self {
+        Self { guard, alarm: None }
+    }
+
+    pub(crate) fn view(&self) -> HeldLock {
+        self.guard.held()
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.guard.is_valid()
+    }
+
+    /// Polls what runs under the lock, only while the lock is valid. `None` says that it is not, and that what runs
+    /// under it must be dropped.
+    pub(crate) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Option<T>> {
+        if !self.is_valid() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(output) = work(cx) {
+            return Poll::Ready(Some(output));
+        }
+        let alarm = self.alarm.get_or_insert_with(|| Task::new(self.guard.lost()));
+        ready!(alarm.poll(cx));
+        Poll::Ready(None)
+    }
+
+    /// Releases the lock; [`Lost`](LockErrorKind::Lost) when the work was not covered to this moment, or the store
+    /// knows nothing of the lock any more.
+    pub(crate) fn release(self) -> Task<Result<(), LockError>> {
+        let covered = self.guard.ensure_valid();
+        let guard = self.guard;
+        Task::new(async move {
+            let released = tokio::time::timeout(RELEASE_LIMIT, guard.release()).await;
+            covered?;
+            match released {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) if error.kind() == LockErrorKind::Lost => return Err(error),
+                // The work is done and was covered; that the lock is free a little later does not change its result.
+                Ok(Err(error)) => tracing::warn!(%error, "the lock of a request"),
+                Err(_) => tracing::warn!(
+                    "the lock of a request is not released yet, which goes on in the background"
+                ),
+            }
+            Ok(())
+        })
+    }
+}

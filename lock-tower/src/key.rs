@@ -1,0 +1,96 @@
+//! What a request's lock is named by.
+
+use std::borrow::Cow;
+
+use http::request::Parts;
+use lock_runtime::{LockError, LockErrorKind, LockKey};
+
+/// Finds the key of a request's lock.
+///
+/// Closures are key extractors:
+///
+/// ```
+/// use http::request::Parts;
+/// use lock_runtime::{LockKey, LockManager};
+/// use lock_tower::{KeyRejection, LockLayer};
+///
+/// # async fn example() -> Result<(), lock_runtime::LockError> {
+/// # let locks = LockManager::connect("memory:").await?;
+/// let by_tenant = |parts: &mut Parts| -> Result<Option<LockKey>, KeyRejection> {
+///     let tenant = parts.headers.get("x-tenant").and_then(|value| value.to_str().ok());
+///     let tenant = tenant.ok_or_else(|| KeyRejection::bad_request("the header `x-tenant` is missing"))?;
+///     Ok(Some(LockKey::new(format!("tenant:{tenant}"))?))
+/// };
+/// let lock = LockLayer::with_key(locks, by_tenant);
+/// # let _ = lock;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It runs for every request whose method is locked, before anything is asked of the store, and must not block.
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// The key of this request; `None` lets it run without a lock.
+    ///
+    /// # Errors
+    /// When there is none, and the request must not run either.
+    fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection>;
+}
+
+impl<F> KeyExtractor for F
+where
+    F: Fn(&mut Parts) -> Result<Option<LockKey>, KeyRejection> + Send + Sync + 'static,
+{
+    fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
+        self(parts)
+    }
+}
+
+/// Why a request has no key and is refused.
+///
+/// It is made of a [`LockError`] as well: a name that is not allowed is the client's fault.
+#[derive(Clone, Debug)]
+pub struct KeyRejection {
+    pub(crate) fault: Fault,
+    pub(crate) text: Cow<'static, str>,
+    /// For the log.
+    pub(crate) source: Option<LockError>,
+}
+
+/// Who has to do something about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The client; it is told the text.
+    Request,
+    /// Whoever runs the server; the text goes into the log.
+    Server,
+}
+
+impl KeyRejection {
+    /// The client's fault: 400. The client reads `text`, so it should say what is missing and nothing that is secret.
+    #[must_use]
+    pub fn bad_request(text: impl Into<Cow<'static, str>>) -> Self {
+        Self { fault: Fault::Request, text: text.into(), source: None }
+    }
+
+    /// The server's fault: 500. `text` goes into the log, and the client does not see it.
+    #[must_use]
+    pub fn internal(text: impl Into<Cow<'static, str>>) -> Self {
+        Self { fault: Fault::Server, text: text.into(), source: None }
+    }
+
+    pub(crate) fn with_source(mut self, source: LockError) -> Self {
+        self.source = Some(source);
+        self
+    }
+}
+
+impl From<LockError> for KeyRejection {
+    fn from(error: LockError) -> Self {
+        if error.kind() == LockErrorKind::InvalidKey {
+            Self::bad_request("what names the lock in this request is empty, too long or not allowed")
+        } else {
+            Self::internal("no key")
+        }
+        .with_source(error)
+    }
+}

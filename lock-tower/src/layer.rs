@@ -1,0 +1,145 @@
+//! The layer and its options.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{Method, StatusCode};
+use lock_runtime::LockManager;
+use tower::Layer;
+
+use crate::{KeyExtractor, LockService};
+
+/// How long a request holds its lock at most, unless it is set.
+const MAX_HOLD: Duration = Duration::from_mins(5);
+
+/// Runs each request under the lock of its key. See the [crate](crate) for how.
+///
+/// # Cancel safety
+/// Dropping the response future, or a response body that holds the lock, drops the handler's part and then releases
+/// the lock in the background; one that was being asked for is given back.
+#[derive(Clone)]
+pub struct LockLayer {
+    /// With the layer's options as its defaults.
+    pub(crate) locks: LockManager,
+    pub(crate) key: Arc<dyn KeyExtractor>,
+    pub(crate) methods: Methods,
+    pub(crate) contended_status: StatusCode,
+}
+
+/// Which requests are locked.
+#[derive(Clone, Debug)]
+pub(crate) enum Methods {
+    /// All but those that only read.
+    Writing,
+    These(Arc<[Method]>),
+}
+
+impl Methods {
+    pub(crate) fn contains(&self, method: &Method) -> bool {
+        match self {
+            Self::Writing => !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE),
+            Self::These(methods) => methods.contains(method),
+        }
+    }
+}
+
+impl LockLayer {
+    /// A layer whose keys come from the route, `user:<id:u64>`; see [the crate's page](crate#keys).
+    ///
+    /// # Errors
+    /// [`InvalidKey`](lock_runtime::LockErrorKind::InvalidKey) for text that is not a template; it says what to write.
+    #[cfg(feature = "axum")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+    pub fn new(locks: LockManager, template: &str) -> Result<Self, lock_runtime::LockError> {
+        Ok(Self::with_key(locks, crate::template::KeyTemplate::parse(template)?))
+    }
+
+    /// A layer whose keys come from a closure or another [`KeyExtractor`].
+    #[must_use]
+    pub fn with_key(locks: LockManager, key: impl KeyExtractor) -> Self {
+        Self {
+            locks: locks.wait(Duration::ZERO).max_hold(MAX_HOLD),
+            key: Arc::new(key),
+            methods: Methods::Writing,
+            contended_status: StatusCode::CONFLICT,
+        }
+    }
+
+    /// How long the lease lasts unless it is renewed; the manager's unless set. See
+    /// [`LockManager::ttl`].
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.locks = self.locks.ttl(ttl);
+        self
+    }
+
+    /// How long a request waits for its lock; zero unless set, whatever the manager's is. See
+    /// [the crate's page](crate#waiting) for what a wait costs.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.locks = self.locks.wait(wait);
+        self
+    }
+
+    /// How long a request holds its lock at most, however often it is renewed; 5 minutes unless set, whatever the
+    /// manager's is. After it the request ends as one that lost its lock.
+    ///
+    /// It ends what nobody else does: a client that disappeared unnoticed, or one that reads its answer too slowly.
+    #[must_use]
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.locks = self.locks.max_hold(max_hold);
+        self
+    }
+
+    /// Whether the lease is renewed while the request is worked on; the manager's unless set. Without renewal the
+    /// lock is lost after `ttl`.
+    #[must_use]
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.locks = self.locks.auto_renew(auto_renew);
+        self
+    }
+
+    /// Locks requests of these methods and lets the others pass without a lock; all but `GET`, `HEAD`, `OPTIONS` and
+    /// `TRACE` unless set.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+    /// use http::Method;
+    /// use lock_tower::LockLayer;
+    ///
+    /// let lock = LockLayer::new(locks, "report:<id>")?.methods([Method::GET, Method::POST]);
+    /// # let _ = lock;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.methods = Methods::These(methods.into_iter().collect());
+        self
+    }
+
+    /// The status where another request holds the lock; 409 unless set.
+    #[must_use]
+    pub fn contended_status(mut self, status: StatusCode) -> Self {
+        self.contended_status = status;
+        self
+    }
+}
+
+impl<S> Layer<S> for LockLayer {
+    type Service = LockService<S>;
+
+    fn layer(&self, inner: S) -> LockService<S> {
+        LockService::new(inner, self.clone())
+    }
+}
+
+impl fmt::Debug for LockLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockLayer")
+            .field("locks", &self.locks)
+            .field("methods", &self.methods)
+            .field("contended_status", &self.contended_status)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! The service: finds the key, and starts.
+
+use std::{
+    fmt, mem,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower::Service;
+
+use crate::{LockLayer, ResponseBody, ResponseFuture};
+
+/// What [`LockLayer`] makes of a service.
+///
+/// Errors of the inner service are passed on as they are; the layer's own are responses.
+#[derive(Clone)]
+pub struct LockService<S> {
+    inner: S,
+    /// Shared, because routers clone their services for every request.
+    layer: Arc<LockLayer>,
+}
+
+impl<S> LockService<S> {
+    pub(crate) fn new(inner: S, layer: LockLayer) -> Self {
+        Self { inner, layer: Arc::new(layer) }
+    }
+}
+
+impl<S, B, ResBody> Service<Request<B>> for LockService<S>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+    ResBody: Body<Data = Bytes>,
+{
+    type Response = Response<ResponseBody<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // What was polled ready is called, or dropped with what it had reserved; its clone was not polled.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        if !self.layer.methods.contains(request.method()) {
+            return ResponseFuture::unlocked(ready, request, &self.layer);
+        }
+        let (mut parts, body) = request.into_parts();
+        let key = self.layer.key.extract(&mut parts);
+        let request = Request::from_parts(parts, body);
+        match key {
+            Ok(Some(key)) => ResponseFuture::locked(ready, request, &self.layer, key),
+            Ok(None) => ResponseFuture::unlocked(ready, request, &self.layer),
+            Err(rejection) => ResponseFuture::rejected(rejection, &self.layer),
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for LockService<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockService").field("inner", &self.inner).field("layer", &self.layer).finish()
+    }
+}

@@ -1,0 +1,121 @@
+//! What is answered when there is no lock.
+
+mod support;
+
+use std::{pin::pin, time::Duration};
+
+use axum::{Router, routing::post};
+use http::StatusCode;
+use lock_runtime::{Limits, LockManager};
+use lock_tower::LockLayer;
+use support::{key, send, soon, store};
+
+fn app(locks: &LockManager, change: impl FnOnce(LockLayer) -> LockLayer) -> Router {
+    let lock = change(LockLayer::new(locks.clone(), "user:<id>").expect("a template"));
+    Router::new().route("/{id}", post(key).route_layer(lock))
+}
+
+#[tokio::test]
+async fn a_busy_lock_is_409_at_once_with_the_time_that_the_holder_has_left() {
+    let (memory, locks) = store();
+    let app = app(&locks, |lock| lock);
+    let guard = locks.lock("user:canary").ttl(Duration::from_secs(30)).acquire().await.expect("free");
+    // Waits as long as the manager would: the answer below must not.
+    let answer = soon("the refusal", send(&app, "POST", "/canary")).await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    assert_eq!(
+        answer.body,
+        r#"{"type":"https://docs.rs/lock-tower/#contended","title":"Another request holds the lock","status":409}"#
+    );
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    // 30 s less the margins, and less what the test took so far.
+    let seconds: u64 = answer.header("retry-after").expect("given").parse().expect("whole seconds");
+    assert!((10..=30).contains(&seconds), "{seconds}");
+    assert!(Duration::from_secs(seconds) >= guard.remaining(), "rounded up");
+    // Another one is free.
+    assert_eq!(send(&app, "POST", "/other").await.status, 200);
+
+    guard.release().await.expect("held");
+    let answer = send(&app, "POST", "/canary").await;
+    assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "user:canary"));
+    assert!(memory.is_empty());
+}
+
+#[tokio::test]
+async fn retry_after_is_never_zero() {
+    let (_memory, locks) = store();
+    let app = app(&locks, |lock| lock);
+    let guard = locks.lock("user:1").ttl(Duration::from_millis(900)).acquire().await.expect("free");
+    assert_eq!(send(&app, "POST", "/1").await.header("retry-after"), Some("1"));
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_wait_is_waited_for_and_ends() {
+    let (_memory, locks) = store();
+    let guard = locks.lock("user:1").acquire().await.expect("free");
+    let short = app(&locks, |lock| lock.wait(Duration::from_millis(50)));
+    let answer = send(&short, "POST", "/1").await;
+    assert_eq!((answer.status.as_u16(), answer.problem()), (409, "contended"));
+
+    let long = app(&locks, |lock| lock.wait(support::DEADLINE));
+    let mut waiting = pin!(send(&long, "POST", "/1"));
+    // One that did not wait would be ready.
+    tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.expect_err("waits");
+    guard.release().await.expect("held");
+    assert_eq!(waiting.await.status, 200);
+}
+
+#[tokio::test]
+async fn the_status_of_contention_can_be_chosen() {
+    let (_memory, locks) = store();
+    let app = app(&locks, |lock| lock.contended_status(StatusCode::LOCKED));
+    let _guard = locks.lock("user:1").acquire().await.expect("free");
+    let answer = send(&app, "POST", "/1").await;
+    assert_eq!((answer.status.as_u16(), answer.problem()), (423, "contended"));
+    assert!(answer.body.contains(r#""status":423"#), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_failing_store_is_503_and_never_contention() {
+    let (memory, locks) = store();
+    let app = app(&locks, |lock| lock);
+    memory.set_failing(true);
+    let answer = send(&app, "POST", "/canary").await;
+    assert_eq!((answer.status.as_u16(), answer.problem()), (503, "unavailable"));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    for secret in ["canary", "user:", "set_failing", "in-process"] {
+        assert!(!answer.body.contains(secret), "{}", answer.body);
+    }
+    memory.set_failing(false);
+    assert_eq!(send(&app, "POST", "/canary").await.status, 200);
+}
+
+#[tokio::test]
+async fn limits_and_shutdown_are_503() {
+    let (_memory, locks) = store();
+    let mut none = Limits::default();
+    none.held = 0;
+    let answer = send(&app(&locks.clone().with_limits(none), |lock| lock), "POST", "/1").await;
+    assert_eq!((answer.status.as_u16(), answer.problem()), (503, "unavailable"));
+
+    let app = app(&locks, |lock| lock);
+    assert_eq!(send(&app, "POST", "/1").await.status, 200);
+    locks.shutdown().await;
+    let answer = send(&app, "POST", "/1").await;
+    assert_eq!((answer.status.as_u16(), answer.problem()), (503, "unavailable"));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+}
+
+#[tokio::test]
+async fn bad_options_are_500() {
+    let (_memory, locks) = store();
+    for change in [(|lock| lock.ttl(Duration::from_millis(1))) as fn(LockLayer) -> LockLayer, |lock| {
+        lock.max_hold(Duration::ZERO)
+    }] {
+        let answer = send(&app(&locks, change), "POST", "/canary").await;
+        assert_eq!((answer.status.as_u16(), answer.problem()), (500, "failed"));
+        assert_eq!(answer.header("retry-after"), None);
+        assert!(!answer.body.contains("canary"));
+    }
+}

@@ -1,0 +1,264 @@
+//! What runs under a request's lock, and what ends it.
+
+mod support;
+
+use std::{
+    convert::Infallible,
+    future::{Future, pending, ready},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty, Full};
+use lock_runtime::LockManager;
+use lock_tower::{KeyRejection, LockLayer, LockService, ResponseBody};
+use support::{DEADLINE, KEY, Probed, held, layer, post, soon, store, until};
+use tokio::sync::Notify;
+use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+
+type Answered = Result<Response<Full<Bytes>>, Infallible>;
+
+/// A service that says when it has started, and then does what `work` does.
+fn working<W, F>(
+    work: W,
+) -> (
+    Arc<Notify>,
+    Probed,
+    impl Service<Request<()>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send> + Clone,
+)
+where
+    W: Fn() -> F + Clone,
+    F: Future<Output = Answered> + Send,
+{
+    let (started, probed) = (Arc::new(Notify::new()), Probed::default());
+    let (start, probe) = (Arc::clone(&started), probed.clone());
+    let service = service_fn(move |request: Request<()>| {
+        let (probe, start, work) = (probe.watch(held(&request)), Arc::clone(&start), work());
+        async move {
+            let _probe = probe;
+            start.notify_one();
+            work.await
+        }
+    });
+    (started, probed, service)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "what a service answers")]
+fn done() -> Answered {
+    Ok(Response::new(Full::from("done")))
+}
+
+async fn text(response: Response<ResponseBody<Full<Bytes>>>) -> (u16, String) {
+    let status = response.status().as_u16();
+    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+    (status, String::from_utf8(bytes.to_vec()).expect("UTF-8"))
+}
+
+fn says_lost((status, body): &(u16, String)) {
+    assert_eq!(*status, 503, "{body}");
+    assert!(body.contains("#lost") && !body.contains("canary"), "{body}");
+}
+
+#[tokio::test]
+async fn a_lease_that_is_lost_drops_the_handler_and_is_503() {
+    let (memory, locks) = store();
+    let (started, probed, service) = working(pending);
+    let service = layer(&locks).ttl(Duration::from_millis(200)).layer(service);
+    let taking = async {
+        started.notified().await;
+        assert!(memory.lose(KEY));
+    };
+    let (response, ()) = soon("the loss", async { tokio::join!(service.oneshot(post()), taking) }).await;
+    says_lost(&text(response.expect("infallible")).await);
+    assert!(probed.dropped());
+}
+
+#[tokio::test]
+async fn a_hold_ends_at_its_limit_though_it_is_renewed() {
+    let (memory, locks) = store();
+    let (_, probed, service) = working(pending);
+    let service = layer(&locks).max_hold(Duration::from_millis(150)).layer(service);
+    let response = soon("the limit", service.oneshot(post())).await.expect("infallible");
+    says_lost(&text(response).await);
+    // Ours in the store until then, and free before the client is told.
+    assert!(probed.dropped() && memory.is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_after_the_loss_is_withheld() {
+    let (_memory, locks) = store();
+    let inner = service_fn(|request: Request<()>| {
+        let lock = held(&request);
+        // Never gives the layer a chance to end it, as a handler that computes.
+        while lock.is_valid() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        ready(done())
+    });
+    let service = layer(&locks).ttl(Duration::from_millis(100)).auto_renew(false).layer(inner);
+    says_lost(&text(service.oneshot(post()).await.expect("infallible")).await);
+}
+
+#[tokio::test]
+async fn an_answer_is_withheld_when_the_store_had_given_the_lock_away() {
+    let (memory, locks) = store();
+    let service = layer(&locks).layer(service_fn(move |_: Request<()>| {
+        assert!(memory.lose(KEY));
+        ready(done())
+    }));
+    says_lost(&text(service.oneshot(post()).await.expect("infallible")).await);
+}
+
+#[tokio::test]
+async fn a_long_handler_keeps_its_lock_by_renewal() {
+    let (_memory, locks) = store();
+    let (_, _, service) = working(|| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        done()
+    });
+    let service = layer(&locks).ttl(Duration::from_millis(400)).layer(service);
+    assert_eq!(text(service.oneshot(post()).await.expect("infallible")).await, (200, "done".into()));
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_ends_under_the_lock_and_then_frees_it() {
+    let (memory, locks) = store();
+    let (started, probed, service) = working(pending);
+    let mut request = Box::pin(layer(&locks).layer(service).oneshot(post()));
+    soon("the start", async {
+        tokio::select! {
+            _ = &mut request => unreachable!("pending"),
+            () = started.notified() => {}
+        }
+    })
+    .await;
+    assert_eq!(memory.len(), 1);
+    drop(request);
+    assert!(probed.dropped() && probed.dropped_under_lock());
+    until("the release in the background", || memory.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_while_it_asks_for_its_lock_leaves_nothing() {
+    let (memory, locks) = support::slow_store();
+    let (_, probed, service) = working(pending);
+    let service = layer(&locks).wait(DEADLINE).layer(service);
+    for millis in 0..12 {
+        let request = service.clone().oneshot(post());
+        // Before, at and after the grant, which takes 5 ms.
+        let _ = tokio::time::timeout(Duration::from_millis(millis), request).await;
+        until("nothing", || memory.is_empty()).await;
+    }
+    assert!(probed.dropped(), "one at least got as far as the handler");
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_frees_its_lock() {
+    let (memory, locks) = store();
+    let (_, probed, service) = working(|| async { panic!("on purpose") });
+    let service = layer(&locks).layer(service);
+    let request = service.clone().oneshot(post());
+    assert!(tokio::spawn(request).await.expect_err("panics").is_panic());
+    assert!(probed.dropped_under_lock());
+    until("the release in the background", || memory.is_empty()).await;
+
+    // Also one that panics when it is called, before there is a future.
+    let service = layer(&locks)
+        .layer(service_fn(|_: Request<()>| -> std::future::Ready<Answered> { panic!("on purpose") }));
+    assert!(tokio::spawn(service.oneshot(post())).await.expect_err("panics").is_panic());
+    until("the release in the background", || memory.is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_was_polled_ready_is_called() {
+    let (_memory, locks) = store();
+    // Panics when it is called without having been ready.
+    let limited = ConcurrencyLimit::new(service_fn(|_: Request<()>| ready(done())), 1);
+    let mut service = layer(&locks).layer(limited);
+    for _ in 0..3 {
+        let response =
+            soon("an answer", async { service.ready().await.expect("infallible").call(post()).await });
+        assert_eq!(text(response.await.expect("infallible")).await, (200, "done".into()));
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_gives_back_what_was_reserved_for_it() {
+    let (memory, locks) = store();
+    let refuses = |_: &mut http::request::Parts| Err(KeyRejection::bad_request("no"));
+    let no_key = LockLayer::with_key(locks.clone(), refuses);
+    let guard = locks.lock(KEY).acquire().await.expect("free");
+    for layer in [no_key, layer(&locks)] {
+        let limited = ConcurrencyLimit::new(service_fn(|_: Request<()>| ready(done())), 1);
+        let mut other = limited.clone();
+        let mut service = layer.layer(limited);
+        let status =
+            service.ready().await.expect("infallible").call(post()).await.expect("infallible").status();
+        assert!(status.is_client_error(), "{status}");
+        // `service` lives on, as it does on an idle connection.
+        soon("the other's turn", other.ready()).await.expect("infallible");
+        drop(service);
+    }
+    guard.release().await.expect("held");
+    assert!(memory.is_empty());
+}
+
+#[tokio::test]
+async fn the_handler_knows_its_lock() {
+    let (_memory, locks) = store();
+    let mut last = None;
+    for _ in 0..3 {
+        let inner = service_fn(|request: Request<()>| {
+            let lock = held(&request);
+            assert!(lock.is_valid() && lock.key() == KEY);
+            let text = lock.fencing_token().get().to_string();
+            ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(text))))
+        });
+        let (_, token) = text(layer(&locks).layer(inner).oneshot(post()).await.expect("infallible")).await;
+        let token = Some(token.parse::<u64>().expect("a number"));
+        assert!(token > last);
+        last = token;
+    }
+}
+
+#[tokio::test]
+async fn one_key_is_never_held_twice() {
+    let (_memory, locks) = store();
+    let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let service = layer(&locks).wait(DEADLINE).layer(service_fn(move |_: Request<()>| {
+        let inside = Arc::clone(&inside);
+        async move {
+            assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::AcqRel), 0);
+            tokio::task::yield_now().await;
+            assert_eq!(inside.fetch_sub(1, std::sync::atomic::Ordering::AcqRel), 1);
+            done()
+        }
+    }));
+    let mut requests = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        requests.spawn(service.clone().oneshot(post()));
+    }
+    while let Some(answer) = soon("an answer", requests.join_next()).await {
+        assert_eq!(answer.expect("no panic").expect("infallible").status(), 200);
+    }
+}
+
+/// Compiles, which is the test: what the layer makes is as `Send` and `Sync` as what it wraps.
+#[test]
+fn types_are_as_send_and_sync_as_the_inner_ones() {
+    fn send_and_sync<T: Send + Sync>(_: &T) {}
+    fn send_and_sync_type<T: Send + Sync + 'static>() {}
+    fn check(locks: &LockManager) {
+        let inner = service_fn(|_: Request<()>| ready(done()));
+        let mut service = layer(locks).layer(inner);
+        send_and_sync(&service);
+        send_and_sync(&service.call(post()));
+    }
+    let _ = check;
+    send_and_sync_type::<LockLayer>();
+    send_and_sync_type::<LockService<()>>();
+    send_and_sync_type::<KeyRejection>();
+    send_and_sync_type::<ResponseBody<Empty<Bytes>>>();
+}
