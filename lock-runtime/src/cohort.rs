@@ -219,12 +219,6 @@ impl Cohorts {
         }
         cohorts.remove(name);
     }
-
-    /// How many tasks of this process wait for `key`.
-    #[cfg(test)]
-    pub(crate) fn waiters(&self, key: &LockKey) -> usize {
-        self.lock().get(key.stored()).map_or(0, |cohort| cohort.waiters.len())
-    }
 }
 
 /// The task that asks the store for its cohort; dropped, it lets the next one ask.
@@ -598,7 +592,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_lease_nobody_else_wants_is_passed_on_until_its_tokens_are_used_up() {
-        assert_eq!(turns(false).await, 2048);
+        let began = std::time::Instant::now();
+        let turns = turns(false).await;
+        // Or until it is time to look whether nobody else came meanwhile.
+        assert!(turns == 2048 || turns > 65 && began.elapsed() >= MAX_TENURE_ALONE, "{turns}");
     }
 
     #[tokio::test]
