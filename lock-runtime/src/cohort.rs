@@ -595,7 +595,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_lease_nobody_else_wants_is_passed_on_until_its_tokens_are_used_up() {
-        assert_eq!(turns(false).await, 2048);
+        let began = std::time::Instant::now();
+        let turns = turns(false).await;
+        // Or until it is time to look whether nobody else came meanwhile.
+        assert!(turns == 2048 || turns > 65 && began.elapsed() >= MAX_TENURE_ALONE, "{turns}");
     }
 
     #[tokio::test]

@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_turn_ends_though_the_lease_goes_on_and_the_next_one_has_its_own_end() {
-        let turn = turn(1000 * MS, 0 * MS);
+        let turn = turn(1000 * MS, Duration::ZERO);
         let now = Instant::now();
         assert!(!turn.is_valid(now) && turn.hold.is_valid(now));
         assert!(turn.loss().to_string().contains("max_hold"));
@@ -292,7 +292,7 @@ mod tests {
 
     #[tokio::test]
     async fn everybody_who_waits_for_the_loss_is_told_of_a_loss_a_release_and_a_deadline() {
-        let endings: [fn(&Turn); 3] = [|turn| _ = turn.hold.lose(), Turn::end, |_| {}];
+        let endings: [fn(&Turn); 3] = [|turn| assert!(turn.hold.lose()), Turn::end, |_| {}];
         for (number, ending) in endings.into_iter().enumerate() {
             // The last one ends by its deadline.
             let turn = turn(if number == 2 { 30 * MS } else { 60_000 * MS }, 60_000 * MS);

@@ -48,37 +48,44 @@ struct State {
 
 /// What is answered to one kind of call: the next of `once`, and `then` when there is none.
 #[derive(Debug)]
-pub(crate) struct Replies(Mutex<(VecDeque<Reply>, Reply, Vec<(String, StdInstant)>)>);
+pub(crate) struct Replies(Mutex<Calls>);
+
+#[derive(Debug)]
+struct Calls {
+    once: VecDeque<Reply>,
+    then: Reply,
+    /// The names of the locks that it was called about.
+    about: Vec<String>,
+}
 
 impl Default for Replies {
     fn default() -> Self {
-        Self(Mutex::new((VecDeque::new(), Reply::Yes, Vec::new())))
+        Self(Mutex::new(Calls { once: VecDeque::new(), then: Reply::Yes, about: Vec::new() }))
     }
 }
 
 impl Replies {
-    fn lock(&self) -> MutexGuard<'_, (VecDeque<Reply>, Reply, Vec<(String, StdInstant)>)> {
+    fn lock(&self) -> MutexGuard<'_, Calls> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set(&self, then: Reply) {
-        self.lock().1 = then;
+        self.lock().then = then;
     }
 
     pub(crate) fn once(&self, replies: impl IntoIterator<Item = Reply>) {
-        self.lock().0.extend(replies);
+        self.lock().once.extend(replies);
     }
 
     /// How often it was called about `key`.
     pub(crate) fn count(&self, key: &str) -> usize {
-        self.lock().2.iter().filter(|(called, _)| called == key).count()
+        self.lock().about.iter().filter(|called| *called == key).count()
     }
 
     fn next(&self, key: &str) -> Reply {
-        let mut replies = self.lock();
-        replies.2.push((key.into(), StdInstant::now()));
-        let (once, then, _) = &mut *replies;
-        once.pop_front().unwrap_or(*then)
+        let mut calls = self.lock();
+        calls.about.push(key.into());
+        calls.once.pop_front().unwrap_or(calls.then)
     }
 }
 

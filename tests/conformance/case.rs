@@ -54,7 +54,7 @@ impl Case {
             claim,
             body: Arc::new(move |world| Box::pin(body(world))),
             needs: Vec::new(),
-            limit: Duration::from_secs(60),
+            limit: Duration::from_mins(1),
         }
     }
 

@@ -114,12 +114,15 @@ fn lines() -> mpsc::UnboundedReceiver<String> {
     lines
 }
 
+/// A body under a lock, and how often it was polled while the lock was not valid.
+type Running = (JoinHandle<Result<(), LockError>>, Arc<AtomicU64>);
+
 async fn client(mut lines: mpsc::UnboundedReceiver<String>) {
     let url = lines.recv().await.expect("the URL comes first");
     let locks = LockManager::connect(&url).await.expect("the store can be reached");
     println!("connected");
     let mut guards: HashMap<String, LockGuard> = HashMap::new();
-    let mut bodies: HashMap<String, (JoinHandle<Result<(), LockError>>, Arc<AtomicU64>)> = HashMap::new();
+    let mut bodies: HashMap<String, Running> = HashMap::new();
     let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
     while let Some(line) = lines.recv().await {
         let words: Vec<&str> = line.split(' ').collect();

@@ -1,6 +1,6 @@
 //! What is refused: each with its kind, in words, without a secret, and without a trace in the store.
 
-use std::{error::Error, future::Future, time::Duration};
+use std::{error::Error, fmt::Write, future::Future, time::Duration};
 
 use lock_runtime::{Limits, LockError, LockErrorKind, LockManager};
 
@@ -35,7 +35,7 @@ fn shown(error: &LockError) -> String {
     let mut text = format!("{error}\n{error:?}\n{error:#?}");
     let mut source = error.source();
     while let Some(cause) = source {
-        text += &format!("\n{cause}\n{cause:?}");
+        let _ = write!(text, "\n{cause}\n{cause:?}");
         source = cause.source();
     }
     text
@@ -107,14 +107,14 @@ async fn the_longest_names_work(world: World) {
 async fn leases_out_of_bounds_are_refused(world: World) {
     let locks = world.client().await;
     let key = world.key("k");
-    let day = Duration::from_secs(24 * 3600);
+    let day = Duration::from_hours(24);
     let nano = Duration::from_nanos(1);
     for ttl in [
         Duration::ZERO,
         nano,
         ms(1),
         ms(99),
-        ms(100) - nano,
+        Duration::from_nanos(99_999_999),
         day + nano,
         Duration::from_secs(1 << 40),
         Duration::MAX,
@@ -135,7 +135,7 @@ async fn leases_out_of_bounds_are_refused(world: World) {
 async fn the_shortest_and_the_longest_lease_work(world: World) {
     let locks = world.client().await;
     let key = world.key("k");
-    let day = Duration::from_secs(24 * 3600);
+    let day = Duration::from_hours(24);
     for ttl in [ms(100), day] {
         let guard =
             locks.lock(&key).ttl(ttl).wait(Duration::MAX).max_hold(Duration::MAX).acquire().await.unwrap();

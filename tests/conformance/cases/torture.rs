@@ -186,14 +186,14 @@ async fn torture(lock: Lock, seed: u64, length: Duration) -> Vec<Hold> {
             let history = Arc::clone(&history);
             async move {
                 let leave = Instant::now() + section;
-                let mut hold = None;
+                let mut believed = None;
                 // The moment is read before the question: what was valid after it was valid at it.
                 loop {
                     let now = monotonic();
                     if !held.is_valid() {
                         break;
                     }
-                    hold.get_or_insert(Hold { token, asked, from: now, until: now }).until = now;
+                    believed.get_or_insert(Hold { token, asked, from: now, until: now }).until = now;
                     if Instant::now() >= leave {
                         break;
                     }
@@ -203,7 +203,7 @@ async fn torture(lock: Lock, seed: u64, length: Duration) -> Vec<Hold> {
                         tokio::task::yield_now().await;
                     }
                 }
-                history.lock().unwrap().extend(hold);
+                history.lock().unwrap().extend(believed);
             }
         };
         match random.below(4) {

@@ -212,7 +212,7 @@ async fn a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_tu
         let lock = waiting.lock(&key).wait(wait);
         let waiter = begun(async move { lock.acquire().await }).await;
         // From 2 ms before the end of the wait to 2 ms after it.
-        let moment = wait - ms(2) + Duration::from_micros(u64::from(round) * 67);
+        let moment = ms(18) + Duration::from_micros(u64::from(round) * 67);
         tokio::time::sleep(moment.saturating_sub(began.elapsed())).await;
         guard.release().await.unwrap();
         match waiter.await.unwrap() {

@@ -70,7 +70,7 @@ impl Site for MemorySite {
     fn hurt(&self, fault: Fault) {
         match fault {
             Fault::Down => self.store.set_failing(true),
-            Fault::Paused => self.store.set_delay(Duration::from_secs(3600)),
+            Fault::Paused => self.store.set_delay(Duration::from_hours(1)),
             Fault::Slow(delay) => self.store.set_delay(delay),
             fault => unreachable!("{fault:?} is not offered"),
         }

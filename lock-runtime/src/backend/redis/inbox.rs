@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn messages_are_read_and_others_ignored() {
-        let letter = Letter::Granted { fence: 8, px: Duration::from_millis(2000), others_wait: true };
+        let letter = Letter::Granted { fence: 8, px: Duration::from_secs(2), others_wait: true };
         let granted = Message::Letter { number: 7, letter };
         assert_eq!(read("granted 7 8 2000 1"), Some(format!("{granted:?}")));
         let contended = Message::Contended { fence: 8, name: "my app:user 42" };
