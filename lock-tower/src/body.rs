@@ -77,12 +77,11 @@ where
                 StateProj::Held { mut body, hold } => {
                     let watched = hold.as_mut().expect("put there with the state");
                     let last = match ready!(watched.poll(cx, |cx| body.as_mut().poll_frame(cx))) {
-                        Some(Some(Ok(frame))) if !(frame.is_trailers() || body.is_end_stream()) => {
+                        Ok(Some(Ok(frame))) if !(frame.is_trailers() || body.is_end_stream()) => {
                             return Poll::Ready(Some(Ok(frame)));
                         }
-                        Some(last) => last.map(|frame| frame.map_err(Into::into)),
-                        // Lost, which is what the release says.
-                        None => None,
+                        Ok(last) => last.map(|frame| frame.map_err(Into::into)),
+                        Err(loss) => Some(Err(broken_off(loss))),
                     };
                     let released = hold.take().expect("put there with the state").release();
                     State::Releasing { released, last }
@@ -93,12 +92,9 @@ where
                     state.set(State::Done);
                     return Poll::Ready(match (released, last) {
                         (Ok(()), last) => last,
-                        // The body's own error is kept.
+                        // The error that was there first is kept.
                         (Err(_), Some(Err(error))) => Some(Err(error)),
-                        (Err(loss), _) => {
-                            tracing::warn!(error = %loss, "response broken off: its lock was lost before it ended");
-                            Some(Err(loss.into()))
-                        }
+                        (Err(loss), _) => Some(Err(broken_off(loss))),
                     });
                 }
                 StateProj::Done => return Poll::Ready(None),
@@ -127,6 +123,12 @@ where
             State::Releasing { .. } | State::Done => SizeHint::with_exact(0),
         }
     }
+}
+
+/// The error of a response whose lock was lost before it ended.
+fn broken_off(loss: LockError) -> BoxError {
+    tracing::warn!(error = %loss, "response broken off: its lock was lost before it ended");
+    loss.into()
 }
 
 impl<B> fmt::Debug for ResponseBody<B> {

@@ -43,8 +43,8 @@ pin_project! {
         Acquiring { guard: Task<Result<LockGuard, LockError>>, ready: Option<(S, R)> },
         // The hold comes last: dropped, the inner future goes before its lock.
         Working { #[pin] inner: F, hold: Option<Hold> },
-        // Without an output the lock was lost before there was one.
-        Releasing { released: Task<Result<(), LockError>>, output: Option<T> },
+        // The output, or the loss that came before it.
+        Releasing { released: Task<Result<(), LockError>>, output: Option<Result<T, LockError>> },
         Done,
     }
 }
@@ -108,28 +108,29 @@ where
                     let hold = hold.take().expect("put there with the state");
                     match output {
                         // The work goes on in the body.
-                        Some(Ok(response)) if hold.is_valid() && !is_complete(response.body()) => {
+                        Ok(Ok(response)) if hold.is_valid() && !is_complete(response.body()) => {
                             this.state.set(State::Done);
                             return Poll::Ready(Ok(response.map(|body| ResponseBody::held(body, hold))));
                         }
                         // Setting the state drops the inner future, before the release is begun.
-                        output => State::Releasing { released: hold.release(), output },
+                        output => State::Releasing { released: hold.release(), output: Some(output) },
                     }
                 }
                 StateProj::Releasing { released, output } => {
                     let released = ready!(released.poll(cx));
-                    let output = output.take();
+                    let output = output.take().expect("put there with the state");
                     this.state.set(State::Done);
-                    return Poll::Ready(match (released, output) {
-                        (Ok(()), Some(Ok(response))) => Ok(response.map(ResponseBody::plain)),
-                        (released, Some(Err(error))) => {
+                    return Poll::Ready(match (output, released) {
+                        (Ok(Ok(response)), Ok(())) => Ok(response.map(ResponseBody::plain)),
+                        (Ok(Err(error)), released) => {
                             if let Err(loss) = released {
                                 tracing::warn!(error = %loss, "the lock was lost before the inner service failed");
                             }
                             Err(error)
                         }
-                        (Err(loss), _) => Ok(LockRejection::Lock(loss).into_response(*this.contended_status)),
-                        (Ok(()), None) => unreachable!("what ended without an output had lost its lock"),
+                        (Ok(Ok(_)), Err(loss)) | (Err(loss), _) => {
+                            Ok(LockRejection::Lock(loss).into_response(*this.contended_status))
+                        }
                     });
                 }
                 StateProj::Done => panic!("polled after it was ready"),

@@ -32,22 +32,23 @@ impl Hold {
         self.guard.is_valid()
     }
 
-    /// Polls what runs under the lock, only while the lock is valid. `None` says that it is not, and that what runs
+    /// Polls what runs under the lock, only while the lock is valid. The error says that it is not, and that what runs
     /// under it must be dropped.
     pub(crate) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
         work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<Option<T>> {
-        if !self.is_valid() {
-            return Poll::Ready(None);
-        }
+    ) -> Poll<Result<T, LockError>> {
+        self.guard.ensure_valid()?;
         if let Poll::Ready(output) = work(cx) {
-            return Poll::Ready(Some(output));
+            return Poll::Ready(Ok(output));
         }
-        let alarm = self.alarm.get_or_insert_with(|| Task::new(self.guard.lost()));
-        ready!(alarm.poll(cx));
-        Poll::Ready(None)
+        loop {
+            let alarm = self.alarm.get_or_insert_with(|| Task::new(self.guard.lost()));
+            ready!(alarm.poll(cx));
+            self.alarm = None;
+            self.guard.ensure_valid()?;
+        }
     }
 
     /// Releases the lock; [`Lost`](LockErrorKind::Lost) when the work was not covered to this moment, or the store

@@ -8,7 +8,7 @@ use axum::{Router, routing::post};
 use http::StatusCode;
 use lock_runtime::{Limits, LockManager};
 use lock_tower::LockLayer;
-use support::{key, send, soon, store};
+use support::{DEADLINE, key, send, soon, store};
 
 fn app(locks: &LockManager, change: impl FnOnce(LockLayer) -> LockLayer) -> Router {
     let lock = change(LockLayer::new(locks.clone(), "user:<id>").expect("a template"));
@@ -18,9 +18,9 @@ fn app(locks: &LockManager, change: impl FnOnce(LockLayer) -> LockLayer) -> Rout
 #[tokio::test]
 async fn a_busy_lock_is_409_at_once_with_the_time_that_the_holder_has_left() {
     let (memory, locks) = store();
-    let app = app(&locks, |lock| lock);
+    // The manager would wait; the layer does not.
+    let app = app(&locks.clone().wait(2 * DEADLINE), |lock| lock);
     let guard = locks.lock("user:canary").ttl(Duration::from_secs(30)).acquire().await.expect("free");
-    // Waits as long as the manager would: the answer below must not.
     let answer = soon("the refusal", send(&app, "POST", "/canary")).await;
     assert_eq!(answer.status, StatusCode::CONFLICT);
     assert_eq!(
@@ -58,7 +58,7 @@ async fn a_wait_is_waited_for_and_ends() {
     let answer = send(&short, "POST", "/1").await;
     assert_eq!((answer.status.as_u16(), answer.problem()), (409, "contended"));
 
-    let long = app(&locks, |lock| lock.wait(support::DEADLINE));
+    let long = app(&locks, |lock| lock.wait(DEADLINE));
     let mut waiting = pin!(send(&long, "POST", "/1"));
     // One that did not wait would be ready.
     tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.expect_err("waits");

@@ -88,17 +88,21 @@ async fn a_hold_ends_at_its_limit_though_it_is_renewed() {
 
 #[tokio::test]
 async fn an_answer_that_comes_after_the_loss_is_withheld() {
-    let (_memory, locks) = store();
-    let inner = service_fn(|request: Request<()>| {
-        let lock = held(&request);
-        // Never gives the layer a chance to end it, as a handler that computes.
-        while lock.is_valid() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        ready(done())
-    });
-    let service = layer(&locks).ttl(Duration::from_millis(100)).auto_renew(false).layer(inner);
-    says_lost(&text(service.oneshot(post()).await.expect("infallible")).await);
+    for failing in [false, true] {
+        let (memory, locks) = store();
+        let inner = service_fn(move |request: Request<()>| {
+            let lock = held(&request);
+            // Never gives the layer a chance to end it, as a handler that computes.
+            while lock.is_valid() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Nor is it the store that tells.
+            memory.set_failing(failing);
+            ready(done())
+        });
+        let service = layer(&locks).ttl(Duration::from_millis(100)).auto_renew(false).layer(inner);
+        says_lost(&text(service.oneshot(post()).await.expect("infallible")).await);
+    }
 }
 
 #[tokio::test]
