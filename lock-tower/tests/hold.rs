@@ -228,6 +228,21 @@ async fn the_handler_knows_its_lock() {
 }
 
 #[tokio::test]
+async fn a_hold_ends_after_five_minutes_unless_said_otherwise() {
+    let (_memory, locks) = store();
+    let locks = locks.ttl(Duration::from_hours(1)).max_hold(Duration::from_hours(2));
+    for (layer, minutes) in [(layer(&locks), 5), (layer(&locks).max_hold(Duration::from_mins(9)), 9)] {
+        let inner = service_fn(move |request: Request<()>| {
+            let remaining = held(&request).remaining();
+            assert!(remaining <= Duration::from_mins(minutes), "{remaining:?}");
+            assert!(remaining > Duration::from_mins(minutes - 1), "{remaining:?}");
+            ready(done())
+        });
+        assert_eq!(layer.layer(inner).oneshot(post()).await.expect("infallible").status(), 200);
+    }
+}
+
+#[tokio::test]
 async fn one_key_is_never_held_twice() {
     let (_memory, locks) = store();
     let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
