@@ -11,7 +11,7 @@ use crate::{
     backend::{Lease, Released},
     background,
     clock::Instant,
-    validity::backoff,
+    validity::patient_backoff,
 };
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
@@ -71,7 +71,7 @@ async fn repeat(lease: &dyn Lease, until: Instant) {
             }
             Err(error) => tracing::debug!(%key, %error, "release failed, trying again"),
         }
-        tokio::time::sleep(backoff(attempt)).await;
+        tokio::time::sleep(patient_backoff(attempt, until.remaining())).await;
     }
 }
 
