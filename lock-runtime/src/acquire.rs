@@ -120,7 +120,7 @@ fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<A
     let now = Instant::now();
     let Held::Lease { lease, valid_until } = grant.held;
     if valid_until.saturating_duration_since(now) < min_validity(options.ttl) {
-        shared.releaser.release(lease, valid_until + options.ttl);
+        shared.releaser.release(lease, now + options.ttl);
         return None;
     }
     let ends = turn_ends(now, options.terms(), options.max_hold, valid_until);

@@ -5,28 +5,33 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
     backend::{Lease, Released},
-    background,
     clock::Instant,
     validity::patient_backoff,
 };
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Releaser {
+    /// Made before the first release: that may come from a destructor, which must not have to start a thread.
+    background: &'static Handle,
     pending: AtomicUsize,
     idle: Notify,
 }
 
 impl Releaser {
+    pub(crate) fn new(background: &'static Handle) -> Arc<Self> {
+        Arc::new(Self { background, pending: AtomicUsize::new(0), idle: Notify::new() })
+    }
+
     /// Starts a release; returns at once, from anywhere.
     pub(crate) fn release(self: &Arc<Self>, lease: Arc<dyn Lease>, until: Instant) {
         self.pending.fetch_add(1, Ordering::AcqRel);
         let pending = Pending(Arc::clone(self));
-        background::handle().spawn(async move {
+        self.background.spawn(async move {
             let _pending = pending;
             repeat(&*lease, until).await;
         });

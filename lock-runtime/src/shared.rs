@@ -1,8 +1,11 @@
 //! What all handles to one store have in common.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::Notify;
@@ -10,6 +13,7 @@ use tokio::sync::Notify;
 use crate::{
     LockError, LockErrorKind,
     backend::{Backend, Cleanup},
+    background,
     clock::Instant,
     cohort::{Cohorts, Leaving},
     hold::Turn,
@@ -36,7 +40,6 @@ impl Default for Limits {
 }
 
 /// One store, and everything that stands above it.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) cohorts: Cohorts,
@@ -54,7 +57,7 @@ impl Shared {
             backend,
             cohorts: Cohorts::new(limits),
             keeper: Arc::default(),
-            releaser: Arc::default(),
+            releaser: Releaser::new(background::handle()),
             limits,
             held: AtomicUsize::new(0),
             shut_down: AtomicBool::new(false),
@@ -113,7 +116,7 @@ impl Shared {
     pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Turn) {
         if let Leaving::Last = self.leave(turn) {
             let hold = &turn.hold;
-            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by());
+            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by(Instant::now()));
         }
     }
 
@@ -127,6 +130,18 @@ impl Shared {
             self.keeper.remove(&turn.hold);
         }
         leaving
+    }
+}
+
+/// Without the locks: their names belong to others.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("backend", &self.backend)
+            .field("limits", &self.limits)
+            .field("held", &self.held)
+            .field("shut_down", &self.shut_down)
+            .finish_non_exhaustive()
     }
 }
 
