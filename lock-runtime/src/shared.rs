@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -14,12 +15,16 @@ use crate::{
     LockError, LockErrorKind,
     backend::{Backend, Cleanup},
     background,
-    clock::Instant,
+    clock::{self, Instant},
     cohort::{Cohorts, Leaving},
     hold::Turn,
     keeper::Keeper,
     releaser::Releaser,
+    underway::Underway,
 };
+
+/// After so long a future that was woken counts as one that nobody polls.
+pub(crate) const UNPOLLED: Duration = Duration::from_secs(2);
 
 /// How many waiters and held locks are allowed; more are refused with [`LockErrorKind::Overloaded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
+    /// Acquisitions that have begun and not returned; what they leave behind, the releaser has by then.
+    pub(crate) asking: Underway,
     held: AtomicUsize,
     shut_down: AtomicBool,
     shutting_down: Notify,
@@ -59,6 +66,7 @@ impl Shared {
             keeper: Arc::default(),
             releaser: Releaser::new(background::handle()),
             limits,
+            asking: Underway::default(),
             held: AtomicUsize::new(0),
             shut_down: AtomicBool::new(false),
             shutting_down: Notify::new(),
@@ -86,7 +94,7 @@ impl Shared {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
-        if self.shut_down.load(Ordering::Acquire) { Err(shut_down()) } else { Ok(()) }
+        if self.shut_down.load(Ordering::SeqCst) { Err(shut_down()) } else { Ok(()) }
     }
 
     /// Fails when the manager is shut down.
@@ -107,8 +115,15 @@ impl Shared {
 
     /// Refuses new and waiting acquisitions from here on, and waits until nothing is left to clean up.
     pub(crate) async fn shut_down(&self) {
-        self.shut_down.store(true, Ordering::Release);
+        self.shut_down.store(true, Ordering::SeqCst);
         self.shutting_down.notify_waiters();
+        // Each of them ends when it is polled next.
+        tokio::select! {
+            () = self.asking.drained() => {}
+            () = clock::sleep_until(Instant::now() + UNPOLLED) => {
+                tracing::warn!("shut down while futures that acquire locks are kept and not polled");
+            }
+        }
         self.releaser.drained().await;
     }
 
