@@ -49,8 +49,8 @@ impl Keeper {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         hold.keeper_id.store(id, Ordering::Relaxed);
         let now = Instant::now();
-        let start = self.put(hold, first_look(hold, now));
-        if start {
+        plan_renewal(hold, now);
+        if self.put(hold, now) {
             let shared = Arc::downgrade(shared);
             background::handle().spawn(run(shared));
         }
@@ -60,24 +60,45 @@ impl Keeper {
     pub(crate) fn remove(&self, hold: &Hold) {
         let mut schedule = self.schedule();
         hold.close();
-        let due = hold.due.swap(0, Ordering::Relaxed);
-        schedule.due.remove(&(due, hold.keeper_id.load(Ordering::Relaxed)));
+        schedule.take(hold);
+    }
+
+    /// The end of a turn was moved: looks at the hold in time. Without a lock where it does so anyway.
+    pub(crate) fn turn_moved(&self, hold: &Arc<Hold>) {
+        // A hold without a place is in the job's hands, which looks at the turn when it puts it back.
+        let is_late = |due| due != 0 && due > hold.next_in_turn().as_nanos();
+        if is_late(hold.due.load(Ordering::SeqCst)) {
+            let mut schedule = self.schedule();
+            if is_late(hold.due.load(Ordering::SeqCst)) {
+                schedule.take(hold);
+                self.insert(&mut schedule, hold, hold.next_in_turn());
+            }
+        }
     }
 
     /// Puts a hold into the schedule; returns whether the job must be started.
-    fn put(&self, hold: &Arc<Hold>, due: Instant) -> bool {
+    fn put(&self, hold: &Arc<Hold>, now: Instant) -> bool {
         let mut schedule = self.schedule();
         if hold.is_closed() {
             return false;
         }
+        // Whoever moves the end of the turn from here on sees that there is something to move here, too.
+        hold.due.store(u64::MAX, Ordering::SeqCst);
+        // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease.
+        let in_turn = now < hold.turn_ends();
+        let due = if in_turn { hold.next_in_turn().min(hold.deadline()) } else { hold.deadline() };
+        self.insert(&mut schedule, hold, due);
+        !std::mem::replace(&mut schedule.started, true)
+    }
+
+    fn insert(&self, schedule: &mut Schedule, hold: &Arc<Hold>, due: Instant) {
         let due_nanos = due.as_nanos().max(1);
-        hold.due.store(due_nanos, Ordering::Relaxed);
+        hold.due.store(due_nanos, Ordering::SeqCst);
         schedule.due.insert((due_nanos, hold.keeper_id.load(Ordering::Relaxed)), Arc::clone(hold));
         if schedule.started && schedule.looks_at.is_none_or(|at| due < at) {
             schedule.looks_at = Some(due);
             self.earlier.notify_one();
         }
-        !std::mem::replace(&mut schedule.started, true)
     }
 
     /// Takes what is due, and says when to look again.
@@ -86,7 +107,7 @@ impl Keeper {
         let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
         let due = std::mem::replace(&mut schedule.due, later);
         for hold in due.values() {
-            hold.due.store(0, Ordering::Relaxed);
+            hold.due.store(0, Ordering::SeqCst);
         }
         let next = schedule.due.first_key_value().map(|((at, _), _)| Instant::from_nanos(*at));
         schedule.looks_at = next;
@@ -100,13 +121,18 @@ impl Keeper {
     }
 }
 
-/// When a hold is looked at for the first time after `now`.
-fn first_look(hold: &Hold, now: Instant) -> Instant {
-    let remaining = hold.remaining(now);
+impl Schedule {
+    fn take(&mut self, hold: &Hold) {
+        let due = hold.due.swap(0, Ordering::SeqCst);
+        self.due.remove(&(due, hold.keeper_id.load(Ordering::Relaxed)));
+    }
+}
+
+/// Decides when a hold that is valid at `now` is renewed next.
+fn plan_renewal(hold: &Hold, now: Instant) {
     if hold.terms.auto_renew {
-        validity::renewal_due(now, remaining, hold.terms.ttl)
-    } else {
-        hold.deadline()
+        let due = validity::renewal_due(now, hold.remaining(now), hold.terms.ttl);
+        hold.renew_at.store(due.as_nanos(), Ordering::SeqCst);
     }
 }
 
@@ -135,11 +161,10 @@ fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
     for hold in due {
         if !hold.is_valid(now) {
             lost(shared, &hold, "its deadline passed without an answer from the store");
-        } else if hold.terms.auto_renew && now < hold.turn_ends() {
+        } else if now < hold.turn_ends() && hold.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
             to_renew.entry(hold.terms.ttl).or_default().push(hold);
-        } else {
-            // Not renewed any more; what is left to see is the end of the lease.
-            shared.keeper.put(&hold, hold.deadline());
+        } else if now < hold.turn_ends() || !shared.take_back(&hold) {
+            shared.keeper.put(&hold, now);
         }
     }
     for holds in to_renew.into_values() {
@@ -158,7 +183,9 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
         match answers.next() {
             Some(Renewal::Renewed(until)) => {
                 if hold.renewed(until) {
-                    shared.keeper.put(hold, first_look(hold, Instant::now()));
+                    let now = Instant::now();
+                    plan_renewal(hold, now);
+                    shared.keeper.put(hold, now);
                 } else {
                     lost(&shared, hold, "the answer to its renewal came after its deadline");
                 }
@@ -179,9 +206,9 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
 fn try_again(shared: &Shared, hold: &Arc<Hold>) {
     let now = Instant::now();
     let remaining = hold.remaining(now);
-    // At the deadline itself the look that sees the loss.
     let next = now + (remaining / 3).max(Duration::from_millis(1));
-    shared.keeper.put(hold, next.min(hold.deadline()).max(now));
+    hold.renew_at.store(next.as_nanos(), Ordering::SeqCst);
+    shared.keeper.put(hold, now);
 }
 
 /// Tells the holder, and lets the others of this process ask the store again.
@@ -308,6 +335,22 @@ mod tests {
         capped.lost().await;
         until("nothing is kept any more", || locks.shared().keeper.len() == 0).await;
         assert_eq!((store.renewals().count("once"), store.renewals().count("capped")), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_is_passed_on_when_max_hold_was_seen_to_end_is_renewed() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 600 * MS;
+        let guard = locks.lock("k").ttl(ttl).max_hold(150 * MS).acquire().await.expect("granted");
+        let hold = Arc::clone(&guard.turn().hold);
+        until("it waits for its end", || hold.due.load(Ordering::SeqCst) == hold.deadline().as_nanos()).await;
+        // The holder left just before.
+        let next = guard.turn().next(Instant::now()).expect("tokens are left");
+        assert!(next.take(Instant::now(), ttl * 10));
+        locks.shared().keeper.turn_moved(&hold);
+        tokio::time::sleep(ttl * 2).await;
+        assert!(next.is_valid(Instant::now()), "not renewed");
     }
 
     #[tokio::test]
