@@ -157,12 +157,12 @@ async fn run(shared: Weak<Shared>) {
 }
 
 fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
-    let mut to_renew: HashMap<Duration, Vec<Arc<Hold>>> = HashMap::new();
+    let mut to_renew: HashMap<_, Vec<_>> = HashMap::new();
     for hold in due {
         if !hold.is_valid(now) {
             lost(shared, &hold, "its deadline passed without an answer from the store");
         } else if now < hold.turn_ends() && hold.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
-            to_renew.entry(hold.terms.ttl).or_default().push(hold);
+            to_renew.entry(batch(&hold, now)).or_default().push(hold);
         } else if now < hold.turn_ends() || !shared.take_back(&hold) {
             shared.keeper.put(&hold, now);
         }
@@ -172,33 +172,48 @@ fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
     }
 }
 
-/// Renews leases of equal length in one call to the store.
+/// What leases have in common that are renewed in one call: their length, and about what they have left, because the
+/// one with the least sets the limit of the call.
+fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
+    (hold.terms.ttl, hold.remaining(now).as_millis().max(1).ilog2())
+}
+
+/// Renews leases of one [`batch`] in one call to the store.
 async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
     let now = Instant::now();
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
-    let ids: Vec<LeaseId> = holds.iter().map(|hold| hold.lease.id().clone()).collect();
+    let mut open = Unanswered { shared: &shared, holds: holds.into_iter() };
+    let ids: Vec<LeaseId> = open.holds.as_slice().iter().map(|hold| hold.lease.id().clone()).collect();
     let answers = tokio::time::timeout(validity::renewal_limit(remaining), shared.backend.renew(&ids)).await;
-    let mut answers = answers.unwrap_or_default().into_iter();
-    for hold in &holds {
-        match answers.next() {
-            Some(Renewal::Renewed(until)) => {
-                if hold.renewed(until) {
-                    let now = Instant::now();
-                    plan_renewal(hold, now);
-                    shared.keeper.put(hold, now);
-                } else {
-                    lost(&shared, hold, "the answer to its renewal came after its deadline");
-                }
+    for answer in answers.unwrap_or_default() {
+        let Some(hold) = open.holds.next() else { return };
+        match answer {
+            Renewal::Renewed(until) if hold.renewed(until) => {
+                let now = Instant::now();
+                plan_renewal(&hold, now);
+                shared.keeper.put(&hold, now);
             }
-            Some(Renewal::NotHeld) => lost(&shared, hold, "the store says that it is not ours any more"),
-            Some(Renewal::Unknown(error)) => {
+            Renewal::Renewed(_) => lost(&shared, &hold, "the answer to its renewal came after its deadline"),
+            Renewal::NotHeld => lost(&shared, &hold, "the store says that it is not ours any more"),
+            Renewal::Unknown(error) => {
                 tracing::debug!(key = %hold.key(), %error, "renewal failed, trying again while the lease lasts");
-                try_again(&shared, hold);
+                try_again(&shared, &hold);
             }
-            None => {
-                tracing::debug!(key = %hold.key(), "renewal was not answered in time, trying again");
-                try_again(&shared, hold);
-            }
+        }
+    }
+}
+
+/// Holds whose renewal has not been answered; dropped, also by a panic in the store, it sees that they are tried again.
+struct Unanswered<'a> {
+    shared: &'a Arc<Shared>,
+    holds: std::vec::IntoIter<Arc<Hold>>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        for hold in self.holds.by_ref() {
+            tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
+            try_again(self.shared, &hold);
         }
     }
 }
@@ -290,6 +305,46 @@ mod tests {
             tokio::time::sleep(5 * MS).await;
         }
         drop(hanging);
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_panics_is_tried_again() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 600 * MS;
+        store.renewals().once([Reply::Panics]);
+        let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
+        tokio::time::sleep(ttl * 2).await;
+        assert!(guard.is_valid());
+        store.renewals().set(Reply::Panics);
+        guard.lost().await;
+        // The loss is seen, and the others are let in.
+        drop(locks.lock("k").ttl(ttl).acquire().await.expect("granted"));
+        until("it is not kept any more", || locks.shared().keeper.len() == 0).await;
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 4000 * MS;
+        store.acquires().once([Reply::Late(3400 * MS)]);
+        let dying = locks.lock("dying").ttl(ttl).acquire().await.expect("granted");
+        let healthy = locks.lock("healthy").ttl(ttl).acquire().await.expect("granted");
+        assert!(dying.remaining() < 600 * MS);
+        store.renewals().set(Reply::Late(300 * MS));
+        let before = healthy.turn().hold.deadline();
+        // Due at the same time.
+        let now = Instant::now();
+        for guard in [&dying, &healthy] {
+            let hold = &guard.turn().hold;
+            locks.shared().keeper.schedule().take(hold);
+            hold.renew_at.store(now.as_nanos(), Ordering::SeqCst);
+        }
+        look_at(locks.shared(), vec![Arc::clone(&dying.turn().hold), Arc::clone(&healthy.turn().hold)], now);
+        until("it is renewed", || healthy.turn().hold.deadline() > before).await;
+        // Its first attempt had the time that a healthy lease has.
+        assert_eq!(store.renewals().count("healthy"), 1);
     }
 
     #[tokio::test]
