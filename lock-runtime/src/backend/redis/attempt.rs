@@ -9,10 +9,11 @@ use std::{
 use redis::{FromRedisValue, ParsingError, RedisWrite, Value};
 
 use super::{
+    connection::Connection,
     error::{self, Failure},
     inbox::{Letter, Letters},
     lease::RedisLease,
-    link::{Connection, Links},
+    link::Links,
     place::{self, Place, Push},
     scripts,
 };
@@ -88,17 +89,16 @@ impl<'a> Attempt<'a> {
 
     /// Waits in the queue for a push, looking from time to time.
     async fn wait(&mut self, mut address: Address, mut place: Place) -> Result<Ended, LockError> {
-        let mut letters = address.listen();
+        // None when the connection is gone, and pushes with it.
+        let mut letters = Some(address.listen());
         let end = self.request.wait.end();
         let mut heard = Instant::now();
         let mut failures = 0;
         let mut look_at = place.next_poll(heard);
-        // Whether the connection is gone, and pushes with it.
-        let mut deaf = false;
         loop {
             tokio::select! {
                 biased;
-                letter = letters.next(), if !deaf => match letter {
+                letter = next(&mut letters), if letters.is_some() => match letter {
                     Some(Letter::Granted { fence, px, others_wait }) => match place.judge(fence, px) {
                         Push::Stale => continue,
                         Push::ValidUntil(until) => {
@@ -114,7 +114,7 @@ impl<'a> Attempt<'a> {
                         look_at = look_at.min(Instant::now() + place::OPEN_FOR);
                         continue;
                     }
-                    None => deaf = true,
+                    None => letters = None,
                 },
                 () = clock::sleep_until(look_at.min(end)) => {}
             }
@@ -125,7 +125,7 @@ impl<'a> Attempt<'a> {
                     return Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)));
                 }
                 Ok((sent, Answer::Waiting { seen, rank, pttl_ms })) => {
-                    (heard, failures, deaf) = (Instant::now(), 0, false);
+                    (heard, failures) = (Instant::now(), 0);
                     place.update(Place::new(sent, heard, seen, rank, pttl_ms));
                     look_at = place.next_poll(heard);
                 }
@@ -156,12 +156,12 @@ impl<'a> Attempt<'a> {
     async fn look(
         &mut self,
         address: &mut Address,
-        letters: &mut Letters,
+        letters: &mut Option<Letters>,
     ) -> Result<(Instant, Answer), Failure> {
-        if address.connection.is_closed() {
+        if !address.connection.is_usable() {
             let connection = self.links.here().await?;
             *address = Address::on(connection, self.request.key.prefix()).await?;
-            *letters = address.listen();
+            *letters = Some(address.listen());
         }
         self.ask(&address.connection, "poll", Some(address)).await
     }
@@ -214,7 +214,7 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
-            let until = self.last_sent + self.request.ttl + self.request.ttl;
+            let until = self.last_sent + self.request.ttl;
             // No grant has this token; a release does not ask for it.
             let lease = self.lease(FencingToken::from_micros(0), false);
             self.request.cleanup.abandon(Arc::new(lease), until);
@@ -244,6 +244,10 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.number, self.channel)
     }
+}
+
+async fn next(letters: &mut Option<Letters>) -> Option<Letter> {
+    letters.as_mut()?.next().await
 }
 
 /// What the acquire script answers.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, io::tcp::TcpSettings};
+use redis::{
+    ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
 use url::Url;
 
 use crate::{__private::duration, LockError, LockErrorKind};
@@ -21,7 +24,7 @@ pub(super) struct Config {
 impl Config {
     pub(super) fn new(info: ConnectionInfo) -> Self {
         let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_redis_settings(redis).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let info = info.set_redis_settings(redis).set_tcp_settings(tcp_settings());
         Self { info, connect_timeout: Duration::from_secs(2), response_timeout: Duration::from_secs(1) }
     }
 
@@ -65,6 +68,16 @@ impl Config {
     pub(super) fn address(&self) -> String {
         self.info.addr().to_string()
     }
+}
+
+/// The connection for renewals may be quiet for long: what is in between must not forget it, and if it does, we notice.
+fn tcp_settings() -> TcpSettings {
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(Duration::from_secs(10));
+    settings
 }
 
 fn url_is_unix(text: &str) -> bool {

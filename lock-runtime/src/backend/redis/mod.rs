@@ -2,6 +2,7 @@
 
 mod attempt;
 mod config;
+mod connection;
 mod error;
 mod inbox;
 mod lease;
