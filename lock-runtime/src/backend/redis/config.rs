@@ -19,13 +19,20 @@ pub(super) struct Config {
     pub(super) connect_timeout: Duration,
     /// How long to wait for an answer; `response_timeout` in the URL.
     pub(super) response_timeout: Duration,
+    /// Whether a server that may lose locks is refused; `strict` in the URL.
+    pub(super) strict: bool,
 }
 
 impl Config {
     pub(super) fn new(info: ConnectionInfo) -> Self {
         let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_redis_settings(redis).set_tcp_settings(tcp_settings());
-        Self { info, connect_timeout: Duration::from_secs(2), response_timeout: Duration::from_secs(1) }
+        Self {
+            info,
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(1),
+            strict: false,
+        }
     }
 
     /// Reads `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path[?db=1&…]`.
@@ -53,9 +60,16 @@ impl Config {
             match name.as_str() {
                 "connect_timeout" => config.connect_timeout = length(&name, &value)?,
                 "response_timeout" => config.response_timeout = length(&name, &value)?,
+                "strict" => {
+                    config.strict = value.parse().map_err(|_| {
+                        invalid(
+                            "setting `strict` in the Redis URL: write `strict=true` or `strict=false`".into(),
+                        )
+                    })?;
+                }
                 _ => {
                     return Err(invalid(format!(
-                        "unknown setting `{}` in the Redis URL; known are `connect_timeout` and `response_timeout`",
+                        "unknown setting `{}` in the Redis URL; known are `connect_timeout`, `response_timeout` and `strict`",
                         name.escape_debug()
                     )));
                 }
@@ -122,6 +136,7 @@ mod tests {
             ("redis://:canary@h/?respnse_timeout=1s", "respnse_timeout"),
             ("redis://:canary@h/?response_timeout=1", "unit"),
             ("redis://:canary@h/?response_timeout=0s", "zero"),
+            ("redis://:canary@h/?strict=yes", "strict=true"),
             ("redis://:canary@h:port/", "not understood"),
             ("redis://:canary@h/database", "not understood"),
             ("redis://:canary@h/-1", "database"),

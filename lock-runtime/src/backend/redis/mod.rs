@@ -4,6 +4,7 @@ mod attempt;
 mod config;
 mod connection;
 mod error;
+mod fitness;
 mod inbox;
 mod lease;
 mod link;
@@ -18,11 +19,12 @@ use ::redis::RedisWrite;
 use self::{
     attempt::{Attempt, Ended},
     config::Config,
+    connection::Connection,
     error::Failure,
     link::Links,
 };
 use crate::{
-    LockError,
+    LockError, LockErrorKind,
     backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Renewal, Wait},
     clock::Instant,
     validity::valid_until,
@@ -70,7 +72,32 @@ impl Redis {
         for script in [&*scripts::ACQUIRE, &*scripts::RELEASE, &*scripts::RENEW] {
             connection.call::<::redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
         }
-        Ok(Self { links })
+        let this = Self { links };
+        this.check_fitness(&connection).await?;
+        Ok(this)
+    }
+
+    /// Asks the server what it is, where the user may ask.
+    async fn check_fitness(&self, connection: &Connection) -> Result<(), LockError> {
+        let info = match connection.call::<String>(&::redis::cmd("INFO")).await {
+            Ok(info) => info,
+            Err(Failure::Refused(error)) => {
+                tracing::debug!(%error, "the server's version, role and eviction policy are not checked");
+                return Ok(());
+            }
+            Err(failure) => return Err(failure.into_error()),
+        };
+        let config = self.links.config();
+        match fitness::check(&info, &config.address())? {
+            Some(danger) if config.strict => {
+                Err(LockError::new(LockErrorKind::Backend, format!("{danger} (refused because of `strict`)")))
+            }
+            Some(danger) => {
+                tracing::warn!("{danger}");
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 }
 
