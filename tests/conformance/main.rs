@@ -47,9 +47,16 @@ fn main() -> ExitCode {
             });
         }
     }
+    support::traces::watch(&[stores::CANARY]);
     let conclusion = libtest_mimic::run(&arguments, trials);
     stores::finish();
     support::guardian::finish();
+    let (traces, leaks) = support::traces::found();
+    println!("{traces} traces were read");
+    if !leaks.is_empty() {
+        eprintln!("secrets in the traces: {leaks:#?}");
+        return ExitCode::FAILURE;
+    }
     conclusion.exit_code()
 }
 

@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(a_held_lock_is_renewed_beyond_its_ttl),
         case!(many_held_locks_are_all_renewed),
+        case!(a_crowd_that_locks_does_not_starve_renewal),
         case!(without_renewal_the_lock_is_lost_within_its_ttl),
         case!(nobody_holds_it_while_the_holder_before_believes_that_it_does),
         case!(the_end_of_max_hold_is_a_loss_that_says_so),
@@ -58,6 +59,32 @@ async fn many_held_locks_are_all_renewed(world: World) {
         guard.release().await.unwrap();
     }
     assert_eq!(world.left(), [""; 0]);
+}
+
+async fn a_crowd_that_locks_does_not_starve_renewal(world: World) {
+    let locks = world.client().await.wait(LONG);
+    let ttl = ms(1500);
+    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+    let began = Instant::now();
+    let crowd: Vec<_> = (0..100)
+        .map(|number| {
+            let lock = locks.lock(world.key(&format!("crowd{}", number % 40)));
+            tokio::spawn(async move {
+                while began.elapsed() < ttl * 2 {
+                    lock.acquire().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    while began.elapsed() < ttl * 2 {
+        assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+        tokio::time::sleep(ms(20)).await;
+    }
+    for task in crowd {
+        task.await.unwrap();
+    }
+    guard.release().await.unwrap();
+    world.clean().await;
 }
 
 async fn without_renewal_the_lock_is_lost_within_its_ttl(world: World) {

@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_timeout_says_what_the_holder_has_left),
         case!(zero_wait_and_one_attempt_are_answered_at_once),
         case!(a_failed_attempt_leaves_nothing),
+        case!(a_lock_of_any_name_is_handed_over),
         case!(a_waiter_that_gives_up_lets_the_next_one_in),
         case!(a_wait_without_an_end_outlasts_the_default),
         case!(a_waiter_is_kept_out_for_as_long_as_the_holder_renews),
@@ -145,6 +146,26 @@ async fn a_failed_attempt_leaves_nothing(world: World) {
     assert_eq!(world.places(&key), 0);
     guard.release().await.unwrap();
     assert_eq!(world.left(), [""; 0]);
+}
+
+async fn a_lock_of_any_name_is_handed_over(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await.wait(LONG));
+    for name in ["{tag}:a", "a{tag}", "a b", "é🔒", "a*?[b]", "a'\"\\%", "a:b/c", "0", "a~b", "KEYS[1]", "-"]
+    {
+        let key = world.key(name);
+        let guard = ours.lock(&key).acquire().await.unwrap();
+        let lock = theirs.lock(&key);
+        let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+        world.queued(&key, 1).await;
+        let began = Instant::now();
+        let token = guard.fencing_token();
+        guard.release().await.unwrap();
+        let next = waiter.await.unwrap();
+        assert!(began.elapsed() < ms(700), "{name:?}: only after {:?}", began.elapsed());
+        assert!(next.fencing_token() > token);
+        next.release().await.unwrap();
+    }
+    world.clean().await;
 }
 
 async fn a_waiter_that_gives_up_lets_the_next_one_in(world: World) {
