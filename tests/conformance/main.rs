@@ -5,7 +5,6 @@
 //! as ignored, unless `LOCK_TEST_REQUIRE` (a list with commas) names it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(dead_code, reason = "the support is for other suites too")]
 #![allow(unreachable_pub, reason = "a program, not a library")]
 
 mod case;

@@ -65,7 +65,7 @@ async fn tokens_rise_through_hand_overs_of_many_waiters(world: World) {
 }
 
 async fn renewal_keeps_the_token(world: World) {
-    let ttl = ms(300);
+    let ttl = ms(1200);
     let guard = world.client().await.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
     let token = guard.fencing_token();
     tokio::time::sleep(ttl * 2).await;
@@ -101,7 +101,9 @@ async fn tokens_rise_after_the_server_s_clock_was_set_back(world: World) {
     let first = before.fencing_token();
     before.release().await.unwrap();
     world.hurt(Fault::ClockSetBack);
-    let mut last = first;
+    // The token that was given at the wrong time was about this.
+    let an_hour = 3600 * 1_000_000;
+    let mut last = FencingToken::from_micros(first.micros() + an_hour);
     // Alone, and handed over.
     for round in 0..10 {
         let guard = clients[round % 2].lock(&key).acquire().await.unwrap();

@@ -142,7 +142,7 @@ pub enum Fault {
     ForgetsCaches,
     /// The server has no room for anything new.
     Full,
-    /// The server's clock goes an hour back, once; it keeps its data.
+    /// The server's clock was an hour ahead, at which it gave a token, and goes back; it keeps its data.
     ClockSetBack,
 }
 

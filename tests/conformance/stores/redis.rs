@@ -178,12 +178,12 @@ impl Site for RedisSite {
                 self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             }
             Fault::ClockSetBack => {
-                // The same as a clock that is set back: the last fence lies in the future.
+                // What the server then keeps is a last fence that lies in the future.
                 let Value::Array(time) = self.command(&["TIME"]) else {
                     panic!("TIME answers with an array")
                 };
                 let Some(Value::Text(seconds)) = time.first() else { panic!("seconds come first") };
-                let in_an_hour = format!("{}000000", seconds.parse::<u64>().unwrap() + 3600);
+                let in_an_hour = format!("{}000000", seconds.parse::<u64>().unwrap() + 3601);
                 self.command(&["SET", "lock:~1:fence", &in_an_hour]);
             }
             Fault::Full => {
