@@ -17,6 +17,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_connection_cut_in_any_request_leaves_nothing).hurts(Fault::CutInRequest(1)),
         case!(a_server_that_forgot_everything_ends_the_hold).hurts(Fault::Restarted),
         case!(a_waiter_of_a_server_that_forgot_everything_gets_the_lock).hurts(Fault::Restarted),
+        case!(an_outage_does_not_end_in_a_storm_of_connections).hurts(Fault::Reset),
         case!(a_full_server_refuses_new_holds_and_takes_releases_and_renewals).hurts(Fault::Full),
     ];
     cases.push(case!(connections_that_went_mute_cost_no_lease).hurts(Fault::BlackHole));
@@ -231,6 +232,36 @@ async fn a_waiter_of_a_server_that_forgot_everything_gets_the_lock(world: World)
     guard.lost().await;
     assert!(next.is_valid());
     next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn an_outage_does_not_end_in_a_storm_of_connections(world: World) {
+    const TASKS: u64 = 100;
+    let locks = world.client().await.wait(LONG);
+    let waiters: Vec<_> = (0..TASKS)
+        .map(|number| {
+            let lock = locks.lock(world.key(&number.to_string()));
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
+        })
+        .collect();
+    world.hurt(Fault::Down);
+    let before = world.connections();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|number| {
+            let lock = locks.lock(world.key(&format!("b{number}")));
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
+        })
+        .collect();
+    tokio::time::sleep(ms(2000)).await;
+    let tried = world.connections() - before;
+    world.heal();
+    for task in waiters.into_iter().chain(tasks) {
+        if let Err(error) = task.await.unwrap() {
+            assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        }
+    }
+    println!("{tried} connections were tried in 2 s by {TASKS} tasks");
+    assert!(tried < 5 * TASKS, "{tried} connections were tried in 2 s by {TASKS} tasks");
     world.clean().await;
 }
 

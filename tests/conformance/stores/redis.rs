@@ -110,7 +110,8 @@ fn holder(key: &str) -> String {
 }
 
 fn queue(key: &str) -> String {
-    format!("lock:{{lock:{key}}}:~1:queue")
+    // A name with a hash tag of its own keeps it.
+    if key.contains('{') { format!("lock:{key}:~1:queue") } else { format!("lock:{{lock:{key}}}:~1:queue") }
 }
 
 impl Site for RedisSite {
@@ -176,6 +177,15 @@ impl Site for RedisSite {
                 self.command(&["SCRIPT", "FLUSH"]);
                 self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             }
+            Fault::ClockSetBack => {
+                // What the server then keeps is a last fence that lies in the future.
+                let Value::Array(time) = self.command(&["TIME"]) else {
+                    panic!("TIME answers with an array")
+                };
+                let Some(Value::Text(seconds)) = time.first() else { panic!("seconds come first") };
+                let in_an_hour = format!("{}000000", seconds.parse::<u64>().unwrap() + 3601);
+                self.command(&["SET", "lock:~1:fence", &in_an_hour]);
+            }
             Fault::Full => {
                 self.command(&["CONFIG", "SET", "maxmemory", "1"]);
             }
@@ -194,6 +204,10 @@ impl Site for RedisSite {
 
     fn foreign(&self) -> Option<&dyn Foreign> {
         Some(self)
+    }
+
+    fn connections(&self) -> u64 {
+        self.proxy().accepted()
     }
 }
 
@@ -219,5 +233,19 @@ impl Foreign for RedisSite {
         let Value::Text(owner) = self.command(&["GET", &holder(key)]) else { return None };
         let left = self.command(&["PTTL", &holder(key)]).int();
         Some((owner, Duration::from_millis(u64::try_from(left).expect("a holder's key has an end"))))
+    }
+
+    fn take_for_ever(&self, key: &str) -> String {
+        let owner = "for-ever";
+        assert_eq!(self.command(&["SET", &holder(key), owner, "NX"]), Value::Text("OK".into()));
+        owner.into()
+    }
+
+    fn misuse(&self, key: &str) {
+        assert_eq!(self.command(&["LPUSH", &holder(key), "no lock"]).int(), 1);
+    }
+
+    fn clear(&self, key: &str) {
+        assert_eq!(self.command(&["DEL", &holder(key)]).int(), 1);
     }
 }
