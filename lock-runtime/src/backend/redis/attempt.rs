@@ -59,22 +59,24 @@ impl<'a> Attempt<'a> {
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
         let connection = self.links.here().await.map_err(Failure::into_error)?;
         if self.request.wait == Wait::No {
-            return Ok(match self.ask(&connection, "try", None).await.map_err(Failure::into_error)? {
-                (sent, Answer::Granted { fence, others_wait }) => {
-                    self.granted(fence, others_wait, valid_until(sent, self.request.ttl))
-                }
-                (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
-                    self.open = false;
-                    let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
-                    Ended::With(Acquired::Busy { holder_remaining })
-                }
-                (_, Answer::Gone) => Ended::Gone,
-            });
+            return Ok(
+                match self.ask_first(&connection, "try", None).await.map_err(Failure::into_error)? {
+                    (sent, Answer::Granted { fence, others_wait }) => {
+                        self.granted(fence, others_wait, valid_until(sent, self.request.ttl))
+                    }
+                    (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
+                        self.open = false;
+                        let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
+                        Ended::With(Acquired::Busy { holder_remaining })
+                    }
+                    (_, Answer::Gone) => Ended::Gone,
+                },
+            );
         }
         let address =
             Address::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
         let answer =
-            self.ask(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
+            self.ask_first(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
         match answer {
             (sent, Answer::Granted { fence, others_wait }) => {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
@@ -164,6 +166,31 @@ impl<'a> Attempt<'a> {
             *letters = Some(address.listen());
         }
         self.ask(&address.connection, "poll", Some(address)).await
+    }
+
+    /// Asks for the lock for the first time: together with others where others are under way, else alone.
+    async fn ask_first(
+        &mut self,
+        connection: &Arc<Connection>,
+        mode: &str,
+        address: Option<&Address>,
+    ) -> Result<(Instant, Answer), Failure> {
+        let group = connection.group();
+        if group.is_busy() {
+            self.unanswered_on = Some(Arc::clone(connection));
+            self.open = true;
+            self.last_sent = Instant::now();
+            let answer = group.acquire(&self.request.key, self.owner, millis(self.request.ttl)).await;
+            if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
+                self.unanswered_on = None;
+                self.open = false;
+            }
+            if let Some(fence) = answer? {
+                return Ok((self.last_sent, Answer::Granted { fence, others_wait: false }));
+            }
+        }
+        let _alone = group.alone();
+        self.ask(connection, mode, address).await
     }
 
     async fn ask(

@@ -8,7 +8,7 @@ use std::{
     fmt,
     future::Future,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::{
     error::Failure,
+    group::Group,
     inbox::{Inbox, Letters},
     link::Links,
     names,
@@ -40,6 +41,7 @@ pub(super) struct Connection {
     given_up: AtomicBool,
     /// The driver says that there is nobody any more.
     gone: Arc<AtomicBool>,
+    group: Group,
     inbox: Arc<Inbox>,
     /// The channel of each prefix that is subscribed to.
     channels: Mutex<HashMap<String, Arc<str>>>,
@@ -81,7 +83,8 @@ impl Connection {
         let made = match tokio::time::timeout(limit, opening).await {
             Ok(Ok(driver)) => {
                 tracing::debug!(address, "connected to Redis");
-                Ok(Arc::new(Self {
+                Ok(Arc::new_cyclic(|this| Self {
+                    group: Group::start(Weak::clone(this), links.process().to_owned()),
                     driver,
                     id,
                     given_up: AtomicBool::new(false),
@@ -132,6 +135,10 @@ impl Connection {
         if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= self.silence_limit {
             self.give_up("it went silent");
         }
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.group
     }
 
     /// Runs a script; sends its text where the server does not know it.

@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::{LockError, LockErrorKind};
 
 /// Why a call got no answer that can be used.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// The server refused the call: it was not applied.
     Refused(LockError),
@@ -28,6 +28,13 @@ impl Failure {
         Self::TimedOut(LockError::new(
             LockErrorKind::Backend,
             format!("Redis did not answer within {limit:?}"),
+        ))
+    }
+
+    pub(super) fn runtime_gone() -> Self {
+        Self::Disconnected(LockError::new(
+            LockErrorKind::Backend,
+            "the runtime of the connection to Redis was shut down",
         ))
     }
 

@@ -54,17 +54,48 @@ impl RedisLease {
     }
 
     async fn send_release(&self) -> Result<Released, Failure> {
+        let contended = self.is_contended();
         self.links.inbox().forget_contention(&self.id);
         let Some(behind) = &self.unanswered_on else {
-            return self.release_over(&*self.links.here().await?, true).await;
+            let connection = self.links.here().await?;
+            if !contended && connection.group().is_busy() {
+                match self.release_in_group(&connection).await {
+                    Ok(true) => return Ok(Released::Released),
+                    // What fails here fails again on the other way, which says why.
+                    Ok(false) | Err(Failure::Refused(_)) => {}
+                    Err(failure) => return Err(failure),
+                }
+            }
+            let _alone = connection.group().alone();
+            return self.release_over(&connection, true).await;
         };
         // Sent behind the unanswered request it is executed after it, also when the connection was given up.
         if !behind.is_gone()
-            && let Ok(released) = self.release_over(behind, true).await
+            && let Ok(released) = self.release_behind(behind).await
         {
             return Ok(released);
         }
         self.release_over(&*self.links.here().await?, false).await
+    }
+
+    async fn release_in_group(&self, connection: &Connection) -> Result<bool, Failure> {
+        connection.group().release(&self.id.key, self.id.owner).await.inspect_err(|failure| {
+            if !matches!(failure, Failure::Refused(_)) {
+                self.release_unanswered.store(true, Ordering::Release);
+            }
+        })
+    }
+
+    /// Behind what waits for the next round trip of a connection, too.
+    async fn release_behind(&self, connection: &Connection) -> Result<Released, Failure> {
+        // Its task may belong to a runtime that is blocked.
+        let limit = 2 * self.links.config().response_timeout;
+        match tokio::time::timeout(limit, self.release_in_group(connection)).await {
+            Ok(Ok(true)) => Ok(Released::Released),
+            Ok(Ok(false)) => self.release_over(connection, true).await,
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::timed_out(limit)),
+        }
     }
 }
 

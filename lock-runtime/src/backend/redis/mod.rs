@@ -5,6 +5,7 @@ mod config;
 mod connection;
 mod error;
 mod fitness;
+mod group;
 mod inbox;
 mod lease;
 mod link;
@@ -69,7 +70,7 @@ impl Redis {
         let links = Arc::new(Links::new(config)?);
         let connection = links.here().await.map_err(Failure::into_error)?;
         // Also shows whether the user may run them.
-        for script in [&*scripts::ACQUIRE, &*scripts::RELEASE, &*scripts::RENEW] {
+        for script in scripts::all() {
             connection.call::<::redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
         }
         let this = Self { links };
@@ -160,7 +161,7 @@ impl Redis {
 
     async fn send_renewals(&self, part: &[LeaseId]) -> Result<Vec<u8>, Failure> {
         let connection = self.links.here().await?;
-        let mut call = scripts::RENEW.call(part.len());
+        let mut call = scripts::RENEW.call_with_room(part.len(), 3 + 3 * part.len(), 64 + 192 * part.len());
         for id in part {
             call.arg(id.key.stored());
         }
