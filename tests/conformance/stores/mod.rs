@@ -12,7 +12,9 @@ pub fn all() -> Vec<Arc<dyn Store>> {
     vec![
         Arc::new(memory::Store),
         #[cfg(feature = "redis")]
-        Arc::new(redis::Store),
+        Arc::new(redis::Store { grouped: false }),
+        #[cfg(feature = "redis")]
+        Arc::new(redis::Store { grouped: true }),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! `redis:`, one Redis server.
+//! `redis:`, one Redis server; with its calls grouped as the load has it, and always.
 
 use std::{
     sync::{
@@ -17,7 +17,10 @@ use crate::support::{
     resp::Value,
 };
 
-pub struct Store;
+pub struct Store {
+    /// Whether every call goes with a group, as under load, or hardly any.
+    pub grouped: bool,
+}
 
 /// The server of all cases that do not hurt it.
 static SHARED: Mutex<Option<Arc<Mutex<RedisServer>>>> = Mutex::new(None);
@@ -28,7 +31,7 @@ pub fn finish() {
 
 impl super::Store for Store {
     fn name(&self) -> &'static str {
-        "redis"
+        if self.grouped { "redis_grouped" } else { "redis" }
     }
 
     fn absence(&self) -> Option<String> {
@@ -55,11 +58,15 @@ impl super::Store for Store {
         if own {
             let server = RedisServer::start(&["--maxmemory-policy", "noeviction"]);
             let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-            return Box::new(RedisSite { server: Arc::new(Mutex::new(server)), proxy: Some(proxy) });
+            return Box::new(RedisSite {
+                server: Arc::new(Mutex::new(server)),
+                proxy: Some(proxy),
+                grouped: self.grouped,
+            });
         }
         let start = || Arc::new(Mutex::new(RedisServer::start(&[])));
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
-        Box::new(RedisSite { server, proxy: None })
+        Box::new(RedisSite { server, proxy: None, grouped: self.grouped })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -88,6 +95,7 @@ struct RedisSite {
     server: Arc<Mutex<RedisServer>>,
     /// Between the clients and a server that may be hurt.
     proxy: Option<Proxy>,
+    grouped: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -116,10 +124,11 @@ fn queue(key: &str) -> String {
 
 impl Site for RedisSite {
     fn url(&self) -> String {
-        match &self.proxy {
+        let address = match &self.proxy {
             Some(proxy) => format!("redis://{}", proxy.address()),
             None => format!("redis+unix://{}", lock(&self.server).socket().display()),
-        }
+        };
+        if self.grouped { address + "?group_commit=always" } else { address }
     }
 
     fn url_with_password(&self, password: &str) -> String {

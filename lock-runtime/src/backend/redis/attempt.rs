@@ -176,7 +176,7 @@ impl<'a> Attempt<'a> {
         address: Option<&Address>,
     ) -> Result<(Instant, Answer), Failure> {
         let group = connection.group();
-        if group.is_busy() {
+        if group.is_due() {
             self.unanswered_on = Some(Arc::clone(connection));
             self.open = true;
             self.last_sent = Instant::now();

@@ -10,6 +10,15 @@ use url::Url;
 
 use crate::{__private::duration, LockError, LockErrorKind};
 
+/// When calls share a round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupCommit {
+    /// Those that are due while another one is under way.
+    Auto,
+    Always,
+    Never,
+}
+
 /// What is known of one server.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
@@ -19,6 +28,8 @@ pub(super) struct Config {
     pub(super) connect_timeout: Duration,
     /// How long to wait for an answer; `response_timeout` in the URL.
     pub(super) response_timeout: Duration,
+    /// When calls share a round trip; `group_commit` in the URL.
+    pub(super) group_commit: GroupCommit,
     /// Whether a server that may lose locks is refused; `strict` in the URL.
     pub(super) strict: bool,
 }
@@ -31,6 +42,7 @@ impl Config {
             info,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(1),
+            group_commit: GroupCommit::Auto,
             strict: false,
         }
     }
@@ -60,6 +72,19 @@ impl Config {
             match name.as_str() {
                 "connect_timeout" => config.connect_timeout = length(&name, &value)?,
                 "response_timeout" => config.response_timeout = length(&name, &value)?,
+                "group_commit" => {
+                    config.group_commit = match value.as_str() {
+                        "auto" => GroupCommit::Auto,
+                        "always" => GroupCommit::Always,
+                        "never" => GroupCommit::Never,
+                        _ => {
+                            return Err(invalid(
+                                "setting `group_commit` in the Redis URL: write `auto`, `always` or `never`"
+                                    .into(),
+                            ));
+                        }
+                    }
+                }
                 "strict" => {
                     config.strict = value.parse().map_err(|_| {
                         invalid(
@@ -69,7 +94,8 @@ impl Config {
                 }
                 _ => {
                     return Err(invalid(format!(
-                        "unknown setting `{}` in the Redis URL; known are `connect_timeout`, `response_timeout` and `strict`",
+                        "unknown setting `{}` in the Redis URL; known are `connect_timeout`, `response_timeout`, `group_commit` and \
+                         `strict`",
                         name.escape_debug()
                     )));
                 }
@@ -137,6 +163,7 @@ mod tests {
             ("redis://:canary@h/?response_timeout=1", "unit"),
             ("redis://:canary@h/?response_timeout=0s", "zero"),
             ("redis://:canary@h/?strict=yes", "strict=true"),
+            ("redis://:canary@h/?group_commit=maybe", "`auto`, `always` or `never`"),
             ("redis://:canary@h:port/", "not understood"),
             ("redis://:canary@h/database", "not understood"),
             ("redis://:canary@h/-1", "database"),

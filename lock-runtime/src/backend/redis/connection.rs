@@ -84,7 +84,11 @@ impl Connection {
             Ok(Ok(driver)) => {
                 tracing::debug!(address, "connected to Redis");
                 Ok(Arc::new_cyclic(|this| Self {
-                    group: Group::start(Weak::clone(this), links.process().to_owned()),
+                    group: Group::start(
+                        Weak::clone(this),
+                        links.process().to_owned(),
+                        links.config().group_commit,
+                    ),
                     driver,
                     id,
                     given_up: AtomicBool::new(false),

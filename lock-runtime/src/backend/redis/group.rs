@@ -16,6 +16,7 @@ use redis::{Cmd, RedisWrite};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    config::GroupCommit,
     connection::Connection,
     error::{self, Failure},
     names, scripts,
@@ -29,6 +30,7 @@ const MAX_GROUP: usize = 128;
 #[derive(Debug)]
 pub(super) struct Group {
     operations: mpsc::UnboundedSender<Operation>,
+    when: GroupCommit,
     /// Calls that are made alone, now.
     alone: AtomicUsize,
     /// A group is under way.
@@ -49,16 +51,22 @@ struct Lock {
 
 impl Group {
     /// Starts the task; `connection` is what it sends over.
-    pub(super) fn start(connection: Weak<Connection>, process: String) -> Self {
+    pub(super) fn start(connection: Weak<Connection>, process: String, when: GroupCommit) -> Self {
         let (operations, due) = mpsc::unbounded_channel();
         let under_way = Arc::new(AtomicBool::new(false));
         tokio::spawn(send_groups(connection, process, due, Arc::clone(&under_way)));
-        Self { operations, alone: AtomicUsize::new(0), under_way }
+        Self { operations, when, alone: AtomicUsize::new(0), under_way }
     }
 
-    /// Whether a call is under way, so that it is worth to share the next one.
-    pub(super) fn is_busy(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) || self.alone.load(Ordering::Acquire) > 0
+    /// Whether to go with the group: unless it is set otherwise, while another call is under way.
+    pub(super) fn is_due(&self) -> bool {
+        match self.when {
+            GroupCommit::Auto => {
+                self.under_way.load(Ordering::Acquire) || self.alone.load(Ordering::Acquire) > 0
+            }
+            GroupCommit::Always => true,
+            GroupCommit::Never => false,
+        }
     }
 
     /// Counts a call that is made alone, until the answer is dropped.

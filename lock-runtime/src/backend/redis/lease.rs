@@ -58,7 +58,7 @@ impl RedisLease {
         self.links.inbox().forget_contention(&self.id);
         let Some(behind) = &self.unanswered_on else {
             let connection = self.links.here().await?;
-            if !contended && connection.group().is_busy() {
+            if !contended && connection.group().is_due() {
                 match self.release_in_group(&connection).await {
                     Ok(true) => return Ok(Released::Released),
                     // What fails here fails again on the other way, which says why.
