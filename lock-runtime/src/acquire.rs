@@ -10,6 +10,7 @@ use crate::{
     hold::{Hold, Turn},
     options::LockOptions,
     shared::{Reserved, Shared},
+    underway::Counted,
     validity::{backoff, min_validity},
 };
 
@@ -23,6 +24,8 @@ pub(crate) async fn acquire(
     wait: Wait,
 ) -> Result<LockGuard, LockError> {
     options.check()?;
+    // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
+    let _asking = Counted::new(&shared.asking);
     let reserved = shared.reserve()?;
     // A task that locks and releases in a loop without ever waiting would keep the runtime from its other work.
     tokio::task::coop::consume_budget().await;
@@ -75,6 +78,8 @@ async fn ask_store(
     // One attempt ends when the store gives up; only the store knows how long an answer may take.
     let give_up = if wait == Wait::No { Instant::FAR_FUTURE } else { wait.end() + LATE_ANSWER };
     for attempt in 0.. {
+        // First: a store that grants at once would be asked after the end.
+        shared.check_open()?;
         let answer = tokio::select! {
             biased;
             answer = shared.backend.acquire(&request) => answer,
@@ -120,7 +125,7 @@ fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<A
     let now = Instant::now();
     let Held::Lease { lease, valid_until } = grant.held;
     if valid_until.saturating_duration_since(now) < min_validity(options.ttl) {
-        shared.releaser.release(lease, valid_until + options.ttl);
+        shared.releaser.release(lease, now + options.ttl);
         return None;
     }
     let ends = turn_ends(now, options.terms(), options.max_hold, valid_until);

@@ -89,6 +89,10 @@ impl LockError {
     }
 
     /// Whether the same call may succeed later without a change to the program.
+    ///
+    /// It does not say that a section may be run again. After [`Lost`](LockErrorKind::Lost) the lock can be acquired
+    /// anew, but a part of the section has run, perhaps beside that of the next holder: repeat it only if it does no
+    /// harm when it is done twice, or if its writes are checked by the fencing token.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self.kind() {

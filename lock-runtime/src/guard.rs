@@ -179,7 +179,7 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.shared.releaser.release(Arc::clone(&self.hold.lease), self.hold.gone_by());
+            self.shared.releaser.release(Arc::clone(&self.hold.lease), self.hold.gone_by(Instant::now()));
         }
     }
 }

@@ -116,8 +116,8 @@ impl Hold {
     }
 
     /// When the lease must have ended in the store, if it is not renewed after `now`.
-    pub(crate) fn gone_by(&self) -> Instant {
-        self.deadline() + self.terms.ttl
+    pub(crate) fn gone_by(&self, now: Instant) -> Instant {
+        now.min(self.deadline()) + self.terms.ttl
     }
 }
 

@@ -78,6 +78,7 @@ mod releaser;
 mod run;
 mod shared;
 mod token;
+mod underway;
 mod validity;
 
 #[doc(hidden)]

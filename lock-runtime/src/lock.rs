@@ -1,6 +1,6 @@
 //! A named lock, nothing held yet.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey, acquire,
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A named lock with its options. Nothing is held until it is acquired; it can be kept and acquired again.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     shared: Arc<Shared>,
@@ -95,5 +95,26 @@ impl Lock {
     async fn acquire_until(&self, wait: Wait) -> Result<LockGuard, LockError> {
         let key = self.key.clone()?;
         acquire::acquire(&self.shared, &key, &self.options, wait).await.map_err(|error| error.with_key(&key))
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("key", &self.key).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::LockManager;
+
+    #[cfg(feature = "memory")]
+    #[tokio::test]
+    async fn what_is_shown_names_no_other_lock() {
+        let locks = LockManager::new(crate::backend::Memory::new());
+        let _guard = locks.lock("canary").acquire().await.expect("free");
+        let ours = locks.lock("ours");
+        let shown = format!("{ours:?} {locks:?} {:?}", locks.shared());
+        assert!(shown.contains("ours") && !shown.contains("canary"), "{shown}");
     }
 }

@@ -155,9 +155,13 @@ impl LockManager {
 
     /// Acquires nothing any more, and waits until everything that was dropped or left unclear is cleaned up.
     ///
-    /// New and waiting acquisitions end with [`ShutDown`](LockErrorKind::ShutDown). Guards that are held stay valid
-    /// and renewed, and releasing them still works. It affects all clones of the manager. It ends after the longest
-    /// `ttl` at the latest, by which everything has ended by itself.
+    /// New and waiting acquisitions end with [`ShutDown`](LockErrorKind::ShutDown) and leave their places in the
+    /// store's queue. Guards that are held stay valid and renewed, and releasing them still works. It affects all
+    /// clones of the manager.
+    ///
+    /// With a store that answers it takes about a round trip. With one that does not, it ends with the last attempt
+    /// after the longest `ttl`, by which everything has ended by itself. A future of an acquisition that is kept and
+    /// not polled is not waited for longer than two seconds; it gives up its place when it is polled or dropped.
     ///
     /// # Cancel safety
     /// Cancel safe; the clean-up goes on.

@@ -1,32 +1,33 @@
 //! Releases in the background: what was dropped, and what may have been left in the store.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
-use tokio::sync::Notify;
+use tokio::runtime::Handle;
 
 use crate::{
     backend::{Lease, Released},
-    background,
     clock::Instant,
-    validity::backoff,
+    underway::{Counted, Underway},
+    validity::patient_backoff,
 };
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Releaser {
-    pending: AtomicUsize,
-    idle: Notify,
+    /// Made before the first release: that may come from a destructor, which must not have to start a thread.
+    background: &'static Handle,
+    pending: Arc<Underway>,
 }
 
 impl Releaser {
+    pub(crate) fn new(background: &'static Handle) -> Arc<Self> {
+        Arc::new(Self { background, pending: Arc::default() })
+    }
+
     /// Starts a release; returns at once, from anywhere.
-    pub(crate) fn release(self: &Arc<Self>, lease: Arc<dyn Lease>, until: Instant) {
-        self.pending.fetch_add(1, Ordering::AcqRel);
-        let pending = Pending(Arc::clone(self));
-        background::handle().spawn(async move {
+    pub(crate) fn release(&self, lease: Arc<dyn Lease>, until: Instant) {
+        let pending = Counted::new(Arc::clone(&self.pending));
+        self.background.spawn(async move {
             let _pending = pending;
             repeat(&*lease, until).await;
         });
@@ -37,26 +38,7 @@ impl Releaser {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn drained(&self) {
-        loop {
-            let idle = self.idle.notified();
-            tokio::pin!(idle);
-            idle.as_mut().enable();
-            if self.pending.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            idle.await;
-        }
-    }
-}
-
-/// Counts one release, also when its task is dropped or panics.
-struct Pending(Arc<Releaser>);
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if self.0.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.idle.notify_waiters();
-        }
+        self.pending.drained().await;
     }
 }
 
@@ -71,7 +53,7 @@ async fn repeat(lease: &dyn Lease, until: Instant) {
             }
             Err(error) => tracing::debug!(%key, %error, "release failed, trying again"),
         }
-        tokio::time::sleep(backoff(attempt)).await;
+        tokio::time::sleep(patient_backoff(attempt, until.remaining())).await;
     }
 }
 

@@ -1,8 +1,12 @@
 //! What all handles to one store have in common.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -10,12 +14,17 @@ use tokio::sync::Notify;
 use crate::{
     LockError, LockErrorKind,
     backend::{Backend, Cleanup},
-    clock::Instant,
+    background,
+    clock::{self, Instant},
     cohort::{Cohorts, Leaving},
     hold::Turn,
     keeper::Keeper,
     releaser::Releaser,
+    underway::Underway,
 };
+
+/// After so long a future that was woken counts as one that nobody polls.
+pub(crate) const UNPOLLED: Duration = Duration::from_secs(2);
 
 /// How many waiters and held locks are allowed; more are refused with [`LockErrorKind::Overloaded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +45,14 @@ impl Default for Limits {
 }
 
 /// One store, and everything that stands above it.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) cohorts: Cohorts,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
+    /// Acquisitions that have begun and not returned; what they leave behind, the releaser has by then.
+    pub(crate) asking: Underway,
     held: AtomicUsize,
     shut_down: AtomicBool,
     shutting_down: Notify,
@@ -54,8 +64,9 @@ impl Shared {
             backend,
             cohorts: Cohorts::new(limits),
             keeper: Arc::default(),
-            releaser: Arc::default(),
+            releaser: Releaser::new(background::handle()),
             limits,
+            asking: Underway::default(),
             held: AtomicUsize::new(0),
             shut_down: AtomicBool::new(false),
             shutting_down: Notify::new(),
@@ -83,7 +94,7 @@ impl Shared {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
-        if self.shut_down.load(Ordering::Acquire) { Err(shut_down()) } else { Ok(()) }
+        if self.shut_down.load(Ordering::SeqCst) { Err(shut_down()) } else { Ok(()) }
     }
 
     /// Fails when the manager is shut down.
@@ -104,8 +115,15 @@ impl Shared {
 
     /// Refuses new and waiting acquisitions from here on, and waits until nothing is left to clean up.
     pub(crate) async fn shut_down(&self) {
-        self.shut_down.store(true, Ordering::Release);
+        self.shut_down.store(true, Ordering::SeqCst);
         self.shutting_down.notify_waiters();
+        // Each of them ends when it is polled next.
+        tokio::select! {
+            () = self.asking.drained() => {}
+            () = clock::sleep_until(Instant::now() + UNPOLLED) => {
+                tracing::warn!("shut down while futures that acquire locks are kept and not polled");
+            }
+        }
         self.releaser.drained().await;
     }
 
@@ -113,7 +131,7 @@ impl Shared {
     pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Turn) {
         if let Leaving::Last = self.leave(turn) {
             let hold = &turn.hold;
-            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by());
+            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by(Instant::now()));
         }
     }
 
@@ -127,6 +145,18 @@ impl Shared {
             self.keeper.remove(&turn.hold);
         }
         leaving
+    }
+}
+
+/// Without the locks: their names belong to others.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("backend", &self.backend)
+            .field("limits", &self.limits)
+            .field("held", &self.held)
+            .field("shut_down", &self.shut_down)
+            .finish_non_exhaustive()
     }
 }
 

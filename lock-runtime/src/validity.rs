@@ -1,6 +1,9 @@
 //! How long a lease may be relied on: pure arithmetic, in one place for every store.
 
-use std::time::Duration;
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
 
 use crate::clock::Instant;
 
@@ -40,11 +43,36 @@ pub(crate) fn renewal_limit(remaining: Duration) -> Duration {
     remaining / 3
 }
 
+/// The shortest pause after a failed attempt, and the longest one of somebody who waits for the outcome.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long to wait after a failed attempt, the `attempt`-th in a row (from 0).
 pub(crate) fn backoff(attempt: u32) -> Duration {
-    const FIRST: Duration = Duration::from_millis(20);
-    const LAST: Duration = Duration::from_secs(1);
-    FIRST.saturating_mul(1 << attempt.min(10)).min(LAST)
+    spread(pause(attempt, LONGEST_PAUSE), random())
+}
+
+/// As [`backoff`], for what nobody waits for and what ends by itself when `left` has passed.
+///
+/// An eighth of that at most: what the store answers with an error for a minute is not asked for each second.
+pub(crate) fn patient_backoff(attempt: u32, left: Duration) -> Duration {
+    spread(pause(attempt, LONGEST_PAUSE.max(left / 8)), random()).min(left.max(FIRST_PAUSE))
+}
+
+/// Doubles with each attempt, up to `longest`.
+fn pause(attempt: u32, longest: Duration) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << attempt.min(30)).min(longest)
+}
+
+/// Between half of `length` and all of it, as `random` says: those who failed together do not come back together.
+fn spread(length: Duration, random: u32) -> Duration {
+    length / 2 + (length / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
+/// Not for secrets: it only has to differ between processes and from call to call.
+fn random() -> u32 {
+    let [a, b, c, d, ..] = RandomState::new().hash_one(()).to_ne_bytes();
+    u32::from_ne_bytes([a, b, c, d])
 }
 
 #[cfg(test)]
@@ -79,9 +107,30 @@ mod tests {
     }
 
     #[test]
-    fn backoff_grows_and_is_bounded() {
-        assert_eq!(backoff(0), 20 * MS);
-        assert_eq!(backoff(1), 40 * MS);
-        assert_eq!(backoff(40), 1000 * MS);
+    fn pauses_grow_and_are_bounded() {
+        assert_eq!(pause(0, LONGEST_PAUSE), 20 * MS);
+        assert_eq!(pause(1, LONGEST_PAUSE), 40 * MS);
+        assert_eq!(pause(40, LONGEST_PAUSE), 1000 * MS);
+    }
+
+    #[test]
+    fn a_pause_is_spread_over_its_second_half() {
+        assert_eq!(spread(20 * MS, 0), 10 * MS);
+        assert_eq!(spread(20 * MS, u32::MAX), 20 * MS);
+        let pauses: Vec<_> = (0..100).map(|_| backoff(3)).collect();
+        assert!(pauses.iter().all(|pause| (80 * MS..=160 * MS).contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "all the same: {pauses:?}");
+    }
+
+    #[test]
+    fn what_lasts_for_a_minute_is_tried_again_a_few_times_and_not_each_second() {
+        let (mut left, mut attempts) = (60_000 * MS, 0);
+        while left > MS {
+            left = left.saturating_sub(patient_backoff(attempts, left));
+            attempts += 1;
+        }
+        assert!((20..60).contains(&attempts), "{attempts}");
+        assert!((0..100).all(|attempt| patient_backoff(attempt, 50 * MS) <= 50 * MS), "past the end");
+        assert!(patient_backoff(0, Duration::ZERO) >= 10 * MS);
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a manager: nothing new, nothing left behind, and what is held stays held.
 
-use std::time::Instant;
+use std::{pin::pin, time::Instant};
 
 use lock_runtime::LockErrorKind;
 
@@ -8,13 +8,14 @@ use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
     stores::Fault,
-    world::{World, begun},
+    world::{World, begun, poll_once},
 };
 
 pub fn cases() -> Vec<Case> {
     vec![
         case!(new_acquires_are_refused),
         case!(waiting_acquires_end_and_leave_the_queue),
+        case!(a_waiter_that_nobody_polls_does_not_hold_it_up),
         case!(held_guards_stay_valid_and_renewed_and_can_be_released),
         case!(what_was_dropped_is_released_when_it_returns),
         case!(what_was_abandoned_is_cleaned_up_when_it_returns),
@@ -52,11 +53,24 @@ async fn waiting_acquires_end_and_leave_the_queue(world: World) {
     world.queued(&key, 1).await;
     let began = Instant::now();
     ours.shutdown().await;
+    assert_eq!(world.places(&key), 0, "a place is left when it returns");
     for waiter in waiters {
         assert_eq!(waiter.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     }
     assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
-    world.queued(&key, 0).await;
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_waiter_that_nobody_polls_does_not_hold_it_up(world: World) {
+    let (theirs, ours) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = theirs.lock(&key).acquire().await.unwrap();
+    let lock = ours.lock(&key).wait_forever();
+    let mut waiter = pin!(lock.acquire());
+    assert!(poll_once(waiter.as_mut()).await.is_pending());
+    tokio::time::timeout(LONG / 2, ours.shutdown()).await.expect("it does not wait for ever");
+    assert_eq!(waiter.await.unwrap_err().kind(), LockErrorKind::ShutDown);
     guard.release().await.unwrap();
     world.clean().await;
 }

@@ -5,6 +5,7 @@ mod queue;
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -34,10 +35,10 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 /// The store inside this process: no server, the whole behaviour.
 ///
 /// Clones are one store. See the [module](self) for what it promises.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Memory(Arc<Store>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Store {
     state: Mutex<State>,
     faults: Faults,
@@ -195,6 +196,12 @@ impl Store {
     }
 }
 
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("locks", &self.len()).field("faults", &self.0.faults).finish()
+    }
+}
+
 impl State {
     fn tell(&mut self, granted: Option<&Granted>, now: Now) {
         if let Some(Granted { owner, fence }) = granted
@@ -260,10 +267,15 @@ impl Backend for Memory {
     }
 }
 
-#[derive(Debug)]
 struct MemoryLease {
     store: Arc<Store>,
     id: LeaseId,
+}
+
+impl fmt::Debug for MemoryLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryLease").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl Lease for MemoryLease {

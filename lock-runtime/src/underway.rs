@@ -1,0 +1,95 @@
+//! A count of what is under way, for those who wait until nothing is.
+
+use std::{
+    ops::Deref,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::sync::Notify;
+
+#[derive(Debug, Default)]
+pub(crate) struct Underway {
+    count: AtomicUsize,
+    none: Notify,
+}
+
+/// One of those that are counted; dropped, also by a panic, it is not any more.
+#[derive(Debug)]
+pub(crate) struct Counted<T: Deref<Target = Underway>>(T);
+
+impl<T: Deref<Target = Underway>> Counted<T> {
+    pub(crate) fn new(underway: T) -> Self {
+        // In one order with the flag that is set before the count is read: one of both sides sees the other.
+        underway.count.fetch_add(1, Ordering::SeqCst);
+        Self(underway)
+    }
+}
+
+impl<T: Deref<Target = Underway>> Drop for Counted<T> {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.none.notify_waiters();
+        }
+    }
+}
+
+impl Underway {
+    /// Completes when nothing is counted.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let none = self.none.notified();
+            tokio::pin!(none);
+            none.as_mut().enable();
+            if self.count.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            none.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future,
+        pin::pin,
+        task::{Context, Waker},
+        time::Duration,
+    };
+
+    use crate::{LockErrorKind, mock::Mock};
+
+    #[cfg(feature = "memory")]
+    #[tokio::test]
+    async fn no_place_is_left_in_the_store_when_the_shutdown_returns() {
+        let store = crate::backend::Memory::new();
+        let [theirs, ours] = [&store, &store].map(|store| crate::LockManager::new(store.clone()));
+        let guard = theirs.lock("k").acquire().await.expect("free");
+        let lock = ours.lock("k").wait_forever();
+        let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        crate::mock::until("it waits in the store", || store.waiting("k") == 1).await;
+        ours.shutdown().await;
+        assert_eq!(store.waiting("k"), 0);
+        let error = waiter.await.expect("no panic").expect_err("shut down");
+        assert_eq!(error.kind(), LockErrorKind::ShutDown);
+        guard.release().await.expect("held");
+    }
+
+    #[tokio::test]
+    async fn the_store_is_not_asked_after_the_end() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let guard = locks.lock("k").acquire().await.expect("granted");
+        // Other terms: the lease is not passed on, so the waiter is called to ask the store.
+        let lock = locks.lock("k").ttl(Duration::from_secs(7));
+        let mut waiter = pin!(lock.acquire());
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        guard.release().await.expect("held");
+        let ((), error) = tokio::join!(biased; locks.shutdown(), async { waiter.await.map(drop) });
+        assert_eq!(error.expect_err("shut down").kind(), LockErrorKind::ShutDown);
+        assert_eq!(store.acquires().count("k"), 1);
+    }
+}
