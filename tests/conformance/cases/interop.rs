@@ -122,7 +122,7 @@ async fn a_name_under_which_something_else_is_kept_is_an_error_in_words(world: W
         locks.lock(&key).try_acquire().await.unwrap_err(),
         locks.lock(&key).wait(ms(300)).acquire().await.unwrap_err(),
     ] {
-        assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{error}");
+        assert_eq!(error.kind(), LockErrorKind::InvalidKey, "another name is needed: {error}");
         assert!(error.to_string().contains("is no lock"), "{error}");
     }
     // Others are not disturbed, not even those that are renewed together with it.

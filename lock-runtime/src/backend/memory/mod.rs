@@ -170,26 +170,29 @@ impl Store {
                 Ok(Told { fence, at }) = &mut *told => return Ok(place.granted(request, fence, at)),
                 () = clock::sleep_until(expires.min(end)) => {}
             }
-            let mut state = self.lock();
-            let now = now();
-            if expires.has_passed() {
-                let next = state.locks.expire(key.stored(), now);
-                state.tell(next.as_ref(), now);
-            }
-            // Told while the timer ran out: the next round takes it.
-            if !state.waiting.contains_key(&owner) {
-                continue;
-            }
-            expires = match state.locks.acquire(key, owner, request.ttl, true, now) {
-                Answer::Held { expires } => expires.max(now.at + Duration::from_millis(1)),
-                Answer::Granted { fence } => {
-                    state.waiting.remove(&owner);
-                    drop(state);
-                    return Ok(place.granted(request, fence, now.at));
+            {
+                let mut state = self.lock();
+                let now = now();
+                if expires.has_passed() {
+                    let next = state.locks.expire(key.stored(), now);
+                    state.tell(next.as_ref(), now);
                 }
-            };
+                // Told while the timer ran out: the next round takes it.
+                if !state.waiting.contains_key(&owner) {
+                    continue;
+                }
+                expires = match state.locks.acquire(key, owner, request.ttl, true, now) {
+                    Answer::Held { expires } => expires.max(now.at + Duration::from_millis(1)),
+                    Answer::Granted { fence } => {
+                        state.waiting.remove(&owner);
+                        drop(state);
+                        return Ok(place.granted(request, fence, now.at));
+                    }
+                };
+            }
             if end.has_passed() {
-                drop(state);
+                // An outage is not contention.
+                self.faults.pass(Instant::now(), end).await?;
                 return Ok(Acquired::Busy { holder_remaining: Some(expires.remaining()) });
             }
         }
