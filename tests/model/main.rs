@@ -53,6 +53,7 @@ mod search;
 mod state;
 mod variant;
 mod variants;
+mod wait;
 
 use std::process::ExitCode;
 

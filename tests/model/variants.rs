@@ -6,6 +6,7 @@ use crate::{
     handover::{L, P, R1, R2, S1, S2, S3},
     search,
     variant::{Break, Role, Times, Variant},
+    wait,
 };
 
 /// The shortest lengths that can be told apart: a place can age, a grant is shorter than a lease.
@@ -24,7 +25,7 @@ pub(crate) fn all() -> Vec<Trial> {
         let name = format!("mutant::{}", variant.name);
         Trial::test(name, move || search::is_caught(&variant, property, steps))
     });
-    right.chain(mutants).collect()
+    right.chain(mutants).chain(wait::all()).collect()
 }
 
 /// The protocol as built, and the loosest one that the rules allow. Each is searched to the end.
