@@ -119,3 +119,8 @@ pub use key::{KeyExtractor, KeyRejection};
 pub use layer::LockLayer;
 pub use lock_runtime::HeldLock;
 pub use service::LockService;
+
+/// The examples of the workspace's README, so that they stay true.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -5,7 +5,6 @@
 //! as ignored, unless `LOCK_TEST_REQUIRE` (a list with commas) names it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(dead_code, reason = "the support is for other suites too")]
 #![allow(unreachable_pub, reason = "a program, not a library")]
 
 mod case;
@@ -47,9 +46,16 @@ fn main() -> ExitCode {
             });
         }
     }
+    support::traces::watch(&[stores::CANARY]);
     let conclusion = libtest_mimic::run(&arguments, trials);
     stores::finish();
     support::guardian::finish();
+    let (traces, leaks) = support::traces::found();
+    println!("{traces} traces were read");
+    if !leaks.is_empty() {
+        eprintln!("secrets in the traces: {leaks:#?}");
+        return ExitCode::FAILURE;
+    }
     conclusion.exit_code()
 }
 

@@ -87,6 +87,10 @@ impl World {
         self.site.lost_an_answer()
     }
 
+    pub fn connections(&self) -> u64 {
+        self.site.connections()
+    }
+
     pub fn foreign(&self) -> &dyn Foreign {
         self.site.foreign().expect("selected by `Need::ForeignClients`")
     }

@@ -6,6 +6,7 @@ pub mod guardian;
 pub mod proxy;
 pub mod redis_server;
 pub mod resp;
+pub mod traces;
 
 use std::time::{Duration, Instant};
 

@@ -292,8 +292,8 @@ async fn pump(
         } else if allowed >= 0 {
             limit.fetch_sub(i64::try_from(count).unwrap_or(0), SeqCst);
         }
-        to.write_all(&buffer[..count]).await?;
         inner.bytes[way as usize].fetch_add(count as u64, SeqCst);
+        to.write_all(&buffer[..count]).await?;
         if cut {
             to.flush().await?;
             return Ok(());

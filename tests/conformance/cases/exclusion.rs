@@ -22,6 +22,7 @@ pub fn cases() -> Vec<Case> {
         case!(different_names_do_not_exclude_each_other),
         case!(names_that_look_alike_are_different_locks),
         case!(prefixes_separate_locks),
+        case!(one_name_in_the_store_is_one_lock_under_whatever_prefix),
         case!(sections_of_many_clients_never_overlap),
     ]
 }
@@ -132,6 +133,20 @@ async fn prefixes_separate_locks(world: World) {
     assert_eq!(first.key(), second.key(), "a prefix is not shown");
     first.release().await.unwrap();
     second.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn one_name_in_the_store_is_one_lock_under_whatever_prefix(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await.with_prefix("").unwrap());
+    let key = world.key("k");
+    let whole = format!("lock:{key}");
+    let guard = ours.lock(&key).acquire().await.unwrap();
+    assert!(theirs.lock(&whole).try_acquire().await.unwrap().is_none(), "the default prefix is `lock:`");
+    assert!(theirs.lock(&key).try_acquire().await.unwrap().is_some(), "without a prefix it is another name");
+    guard.release().await.unwrap();
+    let guard = theirs.lock(&whole).acquire().await.unwrap();
+    assert!(ours.lock(&key).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
     world.clean().await;
 }
 

@@ -18,6 +18,8 @@ pub fn cases() -> Vec<Case> {
         case!(we_exclude_a_foreign_client),
         case!(a_release_by_a_foreign_holder_lets_a_waiter_in),
         case!(the_end_of_a_foreign_lease_lets_a_waiter_in),
+        case!(a_foreign_holder_without_an_end_excludes_us),
+        case!(a_name_under_which_something_else_is_kept_is_an_error_in_words),
         case!(a_foreign_client_gets_in_although_we_hand_over_among_ourselves),
         case!(a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us),
     ]
@@ -56,9 +58,9 @@ async fn a_foreign_holder_excludes_us(world: World) {
 
 async fn we_exclude_a_foreign_client(world: World) {
     let key = world.key("user:42");
-    let guard = world.client().await.lock(&key).ttl(ms(500)).acquire().await.unwrap();
+    let guard = world.client().await.lock(&key).ttl(ms(1200)).acquire().await.unwrap();
     let began = Instant::now();
-    while began.elapsed() < ms(1200) {
+    while began.elapsed() < ms(2500) {
         assert_eq!(world.foreign().take(&key, LONG), None);
         assert!(!world.foreign().free(&key, "somebody else"));
         tokio::time::sleep(ms(10)).await;
@@ -93,6 +95,48 @@ async fn the_end_of_a_foreign_lease_lets_a_waiter_in(world: World) {
     assert!(taken.elapsed() + ms(20) > ttl, "after {:?}", taken.elapsed());
     assert!(taken.elapsed() < ttl + ms(250) + SLACK, "only after {:?}", taken.elapsed());
     guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_foreign_holder_without_an_end_excludes_us(world: World) {
+    let locks = world.client().await;
+    let key = world.key("user:42");
+    let owner = world.foreign().take_for_ever(&key);
+    assert!(locks.lock(&key).try_acquire().await.unwrap().is_none());
+    let error = locks.lock(&key).wait(ms(1300)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    assert_eq!(error.retry_after(), None, "nobody knows");
+    let lock = locks.lock(&key).wait(LONG);
+    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 1).await;
+    assert!(world.foreign().free(&key, &owner));
+    waiter.await.unwrap().release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_name_under_which_something_else_is_kept_is_an_error_in_words(world: World) {
+    let locks = world.client().await;
+    let key = world.key("user:42");
+    world.foreign().misuse(&key);
+    for error in [
+        locks.lock(&key).try_acquire().await.unwrap_err(),
+        locks.lock(&key).wait(ms(300)).acquire().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), LockErrorKind::InvalidKey, "another name is needed: {error}");
+        assert!(error.to_string().contains("is no lock"), "{error}");
+    }
+    // Others are not disturbed, not even those that are renewed together with it.
+    let other = locks.lock(world.key("other")).ttl(ms(1200)).acquire().await.unwrap();
+    world.foreign().clear(&key);
+    let guard = locks.lock(&key).ttl(ms(1200)).wait(LONG).acquire().await.unwrap();
+    world.foreign().clear(&key);
+    world.foreign().misuse(&key);
+    guard.lost().await;
+    tokio::time::sleep(ms(1500)).await;
+    assert!(other.is_valid(), "lost with another lock");
+    assert_eq!(other.release().await.map_err(|error| error.kind()), Ok(()));
+    assert!(guard.release().await.is_err());
+    world.foreign().clear(&key);
     world.clean().await;
 }
 

@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(a_held_lock_is_renewed_beyond_its_ttl),
         case!(many_held_locks_are_all_renewed),
+        case!(a_crowd_that_locks_does_not_starve_renewal),
         case!(without_renewal_the_lock_is_lost_within_its_ttl),
         case!(nobody_holds_it_while_the_holder_before_believes_that_it_does),
         case!(the_end_of_max_hold_is_a_loss_that_says_so),
@@ -32,7 +33,7 @@ pub fn cases() -> Vec<Case> {
 
 async fn a_held_lock_is_renewed_beyond_its_ttl(world: World) {
     let key = world.key("k");
-    let ttl = ms(500);
+    let ttl = ms(1200);
     let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
     let other = world.client().await;
     let began = Instant::now();
@@ -58,6 +59,32 @@ async fn many_held_locks_are_all_renewed(world: World) {
         guard.release().await.unwrap();
     }
     assert_eq!(world.left(), [""; 0]);
+}
+
+async fn a_crowd_that_locks_does_not_starve_renewal(world: World) {
+    let locks = world.client().await.wait(LONG);
+    let ttl = ms(1500);
+    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+    let began = Instant::now();
+    let crowd: Vec<_> = (0..100)
+        .map(|number| {
+            let lock = locks.lock(world.key(&format!("crowd{}", number % 40)));
+            tokio::spawn(async move {
+                while began.elapsed() < ttl * 2 {
+                    lock.acquire().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    while began.elapsed() < ttl * 2 {
+        assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+        tokio::time::sleep(ms(20)).await;
+    }
+    for task in crowd {
+        task.await.unwrap();
+    }
+    guard.release().await.unwrap();
+    world.clean().await;
 }
 
 async fn without_renewal_the_lock_is_lost_within_its_ttl(world: World) {
@@ -146,13 +173,13 @@ async fn a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back(wor
 
 async fn a_release_that_races_a_renewal_ends_the_hold(world: World) {
     let locks = world.client().await;
-    // A lease of 300 ms is renewed after about 97 ms.
+    // A lease of 900 ms is renewed after about 294 ms.
     let holds: Vec<_> = (0..40_u64)
         .map(|number| {
-            let lock = locks.lock(world.key(&number.to_string())).ttl(ms(300));
+            let lock = locks.lock(world.key(&number.to_string())).ttl(ms(900));
             tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
-                tokio::time::sleep(ms(90) + Duration::from_micros(400 * number)).await;
+                tokio::time::sleep(ms(286) + Duration::from_micros(400 * number)).await;
                 if number % 2 == 0 {
                     guard.release().await.unwrap();
                 } else {
@@ -166,7 +193,7 @@ async fn a_release_that_races_a_renewal_ends_the_hold(world: World) {
     }
     world.clean().await;
     // A renewal that outlived its release would bring a key back.
-    tokio::time::sleep(ms(400)).await;
+    tokio::time::sleep(ms(1000)).await;
     assert_eq!(world.left(), [""; 0]);
 }
 

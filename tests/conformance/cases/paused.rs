@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
 
 async fn a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_successor(world: World) {
     let key = world.key("k");
-    let ttl = ms(600);
+    let ttl = ms(1000);
     let mut other = world.second().await;
     for _ in 0..2 {
         let token = other.acquire(&key, ttl, LONG).await.unwrap();

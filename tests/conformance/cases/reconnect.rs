@@ -1,6 +1,6 @@
 //! Short faults: connections that break, answers that are lost, servers that forget.
 
-use std::time::Instant;
+use std::{pin::pin, time::Instant};
 
 use lock_runtime::LockErrorKind;
 
@@ -8,7 +8,7 @@ use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
     stores::Fault,
-    world::{World, begun},
+    world::{World, begun, poll_once},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -17,8 +17,11 @@ pub fn cases() -> Vec<Case> {
         case!(a_connection_cut_in_any_request_leaves_nothing).hurts(Fault::CutInRequest(1)),
         case!(a_server_that_forgot_everything_ends_the_hold).hurts(Fault::Restarted),
         case!(a_waiter_of_a_server_that_forgot_everything_gets_the_lock).hurts(Fault::Restarted),
+        case!(an_outage_does_not_end_in_a_storm_of_connections).hurts(Fault::Reset),
         case!(a_full_server_refuses_new_holds_and_takes_releases_and_renewals).hurts(Fault::Full),
     ];
+    cases.push(case!(connections_that_went_mute_cost_no_lease).hurts(Fault::BlackHole));
+    cases.push(case!(an_acquire_that_nobody_polls_keeps_no_other_from_the_store).hurts(Fault::Cut));
     for fault in [Fault::Cut, Fault::Reset, Fault::ForgetsCaches] {
         cases.extend(
             [
@@ -42,6 +45,45 @@ async fn a_held_lock_is_kept_and_renewed(world: World, fault: Fault) {
         assert!(guard.is_valid());
     }
     guard.release().await.unwrap();
+    world.clean().await;
+}
+
+/// What a firewall does that forgets a quiet connection: it stays open, and nothing passes.
+async fn connections_that_went_mute_cost_no_lease(world: World) {
+    let ttl = ms(2000);
+    let locks = world.client().await;
+    // Long enough for a renewal, so that there is a connection for it.
+    let warm = locks.lock(world.key("warm")).ttl(ms(300)).acquire().await.unwrap();
+    tokio::time::sleep(ms(300)).await;
+    warm.release().await.unwrap();
+    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+    for _ in 0..2 {
+        world.hurt(Fault::BlackHole);
+        world.heal();
+        let began = Instant::now();
+        while began.elapsed() < ttl + ttl / 2 {
+            assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+            tokio::time::sleep(ms(10)).await;
+        }
+    }
+    let _ = guard.release().await;
+    world.clean().await;
+}
+
+async fn an_acquire_that_nobody_polls_keeps_no_other_from_the_store(world: World) {
+    let locks = world.client().await;
+    for round in 0..5 {
+        world.hurt(Fault::Cut);
+        tokio::time::sleep(ms(50)).await;
+        let parked_lock = locks.lock(world.key(&format!("parked {round}"))).ttl(LONG).wait(LONG);
+        let mut parked = pin!(parked_lock.acquire());
+        // Begins to connect, and is left alone.
+        assert!(poll_once(parked.as_mut()).await.is_pending());
+        let other = locks.lock(world.key("other")).ttl(LONG);
+        let guard = tokio::time::timeout(ms(5000), other.try_acquire()).await.expect("not kept waiting");
+        guard.unwrap().expect("it is free").release().await.unwrap();
+        parked.await.unwrap().release().await.unwrap();
+    }
     world.clean().await;
 }
 
@@ -190,6 +232,36 @@ async fn a_waiter_of_a_server_that_forgot_everything_gets_the_lock(world: World)
     guard.lost().await;
     assert!(next.is_valid());
     next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn an_outage_does_not_end_in_a_storm_of_connections(world: World) {
+    const TASKS: u64 = 100;
+    let locks = world.client().await.wait(LONG);
+    let waiters: Vec<_> = (0..TASKS)
+        .map(|number| {
+            let lock = locks.lock(world.key(&number.to_string()));
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
+        })
+        .collect();
+    world.hurt(Fault::Down);
+    let before = world.connections();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|number| {
+            let lock = locks.lock(world.key(&format!("b{number}")));
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
+        })
+        .collect();
+    tokio::time::sleep(ms(2000)).await;
+    let tried = world.connections() - before;
+    world.heal();
+    for task in waiters.into_iter().chain(tasks) {
+        if let Err(error) = task.await.unwrap() {
+            assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        }
+    }
+    println!("{tried} connections were tried in 2 s by {TASKS} tasks");
+    assert!(tried < 5 * TASKS, "{tried} connections were tried in 2 s by {TASKS} tasks");
     world.clean().await;
 }
 

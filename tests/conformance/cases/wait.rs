@@ -22,8 +22,10 @@ pub fn cases() -> Vec<Case> {
         case!(a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends),
         case!(a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place),
         case!(a_timeout_says_what_the_holder_has_left),
+        case!(a_newcomer_does_not_overtake_the_first_waiter_when_a_lease_ends).needs(fair),
         case!(zero_wait_and_one_attempt_are_answered_at_once),
         case!(a_failed_attempt_leaves_nothing),
+        case!(a_lock_of_any_name_is_handed_over),
         case!(a_waiter_that_gives_up_lets_the_next_one_in),
         case!(a_wait_without_an_end_outlasts_the_default),
         case!(a_waiter_is_kept_out_for_as_long_as_the_holder_renews),
@@ -140,6 +142,24 @@ async fn a_timeout_says_what_the_holder_has_left(world: World) {
     guard.release().await.unwrap();
 }
 
+async fn a_newcomer_does_not_overtake_the_first_waiter_when_a_lease_ends(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    for _ in 0..4 {
+        forget(ours.lock(&key).ttl(ms(400)).auto_renew(false).acquire().await.unwrap());
+        let lock = world.client().await.lock(&key).wait(LONG);
+        let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+        world.queued(&key, 1).await;
+        // Asks without a pause, so also in the moment between the end of the lease and the waiter's next look.
+        while !waiter.is_finished() {
+            let newcomer = theirs.lock(&key).try_acquire().await.unwrap();
+            assert!(newcomer.is_none() || waiter.is_finished(), "a newcomer was first");
+        }
+        waiter.await.unwrap().release().await.unwrap();
+        world.clean().await;
+    }
+}
+
 async fn zero_wait_and_one_attempt_are_answered_at_once(world: World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let key = world.key("k");
@@ -165,6 +185,26 @@ async fn a_failed_attempt_leaves_nothing(world: World) {
     assert_eq!(world.places(&key), 0);
     guard.release().await.unwrap();
     assert_eq!(world.left(), [""; 0]);
+}
+
+async fn a_lock_of_any_name_is_handed_over(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await.wait(LONG));
+    for name in ["{tag}:a", "a{tag}", "a b", "é🔒", "a*?[b]", "a'\"\\%", "a:b/c", "0", "a~b", "KEYS[1]", "-"]
+    {
+        let key = world.key(name);
+        let guard = ours.lock(&key).acquire().await.unwrap();
+        let lock = theirs.lock(&key);
+        let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+        world.queued(&key, 1).await;
+        let began = Instant::now();
+        let token = guard.fencing_token();
+        guard.release().await.unwrap();
+        let next = waiter.await.unwrap();
+        assert!(began.elapsed() < ms(700), "{name:?}: only after {:?}", began.elapsed());
+        assert!(next.fencing_token() > token);
+        next.release().await.unwrap();
+    }
+    world.clean().await;
 }
 
 async fn a_waiter_that_gives_up_lets_the_next_one_in(world: World) {
@@ -210,7 +250,7 @@ async fn a_wait_without_an_end_outlasts_the_default(world: World) {
 
 async fn a_waiter_is_kept_out_for_as_long_as_the_holder_renews(world: World) {
     let key = world.key("k");
-    let ttl = ms(500);
+    let ttl = ms(1200);
     let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
     let error = world.client().await.lock(&key).wait(ttl * 3).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout);

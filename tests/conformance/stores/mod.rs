@@ -12,7 +12,9 @@ pub fn all() -> Vec<Arc<dyn Store>> {
     vec![
         Arc::new(memory::Store),
         #[cfg(feature = "redis")]
-        Arc::new(redis::Store),
+        Arc::new(redis::Store { grouped: false }),
+        #[cfg(feature = "redis")]
+        Arc::new(redis::Store { grouped: true }),
     ]
 }
 
@@ -81,6 +83,11 @@ pub trait Site: Send + Sync {
     fn foreign(&self) -> Option<&dyn Foreign> {
         None
     }
+
+    /// How many connections were asked for so far.
+    fn connections(&self) -> u64 {
+        unreachable!("selected by `Store::offers`")
+    }
 }
 
 /// A client of the store that nobody here wrote.
@@ -93,6 +100,15 @@ pub trait Foreign {
 
     /// Who holds the lock and for how long, as such a client sees it.
     fn holder(&self, key: &str) -> Option<(String, Duration)>;
+
+    /// Takes the lock without a lease that ends.
+    fn take_for_ever(&self, key: &str) -> String;
+
+    /// Keeps something under the lock's name that is no lock.
+    fn misuse(&self, key: &str);
+
+    /// Removes whatever there is under the lock's name.
+    fn clear(&self, key: &str);
 }
 
 /// What can be done to a store. What lasts ends with [`Site::heal`].
@@ -128,6 +144,8 @@ pub enum Fault {
     ForgetsCaches,
     /// The server has no room for anything new.
     Full,
+    /// The server's clock was an hour ahead, at which it gave a token, and goes back; it keeps its data.
+    ClockSetBack,
 }
 
 impl Fault {
@@ -148,6 +166,7 @@ impl Fault {
             Self::Restarted => "restarted",
             Self::ForgetsCaches => "forgets_caches",
             Self::Full => "full",
+            Self::ClockSetBack => "clock_set_back",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `redis:`, one Redis server.
+//! `redis:`, one Redis server; with its calls grouped as the load has it, and always.
 
 use std::{
     sync::{
@@ -17,7 +17,10 @@ use crate::support::{
     resp::Value,
 };
 
-pub struct Store;
+pub struct Store {
+    /// Whether every call goes with a group, as under load, or hardly any.
+    pub grouped: bool,
+}
 
 /// The server of all cases that do not hurt it.
 static SHARED: Mutex<Option<Arc<Mutex<RedisServer>>>> = Mutex::new(None);
@@ -28,7 +31,7 @@ pub fn finish() {
 
 impl super::Store for Store {
     fn name(&self) -> &'static str {
-        "redis"
+        if self.grouped { "redis_grouped" } else { "redis" }
     }
 
     fn absence(&self) -> Option<String> {
@@ -55,11 +58,15 @@ impl super::Store for Store {
         if own {
             let server = RedisServer::start(&["--maxmemory-policy", "noeviction"]);
             let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-            return Box::new(RedisSite { server: Arc::new(Mutex::new(server)), proxy: Some(proxy) });
+            return Box::new(RedisSite {
+                server: Arc::new(Mutex::new(server)),
+                proxy: Some(proxy),
+                grouped: self.grouped,
+            });
         }
         let start = || Arc::new(Mutex::new(RedisServer::start(&[])));
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
-        Box::new(RedisSite { server, proxy: None })
+        Box::new(RedisSite { server, proxy: None, grouped: self.grouped })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -88,6 +95,7 @@ struct RedisSite {
     server: Arc<Mutex<RedisServer>>,
     /// Between the clients and a server that may be hurt.
     proxy: Option<Proxy>,
+    grouped: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -110,15 +118,17 @@ fn holder(key: &str) -> String {
 }
 
 fn queue(key: &str) -> String {
-    format!("lock:{{lock:{key}}}:~1:queue")
+    // A name with a hash tag of its own keeps it.
+    if key.contains('{') { format!("lock:{key}:~1:queue") } else { format!("lock:{{lock:{key}}}:~1:queue") }
 }
 
 impl Site for RedisSite {
     fn url(&self) -> String {
-        match &self.proxy {
+        let address = match &self.proxy {
             Some(proxy) => format!("redis://{}", proxy.address()),
             None => format!("redis+unix://{}", lock(&self.server).socket().display()),
-        }
+        };
+        if self.grouped { address + "?group_commit=always" } else { address }
     }
 
     fn url_with_password(&self, password: &str) -> String {
@@ -176,6 +186,15 @@ impl Site for RedisSite {
                 self.command(&["SCRIPT", "FLUSH"]);
                 self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             }
+            Fault::ClockSetBack => {
+                // What the server then keeps is a last fence that lies in the future.
+                let Value::Array(time) = self.command(&["TIME"]) else {
+                    panic!("TIME answers with an array")
+                };
+                let Some(Value::Text(seconds)) = time.first() else { panic!("seconds come first") };
+                let in_an_hour = format!("{}000000", seconds.parse::<u64>().unwrap() + 3601);
+                self.command(&["SET", "lock:~1:fence", &in_an_hour]);
+            }
             Fault::Full => {
                 self.command(&["CONFIG", "SET", "maxmemory", "1"]);
             }
@@ -194,6 +213,10 @@ impl Site for RedisSite {
 
     fn foreign(&self) -> Option<&dyn Foreign> {
         Some(self)
+    }
+
+    fn connections(&self) -> u64 {
+        self.proxy().accepted()
     }
 }
 
@@ -219,5 +242,19 @@ impl Foreign for RedisSite {
         let Value::Text(owner) = self.command(&["GET", &holder(key)]) else { return None };
         let left = self.command(&["PTTL", &holder(key)]).int();
         Some((owner, Duration::from_millis(u64::try_from(left).expect("a holder's key has an end"))))
+    }
+
+    fn take_for_ever(&self, key: &str) -> String {
+        let owner = "for-ever";
+        assert_eq!(self.command(&["SET", &holder(key), owner, "NX"]), Value::Text("OK".into()));
+        owner.into()
+    }
+
+    fn misuse(&self, key: &str) {
+        assert_eq!(self.command(&["LPUSH", &holder(key), "no lock"]).int(), 1);
+    }
+
+    fn clear(&self, key: &str) {
+        assert_eq!(self.command(&["DEL", &holder(key)]).int(), 1);
     }
 }

@@ -9,10 +9,11 @@ use std::{
 use redis::{FromRedisValue, ParsingError, RedisWrite, Value};
 
 use super::{
+    connection::Connection,
     error::{self, Failure},
     inbox::{Letter, Letters},
     lease::RedisLease,
-    link::{Connection, Links},
+    link::Links,
     place::{self, Place, Push},
     scripts,
 };
@@ -58,22 +59,24 @@ impl<'a> Attempt<'a> {
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
         let connection = self.links.here().await.map_err(Failure::into_error)?;
         if self.request.wait == Wait::No {
-            return Ok(match self.ask(&connection, "try", None).await.map_err(Failure::into_error)? {
-                (sent, Answer::Granted { fence, others_wait }) => {
-                    self.granted(fence, others_wait, valid_until(sent, self.request.ttl))
-                }
-                (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
-                    self.open = false;
-                    let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
-                    Ended::With(Acquired::Busy { holder_remaining })
-                }
-                (_, Answer::Gone) => Ended::Gone,
-            });
+            return Ok(
+                match self.ask_first(&connection, "try", None).await.map_err(Failure::into_error)? {
+                    (sent, Answer::Granted { fence, others_wait }) => {
+                        self.granted(fence, others_wait, valid_until(sent, self.request.ttl))
+                    }
+                    (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
+                        self.open = false;
+                        let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
+                        Ended::With(Acquired::Busy { holder_remaining })
+                    }
+                    (_, Answer::Gone) => Ended::Gone,
+                },
+            );
         }
         let address =
             Address::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
         let answer =
-            self.ask(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
+            self.ask_first(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
         match answer {
             (sent, Answer::Granted { fence, others_wait }) => {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
@@ -88,17 +91,16 @@ impl<'a> Attempt<'a> {
 
     /// Waits in the queue for a push, looking from time to time.
     async fn wait(&mut self, mut address: Address, mut place: Place) -> Result<Ended, LockError> {
-        let mut letters = address.listen();
+        // None when the connection is gone, and pushes with it.
+        let mut letters = Some(address.listen());
         let end = self.request.wait.end();
         let mut heard = Instant::now();
         let mut failures = 0;
         let mut look_at = place.next_poll(heard);
-        // Whether the connection is gone, and pushes with it.
-        let mut deaf = false;
         loop {
             tokio::select! {
                 biased;
-                letter = letters.next(), if !deaf => match letter {
+                letter = next(&mut letters), if letters.is_some() => match letter {
                     Some(Letter::Granted { fence, px, others_wait }) => match place.judge(fence, px) {
                         Push::Stale => continue,
                         Push::ValidUntil(until) => {
@@ -114,7 +116,7 @@ impl<'a> Attempt<'a> {
                         look_at = look_at.min(Instant::now() + place::OPEN_FOR);
                         continue;
                     }
-                    None => deaf = true,
+                    None => letters = None,
                 },
                 () = clock::sleep_until(look_at.min(end)) => {}
             }
@@ -125,7 +127,7 @@ impl<'a> Attempt<'a> {
                     return Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)));
                 }
                 Ok((sent, Answer::Waiting { seen, rank, pttl_ms })) => {
-                    (heard, failures, deaf) = (Instant::now(), 0, false);
+                    (heard, failures) = (Instant::now(), 0);
                     place.update(Place::new(sent, heard, seen, rank, pttl_ms));
                     look_at = place.next_poll(heard);
                 }
@@ -156,14 +158,39 @@ impl<'a> Attempt<'a> {
     async fn look(
         &mut self,
         address: &mut Address,
-        letters: &mut Letters,
+        letters: &mut Option<Letters>,
     ) -> Result<(Instant, Answer), Failure> {
-        if address.connection.is_closed() {
+        if !address.connection.is_usable() {
             let connection = self.links.here().await?;
             *address = Address::on(connection, self.request.key.prefix()).await?;
-            *letters = address.listen();
+            *letters = Some(address.listen());
         }
         self.ask(&address.connection, "poll", Some(address)).await
+    }
+
+    /// Asks for the lock for the first time: together with others where others are under way, else alone.
+    async fn ask_first(
+        &mut self,
+        connection: &Arc<Connection>,
+        mode: &str,
+        address: Option<&Address>,
+    ) -> Result<(Instant, Answer), Failure> {
+        let group = connection.group();
+        if group.is_due() {
+            self.unanswered_on = Some(Arc::clone(connection));
+            self.open = true;
+            self.last_sent = Instant::now();
+            let answer = group.acquire(&self.request.key, self.owner, millis(self.request.ttl)).await;
+            if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
+                self.unanswered_on = None;
+                self.open = false;
+            }
+            if let Some(fence) = answer? {
+                return Ok((self.last_sent, Answer::Granted { fence, others_wait: false }));
+            }
+        }
+        let _alone = group.alone();
+        self.ask(connection, mode, address).await
     }
 
     async fn ask(
@@ -214,7 +241,7 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
-            let until = self.last_sent + self.request.ttl + self.request.ttl;
+            let until = self.last_sent + self.request.ttl;
             // No grant has this token; a release does not ask for it.
             let lease = self.lease(FencingToken::from_micros(0), false);
             self.request.cleanup.abandon(Arc::new(lease), until);
@@ -244,6 +271,10 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.number, self.channel)
     }
+}
+
+async fn next(letters: &mut Option<Letters>) -> Option<Letter> {
+    letters.as_mut()?.next().await
 }
 
 /// What the acquire script answers.

@@ -2,10 +2,22 @@
 
 use std::time::Duration;
 
-use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, io::tcp::TcpSettings};
+use redis::{
+    ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
 use url::Url;
 
 use crate::{__private::duration, LockError, LockErrorKind};
+
+/// When calls share a round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupCommit {
+    /// Those that are due while another one is under way.
+    Auto,
+    Always,
+    Never,
+}
 
 /// What is known of one server.
 #[derive(Clone, Debug)]
@@ -16,13 +28,23 @@ pub(super) struct Config {
     pub(super) connect_timeout: Duration,
     /// How long to wait for an answer; `response_timeout` in the URL.
     pub(super) response_timeout: Duration,
+    /// When calls share a round trip; `group_commit` in the URL.
+    pub(super) group_commit: GroupCommit,
+    /// Whether a server that may lose locks is refused; `strict` in the URL.
+    pub(super) strict: bool,
 }
 
 impl Config {
     pub(super) fn new(info: ConnectionInfo) -> Self {
         let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_redis_settings(redis).set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        Self { info, connect_timeout: Duration::from_secs(2), response_timeout: Duration::from_secs(1) }
+        let info = info.set_redis_settings(redis).set_tcp_settings(tcp_settings());
+        Self {
+            info,
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(1),
+            group_commit: GroupCommit::Auto,
+            strict: false,
+        }
     }
 
     /// Reads `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path[?db=1&…]`.
@@ -50,9 +72,30 @@ impl Config {
             match name.as_str() {
                 "connect_timeout" => config.connect_timeout = length(&name, &value)?,
                 "response_timeout" => config.response_timeout = length(&name, &value)?,
+                "group_commit" => {
+                    config.group_commit = match value.as_str() {
+                        "auto" => GroupCommit::Auto,
+                        "always" => GroupCommit::Always,
+                        "never" => GroupCommit::Never,
+                        _ => {
+                            return Err(invalid(
+                                "setting `group_commit` in the Redis URL: write `auto`, `always` or `never`"
+                                    .into(),
+                            ));
+                        }
+                    }
+                }
+                "strict" => {
+                    config.strict = value.parse().map_err(|_| {
+                        invalid(
+                            "setting `strict` in the Redis URL: write `strict=true` or `strict=false`".into(),
+                        )
+                    })?;
+                }
                 _ => {
                     return Err(invalid(format!(
-                        "unknown setting `{}` in the Redis URL; known are `connect_timeout` and `response_timeout`",
+                        "unknown setting `{}` in the Redis URL; known are `connect_timeout`, `response_timeout`, `group_commit` and \
+                         `strict`",
                         name.escape_debug()
                     )));
                 }
@@ -65,6 +108,16 @@ impl Config {
     pub(super) fn address(&self) -> String {
         self.info.addr().to_string()
     }
+}
+
+/// The connection for renewals may be quiet for long: what is in between must not forget it, and if it does, we notice.
+fn tcp_settings() -> TcpSettings {
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(Duration::from_secs(10));
+    settings
 }
 
 fn url_is_unix(text: &str) -> bool {
@@ -109,6 +162,8 @@ mod tests {
             ("redis://:canary@h/?respnse_timeout=1s", "respnse_timeout"),
             ("redis://:canary@h/?response_timeout=1", "unit"),
             ("redis://:canary@h/?response_timeout=0s", "zero"),
+            ("redis://:canary@h/?strict=yes", "strict=true"),
+            ("redis://:canary@h/?group_commit=maybe", "`auto`, `always` or `never`"),
             ("redis://:canary@h:port/", "not understood"),
             ("redis://:canary@h/database", "not understood"),
             ("redis://:canary@h/-1", "database"),

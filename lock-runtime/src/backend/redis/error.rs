@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::{LockError, LockErrorKind};
 
 /// Why a call got no answer that can be used.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// The server refused the call: it was not applied.
     Refused(LockError),
@@ -31,6 +31,13 @@ impl Failure {
         ))
     }
 
+    pub(super) fn runtime_gone() -> Self {
+        Self::Disconnected(LockError::new(
+            LockErrorKind::Backend,
+            "the runtime of the connection to Redis was shut down",
+        ))
+    }
+
     pub(super) fn into_error(self) -> LockError {
         match self {
             Self::Refused(error) | Self::Disconnected(error) | Self::TimedOut(error) => error,
@@ -48,6 +55,11 @@ pub(super) fn unexpected(what: &str) -> LockError {
 
 /// What happened and what to do, with the driver's error as the source.
 fn explain(error: RedisError) -> LockError {
+    let is_no_lock = |text: &str| text.contains("WRONGTYPE");
+    if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
+        let message = "a key with the lock's name exists and is no lock; choose another name or prefix";
+        return LockError::new(LockErrorKind::InvalidKey, message).with_source(error);
+    }
     let message = match error.kind() {
         ErrorKind::Io => "the connection to Redis failed".to_owned(),
         ErrorKind::AuthenticationFailed => {
@@ -71,12 +83,6 @@ fn explain(error: RedisError) -> LockError {
             Some("NOREPLICAS") => "Redis refuses writes because too few replicas are in sync".into(),
             Some("NOAUTH") => "Redis wants credentials; add user and password to the URL".into(),
             Some("WRONGPASS") => "Redis refused the credentials; check user and password in the URL".into(),
-            Some("WRONGTYPE") => {
-                "a key with the lock's name exists and is no lock; choose another name or prefix".into()
-            }
-            _ if error.detail().is_some_and(|detail| detail.contains("WRONGTYPE")) => {
-                "a key with the lock's name exists and is no lock; choose another name or prefix".into()
-            }
             _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => {
                 "Redis is out of memory (`maxmemory`); no lock can be taken until there is room".into()
             }

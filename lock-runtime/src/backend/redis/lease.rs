@@ -6,8 +6,9 @@ use std::sync::{
 };
 
 use super::{
+    connection::Connection,
     error::{self, Failure},
-    link::{Connection, Links},
+    link::Links,
     scripts,
 };
 use crate::{
@@ -29,13 +30,8 @@ pub(super) struct RedisLease {
 }
 
 impl RedisLease {
-    async fn send_release(&self) -> Result<Released, Failure> {
-        let behind = self.unanswered_on.as_ref().filter(|connection| !connection.is_closed());
-        let connection = match behind {
-            Some(connection) => Arc::clone(connection),
-            None => self.links.here().await?,
-        };
-        self.links.inbox().forget_contention(&self.id);
+    /// Releases over a connection on which «not yours» is a definite answer or not.
+    async fn release_over(&self, connection: &Connection, definite: bool) -> Result<Released, Failure> {
         let call = scripts::RELEASE.about(&self.id.key, self.links.process(), self.id.owner);
         let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
             if !matches!(failure, Failure::Refused(_)) {
@@ -45,17 +41,60 @@ impl RedisLease {
         match answer.as_str() {
             "released" | "left" => Ok(Released::Released),
             // The one before was applied, and its answer lost.
-            "not yours"
-                if self.release_unanswered.load(Ordering::Acquire) && self.unanswered_on.is_none() =>
-            {
+            "not yours" if definite && self.release_unanswered.load(Ordering::Acquire) => {
                 Ok(Released::Released)
             }
-            "not yours" if self.unanswered_on.is_none() || behind.is_some() => Ok(Released::NotHeld),
+            "not yours" if definite => Ok(Released::NotHeld),
             "not yours" => Err(Failure::Refused(LockError::new(
                 LockErrorKind::Backend,
                 "an unanswered request for the lock may still be executed",
             ))),
             _ => Err(Failure::Refused(error::unexpected("a release"))),
+        }
+    }
+
+    async fn send_release(&self) -> Result<Released, Failure> {
+        let contended = self.is_contended();
+        self.links.inbox().forget_contention(&self.id);
+        let Some(behind) = &self.unanswered_on else {
+            let connection = self.links.here().await?;
+            if !contended && connection.group().is_due() {
+                match self.release_in_group(&connection).await {
+                    Ok(true) => return Ok(Released::Released),
+                    // What fails here fails again on the other way, which says why.
+                    Ok(false) | Err(Failure::Refused(_)) => {}
+                    Err(failure) => return Err(failure),
+                }
+            }
+            let _alone = connection.group().alone();
+            return self.release_over(&connection, true).await;
+        };
+        // Sent behind the unanswered request it is executed after it, also when the connection was given up.
+        if !behind.is_gone()
+            && let Ok(released) = self.release_behind(behind).await
+        {
+            return Ok(released);
+        }
+        self.release_over(&*self.links.here().await?, false).await
+    }
+
+    async fn release_in_group(&self, connection: &Connection) -> Result<bool, Failure> {
+        connection.group().release(&self.id.key, self.id.owner).await.inspect_err(|failure| {
+            if !matches!(failure, Failure::Refused(_)) {
+                self.release_unanswered.store(true, Ordering::Release);
+            }
+        })
+    }
+
+    /// Behind what waits for the next round trip of a connection, too.
+    async fn release_behind(&self, connection: &Connection) -> Result<Released, Failure> {
+        // Its task may belong to a runtime that is blocked.
+        let limit = 2 * self.links.config().response_timeout;
+        match tokio::time::timeout(limit, self.release_in_group(connection)).await {
+            Ok(Ok(true)) => Ok(Released::Released),
+            Ok(Ok(false)) => self.release_over(connection, true).await,
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::timed_out(limit)),
         }
     }
 }

@@ -1,36 +1,27 @@
-//! The connection to the server, one for each runtime that uses it.
-//!
-//! The driver neither notices a peer that went silent nor replaces a connection that broke. So each call has a
-//! time-out of its own, a broken or repeatedly silent connection is replaced, and whoever waits for a push is told.
+//! Which connection a caller uses: one for each runtime, replaced when it is of no more use.
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, PushInfo, PushKind, aio::MultiplexedConnection,
-};
-use tokio::runtime;
+use redis::Client;
+use tokio::{runtime, sync::watch};
 
-use super::{
-    config::Config,
-    error::Failure,
-    inbox::{Inbox, Letters},
-    names,
-    scripts::Script,
-};
-use crate::{LockError, LockErrorKind, clock::Instant};
+use super::{config::Config, connection::Connection, error::Failure, inbox::Inbox, names};
+use crate::{LockError, LockErrorKind, background, clock::Instant};
 
 /// So many calls in a row without an answer, and the connection is replaced.
 const SILENCE_LIMIT: u32 = 2;
-/// Commands that may wait to be written; more callers wait for room.
-const WRITE_QUEUE: usize = 4096;
+/// The same for the library's own runtime: a renewal has no time to find out twice.
+const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
+
+/// So long after a failure to connect nobody tries again: many callers do not make many connections.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections of one store.
 #[derive(Debug)]
@@ -60,8 +51,17 @@ impl Links {
         &self.config
     }
 
-    pub(super) fn inbox(&self) -> &Inbox {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn inbox(&self) -> &Arc<Inbox> {
         &self.inbox
+    }
+
+    /// A number for a new connection, unlike that of any other.
+    pub(super) fn next_connection(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn process(&self) -> &str {
@@ -72,8 +72,21 @@ impl Links {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn here(&self) -> Result<Arc<Connection>, Failure> {
-        self.link().connection(self).await
+    pub(super) async fn here(self: &Arc<Self>) -> Result<Arc<Connection>, Failure> {
+        let link = self.link();
+        if let Some(connection) = link.usable() {
+            return Ok(connection);
+        }
+        let mut connecting = Link::connecting(&link, self);
+        let made = connecting.wait_for(Option::is_some).await.map(|made| made.clone());
+        match made {
+            Ok(Some(Ok(connection))) => Ok(connection),
+            Ok(Some(Err(error))) => Err(Failure::Refused(error)),
+            Ok(None) | Err(_) => Err(Failure::Refused(LockError::new(
+                LockErrorKind::Backend,
+                "the runtime was shut down while it connected to Redis",
+            ))),
+        }
     }
 
     fn link(&self) -> Arc<Link> {
@@ -82,8 +95,7 @@ impl Links {
         if let Some(link) = links.get(&here) {
             return Arc::clone(link);
         }
-        // Of a runtime that was shut down nothing is left but a connection that nobody drives.
-        links.retain(|_, link| !link.is_dead());
+        links.retain(|_, link| !link.runtime_is_gone.load(Ordering::Acquire));
         Arc::clone(links.entry(here).or_default())
     }
 }
@@ -91,225 +103,93 @@ impl Links {
 /// The present connection of one runtime.
 #[derive(Debug, Default)]
 struct Link {
-    current: Mutex<Option<Arc<Connection>>>,
-    /// One caller connects, the others wait for its result.
-    connecting: tokio::sync::Mutex<Option<FailedConnect>>,
+    state: Mutex<State>,
+    runtime_is_gone: AtomicBool,
 }
 
-#[derive(Debug)]
-struct FailedConnect {
-    at: Instant,
-    error: LockError,
+type Made = Option<Result<Arc<Connection>, LockError>>;
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    /// All who need the connection wait for the same one.
+    Connecting(watch::Receiver<Made>),
+    Open(Arc<Connection>),
+    /// Until this moment nobody tries again.
+    Failed(Instant, LockError),
 }
 
 impl Link {
-    fn is_dead(&self) -> bool {
-        lock(&self.current).as_ref().is_some_and(|connection| connection.is_closed())
-    }
-
     fn usable(&self) -> Option<Arc<Connection>> {
-        lock(&self.current).as_ref().filter(|connection| !connection.is_closed()).map(Arc::clone)
-    }
-
-    async fn connection(&self, links: &Links) -> Result<Arc<Connection>, Failure> {
-        if let Some(connection) = self.usable() {
-            return Ok(connection);
-        }
-        let asked = Instant::now();
-        let mut failed = self.connecting.lock().await;
-        if let Some(connection) = self.usable() {
-            return Ok(connection);
-        }
-        if let Some(failed) = failed.as_ref().filter(|failed| failed.at >= asked) {
-            return Err(Failure::Refused(failed.error.clone()));
-        }
-        match Connection::open(links).await {
-            Ok(connection) => {
-                *lock(&self.current) = Some(Arc::clone(&connection));
-                *failed = None;
-                Ok(connection)
-            }
-            Err(error) => {
-                *failed = Some(FailedConnect { at: Instant::now(), error: error.clone() });
-                Err(Failure::Refused(error))
-            }
+        match &*lock(&self.state) {
+            State::Open(connection) if connection.is_usable() => Some(Arc::clone(connection)),
+            _ => None,
         }
     }
-}
 
-/// One connection, from its making to its end.
-pub(super) struct Connection {
-    driver: MultiplexedConnection,
-    /// Unlike that of any other connection of the store.
-    id: u64,
-    closed: Arc<AtomicBool>,
-    inbox: Arc<Inbox>,
-    /// The channel of each prefix that is subscribed to.
-    channels: Mutex<HashMap<String, Arc<str>>>,
-    response_timeout: Duration,
-    /// Calls in a row without an answer.
-    silent: AtomicU32,
-}
-
-impl Connection {
-    async fn open(links: &Links) -> Result<Arc<Self>, LockError> {
-        let id = links.made.fetch_add(1, Ordering::Relaxed);
-        let closed = Arc::new(AtomicBool::new(false));
-        let (pushes, gone) = (Arc::clone(&links.inbox), Arc::clone(&closed));
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(links.config.connect_timeout))
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(WRITE_QUEUE)
-            .set_push_sender(move |push: PushInfo| {
-                if push.kind == PushKind::Disconnection {
-                    gone.store(true, Ordering::Release);
-                    pushes.hang_up(id);
-                } else {
-                    pushes.take(&push);
-                }
-                Ok::<(), redis::aio::SendError>(())
-            });
-        let limit = links.config.connect_timeout;
-        let address = links.config.address();
-        // The driver's own limit does not cover the handshake.
-        let opened =
-            tokio::time::timeout(limit, links.client.get_multiplexed_async_connection_with_config(&config))
-                .await;
-        let driver = match opened {
-            Ok(Ok(driver)) => driver,
-            Ok(Err(error)) => return Err(cannot_connect(&address, error)),
-            Err(_) => {
-                return Err(LockError::new(
-                    LockErrorKind::Backend,
-                    format!(
-                        "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
-                    ),
-                ));
+    /// What will come of the connecting that is under way, or begins.
+    ///
+    /// It is done by a task of its own: a caller that is dropped, or not polled while it is in the middle, would keep
+    /// everybody else of its runtime from the store.
+    fn connecting(this: &Arc<Self>, links: &Arc<Links>) -> watch::Receiver<Made> {
+        let mut state = lock(&this.state);
+        match &*state {
+            // The sender lives until there is a result, or until its runtime is gone.
+            State::Connecting(made) if made.has_changed().is_ok() => return made.clone(),
+            State::Open(connection) if connection.is_usable() => {
+                return watch::channel(Some(Ok(Arc::clone(connection)))).1;
             }
+            State::Failed(until, error) if !until.has_passed() => {
+                return watch::channel(Some(Err(error.clone()))).1;
+            }
+            State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => {}
+        }
+        let (tell, made) = watch::channel(None);
+        *state = State::Connecting(made.clone());
+        tokio::spawn(Self::connect(Arc::clone(this), Arc::clone(links), tell));
+        made
+    }
+
+    async fn connect(this: Arc<Self>, links: Arc<Links>, tell: watch::Sender<Made>) {
+        // Dropped unfinished with the task, should the runtime go.
+        let mut sentinel = Sentinel { link: Arc::downgrade(&this), connection: Weak::new(), finished: false };
+        let ours = runtime::Handle::current().id() == background::handle().id();
+        let limit = if ours { SILENCE_LIMIT_OF_RENEWALS } else { SILENCE_LIMIT };
+        let (end, made) = Connection::open(&links, limit).await;
+        drop(links);
+        *lock(&this.state) = match &made {
+            Ok(connection) => State::Open(Arc::clone(connection)),
+            Err(error) => State::Failed(Instant::now() + PAUSE, error.clone()),
         };
-        tracing::debug!(address, "connected to Redis");
-        Ok(Arc::new(Self {
-            driver,
-            id,
-            closed,
-            inbox: Arc::clone(&links.inbox),
-            channels: Mutex::default(),
-            response_timeout: links.config.response_timeout,
-            silent: AtomicU32::new(0),
-        }))
-    }
-
-    /// Whether this connection is of no more use.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Runs a script; sends its text where the server does not know it.
-    ///
-    /// # Cancel safety
-    /// Dropped, the call may still be applied.
-    pub(super) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
-        match self.call(call).await {
-            Err(Failure::Refused(error)) if is_no_script(&error) => {
-                self.call::<redis::Value>(&script.load()).await?;
-                self.call(call).await
-            }
-            answer => answer,
+        if let Ok(connection) = &made {
+            sentinel.connection = Arc::downgrade(connection);
         }
-    }
-
-    /// Makes one call, within the time-out.
-    ///
-    /// # Cancel safety
-    /// Dropped, the call may still be applied.
-    pub(super) async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
-        let mut driver = self.driver.clone();
-        let answer = tokio::time::timeout(self.response_timeout, call.query_async::<T>(&mut driver)).await;
-        let Ok(answer) = answer else {
-            if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= SILENCE_LIMIT {
-                self.close("it went silent");
-            }
-            return Err(Failure::timed_out(self.response_timeout));
-        };
-        self.silent.store(0, Ordering::Relaxed);
-        answer.map_err(|error| {
-            let failure = Failure::of(error);
-            if let Failure::Disconnected(_) = failure {
-                self.close("it broke");
-            }
-            failure
-        })
-    }
-
-    fn close(&self, why: &str) {
-        if !self.is_closed() {
-            tracing::debug!(why, "connection to Redis given up");
-            self.closed.store(true, Ordering::Release);
-            self.inbox.hang_up(self.id);
-        }
-    }
-
-    /// The channel on which this process is told about locks under `prefix`; subscribed to at first use.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(super) async fn inbox(&self, prefix: &str) -> Result<Arc<str>, Failure> {
-        if let Some(channel) = lock(&self.channels).get(prefix) {
-            return Ok(Arc::clone(channel));
-        }
-        let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
-        self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(&*channel)).await?;
-        lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
-        Ok(channel)
-    }
-
-    /// The number under which a waiter is told.
-    pub(super) fn next_number(&self) -> u64 {
-        self.inbox.next_number()
-    }
-
-    /// Opens the letter box of a waiter, which is told when this connection is gone.
-    pub(super) fn listen(&self, number: u64) -> Letters {
-        let letters = Inbox::listen(&self.inbox, number, self.id);
-        if self.is_closed() {
-            // Closed before it could be told so.
-            self.inbox.hang_up(self.id);
-        }
-        letters
+        tell.send_replace(Some(made));
+        drop((this, tell));
+        end.await;
+        sentinel.finished = true;
     }
 }
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("closed", &self.is_closed()).finish_non_exhaustive()
-    }
+/// Notices that a runtime was shut down: nobody drives its connection any more, and the driver does not say so.
+struct Sentinel {
+    link: Weak<Link>,
+    connection: Weak<Connection>,
+    finished: bool,
 }
 
-fn is_no_script(error: &LockError) -> bool {
-    std::error::Error::source(error)
-        .and_then(|source| source.downcast_ref::<redis::RedisError>())
-        .is_some_and(|error| error.code() == Some("NOSCRIPT"))
-}
-
-fn cannot_connect(address: &str, error: redis::RedisError) -> LockError {
-    let refused = error.is_connection_refusal();
-    let io = error.is_io_error();
-    let detail = error.to_string();
-    match Failure::of(error) {
-        failure if !io => {
-            let error = failure.into_error();
-            LockError::new(LockErrorKind::Backend, format!("Redis at {address}: {}", error.message()))
-                .with_source(error)
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
         }
-        failure => LockError::new(
-            LockErrorKind::Backend,
-            if refused {
-                format!("cannot connect to Redis at {address}: nothing listens there; is the server running?")
-            } else {
-                format!("cannot connect to Redis at {address}: {detail}")
-            },
-        )
-        .with_source(failure.into_error()),
+        if let Some(link) = self.link.upgrade() {
+            link.runtime_is_gone.store(true, Ordering::Release);
+        }
+        if let Some(connection) = self.connection.upgrade() {
+            connection.is_gone_now();
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 mod attempt;
 mod config;
+mod connection;
 mod error;
+mod fitness;
+mod group;
 mod inbox;
 mod lease;
 mod link;
@@ -17,11 +20,12 @@ use ::redis::RedisWrite;
 use self::{
     attempt::{Attempt, Ended},
     config::Config,
+    connection::Connection,
     error::Failure,
     link::Links,
 };
 use crate::{
-    LockError,
+    LockError, LockErrorKind,
     backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Renewal, Wait},
     clock::Instant,
     validity::valid_until,
@@ -66,10 +70,35 @@ impl Redis {
         let links = Arc::new(Links::new(config)?);
         let connection = links.here().await.map_err(Failure::into_error)?;
         // Also shows whether the user may run them.
-        for script in [&*scripts::ACQUIRE, &*scripts::RELEASE, &*scripts::RENEW] {
+        for script in scripts::all() {
             connection.call::<::redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
         }
-        Ok(Self { links })
+        let this = Self { links };
+        this.check_fitness(&connection).await?;
+        Ok(this)
+    }
+
+    /// Asks the server what it is, where the user may ask.
+    async fn check_fitness(&self, connection: &Connection) -> Result<(), LockError> {
+        let info = match connection.call::<String>(&::redis::cmd("INFO")).await {
+            Ok(info) => info,
+            Err(Failure::Refused(error)) => {
+                tracing::debug!(%error, "the server's version, role and eviction policy are not checked");
+                return Ok(());
+            }
+            Err(failure) => return Err(failure.into_error()),
+        };
+        let config = self.links.config();
+        match fitness::check(&info, &config.address())? {
+            Some(danger) if config.strict => {
+                Err(LockError::new(LockErrorKind::Backend, format!("{danger} (refused because of `strict`)")))
+            }
+            Some(danger) => {
+                tracing::warn!("{danger}");
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -132,7 +161,7 @@ impl Redis {
 
     async fn send_renewals(&self, part: &[LeaseId]) -> Result<Vec<u8>, Failure> {
         let connection = self.links.here().await?;
-        let mut call = scripts::RENEW.call(part.len());
+        let mut call = scripts::RENEW.call_with_room(part.len(), 3 + 3 * part.len(), 64 + 192 * part.len());
         for id in part {
             call.arg(id.key.stored());
         }

@@ -28,12 +28,23 @@ pub(super) fn beside(key: &LockKey, what: &'static str) -> impl Display {
 
 /// The counter of fences, one for all locks under a prefix.
 pub(super) fn fence(key: &LockKey) -> impl Display {
-    fmt::from_fn(move |f| write!(f, "{}~{FORMAT}:fence", key.prefix()))
+    fmt::from_fn(move |f| write!(f, "{}~{FORMAT}:fence", Root(key.prefix())))
 }
 
 /// The channel on which a process is told about locks under `prefix`.
 pub(super) fn inbox(prefix: &str, id: &str) -> String {
-    format!("{prefix}~{FORMAT}:inbox:{id}")
+    format!("{}~{FORMAT}:inbox:{id}", Root(prefix))
+}
+
+/// A prefix as the beginning of a name that no lock can have under any prefix: `~` comes first, or behind `:`.
+struct Root<'a>(&'a str);
+
+impl Display for Root<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(prefix) = self;
+        f.write_str(prefix)?;
+        if prefix.is_empty() || prefix.ends_with(':') { Ok(()) } else { f.write_str(":") }
+    }
 }
 
 /// An owner as the server knows it, `1:<pid>@<host>:<inbox>:<token>`: whom to look for comes first.
@@ -69,6 +80,8 @@ mod tests {
         assert_eq!(beside(&key, "places").to_string(), "lock:{lock:user:42}:~1:places");
         assert_eq!(fence(&key).to_string(), "lock:~1:fence");
         assert_eq!(inbox("lock:", "ab"), "lock:~1:inbox:ab");
+        assert_eq!(inbox("", "ab"), "~1:inbox:ab");
+        assert_eq!(inbox("app", "ab"), "app:~1:inbox:ab", "`app~1:inbox:ab` could be a lock");
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub(super) const REFRESH: Duration = Duration::from_secs(1);
 pub(super) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 /// A place that was not refreshed for so long is passed over. At least three times [`REFRESH`].
 pub(super) const STALE: Duration = Duration::from_secs(5);
-/// How long a queue is kept that nobody refreshes any more.
-pub(super) const RETENTION: Duration = Duration::from_mins(1);
+/// How long a queue is kept that nobody refreshes any more: all its places are stale by then.
+pub(super) const RETENTION: Duration = Duration::from_secs(8);
 
 /// How much holding passes, on average, until a release leaves a lock free although others queue for it.
 pub(super) const OPEN_EVERY: Duration = Duration::from_millis(500);

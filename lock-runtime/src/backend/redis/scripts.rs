@@ -33,8 +33,8 @@ impl Script {
 
     /// The beginning of a call about one lock: its keys, and the owner.
     pub(super) fn about(&self, key: &LockKey, process: &str, owner: OwnerToken) -> Cmd {
-        let mut call = Cmd::with_capacity(12, 512);
-        call.arg("EVALSHA").arg(&self.sha).arg(4).arg(key.stored());
+        let mut call = self.call_with_room(4, 12, 512);
+        call.arg(key.stored());
         call.write_arg_fmt(names::beside(key, "queue"));
         call.write_arg_fmt(names::beside(key, "places"));
         call.write_arg_fmt(names::fence(key));
@@ -42,10 +42,10 @@ impl Script {
         call
     }
 
-    /// The beginning of a call with `keys` keys, which are added first.
-    pub(super) fn call(&self, keys: usize) -> Cmd {
-        let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.sha).arg(keys);
+    /// The beginning of a call with `keys` keys, which are added first; with room for so many arguments and bytes.
+    pub(super) fn call_with_room(&self, keys: usize, arguments: usize, bytes: usize) -> Cmd {
+        let mut call = Cmd::with_capacity(arguments, bytes);
+        call.arg("EVALSHA").arg(&self.sha).arg(keys);
         call
     }
 
@@ -65,3 +65,11 @@ pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 });
 pub(super) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/renew.lua").to_owned()));
+pub(super) static ACQUIRE_GROUP: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/acquire_group.lua").to_owned()));
+pub(super) static RELEASE_GROUP: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/release_group.lua").to_owned()));
+
+pub(super) fn all() -> [&'static Script; 5] {
+    [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &RELEASE_GROUP]
+}

@@ -26,16 +26,19 @@ if mode == 'try' then return { 'held', redis.call('PTTL', KEYS[1]) } end
 if not queued then
   local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
   redis.call('ZADD', KEYS[2], text(math.max(now, last and tonumber(last) + 1 or 0)), owner)
-  -- Tells the holder's process that others wait, so that it does not pass the lock on among its own tasks for ever.
-  local inbox_id, held = string.match(holder or '', '^[^:]*:[^:]*:(%x+):%x+:(%d+)$')
-  if inbox_id then
-    local inbox = string.match(ARGV[4], '^%d+ (.*)$')
-    redis.call('PUBLISH', string.sub(inbox, 1, -1 - #inbox_id) .. inbox_id, 'contended ' .. held .. ' ' .. KEYS[1])
-  end
 end
 redis.call('HSET', KEYS[3], owner, ttl .. ' ' .. text(now) .. ' ' .. ARGV[4])
 redis.call('PEXPIRE', KEYS[2], RETENTION_MS)
 redis.call('PEXPIRE', KEYS[3], RETENTION_MS)
+if not queued then
+  -- Tells the holder's process that others wait, so that it does not pass the lock on among its own tasks for ever.
+  -- Of a value that only looks like ours the channel may be forbidden.
+  local inbox_id, held = string.match(holder or '', '^[^:]*:[^:]*:(%x+):%x+:(%d+)$')
+  if inbox_id then
+    local inbox = string.match(ARGV[4], '^%d+ (.*)$')
+    redis.pcall('PUBLISH', string.sub(inbox, 1, -1 - #inbox_id) .. inbox_id, 'contended ' .. held .. ' ' .. KEYS[1])
+  end
+end
 -- Without a counter, for example after a loss of all data, no push of before may count: seen is now.
 local seen = redis.call('GET', KEYS[4]) or text(now)
 return { 'waiting', seen, redis.call('ZRANK', KEYS[2], owner), redis.call('PTTL', KEYS[1]) }

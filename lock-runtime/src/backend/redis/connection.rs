@@ -1,0 +1,268 @@
+//! One connection to the server.
+//!
+//! The driver neither notices a peer that went silent nor says when its runtime is gone. So each call has a time-out of
+//! its own, and a connection that broke or stays silent is given up.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, aio::MultiplexedConnection};
+use tokio::sync::oneshot;
+
+use super::{
+    error::Failure,
+    group::Group,
+    inbox::{Inbox, Letters},
+    link::Links,
+    names,
+    scripts::Script,
+};
+use crate::{LockError, LockErrorKind, clock::Instant};
+
+/// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
+const SILENCE: Duration = Duration::from_millis(100);
+/// Commands that may wait to be written; more callers wait for room.
+const WRITE_QUEUE: usize = 4096;
+
+/// One connection, from its making to its end.
+pub(super) struct Connection {
+    driver: MultiplexedConnection,
+    /// Unlike that of any other connection of the store.
+    id: u64,
+    /// New calls use another one; a call behind an unanswered one may still want this.
+    given_up: AtomicBool,
+    /// The driver says that there is nobody any more.
+    gone: Arc<AtomicBool>,
+    group: Group,
+    inbox: Arc<Inbox>,
+    /// The channel of each prefix that is subscribed to.
+    channels: Mutex<HashMap<String, Arc<str>>>,
+    response_timeout: Duration,
+    /// Calls in a row without an answer.
+    silent: AtomicU32,
+    silence_limit: u32,
+    /// Dropped with it.
+    _end: oneshot::Sender<()>,
+}
+
+impl Connection {
+    /// Connects; beside the result, what completes when the connection is used by nobody any more.
+    pub(super) async fn open(
+        links: &Links,
+        silence_limit: u32,
+    ) -> (impl Future<Output = ()> + use<>, Result<Arc<Self>, LockError>) {
+        let (end, ended) = oneshot::channel();
+        let id = links.next_connection();
+        let gone = Arc::new(AtomicBool::new(false));
+        let (inbox, is_gone) = (Arc::clone(links.inbox()), Arc::clone(&gone));
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(links.config().connect_timeout))
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(WRITE_QUEUE)
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    is_gone.store(true, Ordering::Release);
+                    inbox.hang_up(id);
+                } else {
+                    inbox.take(&push);
+                }
+                Ok::<(), redis::aio::SendError>(())
+            });
+        let limit = links.config().connect_timeout;
+        let address = links.config().address();
+        // The driver's own limit does not cover the handshake.
+        let opening = links.client().get_multiplexed_async_connection_with_config(&settings);
+        let made = match tokio::time::timeout(limit, opening).await {
+            Ok(Ok(driver)) => {
+                tracing::debug!(address, "connected to Redis");
+                Ok(Arc::new_cyclic(|this| Self {
+                    group: Group::start(
+                        Weak::clone(this),
+                        links.process().to_owned(),
+                        links.config().group_commit,
+                    ),
+                    driver,
+                    id,
+                    given_up: AtomicBool::new(false),
+                    gone,
+                    inbox: Arc::clone(links.inbox()),
+                    channels: Mutex::default(),
+                    response_timeout: links.config().response_timeout,
+                    silent: AtomicU32::new(0),
+                    silence_limit,
+                    _end: end,
+                }))
+            }
+            Ok(Err(error)) => Err(cannot_connect(&address, error)),
+            Err(_) => Err(LockError::new(
+                LockErrorKind::Backend,
+                format!(
+                    "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
+                ),
+            )),
+        };
+        (async move { _ = ended.await }, made)
+    }
+
+    /// Whether new calls may use it.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.given_up.load(Ordering::Acquire) && !self.is_gone()
+    }
+
+    /// Whether nothing that was sent over it will be answered any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Its runtime was shut down.
+    pub(super) fn is_gone_now(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.inbox.hang_up(self.id);
+    }
+
+    fn give_up(&self, why: &str) {
+        if !self.given_up.swap(true, Ordering::AcqRel) {
+            tracing::debug!(why, "connection to Redis given up");
+            self.inbox.hang_up(self.id);
+        }
+    }
+
+    fn silence(&self) {
+        if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= self.silence_limit {
+            self.give_up("it went silent");
+        }
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Runs a script; sends its text where the server does not know it.
+    ///
+    /// # Cancel safety
+    /// Dropped, the call may still be applied.
+    pub(super) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
+        match self.call(call).await {
+            Err(Failure::Refused(error)) if is_no_script(&error) => {
+                self.call::<redis::Value>(&script.load()).await?;
+                self.call(call).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Makes one call, within the time-out.
+    ///
+    /// # Cancel safety
+    /// Dropped, the call may still be applied.
+    pub(super) async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
+        let mut driver = self.driver.clone();
+        let mut unanswered = Unanswered { connection: self, sent: Instant::now() };
+        let answer = tokio::time::timeout(self.response_timeout, call.query_async::<T>(&mut driver)).await;
+        let Ok(answer) = answer else { return Err(Failure::timed_out(self.response_timeout)) };
+        unanswered.disarm();
+        self.silent.store(0, Ordering::Relaxed);
+        answer.map_err(|error| {
+            let failure = Failure::of(error);
+            if let Failure::Disconnected(_) = failure {
+                self.give_up("it broke");
+            }
+            failure
+        })
+    }
+
+    /// The channel on which this process is told about locks under `prefix`; subscribed to at first use.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn inbox(&self, prefix: &str) -> Result<Arc<str>, Failure> {
+        if let Some(channel) = lock(&self.channels).get(prefix) {
+            return Ok(Arc::clone(channel));
+        }
+        let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
+        self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(&*channel)).await?;
+        lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
+        Ok(channel)
+    }
+
+    /// The number under which a waiter is told.
+    pub(super) fn next_number(&self) -> u64 {
+        self.inbox.next_number()
+    }
+
+    /// Opens the letter box of a waiter, which is told when this connection is gone.
+    pub(super) fn listen(&self, number: u64) -> Letters {
+        let letters = Inbox::listen(&self.inbox, number, self.id);
+        if !self.is_usable() {
+            // Given up before it could be told so.
+            self.inbox.hang_up(self.id);
+        }
+        letters
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("usable", &self.is_usable()).finish_non_exhaustive()
+    }
+}
+
+/// A call on its way: whoever stops waiting for it, by its own time-out or ours, has heard nothing.
+struct Unanswered<'a> {
+    connection: &'a Connection,
+    sent: Instant,
+}
+
+impl Unanswered<'_> {
+    fn disarm(&mut self) {
+        self.sent = Instant::FAR_FUTURE;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if Instant::now().saturating_duration_since(self.sent) >= SILENCE {
+            self.connection.silence();
+        }
+    }
+}
+
+fn is_no_script(error: &LockError) -> bool {
+    std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<redis::RedisError>())
+        .is_some_and(|error| error.code() == Some("NOSCRIPT"))
+}
+
+fn cannot_connect(address: &str, error: redis::RedisError) -> LockError {
+    let refused = error.is_connection_refusal();
+    let io = error.is_io_error();
+    let detail = error.to_string();
+    match Failure::of(error) {
+        failure if !io => {
+            let error = failure.into_error();
+            LockError::new(LockErrorKind::Backend, format!("Redis at {address}: {}", error.message()))
+                .with_source(error)
+        }
+        failure => LockError::new(
+            LockErrorKind::Backend,
+            if refused {
+                format!("cannot connect to Redis at {address}: nothing listens there; is the server running?")
+            } else {
+                format!("cannot connect to Redis at {address}: {detail}")
+            },
+        )
+        .with_source(failure.into_error()),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

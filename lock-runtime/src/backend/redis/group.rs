@@ -1,0 +1,240 @@
+//! Group commit: what is due while a call is under way shares the next round trip.
+//!
+//! A call that finds the connection idle is made at once by its caller. Others are put together: one script call for
+//! all acquisitions and one for all releases that have come meanwhile. They do only what is simple, locks that are free
+//! and that nobody waits for; the rest is answered with «take the other way», and its caller asks again alone.
+//!
+//! Groups are sent one after the other, by a task of their own, so a caller that is not polled holds up nobody. An
+//! operation that is put behind another one is executed after it.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use redis::{Cmd, RedisWrite};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    config::GroupCommit,
+    connection::Connection,
+    error::{self, Failure},
+    names, scripts,
+};
+use crate::{LockKey, OwnerToken};
+
+/// So many operations go into one call; more would hold up the server for too long.
+const MAX_GROUP: usize = 128;
+
+/// The operations of one connection that wait for the next round trip.
+#[derive(Debug)]
+pub(super) struct Group {
+    operations: mpsc::UnboundedSender<Operation>,
+    when: GroupCommit,
+    /// Calls that are made alone, now.
+    alone: AtomicUsize,
+    /// A group is under way.
+    under_way: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+enum Operation {
+    Acquire { lock: Lock, ttl_ms: u64, answer: oneshot::Sender<Result<Option<u64>, Failure>> },
+    Release { lock: Lock, answer: oneshot::Sender<Result<bool, Failure>> },
+}
+
+#[derive(Debug)]
+struct Lock {
+    key: LockKey,
+    owner: OwnerToken,
+}
+
+impl Group {
+    /// Starts the task; `connection` is what it sends over.
+    pub(super) fn start(connection: Weak<Connection>, process: String, when: GroupCommit) -> Self {
+        let (operations, due) = mpsc::unbounded_channel();
+        let under_way = Arc::new(AtomicBool::new(false));
+        tokio::spawn(send_groups(connection, process, due, Arc::clone(&under_way)));
+        Self { operations, when, alone: AtomicUsize::new(0), under_way }
+    }
+
+    /// Whether to go with the group: unless it is set otherwise, while another call is under way.
+    pub(super) fn is_due(&self) -> bool {
+        match self.when {
+            GroupCommit::Auto => {
+                self.under_way.load(Ordering::Acquire) || self.alone.load(Ordering::Acquire) > 0
+            }
+            GroupCommit::Always => true,
+            GroupCommit::Never => false,
+        }
+    }
+
+    /// Counts a call that is made alone, until the answer is dropped.
+    pub(super) fn alone(&self) -> Alone<'_> {
+        self.alone.fetch_add(1, Ordering::AcqRel);
+        Alone(self)
+    }
+
+    /// The fence, or none when the lock is not simply free.
+    ///
+    /// # Cancel safety
+    /// Dropped, the acquisition may still be applied.
+    pub(super) async fn acquire(
+        &self,
+        key: &LockKey,
+        owner: OwnerToken,
+        ttl_ms: u64,
+    ) -> Result<Option<u64>, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let lock = Lock { key: key.clone(), owner };
+        self.put(Operation::Acquire { lock, ttl_ms, answer }, answered).await
+    }
+
+    /// Whether the lock was released; not so when it is not simply ours.
+    ///
+    /// # Cancel safety
+    /// Dropped, the release may still be applied.
+    pub(super) async fn release(&self, key: &LockKey, owner: OwnerToken) -> Result<bool, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let lock = Lock { key: key.clone(), owner };
+        self.put(Operation::Release { lock, answer }, answered).await
+    }
+
+    async fn put<T>(
+        &self,
+        operation: Operation,
+        answered: oneshot::Receiver<Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        // Without its task the runtime is gone, and with it the connection.
+        self.operations.send(operation).map_err(|_| Failure::runtime_gone())?;
+        answered.await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
+    }
+}
+
+/// A call that is made alone.
+pub(super) struct Alone<'a>(&'a Group);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.alone.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The task: ends with its connection.
+async fn send_groups(
+    connection: Weak<Connection>,
+    process: String,
+    mut due: mpsc::UnboundedReceiver<Operation>,
+    under_way: Arc<AtomicBool>,
+) {
+    let mut operations = Vec::with_capacity(MAX_GROUP);
+    loop {
+        if due.is_empty() {
+            under_way.store(false, Ordering::Release);
+        }
+        if due.recv_many(&mut operations, MAX_GROUP).await == 0 {
+            return;
+        }
+        under_way.store(true, Ordering::Release);
+        let Some(connection) = connection.upgrade() else { return };
+        let (mut acquisitions, mut releases) = (Vec::new(), Vec::new());
+        for operation in operations.drain(..) {
+            match operation {
+                // Its caller is gone, and nothing was sent.
+                Operation::Acquire { answer, .. } if answer.is_closed() => {}
+                Operation::Acquire { lock, ttl_ms, answer } => {
+                    acquisitions.push(Acquisition { lock, ttl_ms, answer });
+                }
+                Operation::Release { lock, answer } => releases.push((lock, answer)),
+            }
+        }
+        // Both are on their way before one is answered; acquisitions first, because a release may be of one of them.
+        tokio::join!(
+            biased;
+            acquire(&connection, &process, acquisitions),
+            release(&connection, &process, releases),
+        );
+    }
+}
+
+struct Acquisition {
+    lock: Lock,
+    ttl_ms: u64,
+    answer: oneshot::Sender<Result<Option<u64>, Failure>>,
+}
+
+async fn acquire(connection: &Connection, process: &str, mut rest: Vec<Acquisition>) {
+    while let Some(first) = rest.first() {
+        let prefix = first.lock.key.prefix().to_owned();
+        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.lock.key.prefix() == prefix);
+        rest = others;
+        let mut call = begin(&scripts::ACQUIRE_GROUP, group.len() + 1);
+        call.write_arg_fmt(names::fence(&group[0].lock.key));
+        for one in &group {
+            call.arg(one.lock.key.stored());
+        }
+        call.arg(&prefix).arg(names::FORMAT);
+        for one in &group {
+            call.write_arg_fmt(names::owner(process, one.lock.owner));
+            call.arg(one.ttl_ms);
+        }
+        let answers = connection.run::<Vec<String>>(&scripts::ACQUIRE_GROUP, &call).await;
+        let answers = answers.and_then(|answers| {
+            let read = |fence: &String| if fence.is_empty() { Ok(None) } else { fence.parse().map(Some) };
+            let fences: Result<Vec<Option<u64>>, _> = answers.iter().map(read).collect();
+            fences.map_err(|_| Failure::Refused(error::unexpected("acquisitions")))
+        });
+        let callers = group.into_iter().map(|one| one.answer).collect();
+        tell(callers, answers);
+    }
+}
+
+async fn release(
+    connection: &Connection,
+    process: &str,
+    mut rest: Vec<(Lock, oneshot::Sender<Result<bool, Failure>>)>,
+) {
+    while let Some((first, _)) = rest.first() {
+        let prefix = first.key.prefix().to_owned();
+        let (group, others) =
+            rest.into_iter().partition::<Vec<_>, _>(|(lock, _)| lock.key.prefix() == prefix);
+        rest = others;
+        let mut call = begin(&scripts::RELEASE_GROUP, group.len());
+        for (lock, _) in &group {
+            call.arg(lock.key.stored());
+        }
+        call.arg(&prefix).arg(names::FORMAT);
+        for (lock, _) in &group {
+            call.write_arg_fmt(names::owner(process, lock.owner));
+        }
+        let answers = connection.run::<Vec<u8>>(&scripts::RELEASE_GROUP, &call).await;
+        let answers = answers.map(|answers| answers.into_iter().map(|answer| answer == 1).collect());
+        let callers = group.into_iter().map(|(_, answer)| answer).collect();
+        tell(callers, answers);
+    }
+}
+
+fn begin(script: &scripts::Script, keys: usize) -> Cmd {
+    script.call_with_room(keys, 5 + 4 * keys, 64 + 160 * keys)
+}
+
+/// Gives each caller its answer. One that is gone cleans up by itself.
+fn tell<T>(callers: Vec<oneshot::Sender<Result<T, Failure>>>, answers: Result<Vec<T>, Failure>) {
+    let answers = match answers {
+        Ok(answers) if answers.len() == callers.len() => Ok(answers),
+        Ok(_) => Err(Failure::Refused(error::unexpected("a group of calls"))),
+        Err(failure) => Err(failure),
+    };
+    match answers {
+        Ok(answers) => {
+            for (caller, answer) in callers.into_iter().zip(answers) {
+                let _ = caller.send(Ok(answer));
+            }
+        }
+        Err(failure) => {
+            for caller in callers {
+                let _ = caller.send(Err(failure.clone()));
+            }
+        }
+    }
+}
