@@ -169,7 +169,7 @@ impl Cohorts {
     }
 
     /// The holder of `turn` left, which was `valid` until then: decides who holds or asks next.
-    pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool) -> Leaving {
+    pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
         let mut cohorts = self.lock();
         let hold = &turn.hold;
         let name = hold.key().stored();
@@ -178,7 +178,6 @@ impl Cohorts {
         if !Arc::ptr_eq(present, turn) {
             return Leaving::Last;
         }
-        let now = Instant::now();
         let tenure = now.saturating_duration_since(*since);
         let spent = *turns >= MAX_TURNS || tenure >= MAX_TENURE;
         let may_pass = valid
@@ -430,7 +429,7 @@ impl Drop for Follower {
         self.shared.cohorts.withdraw(&self.name, self.id);
         self.called.close();
         match self.called.try_recv() {
-            Ok(Call::Enter(turn)) => self.shared.leave_in_background(&turn),
+            Ok(Call::Enter(turn)) => self.shared.leave_in_background(&turn, Instant::now()),
             Ok(Call::Lead { .. }) => drop(self.lead()),
             Err(_) => {}
         }
@@ -601,7 +600,7 @@ mod tests {
         guard.release().await.expect("held");
         let Waited::Called(turn) = follower.time_out() else { panic!("called before") };
         assert!(turn.is_valid(Instant::now()));
-        locks.shared().leave_in_background(&turn);
+        locks.shared().leave_in_background(&turn, Instant::now());
         drop(follower);
         until("released", || store.releases().count("k") == 1).await;
         assert!(is_forgotten(&locks));

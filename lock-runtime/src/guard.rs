@@ -113,10 +113,11 @@ impl LockGuard {
     /// Once polled, the release happens even if the future is dropped.
     pub async fn release(mut self) -> Result<(), LockError> {
         self.left = true;
-        let covered = self.turn.is_valid(Instant::now());
+        let now = Instant::now();
+        let covered = self.turn.is_valid(now);
         let loss = (!covered).then(|| self.turn.loss());
         let mut released = Ok(());
-        if let Leaving::Last = self.reserved.shared().leave(&self.turn) {
+        if let Leaving::Last = self.reserved.shared().leave(&self.turn, now) {
             released = release_in_store(self.reserved.shared(), &self.turn.hold, covered).await;
         }
         // That the section was not covered says more than what the store knew of it afterwards.
@@ -187,7 +188,7 @@ impl Drop for Unfinished<'_> {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.left {
-            self.reserved.shared().leave_in_background(&self.turn);
+            self.reserved.shared().leave_in_background(&self.turn, Instant::now());
         }
     }
 }

@@ -137,7 +137,7 @@ impl Shared {
         self.keeper.turn_moved(hold);
         let worth_it = hold.remaining(now) >= min_validity(hold.terms.ttl);
         if !worth_it {
-            self.leave_in_background(turn);
+            self.leave_in_background(turn, now);
         }
         worth_it
     }
@@ -146,30 +146,31 @@ impl Shared {
     pub(crate) fn take_back(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
         let Some(turn) = self.cohorts.turn_of(hold) else { return false };
         // In the stead of the one who was called, and with nothing left of it, so that it is not passed on again.
-        let taken = turn.take(Instant::now(), Duration::ZERO);
+        let now = Instant::now();
+        let taken = turn.take(now, Duration::ZERO);
         if taken {
             tracing::debug!(key = %hold.key(), "released: it was passed on to a future that nobody polls");
-            self.leave_in_background(&turn);
+            self.leave_in_background(&turn, now);
         }
         taken
     }
 
     /// The holder of `turn` left without waiting for the store.
-    pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>) {
-        if let Leaving::Last = self.leave(turn) {
+    pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) {
+        if let Leaving::Last = self.leave(turn, now) {
             let hold = &turn.hold;
-            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by(Instant::now()));
+            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by(now));
         }
     }
 
     /// Ends a turn: the lease goes to the next waiter of this process, or has to be released by the caller.
-    pub(crate) fn leave(self: &Arc<Self>, turn: &Arc<Turn>) -> Leaving {
-        let valid = turn.is_valid(Instant::now());
+    pub(crate) fn leave(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) -> Leaving {
+        let valid = turn.is_valid(now);
         // Over before the next one is told to enter: views of this hold must not be valid beside its.
         if !turn.end() {
             return Leaving::Passed;
         }
-        let leaving = self.cohorts.leave(turn, valid);
+        let leaving = self.cohorts.leave(turn, valid, now);
         match leaving {
             Leaving::Passed => self.keeper.turn_moved(&turn.hold),
             Leaving::Last => self.keeper.remove(&turn.hold),
