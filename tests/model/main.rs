@@ -32,6 +32,7 @@
 //! ```text
 //! cargo test --features model --test model                      all, in about half a minute on two cores
 //! cargo test --features model --test model -- mutant            the mutants
+//! cargo test --release --features model --test model -- --ignored    the long searches
 //! LOCK_MODEL_TRACE=1 cargo test --features model --test model -- --exact mutant::release_without_compare
 //! ```
 //!

@@ -25,7 +25,11 @@ pub(crate) fn all() -> Vec<Trial> {
         let name = format!("mutant::{}", variant.name);
         Trial::test(name, move || search::is_caught(&variant, property, steps))
     });
-    right.chain(mutants).chain(wait::all()).collect()
+    let long = long().into_iter().map(|variant| {
+        let name = format!("long::{}", variant.name);
+        Trial::test(name, move || search::holds(variant)).with_ignored_flag(true)
+    });
+    right.chain(mutants).chain(wait::all()).chain(long).collect()
 }
 
 /// The protocol as built, and the loosest one that the rules allow. Each is searched to the end.
@@ -87,5 +91,22 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
         (cohort("lease_passed_on_after_its_release", &[Break::PassAfterRelease]), S1, 8),
         (cohort("lease_passed_on_before_the_turn_is_over", &[Break::PassBeforeEnd]), S1, 4),
         (Variant::new("drift_without_margin", LONG, &[own(1, 2).slack(1), own(1, 2).slack(1)]), S1, 10),
+    ]
+}
+
+/// For `tests/run all`: ten minutes and 2 GB.
+fn long() -> Vec<Variant> {
+    let own = Role::own;
+    vec![
+        Variant::new("two_rounds", SHORT, &[own(2, 2), own(2, 2)]),
+        Variant::new("two_rounds_longer_times", LONG, &[own(1, 2), own(2, 2)]),
+        Variant::new("without_an_end", SHORT, &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)]),
+        Variant::new("three_clients_and_a_crash", LONG, &[own(1, 1), own(1, 1), own(1, 1)]).crashes(1),
+        Variant::new("foreign_client", SHORT, &[own(1, 2), own(1, 2), Role::FOREIGN]).crashes(1),
+        Variant::new("tries_and_late_requests", SHORT, &[own(1, 1).tries(), own(2, 2).tries()]),
+        Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(2, 1).followers(2)]),
+        Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(2, 1).slack(1)]),
+        Variant::new("loose_client", SHORT, &[own(1, 2), own(1, 1)]).loose(),
+        Variant::new("loose_client_two_rounds", SHORTEST, &[own(1, 2), own(2, 1)]).loose(),
     ]
 }
