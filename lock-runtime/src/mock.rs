@@ -144,7 +144,7 @@ impl Backend for Mock {
                 Reply::Silent => pending().await,
                 Reply::Waits => {
                     request.progress.heard();
-                    pending().await
+                    pending::<()>().await;
                 }
                 Reply::Panics => panic(),
                 Reply::Late(delay) => tokio::time::sleep(delay).await,
