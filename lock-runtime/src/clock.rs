@@ -2,6 +2,10 @@
 
 use std::{fmt, ops::Add, time::Duration};
 
+use tokio::sync::oneshot;
+
+use crate::background;
+
 /// A moment on a clock that keeps running while the machine is suspended.
 ///
 /// [`std::time::Instant`] stands still during suspend on Linux, so after a resume a lease that the store has
@@ -76,7 +80,8 @@ fn nanos_since_start() -> u64 {
 
 /// Completes once `until` has passed on the suspend-proof clock.
 ///
-/// The runtime's timers stand still during suspend, so the clock is read again after each of them.
+/// The runtime's timers stand still during suspend, so the clock is read again after each of them. Where the
+/// runtime's time is paused (`tokio::time::pause`), they fire at once, and the wait takes real time all the same.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -84,12 +89,29 @@ pub(crate) async fn sleep_until(until: Instant) {
     // Tokio's timers reach about two years; a longer wait is taken in steps.
     const STEP: Duration = Duration::from_hours(1);
     loop {
-        let remaining = until.remaining();
-        if remaining.is_zero() {
+        let now = Instant::now();
+        let length = until.saturating_duration_since(now).min(STEP);
+        if length.is_zero() {
             return;
         }
-        tokio::time::sleep(remaining.min(STEP)).await;
+        tokio::time::sleep(length).await;
+        if Instant::now() < now + length / 2 {
+            sleep_elsewhere(length).await;
+        }
     }
+}
+
+/// Waits on a timer of the library's own runtime, whose time nobody pauses.
+async fn sleep_elsewhere(length: Duration) {
+    let (mut done, over) = oneshot::channel::<()>();
+    background::handle().spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(length) => {}
+            () = done.closed() => {}
+        }
+    });
+    // It never says anything; it is dropped.
+    let _ = over.await;
 }
 
 #[cfg(test)]
@@ -103,5 +125,30 @@ mod tests {
         assert_eq!(now.saturating_duration_since(now + Duration::from_secs(1)), Duration::ZERO);
         assert_eq!((now + Duration::from_secs(1)).saturating_duration_since(now), Duration::from_secs(1));
         assert!(now.has_passed());
+    }
+
+    #[cfg(all(feature = "memory", target_os = "linux"))]
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_under_paused_time_takes_real_time_and_little_work() {
+        use crate::{LockErrorKind, LockManager, backend::Memory};
+
+        let work = || {
+            let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            Duration::new(spent.tv_sec.cast_unsigned(), u32::try_from(spent.tv_nsec).expect("below a second"))
+        };
+        let store = Memory::new();
+        let [theirs, ours] = [&store, &store].map(|store| LockManager::new(store.clone()));
+        let guard = theirs.lock("k").acquire().await.expect("free");
+        // In the queue of the process, and in that of the store.
+        for locks in [&theirs, &ours] {
+            let (began, before) = (Instant::now(), work());
+            let wait = Duration::from_millis(300);
+            let error = locks.lock("k").wait(wait).acquire().await.expect_err("held");
+            assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+            assert!(Instant::now() >= began + wait);
+            let worked = work() - before;
+            assert!(worked < wait / 6, "{worked:?} of work");
+        }
+        guard.release().await.expect("held");
     }
 }
