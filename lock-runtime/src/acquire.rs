@@ -6,7 +6,7 @@ use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
     backend::{Acquire, Acquired, Grant, Held, Mode, Wait},
     clock::{self, Instant},
-    cohort::{Cohorts, Entry, Leader, Waited, turn_ends},
+    cohort::{Cohorts, Entry, Follower, Leader, Waited},
     hold::{Hold, Turn},
     options::LockOptions,
     shared::{Reserved, Shared},
@@ -29,33 +29,39 @@ pub(crate) async fn acquire(
     let reserved = shared.reserve()?;
     // A task that locks and releases in a loop without ever waiting would keep the runtime from its other work.
     tokio::task::coop::consume_budget().await;
-    let entry = Cohorts::enter(shared, key, options.terms(), options.max_hold, wait != Wait::No)?;
-    let leader = match entry {
-        Entry::Busy(holder_remaining) => return Err(contended(Some(holder_remaining))),
-        Entry::Alone => None,
-        Entry::Lead(leader) => Some(leader),
-        Entry::Follow(follower) => {
-            let waited = tokio::select! {
-                biased;
-                waited = follower.wait(wait.end()) => waited,
-                error = shared.closed() => return Err(error),
-            };
-            match waited {
-                Waited::Entered(turn) => return Ok(LockGuard::new(turn, reserved)),
+    let leader = loop {
+        match Cohorts::enter(shared, key, options.terms(), wait != Wait::No)? {
+            Entry::Busy(holder_remaining) => return Err(contended(Some(holder_remaining))),
+            Entry::Alone => break None,
+            Entry::Lead(leader) => break Some(leader),
+            Entry::Follow(follower) => match follow(shared, follower, wait).await? {
+                Waited::Called(turn) if shared.take(&turn, options.max_hold) => {
+                    return Ok(LockGuard::new(turn, reserved));
+                }
+                // Lost, or taken back, before this task ran: the way begins anew.
+                Waited::Called(_) if wait.end().has_passed() => return Err(missed()),
+                Waited::Called(_) => {}
                 Waited::Lead { leader, pause } => {
-                    if !pause.is_zero() {
-                        tokio::time::sleep(pause).await;
-                    }
-                    Some(leader)
+                    clock::sleep_until(Instant::now() + pause).await;
+                    break Some(leader);
                 }
                 Waited::TimedOut { trouble: Some(error), .. } => return Err(error),
                 Waited::TimedOut { holder_remaining, trouble: None } => {
                     return Err(timeout(options, holder_remaining));
                 }
-            }
+            },
         }
     };
     ask_store(reserved, leader, key, options, wait).await
+}
+
+/// Waits in the queue of this process, unless the manager is shut down.
+async fn follow(shared: &Shared, follower: Follower, wait: Wait) -> Result<Waited, LockError> {
+    tokio::select! {
+        biased;
+        waited = follower.wait(wait.end()) => Ok(waited),
+        error = shared.closed() => Err(error),
+    }
 }
 
 /// Asks the store until it answers or the wait is over.
@@ -90,7 +96,7 @@ async fn ask_store(
             Ok(Acquired::Granted(grant)) => match accept(shared, grant, options) {
                 Some(turn) => {
                     if let Some(leader) = leader {
-                        leader.granted(&turn.hold);
+                        leader.granted(&turn);
                     }
                     shared.keeper.add(shared, &turn.hold);
                     tracing::trace!(%key, fencing_token = %turn.token, "lock acquired");
@@ -128,8 +134,7 @@ fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<A
         shared.releaser.release(lease, now + options.ttl);
         return None;
     }
-    let ends = turn_ends(now, options.terms(), options.max_hold, valid_until);
-    let hold = Hold::new(lease, options.terms(), valid_until, ends);
+    let hold = Hold::new(lease, options.terms(), valid_until, options.max_hold);
     Some(Turn::first(hold, grant.token))
 }
 
@@ -144,6 +149,13 @@ fn timeout(options: &LockOptions, holder_remaining: Option<Duration>) -> LockErr
     };
     LockError::new(LockErrorKind::Timeout, format!("somebody else still held it after {waited}"))
         .with_retry_after(holder_remaining)
+}
+
+fn missed() -> LockError {
+    LockError::new(
+        LockErrorKind::Timeout,
+        "it was passed on to this task, which did not run in time to take it, and the wait is over",
+    )
 }
 
 fn no_answer() -> LockError {

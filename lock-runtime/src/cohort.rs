@@ -55,22 +55,21 @@ struct Cohort {
 enum State {
     /// The leader asks the store.
     Asking,
-    /// A task of this process holds the lease.
-    Holding { hold: Arc<Hold>, turns: u32, since: Instant },
+    /// A task of this process holds the lease, or has been called to.
+    Holding { turn: Arc<Turn>, turns: u32, since: Instant },
 }
 
 #[derive(Debug)]
 struct Waiter {
     id: u64,
     terms: Terms,
-    max_hold: Duration,
     call: oneshot::Sender<Call>,
 }
 
 /// What a waiter is called for.
 #[derive(Debug)]
 enum Call {
-    /// It holds the lock now.
+    /// The turn is its own as soon as it takes it.
     Enter(Arc<Turn>),
     /// It is its turn to ask the store, after a pause.
     Lead { pause: Duration },
@@ -92,16 +91,10 @@ pub(crate) enum Entry {
 /// What is left to do for a holder that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// The lease went to the next waiter.
+    /// The lease went to the next waiter, or the turn was left before.
     Passed,
     /// The lease must be released in the store.
     Last,
-}
-
-/// When a turn that begins now ends.
-pub(crate) fn turn_ends(now: Instant, terms: Terms, max_hold: Duration, valid_until: Instant) -> Instant {
-    let longest = now + max_hold;
-    if terms.auto_renew { longest } else { longest.min(valid_until) }
 }
 
 impl Cohorts {
@@ -123,7 +116,6 @@ impl Cohorts {
         shared: &Arc<Shared>,
         key: &LockKey,
         terms: Terms,
-        max_hold: Duration,
         waits: bool,
     ) -> Result<Entry, LockError> {
         let this = &shared.cohorts;
@@ -137,7 +129,9 @@ impl Cohorts {
         if !waits {
             let now = Instant::now();
             return Ok(match &cohort.state {
-                State::Holding { hold, .. } if hold.is_valid(now) => Entry::Busy(hold.remaining(now)),
+                State::Holding { turn, .. } if turn.hold.is_valid(now) => {
+                    Entry::Busy(turn.hold.remaining(now))
+                }
                 _ => Entry::Alone,
             });
         }
@@ -153,7 +147,7 @@ impl Cohorts {
         }
         let id = this.waiter_ids.fetch_add(1, Ordering::Relaxed);
         let (call, called) = oneshot::channel();
-        cohort.waiters.push_back(Waiter { id, terms, max_hold, call });
+        cohort.waiters.push_back(Waiter { id, terms, call });
         Ok(Entry::Follow(Follower {
             shared: Arc::clone(shared),
             name: key.stored_name(),
@@ -164,12 +158,13 @@ impl Cohorts {
     }
 
     /// The holder of `turn` left, which was `valid` until then: decides who holds or asks next.
-    pub(crate) fn leave(&self, turn: &Turn, valid: bool) -> Leaving {
+    pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool) -> Leaving {
         let mut cohorts = self.lock();
-        let name = turn.hold.key().stored();
+        let hold = &turn.hold;
+        let name = hold.key().stored();
         let Some(cohort) = cohorts.get_mut(name) else { return Leaving::Last };
-        let State::Holding { hold, turns, since } = &mut cohort.state else { return Leaving::Last };
-        if !Arc::ptr_eq(hold, &turn.hold) {
+        let State::Holding { turn: present, turns, since } = &mut cohort.state else { return Leaving::Last };
+        if !Arc::ptr_eq(present, turn) {
             return Leaving::Last;
         }
         let now = Instant::now();
@@ -182,14 +177,12 @@ impl Cohorts {
             && !(spent && hold.lease.is_contended());
         // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
-        while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
-            let Some(next_turn) = turn.next(turn_ends(now, next.terms, next.max_hold, hold.deadline()))
-            else {
-                break;
-            };
+        while cohort.waiters.front().is_some_and(takes) {
+            let Some(next_turn) = turn.next(now) else { break };
             let next = cohort.waiters.pop_front().expect("looked at above");
             // A waiter that gave up at this very moment leaves the turn to the one behind it.
-            if next.call.send(Call::Enter(next_turn)).is_ok() {
+            if next.call.send(Call::Enter(Arc::clone(&next_turn))).is_ok() {
+                *present = next_turn;
                 *turns += 1;
                 return Leaving::Passed;
             }
@@ -204,10 +197,20 @@ impl Cohorts {
     pub(crate) fn dissolve(&self, lost: &Arc<Hold>) {
         let mut cohorts = self.lock();
         let name = lost.key().stored();
-        if let Some(Cohort { state: State::Holding { hold, .. }, .. }) = cohorts.get(name)
-            && Arc::ptr_eq(hold, lost)
+        if let Some(Cohort { state: State::Holding { turn, .. }, .. }) = cohorts.get(name)
+            && Arc::ptr_eq(&turn.hold, lost)
         {
             Self::call_leader(&mut cohorts, name, Duration::ZERO);
+        }
+    }
+
+    /// The present turn of a hold, while its cohort relies on it.
+    pub(crate) fn turn_of(&self, hold: &Arc<Hold>) -> Option<Arc<Turn>> {
+        match self.lock().get(hold.key().stored()) {
+            Some(Cohort { state: State::Holding { turn, .. }, .. }) if Arc::ptr_eq(&turn.hold, hold) => {
+                Some(Arc::clone(turn))
+            }
+            _ => None,
         }
     }
 
@@ -234,11 +237,11 @@ pub(crate) struct Leader {
 
 impl Leader {
     /// The store granted the lock.
-    pub(crate) fn granted(mut self, hold: &Arc<Hold>) {
+    pub(crate) fn granted(mut self, turn: &Arc<Turn>) {
         self.leads = false;
         if let Some(cohort) = self.shared.cohorts.lock().get_mut(&self.name) {
             cohort.trouble = None;
-            cohort.state = State::Holding { hold: Arc::clone(hold), turns: 0, since: Instant::now() };
+            cohort.state = State::Holding { turn: Arc::clone(turn), turns: 0, since: Instant::now() };
         }
     }
 
@@ -272,8 +275,8 @@ pub(crate) struct Follower {
 /// How waiting in the queue ended.
 #[derive(Debug)]
 pub(crate) enum Waited {
-    /// The lock is held.
-    Entered(Arc<Turn>),
+    /// The turn is there to be taken.
+    Called(Arc<Turn>),
     /// Ask the store, after a pause.
     Lead { leader: Leader, pause: Duration },
     /// The wait ran out; what the holder had left, and a failure of the store that may be the reason.
@@ -300,7 +303,7 @@ impl Follower {
     fn answer(&mut self, call: Call) -> Waited {
         self.done = true;
         match call {
-            Call::Enter(turn) => Waited::Entered(turn),
+            Call::Enter(turn) => Waited::Called(turn),
             Call::Lead { pause } => Waited::Lead { leader: self.lead(), pause },
         }
     }
@@ -323,7 +326,7 @@ impl Follower {
         }
         let now = Instant::now();
         let holder_remaining = match &cohort.state {
-            State::Holding { hold, .. } => Some(hold.remaining(now)),
+            State::Holding { turn, .. } => Some(turn.hold.remaining(now)),
             State::Asking => None,
         };
         let trouble =
@@ -366,6 +369,7 @@ mod tests {
     use crate::{
         LockGuard, LockManager,
         mock::{Mock, Reply, until},
+        shared::UNPOLLED,
     };
 
     const MS: Duration = Duration::from_millis(1);
@@ -508,10 +512,10 @@ mod tests {
     async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant() {
         let (store, locks, guard) = held().await;
         let terms = guard.turn().hold.terms;
-        let entry = Cohorts::enter(locks.shared(), &key(), terms, TTL, true).expect("there is room");
+        let entry = Cohorts::enter(locks.shared(), &key(), terms, true).expect("there is room");
         let Entry::Follow(mut follower) = entry else { panic!("the lock is held") };
         guard.release().await.expect("held");
-        let Waited::Entered(turn) = follower.time_out() else { panic!("called before") };
+        let Waited::Called(turn) = follower.time_out() else { panic!("called before") };
         assert!(turn.is_valid(Instant::now()));
         locks.shared().leave_in_background(&turn);
         drop(follower);
@@ -570,6 +574,55 @@ mod tests {
         let next = next.await.expect("granted by the store");
         assert_eq!(store.acquires().count("k"), 2);
         assert!(next.remaining() > 28 * MS);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out() {
+        let (store, locks, guard) = held().await;
+        let next = waiter(&locks, TTL);
+        let hold = Arc::clone(&guard.turn().hold);
+        guard.release().await.expect("held");
+        hold.lose();
+        let next = next.await.expect("granted by the store");
+        assert!(next.is_valid());
+        assert_eq!(store.acquires().count("k"), 2);
+        next.release().await.expect("held");
+        until("both are released", || store.releases().count("k") == 2).await;
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_was_lost_before_its_waiter_woke_too_late_is_an_error() {
+        let (_store, locks, guard) = held().await;
+        let lock = locks.lock("k").wait(20 * MS);
+        let mut next = pin!(lock.acquire());
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let hold = Arc::clone(&guard.turn().hold);
+        guard.release().await.expect("held");
+        hold.lose();
+        tokio::time::sleep(30 * MS).await;
+        let error = next.await.expect_err("neither held nor waited for any more");
+        assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+        assert!(is_forgotten(&locks));
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_nobody_takes_goes_to_others_and_its_waiter_waits_on() {
+        let (store, locks, guard) = held().await;
+        let (kept, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
+        guard.release().await.expect("held");
+        // The first is called, and not polled.
+        let began = std::time::Instant::now();
+        let next = tokio::time::timeout(TTL / 3, next).await.expect("in time").expect("granted by the store");
+        assert!(began.elapsed() >= UNPOLLED, "{:?}", began.elapsed());
+        until("the turn is given back", || store.releases().count("k") == 1).await;
+        assert_eq!(store.acquires().count("k"), 2);
+        let mut kept = tokio::spawn(kept);
+        let too_early = tokio::time::timeout(50 * MS, &mut kept).await;
+        assert!(too_early.is_err() && next.is_valid(), "two hold it");
+        next.release().await.expect("held");
+        kept.await.expect("no panic").expect("passed on").release().await.expect("held");
+        assert!(is_forgotten(&locks));
     }
 
     /// How many enter one after the other before the store is asked again.

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -14,6 +14,7 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::Lease,
     clock::{self, Instant},
+    shared::UNPOLLED,
 };
 
 /// What a holder asked of the lease; it is passed on only to a waiter that asked for the same.
@@ -23,6 +24,14 @@ pub(crate) struct Terms {
     pub(crate) auto_renew: bool,
 }
 
+impl Terms {
+    /// When a turn ends that is taken now.
+    fn turn_ends(self, now: Instant, max_hold: Duration, valid_until: Instant) -> Instant {
+        let longest = now + max_hold;
+        if self.auto_renew { longest } else { longest.min(valid_until) }
+    }
+}
+
 /// One grant of the store, from the answer until its release is sent.
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -30,12 +39,15 @@ pub(crate) struct Hold {
     pub(crate) terms: Terms,
     /// Until when the lease may be relied on; renewals move it.
     deadline: AtomicU64,
-    /// When the present turn ends, however often the lease is renewed.
+    /// When the present turn ends, however often the lease is renewed: `max_hold`, or `ttl` without renewal. A turn
+    /// that was passed on and not taken yet ends soon.
     turn_ends: AtomicU64,
     /// The loss was seen; there is no way back.
     lost: AtomicBool,
     /// A release was sent, or the store said that it is not ours: no more renewals, dead for this process.
     closed: AtomicBool,
+    /// When the keeper renews it next.
+    pub(crate) renew_at: AtomicU64,
     /// Its place in the keeper's schedule; 0 when it has none.
     pub(crate) due: AtomicU64,
     pub(crate) keeper_id: AtomicU64,
@@ -47,8 +59,9 @@ impl Hold {
         lease: Arc<dyn Lease>,
         terms: Terms,
         valid_until: Instant,
-        turn_ends: Instant,
+        max_hold: Duration,
     ) -> Arc<Self> {
+        let turn_ends = terms.turn_ends(Instant::now(), max_hold, valid_until);
         Arc::new(Self {
             lease,
             terms,
@@ -56,6 +69,7 @@ impl Hold {
             turn_ends: AtomicU64::new(turn_ends.as_nanos()),
             lost: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            renew_at: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(0),
             keeper_id: AtomicU64::new(0),
             changed: Notify::new(),
@@ -71,7 +85,18 @@ impl Hold {
     }
 
     pub(crate) fn turn_ends(&self) -> Instant {
-        Instant::from_nanos(self.turn_ends.load(Ordering::Acquire))
+        Instant::from_nanos(self.turn_ends.load(Ordering::SeqCst))
+    }
+
+    /// Moves the end of the turn; the keeper has to be told afterwards.
+    fn set_turn_ends(&self, ends: Instant) {
+        // In one order with the keeper's schedule: either it sees the new end, or we see what it has planned.
+        self.turn_ends.store(ends.as_nanos(), Ordering::SeqCst);
+    }
+
+    /// When there is something to do for it during its turn: to renew it, or to see the turn end.
+    pub(crate) fn next_in_turn(&self) -> Instant {
+        Instant::from_nanos(self.renew_at.load(Ordering::SeqCst)).min(self.turn_ends())
     }
 
     /// Whether the lease may be relied on at `now`. A deadline once seen to have passed stays passed, also when a
@@ -126,43 +151,59 @@ impl Hold {
 pub(crate) struct Turn {
     pub(crate) hold: Arc<Hold>,
     pub(crate) token: FencingToken,
-    /// When it ends however often the lease is renewed: `max_hold`, or `ttl` without renewal.
-    ends: Instant,
-    /// The holder left.
-    over: AtomicBool,
+    phase: AtomicU8,
 }
+
+/// The phases of a [`Turn`]. Called: it was passed on, and the next holder has not been polled since.
+const CALLED: u8 = 0;
+const TAKEN: u8 = 1;
+const OVER: u8 = 2;
 
 impl Turn {
     pub(crate) fn first(hold: Arc<Hold>, token: FencingToken) -> Arc<Self> {
-        let ends = hold.turn_ends();
-        Arc::new(Self { hold, token, ends, over: AtomicBool::new(false) })
+        Arc::new(Self { hold, token, phase: AtomicU8::new(TAKEN) })
     }
 
     /// The next holder's turn, once this one is over; none when the grant's tokens are used up.
-    pub(crate) fn next(&self, ends: Instant) -> Option<Arc<Self>> {
+    ///
+    /// It ends soon unless it is [taken](Self::take): the next holder's future may be kept without being polled.
+    pub(crate) fn next(&self, now: Instant) -> Option<Arc<Self>> {
         let token = self.token.successor()?;
         let hold = Arc::clone(&self.hold);
-        hold.turn_ends.store(ends.as_nanos(), Ordering::Release);
-        Some(Arc::new(Self { hold, token, ends, over: AtomicBool::new(false) }))
+        hold.set_turn_ends(now + UNPOLLED);
+        Some(Arc::new(Self { hold, token, phase: AtomicU8::new(CALLED) }))
+    }
+
+    /// Takes a turn that was passed on; false when it is not to be had any more.
+    pub(crate) fn take(&self, now: Instant, max_hold: Duration) -> bool {
+        let taken = self.phase.compare_exchange(CALLED, TAKEN, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if taken {
+            let hold = &self.hold;
+            hold.set_turn_ends(hold.terms.turn_ends(now, max_hold, hold.deadline()));
+        }
+        taken
     }
 
     /// The safe deadline as known now; renewal moves it.
     pub(crate) fn deadline(&self) -> Instant {
-        self.hold.deadline().min(self.ends)
+        self.hold.deadline().min(self.hold.turn_ends())
     }
 
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
-        !self.over.load(Ordering::Acquire) && now < self.ends && self.hold.is_valid(now)
+        self.phase.load(Ordering::Acquire) != OVER && now < self.hold.turn_ends() && self.hold.is_valid(now)
     }
 
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    /// The holder left.
-    pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::Release);
-        self.hold.changed.notify_waiters();
+    /// The holder left; true the first time.
+    pub(crate) fn end(&self) -> bool {
+        let first = self.phase.swap(OVER, Ordering::AcqRel) != OVER;
+        if first {
+            self.hold.changed.notify_waiters();
+        }
+        first
     }
 
     /// Completes when the turn is not valid any more, at its safe deadline at the latest.
@@ -186,7 +227,7 @@ impl Turn {
 
     /// The error that says why this turn is not valid.
     pub(crate) fn loss(&self) -> LockError {
-        let why = if Instant::now() < self.ends {
+        let why = if Instant::now() < self.hold.turn_ends() {
             "lost: the lease was not renewed in time or the store gave it to somebody else; \
              check what was done since with the fencing token"
         } else if self.hold.terms.auto_renew {
@@ -230,7 +271,7 @@ mod tests {
         let key = LockKey::new("k").expect("valid");
         let lease = Arc::new(NoLease(LeaseId { key, owner: OwnerToken::from(1), token, ttl }));
         let now = Instant::now();
-        let hold = Hold::new(lease, Terms { ttl, auto_renew: true }, now + valid_for, now + turn_for);
+        let hold = Hold::new(lease, Terms { ttl, auto_renew: true }, now + valid_for, turn_for);
         Turn::first(hold, token)
     }
 
@@ -273,13 +314,18 @@ mod tests {
 
     #[test]
     fn a_turn_ends_though_the_lease_goes_on_and_the_next_one_has_its_own_end() {
-        let turn = turn(1000 * MS, Duration::ZERO);
+        let turn = turn(10_000 * MS, Duration::ZERO);
         let now = Instant::now();
         assert!(!turn.is_valid(now) && turn.hold.is_valid(now));
         assert!(turn.loss().to_string().contains("max_hold"));
-        let next = turn.next(now + 500 * MS).expect("tokens are left");
+        assert!(turn.end() && !turn.end());
+        let next = turn.next(now).expect("tokens are left");
         assert!(next.is_valid(now) && next.token > turn.token);
-        assert_eq!(next.deadline(), now + 500 * MS);
+        assert_eq!(next.deadline(), now + UNPOLLED);
+        assert!(next.take(now, 5000 * MS));
+        assert_eq!(next.deadline(), now + 5000 * MS);
+        assert!(!next.take(now, 6000 * MS), "taken before");
+        assert!(next.is_valid(now) && !turn.is_valid(now));
     }
 
     #[test]
@@ -292,7 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn everybody_who_waits_for_the_loss_is_told_of_a_loss_a_release_and_a_deadline() {
-        let endings: [fn(&Turn); 3] = [|turn| assert!(turn.hold.lose()), Turn::end, |_| {}];
+        let endings: [fn(&Turn); 3] = [|turn| assert!(turn.hold.lose()), |turn| assert!(turn.end()), |_| {}];
         for (number, ending) in endings.into_iter().enumerate() {
             // The last one ends by its deadline.
             let turn = turn(if number == 2 { 30 * MS } else { 60_000 * MS }, 60_000 * MS);

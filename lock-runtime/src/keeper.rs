@@ -49,8 +49,8 @@ impl Keeper {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         hold.keeper_id.store(id, Ordering::Relaxed);
         let now = Instant::now();
-        let start = self.put(hold, first_look(hold, now));
-        if start {
+        plan_renewal(hold, now);
+        if self.put(hold, now) {
             let shared = Arc::downgrade(shared);
             background::handle().spawn(run(shared));
         }
@@ -60,24 +60,45 @@ impl Keeper {
     pub(crate) fn remove(&self, hold: &Hold) {
         let mut schedule = self.schedule();
         hold.close();
-        let due = hold.due.swap(0, Ordering::Relaxed);
-        schedule.due.remove(&(due, hold.keeper_id.load(Ordering::Relaxed)));
+        schedule.take(hold);
+    }
+
+    /// The end of a turn was moved: looks at the hold in time. Without a lock where it does so anyway.
+    pub(crate) fn turn_moved(&self, hold: &Arc<Hold>) {
+        // A hold without a place is in the job's hands, which looks at the turn when it puts it back.
+        let is_late = |due| due != 0 && due > hold.next_in_turn().as_nanos();
+        if is_late(hold.due.load(Ordering::SeqCst)) {
+            let mut schedule = self.schedule();
+            if is_late(hold.due.load(Ordering::SeqCst)) {
+                schedule.take(hold);
+                self.insert(&mut schedule, hold, hold.next_in_turn());
+            }
+        }
     }
 
     /// Puts a hold into the schedule; returns whether the job must be started.
-    fn put(&self, hold: &Arc<Hold>, due: Instant) -> bool {
+    fn put(&self, hold: &Arc<Hold>, now: Instant) -> bool {
         let mut schedule = self.schedule();
         if hold.is_closed() {
             return false;
         }
+        // Whoever moves the end of the turn from here on sees that there is something to move here, too.
+        hold.due.store(u64::MAX, Ordering::SeqCst);
+        // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease.
+        let in_turn = now < hold.turn_ends();
+        let due = if in_turn { hold.next_in_turn().min(hold.deadline()) } else { hold.deadline() };
+        self.insert(&mut schedule, hold, due);
+        !std::mem::replace(&mut schedule.started, true)
+    }
+
+    fn insert(&self, schedule: &mut Schedule, hold: &Arc<Hold>, due: Instant) {
         let due_nanos = due.as_nanos().max(1);
-        hold.due.store(due_nanos, Ordering::Relaxed);
+        hold.due.store(due_nanos, Ordering::SeqCst);
         schedule.due.insert((due_nanos, hold.keeper_id.load(Ordering::Relaxed)), Arc::clone(hold));
         if schedule.started && schedule.looks_at.is_none_or(|at| due < at) {
             schedule.looks_at = Some(due);
             self.earlier.notify_one();
         }
-        !std::mem::replace(&mut schedule.started, true)
     }
 
     /// Takes what is due, and says when to look again.
@@ -86,7 +107,7 @@ impl Keeper {
         let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
         let due = std::mem::replace(&mut schedule.due, later);
         for hold in due.values() {
-            hold.due.store(0, Ordering::Relaxed);
+            hold.due.store(0, Ordering::SeqCst);
         }
         let next = schedule.due.first_key_value().map(|((at, _), _)| Instant::from_nanos(*at));
         schedule.looks_at = next;
@@ -100,13 +121,18 @@ impl Keeper {
     }
 }
 
-/// When a hold is looked at for the first time after `now`.
-fn first_look(hold: &Hold, now: Instant) -> Instant {
-    let remaining = hold.remaining(now);
+impl Schedule {
+    fn take(&mut self, hold: &Hold) {
+        let due = hold.due.swap(0, Ordering::SeqCst);
+        self.due.remove(&(due, hold.keeper_id.load(Ordering::Relaxed)));
+    }
+}
+
+/// Decides when a hold that is valid at `now` is renewed next.
+fn plan_renewal(hold: &Hold, now: Instant) {
     if hold.terms.auto_renew {
-        validity::renewal_due(now, remaining, hold.terms.ttl)
-    } else {
-        hold.deadline()
+        let due = validity::renewal_due(now, hold.remaining(now), hold.terms.ttl);
+        hold.renew_at.store(due.as_nanos(), Ordering::SeqCst);
     }
 }
 
@@ -131,15 +157,14 @@ async fn run(shared: Weak<Shared>) {
 }
 
 fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
-    let mut to_renew: HashMap<Duration, Vec<Arc<Hold>>> = HashMap::new();
+    let mut to_renew: HashMap<_, Vec<_>> = HashMap::new();
     for hold in due {
         if !hold.is_valid(now) {
             lost(shared, &hold, "its deadline passed without an answer from the store");
-        } else if hold.terms.auto_renew && now < hold.turn_ends() {
-            to_renew.entry(hold.terms.ttl).or_default().push(hold);
-        } else {
-            // Not renewed any more; what is left to see is the end of the lease.
-            shared.keeper.put(&hold, hold.deadline());
+        } else if now < hold.turn_ends() && hold.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
+            to_renew.entry(batch(&hold, now)).or_default().push(hold);
+        } else if now < hold.turn_ends() || !shared.take_back(&hold) {
+            shared.keeper.put(&hold, now);
         }
     }
     for holds in to_renew.into_values() {
@@ -147,31 +172,48 @@ fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
     }
 }
 
-/// Renews leases of equal length in one call to the store.
+/// What leases have in common that are renewed in one call: their length, and about what they have left, because the
+/// one with the least sets the limit of the call.
+fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
+    (hold.terms.ttl, hold.remaining(now).as_millis().max(1).ilog2())
+}
+
+/// Renews leases of one [`batch`] in one call to the store.
 async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
     let now = Instant::now();
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
-    let ids: Vec<LeaseId> = holds.iter().map(|hold| hold.lease.id().clone()).collect();
+    let mut open = Unanswered { shared: &shared, holds: holds.into_iter() };
+    let ids: Vec<LeaseId> = open.holds.as_slice().iter().map(|hold| hold.lease.id().clone()).collect();
     let answers = tokio::time::timeout(validity::renewal_limit(remaining), shared.backend.renew(&ids)).await;
-    let mut answers = answers.unwrap_or_default().into_iter();
-    for hold in &holds {
-        match answers.next() {
-            Some(Renewal::Renewed(until)) => {
-                if hold.renewed(until) {
-                    shared.keeper.put(hold, first_look(hold, Instant::now()));
-                } else {
-                    lost(&shared, hold, "the answer to its renewal came after its deadline");
-                }
+    for answer in answers.unwrap_or_default() {
+        let Some(hold) = open.holds.next() else { return };
+        match answer {
+            Renewal::Renewed(until) if hold.renewed(until) => {
+                let now = Instant::now();
+                plan_renewal(&hold, now);
+                shared.keeper.put(&hold, now);
             }
-            Some(Renewal::NotHeld) => lost(&shared, hold, "the store says that it is not ours any more"),
-            Some(Renewal::Unknown(error)) => {
+            Renewal::Renewed(_) => lost(&shared, &hold, "the answer to its renewal came after its deadline"),
+            Renewal::NotHeld => lost(&shared, &hold, "the store says that it is not ours any more"),
+            Renewal::Unknown(error) => {
                 tracing::debug!(key = %hold.key(), %error, "renewal failed, trying again while the lease lasts");
-                try_again(&shared, hold);
+                try_again(&shared, &hold);
             }
-            None => {
-                tracing::debug!(key = %hold.key(), "renewal was not answered in time, trying again");
-                try_again(&shared, hold);
-            }
+        }
+    }
+}
+
+/// Holds whose renewal has not been answered; dropped, also by a panic in the store, it sees that they are tried again.
+struct Unanswered<'a> {
+    shared: &'a Arc<Shared>,
+    holds: std::vec::IntoIter<Arc<Hold>>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        for hold in self.holds.by_ref() {
+            tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
+            try_again(self.shared, &hold);
         }
     }
 }
@@ -179,9 +221,9 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
 fn try_again(shared: &Shared, hold: &Arc<Hold>) {
     let now = Instant::now();
     let remaining = hold.remaining(now);
-    // At the deadline itself the look that sees the loss.
     let next = now + (remaining / 3).max(Duration::from_millis(1));
-    shared.keeper.put(hold, next.min(hold.deadline()).max(now));
+    hold.renew_at.store(next.as_nanos(), Ordering::SeqCst);
+    shared.keeper.put(hold, now);
 }
 
 /// Tells the holder, and lets the others of this process ask the store again.
@@ -266,6 +308,46 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_renewal_that_panics_is_tried_again() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 600 * MS;
+        store.renewals().once([Reply::Panics]);
+        let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
+        tokio::time::sleep(ttl * 2).await;
+        assert!(guard.is_valid());
+        store.renewals().set(Reply::Panics);
+        guard.lost().await;
+        // The loss is seen, and the others are let in.
+        drop(locks.lock("k").ttl(ttl).acquire().await.expect("granted"));
+        until("it is not kept any more", || locks.shared().keeper.len() == 0).await;
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 4000 * MS;
+        store.acquires().once([Reply::Late(3400 * MS)]);
+        let dying = locks.lock("dying").ttl(ttl).acquire().await.expect("granted");
+        let healthy = locks.lock("healthy").ttl(ttl).acquire().await.expect("granted");
+        assert!(dying.remaining() < 600 * MS);
+        store.renewals().set(Reply::Late(300 * MS));
+        let before = healthy.turn().hold.deadline();
+        // Due at the same time.
+        let now = Instant::now();
+        for guard in [&dying, &healthy] {
+            let hold = &guard.turn().hold;
+            locks.shared().keeper.schedule().take(hold);
+            hold.renew_at.store(now.as_nanos(), Ordering::SeqCst);
+        }
+        look_at(locks.shared(), vec![Arc::clone(&dying.turn().hold), Arc::clone(&healthy.turn().hold)], now);
+        until("it is renewed", || healthy.turn().hold.deadline() > before).await;
+        // Its first attempt had the time that a healthy lease has.
+        assert_eq!(store.renewals().count("healthy"), 1);
+    }
+
+    #[tokio::test]
     async fn the_answer_that_it_is_not_ours_is_final() {
         let store = Mock::new();
         let locks = store.manager();
@@ -308,6 +390,22 @@ mod tests {
         capped.lost().await;
         until("nothing is kept any more", || locks.shared().keeper.len() == 0).await;
         assert_eq!((store.renewals().count("once"), store.renewals().count("capped")), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_is_passed_on_when_max_hold_was_seen_to_end_is_renewed() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let ttl = 600 * MS;
+        let guard = locks.lock("k").ttl(ttl).max_hold(150 * MS).acquire().await.expect("granted");
+        let hold = Arc::clone(&guard.turn().hold);
+        until("it waits for its end", || hold.due.load(Ordering::SeqCst) == hold.deadline().as_nanos()).await;
+        // The holder left just before.
+        let next = guard.turn().next(Instant::now()).expect("tokens are left");
+        assert!(next.take(Instant::now(), ttl * 10));
+        locks.shared().keeper.turn_moved(&hold);
+        tokio::time::sleep(ttl * 2).await;
+        assert!(next.is_valid(Instant::now()), "not renewed");
     }
 
     #[tokio::test]

@@ -29,6 +29,8 @@ pub(crate) enum Reply {
     Fails,
     /// No answer, ever.
     Silent,
+    /// A bug in the store.
+    Panics,
     /// As `Yes`, after a while; what is granted counts from before it.
     Late(Duration),
 }
@@ -120,6 +122,11 @@ fn failure() -> LockError {
     LockError::new(LockErrorKind::Backend, "told to fail")
 }
 
+/// Without the hook, which would print it.
+fn panic() -> ! {
+    std::panic::resume_unwind(Box::new("told to panic"))
+}
+
 impl Backend for Mock {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new()
@@ -133,6 +140,7 @@ impl Backend for Mock {
                 Reply::No => return Ok(Acquired::Busy { holder_remaining: None }),
                 Reply::Fails => return Err(failure()),
                 Reply::Silent => pending().await,
+                Reply::Panics => panic(),
                 Reply::Late(delay) => tokio::time::sleep(delay).await,
             }
             let token = FencingToken::from_micros(1 + self.0.tokens.fetch_add(1, Ordering::Relaxed));
@@ -154,6 +162,7 @@ impl Backend for Mock {
                     Reply::No => Renewal::NotHeld,
                     Reply::Fails => Renewal::Unknown(failure()),
                     Reply::Silent => pending().await,
+                    Reply::Panics => panic(),
                     Reply::Late(delay) => {
                         tokio::time::sleep(delay).await;
                         Renewal::Renewed(valid_until(sent, id.ttl))
@@ -183,6 +192,7 @@ impl Lease for MockLease {
                 Reply::No => Ok(Released::NotHeld),
                 Reply::Fails => Err(failure()),
                 Reply::Silent => pending().await,
+                Reply::Panics => panic(),
                 Reply::Late(delay) => {
                     tokio::time::sleep(delay).await;
                     Ok(Released::Released)

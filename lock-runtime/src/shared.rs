@@ -17,10 +17,11 @@ use crate::{
     background,
     clock::{self, Instant},
     cohort::{Cohorts, Leaving},
-    hold::Turn,
+    hold::{Hold, Turn},
     keeper::Keeper,
     releaser::Releaser,
     underway::Underway,
+    validity::min_validity,
 };
 
 /// After so long a future that was woken counts as one that nobody polls.
@@ -127,8 +128,34 @@ impl Shared {
         self.releaser.drained().await;
     }
 
+    /// Takes a turn that was passed on, if it is still to be had and worth it; else goes without it.
+    pub(crate) fn take(self: &Arc<Self>, turn: &Arc<Turn>, max_hold: Duration) -> bool {
+        let (now, hold) = (Instant::now(), &turn.hold);
+        if !turn.take(now, max_hold) {
+            return false;
+        }
+        self.keeper.turn_moved(hold);
+        let worth_it = hold.remaining(now) >= min_validity(hold.terms.ttl);
+        if !worth_it {
+            self.leave_in_background(turn);
+        }
+        worth_it
+    }
+
+    /// Takes back a turn that was passed on and that nobody took; false when it is being used.
+    pub(crate) fn take_back(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
+        let Some(turn) = self.cohorts.turn_of(hold) else { return false };
+        // In the stead of the one who was called, and with nothing left of it, so that it is not passed on again.
+        let taken = turn.take(Instant::now(), Duration::ZERO);
+        if taken {
+            tracing::debug!(key = %hold.key(), "released: it was passed on to a future that nobody polls");
+            self.leave_in_background(&turn);
+        }
+        taken
+    }
+
     /// The holder of `turn` left without waiting for the store.
-    pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Turn) {
+    pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>) {
         if let Leaving::Last = self.leave(turn) {
             let hold = &turn.hold;
             self.releaser.release(Arc::clone(&hold.lease), hold.gone_by(Instant::now()));
@@ -136,13 +163,16 @@ impl Shared {
     }
 
     /// Ends a turn: the lease goes to the next waiter of this process, or has to be released by the caller.
-    pub(crate) fn leave(self: &Arc<Self>, turn: &Turn) -> Leaving {
+    pub(crate) fn leave(self: &Arc<Self>, turn: &Arc<Turn>) -> Leaving {
         let valid = turn.is_valid(Instant::now());
         // Over before the next one is told to enter: views of this hold must not be valid beside its.
-        turn.end();
+        if !turn.end() {
+            return Leaving::Passed;
+        }
         let leaving = self.cohorts.leave(turn, valid);
-        if let Leaving::Last = leaving {
-            self.keeper.remove(&turn.hold);
+        match leaving {
+            Leaving::Passed => self.keeper.turn_moved(&turn.hold),
+            Leaving::Last => self.keeper.remove(&turn.hold),
         }
         leaving
     }

@@ -1,6 +1,7 @@
 //! The waiters of one client: in order, without a herd, and not at the cost of others.
 
 use std::{
+    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -13,7 +14,7 @@ use lock_runtime::LockErrorKind;
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
-    world::{World, begun},
+    world::{World, begun, poll_once},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -24,6 +25,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_client_that_never_leaves_the_lock_alone_lets_others_in),
         case!(one_attempt_beside_a_busy_queue_is_answered),
         case!(a_waiter_in_the_middle_that_goes_away_is_passed_over),
+        case!(a_waiter_that_is_called_and_not_polled_does_not_keep_the_lock),
         case!(waiters_go_on_when_the_holder_s_lease_is_lost),
         case!(a_panic_in_the_section_passes_the_lock_on),
         case!(a_body_s_result_outlives_a_panic_elsewhere),
@@ -171,6 +173,22 @@ async fn a_waiter_in_the_middle_that_goes_away_is_passed_over(world: World) {
             Err(aborted) => assert!(aborted.is_cancelled() && number % 4 == 0, "{aborted}"),
         }
     }
+    world.clean().await;
+}
+
+async fn a_waiter_that_is_called_and_not_polled_does_not_keep_the_lock(world: World) {
+    let (ours, theirs) = (world.client().await.ttl(ms(1000)), world.client().await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).acquire().await.unwrap();
+    let lock = ours.lock(&key).wait(LONG);
+    let mut kept = pin!(lock.acquire());
+    assert!(poll_once(kept.as_mut()).await.is_pending());
+    guard.release().await.unwrap();
+    let began = Instant::now();
+    let guard = theirs.lock(&key).wait(LONG).acquire().await.unwrap();
+    assert!(began.elapsed() < ms(2000) + SLACK, "{:?}", began.elapsed());
+    guard.release().await.unwrap();
+    kept.await.unwrap().release().await.unwrap();
     world.clean().await;
 }
 

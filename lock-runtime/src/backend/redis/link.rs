@@ -6,18 +6,22 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use redis::Client;
 use tokio::{runtime, sync::watch};
 
 use super::{config::Config, connection::Connection, error::Failure, inbox::Inbox, names};
-use crate::{LockError, LockErrorKind, background};
+use crate::{LockError, LockErrorKind, background, clock::Instant};
 
 /// So many calls in a row without an answer, and the connection is replaced.
 const SILENCE_LIMIT: u32 = 2;
 /// The same for the library's own runtime: a renewal has no time to find out twice.
 const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
+
+/// So long after a failure to connect nobody tries again: many callers do not make many connections.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections of one store.
 #[derive(Debug)]
@@ -112,6 +116,8 @@ enum State {
     /// All who need the connection wait for the same one.
     Connecting(watch::Receiver<Made>),
     Open(Arc<Connection>),
+    /// Until this moment nobody tries again.
+    Failed(Instant, LockError),
 }
 
 impl Link {
@@ -134,7 +140,10 @@ impl Link {
             State::Open(connection) if connection.is_usable() => {
                 return watch::channel(Some(Ok(Arc::clone(connection)))).1;
             }
-            State::Idle | State::Connecting(_) | State::Open(_) => {}
+            State::Failed(until, error) if !until.has_passed() => {
+                return watch::channel(Some(Err(error.clone()))).1;
+            }
+            State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => {}
         }
         let (tell, made) = watch::channel(None);
         *state = State::Connecting(made.clone());
@@ -151,7 +160,7 @@ impl Link {
         drop(links);
         *lock(&this.state) = match &made {
             Ok(connection) => State::Open(Arc::clone(connection)),
-            Err(_) => State::Idle,
+            Err(error) => State::Failed(Instant::now() + PAUSE, error.clone()),
         };
         if let Ok(connection) = &made {
             sentinel.connection = Arc::downgrade(connection);

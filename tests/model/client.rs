@@ -1,0 +1,242 @@
+//! What a client sends, and what it makes of answers, pushes and time.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::{
+    handover::Handover,
+    state::{Call, Message, Mode, NEVER, Owner, Phase, Reply, State, Violation},
+    variant::{Break, Manner},
+};
+
+/// So many owner tokens of one client may be in the system at once.
+pub(crate) const OWNERS: u8 = 8;
+
+impl Handover {
+    pub(crate) fn loose(&self) -> bool {
+        self.variant.manner == Manner::Loose
+    }
+
+    pub(crate) fn is_foreign(&self, client: u8) -> bool {
+        self.variant.role(client).foreign
+    }
+
+    /// `validity::valid_until`: what a lease of `length` is worth, `age` after the request was sent.
+    pub(crate) fn validity(&self, length: u8, age: u8) -> u8 {
+        length.saturating_sub(age + self.variant.times.margin)
+    }
+
+    pub(crate) fn has_room(&self, s: &State, client: u8) -> bool {
+        let counts =
+            |message: &&Message| !matches!(message, Message::Push { .. }) && message.owner().client == client;
+        s.network.iter().filter(counts).count() < self.variant.role(client).in_flight
+    }
+
+    /// Sends a request of the present attempt; the built client then listens to no other.
+    pub(crate) fn send(&self, s: &mut State, client: u8, call: Call) {
+        if !self.loose() {
+            Self::stop_listening(s, client);
+        }
+        s.network.push(Message::Request { owner: s.owner(client), call, age: 0, awaited: true });
+    }
+
+    /// The answer to what is in flight will not be heard.
+    fn stop_listening(s: &mut State, client: u8) {
+        s.network.retain(|m| m.owner().client != client || !matches!(m, Message::Answer { .. }));
+        for message in s.network.iter_mut().filter(|m| m.owner().client == client) {
+            if let Message::Request { awaited, age, .. } = message {
+                (*awaited, *age) = (false, 0);
+            }
+        }
+    }
+
+    /// Begins an attempt, with an owner token that nothing has any more. False if the model has too few of them.
+    pub(crate) fn start(&self, s: &mut State, client: u8, mode: Mode) -> bool {
+        let is_fresh = |attempt: &u8| s.mentioned().all(|owner| owner != Owner { client, attempt: *attempt });
+        let Some(attempt) = (0..OWNERS).find(is_fresh) else { return false };
+        let this = s.client_mut(client);
+        this.attempt = attempt;
+        this.phase = Phase::Asking { mode, age: 0 };
+        self.send(s, client, if self.is_foreign(client) { Call::SetNx } else { Call::Acquire(mode) });
+        true
+    }
+
+    /// Ends the attempt; a release by owner is the last thing that is sent for it.
+    pub(crate) fn end(&self, s: &mut State, client: u8) {
+        let owner = s.owner(client);
+        let holds = matches!(s.client(client).phase, Phase::Holding { .. });
+        let call = if self.is_foreign(client) || (holds && self.variant.breaks(Break::ReleaseBlind)) {
+            Call::CompareAndDelete
+        } else if !holds && self.variant.breaks(Break::LeaveWithoutRelease) {
+            Call::Leave
+        } else {
+            Call::Release
+        };
+        s.network.push(Message::Request { owner, call, age: 0, awaited: false });
+        s.client_mut(client).phase = Phase::Idle;
+    }
+
+    /// Sends a poll. What was asked before has timed out, if it was not answered.
+    pub(crate) fn poll(&self, s: &mut State, client: u8) {
+        self.send(s, client, Call::Acquire(Mode::Poll));
+        if self.variant.breaks(Break::DatedByLastPoll)
+            && let Phase::Waiting { age, .. } = &mut s.client_mut(client).phase
+        {
+            *age = 0;
+        }
+    }
+
+    /// The lease goes to another task of the client.
+    pub(crate) fn pass(&self, s: &mut State, client: u8) {
+        let Phase::Holding { valid, fence, seq } = s.client(client).phase else { return };
+        let lingers = self.variant.breaks(Break::PassBeforeEnd);
+        let this = s.client_mut(client);
+        this.lingers = lingers;
+        this.followers_left -= 1;
+        this.phase = Phase::Holding { valid, fence, seq: seq + 1 };
+        self.believe(s, fence, seq + 1);
+    }
+
+    /// The fencing token: fence and sequence, unless a broken protocol adds them up.
+    pub(crate) fn token(&self, fence: u8, seq: u8) -> (u8, u8) {
+        if self.variant.breaks(Break::PassUnreserved) { (fence + seq, 0) } else { (fence, seq) }
+    }
+
+    fn believe(&self, s: &mut State, fence: u8, seq: u8) {
+        let token = self.token(fence, seq);
+        if token <= s.top {
+            s.violate(Violation::TokenFell);
+        }
+        s.top = s.top.max(token);
+    }
+
+    /// The client holds, or, when too little is left of the lease, gives it back.
+    fn enter(&self, s: &mut State, client: u8, fence: u8, valid: u8) {
+        if valid == 0 {
+            return self.end(s, client);
+        }
+        if !self.is_foreign(client) {
+            self.believe(s, fence, 0);
+        }
+        s.client_mut(client).phase = Phase::Holding { valid, fence, seq: 0 };
+    }
+
+    pub(crate) fn receive(&self, s: &mut State, message: Message) {
+        if !s.is_present(message.owner()) {
+            return;
+        }
+        match message {
+            Message::Answer { owner, reply, age } => self.hear(s, owner, reply, age),
+            Message::Push { owner, fence, px } => self.be_told(s, owner, fence, px),
+            Message::Request { .. } => unreachable!("requests go to the server"),
+        }
+    }
+
+    fn hear(&self, s: &mut State, owner: Owner, reply: Reply, age: u8) {
+        let client = owner.client;
+        let ttl = self.variant.times.ttl;
+        let phase = s.client(client).phase;
+        let next = match (phase, reply) {
+            (Phase::Asking { .. } | Phase::Waiting { .. }, Reply::Granted(fence)) => {
+                return self.enter(s, client, fence, self.validity(ttl, age));
+            }
+            (Phase::Asking { .. }, Reply::Waiting(seen)) => Phase::Waiting { age: self.proof(age), seen },
+            (Phase::Waiting { age: proven, .. }, Reply::Waiting(seen)) => {
+                if self.variant.breaks(Break::DatedByLastPoll) {
+                    Phase::Waiting { age: proven, seen }
+                } else if self.proof(age) <= proven {
+                    Phase::Waiting { age: self.proof(age), seen }
+                } else {
+                    // Sent before the proof: it says nothing new.
+                    phase
+                }
+            }
+            (Phase::Waiting { .. }, Reply::Gone) | (Phase::Holding { .. }, Reply::NotYours)
+                if self.loose() =>
+            {
+                return self.end(s, client);
+            }
+            (Phase::Asking { .. }, Reply::Held | Reply::NotYours) | (Phase::Waiting { .. }, Reply::Gone) => {
+                Phase::Idle
+            }
+            (Phase::Holding { valid, fence, seq }, Reply::Renewed) if valid > 0 || self.loose() => {
+                Phase::Holding { valid: valid.max(self.validity(ttl, age)), fence, seq }
+            }
+            (Phase::Holding { valid, fence, seq }, Reply::Granted(again)) if self.loose() => {
+                if fence != again {
+                    return self.end(s, client);
+                }
+                Phase::Holding { valid: valid.max(self.validity(ttl, age)), fence, seq }
+            }
+            // Lost; the release follows when the guard is dropped.
+            (Phase::Holding { fence, seq, .. }, Reply::NotYours) => Phase::Holding { valid: 0, fence, seq },
+            _ => phase,
+        };
+        s.client_mut(client).phase = next;
+    }
+
+    /// How old a proof is whose answer arrives now.
+    fn proof(&self, age: u8) -> u8 {
+        if self.variant.breaks(Break::DatedByAnswer) { 0 } else { age }
+    }
+
+    /// `place::judge`, and what `attempt.rs` does with it.
+    fn be_told(&self, s: &mut State, owner: Owner, fence: u8, px: u8) {
+        let basis = match s.client(owner.client).phase {
+            Phase::Waiting { seen, .. } if fence <= seen && !self.variant.breaks(Break::StalePushCounts) => {
+                return;
+            }
+            Phase::Waiting { .. } if self.variant.breaks(Break::DatedByArrival) => 0,
+            Phase::Waiting { age, .. } => age,
+            Phase::Asking { age, .. } if self.loose() => age,
+            _ => return,
+        };
+        let valid = self.validity(px, basis);
+        if valid == 0 {
+            // Ours, but not for long enough: the poll that claims it may follow at any time.
+            return;
+        }
+        if !self.loose() {
+            // Pushes are read while no poll is awaited: it has timed out.
+            Self::stop_listening(s, owner.client);
+        }
+        self.tally.by_push.fetch_add(1, Relaxed);
+        self.enter(s, owner.client, fence, valid);
+    }
+
+    /// A tick of the server's clock, which the clock of at most one client misses.
+    pub(crate) fn tick(&self, s: &mut State, missed_by: Option<u8>) {
+        if let Some(holder) = s.holder.as_mut().filter(|holder| holder.px != NEVER) {
+            holder.px -= 1;
+            if holder.px == 0 {
+                s.holder = None;
+            }
+        }
+        for place in &mut s.queue {
+            place.age = (place.age + 1).min(self.variant.times.stale);
+        }
+        let loose = self.loose();
+        let ttl = self.variant.times.ttl;
+        for (id, client) in (0..).zip(&mut s.clients) {
+            if missed_by == Some(id) {
+                client.slack_left -= 1;
+                continue;
+            }
+            match &mut client.phase {
+                Phase::Waiting { age, .. } => *age = (*age + 1).min(ttl),
+                Phase::Asking { age, .. } if loose => *age = (*age + 1).min(ttl),
+                Phase::Holding { valid, .. } => *valid = valid.saturating_sub(1),
+                Phase::Asking { .. } | Phase::Idle | Phase::Dead => {}
+            }
+        }
+        for message in &mut s.network {
+            match message {
+                Message::Request { owner, age, awaited: true, .. } | Message::Answer { owner, age, .. }
+                    if missed_by != Some(owner.client) =>
+                {
+                    *age = (*age + 1).min(ttl);
+                }
+                _ => {}
+            }
+        }
+    }
+}

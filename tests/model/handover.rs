@@ -1,0 +1,330 @@
+//! The transition system: which steps there are, and what must hold in each state.
+
+use std::{
+    fmt::{self, Display},
+    sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed},
+};
+
+use stateright::{Model, Property};
+
+use crate::{
+    state::{Call, Client, Message, Mode, Phase, State, Violation, name},
+    variant::{Break, Role, Variant},
+};
+
+/// At most one client believes that it holds.
+pub(crate) const S1: &str = "S1: one believer";
+/// The tokens that are believed rise strictly, in the order in which they are believed; nobody believes in an older
+/// token than the last.
+pub(crate) const S2: &str = "S2: tokens rise";
+/// Claim, renewal and release touch nothing but their own owner's hold.
+pub(crate) const S3: &str = "S3: only the own hold is touched";
+/// After a leave or a release was executed nothing of its owner is left on the server.
+pub(crate) const R1: &str = "R1: a release leaves nothing behind";
+/// An owner is on the server once: as the holder or in one place.
+pub(crate) const R2: &str = "R2: an owner is there once";
+/// After a release no live waiter stands before a free key.
+pub(crate) const P: &str = "P: a release wakes a waiter";
+/// From every state, whatever is lost and whoever dies, all live waiters are served, and within a bound.
+pub(crate) const L: &str = "L: every waiter is served";
+
+/// A client that has left so much on the server waits until some of it is gone; else its dead places have no end.
+const LEFTOVERS: usize = 3;
+
+/// One variant, and what the search has seen of it.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    pub(crate) variant: Variant,
+    /// Orders of clients that cannot be told apart; the first changes nothing.
+    pub(crate) renamings: Vec<Vec<u8>>,
+    pub(crate) tally: Tally,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// States whose steps were all taken.
+    pub(crate) expanded: AtomicUsize,
+    /// Entries on a push.
+    pub(crate) by_push: AtomicUsize,
+    /// The longest that a live waiter waits once everybody else is gone, in ticks.
+    pub(crate) longest_wait: AtomicU8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// The client asks for the lock, with a fresh owner token.
+    Start(u8, Mode),
+    /// The same request again, with the same token.
+    AskAgain(u8),
+    Poll(u8),
+    /// The attempt ends without a hold: given up, dropped, or its request timed out.
+    GiveUp(u8),
+    Renew(u8),
+    Release(u8),
+    ReleaseTwice(u8),
+    Pass(u8),
+    ReleaseAndPass(u8),
+    Crash(u8),
+    Execute(Message),
+    Receive(Message),
+    /// Makes room. What stays in flight for ever is lost, too.
+    Lose(Message),
+    Tick,
+    TickMissedBy(u8),
+}
+
+impl Handover {
+    pub(crate) fn new(variant: Variant) -> Self {
+        let own = variant.own();
+        let alike = variant.clients[..own].windows(2).all(|pair| pair[0] == pair[1]);
+        // A counter-example is read more easily when nobody changes names in it.
+        let orders = if alike && own <= 3 && variant.broken.is_empty() {
+            orders(own)
+        } else {
+            vec![(0..).take(own).collect()]
+        };
+        let foreign = || (0..).take(variant.clients.len()).skip(own);
+        let renamings =
+            orders.into_iter().map(|order: Vec<u8>| order.into_iter().chain(foreign()).collect()).collect();
+        Self { variant, renamings, tally: Tally::default() }
+    }
+
+    /// How many owners of a client are left on the server.
+    fn leftovers(s: &State, client: u8) -> usize {
+        let queued = s.queue.iter().filter(|place| place.owner.client == client).count();
+        queued + usize::from(s.holder.as_ref().is_some_and(|holder| holder.owner.client == client))
+    }
+
+    fn steps_of(&self, s: &State, id: u8, steps: &mut Vec<Step>) {
+        let client = s.client(id);
+        let role = self.variant.role(id);
+        let room = self.has_room(s, id);
+        match client.phase {
+            Phase::Dead => return,
+            Phase::Idle => {
+                if client.attempts_left > 0 && room && Self::leftovers(s, id) < LEFTOVERS {
+                    steps.push(Step::Start(id, Mode::Join));
+                    if role.tries {
+                        steps.push(Step::Start(id, Mode::Try));
+                    }
+                }
+                return;
+            }
+            Phase::Asking { .. } if role.foreign => {}
+            Phase::Asking { mode, .. } => {
+                if room && self.loose() && mode == Mode::Join {
+                    steps.push(Step::AskAgain(id));
+                }
+                steps.push(Step::GiveUp(id));
+            }
+            Phase::Waiting { .. } => {
+                if room {
+                    steps.push(Step::Poll(id));
+                }
+                steps.push(Step::GiveUp(id));
+            }
+            Phase::Holding { valid, seq, .. } => {
+                if room && !role.foreign && (valid > 0 || self.loose()) {
+                    steps.push(Step::Renew(id));
+                }
+                if valid > 0 && client.followers_left > 0 && seq < role.followers {
+                    steps.push(Step::Pass(id));
+                    if self.variant.breaks(Break::PassAfterRelease) {
+                        steps.push(Step::ReleaseAndPass(id));
+                    }
+                }
+                if room && role.repeats {
+                    steps.push(Step::ReleaseTwice(id));
+                }
+                steps.push(Step::Release(id));
+            }
+        }
+        if s.crashes_left > 0 {
+            steps.push(Step::Crash(id));
+        }
+        if client.slack_left > 0 {
+            steps.push(Step::TickMissedBy(id));
+        }
+    }
+}
+
+impl Model for Handover {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        let client = |role: &Role| Client {
+            phase: Phase::Idle,
+            attempt: 0,
+            attempts_left: role.attempts,
+            followers_left: role.followers,
+            slack_left: role.slack,
+            lingers: false,
+        };
+        vec![State {
+            holder: None,
+            queue: Vec::new(),
+            fence: 0,
+            clients: self.variant.clients.iter().map(client).collect(),
+            network: Vec::new(),
+            top: (0, 0),
+            crashes_left: self.variant.crashes,
+            tenures: 0,
+            minted_tenure: 0,
+            violation: None,
+        }]
+    }
+
+    fn actions(&self, s: &State, steps: &mut Vec<Step>) {
+        self.tally.expanded.fetch_add(1, Relaxed);
+        if s.violation.is_some() || s.believers() > 1 {
+            return;
+        }
+        for id in (0..).take(s.clients.len()) {
+            self.steps_of(s, id, steps);
+        }
+        let mut last = None;
+        for message in &s.network {
+            if last.replace(*message) == Some(*message) {
+                continue; // in flight twice
+            }
+            match message {
+                Message::Request { .. } => steps.push(Step::Execute(*message)),
+                // In the letter box until the answer to `join` is there.
+                Message::Push { owner, .. }
+                    if !self.loose() && matches!(s.client(owner.client).phase, Phase::Asking { .. }) => {}
+                Message::Answer { .. } | Message::Push { .. } => steps.push(Step::Receive(*message)),
+            }
+            if !matches!(message, Message::Push { .. }) && !self.has_room(s, message.owner().client) {
+                steps.push(Step::Lose(*message));
+            }
+        }
+        steps.push(Step::Tick);
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut s = last.clone();
+        match step {
+            Step::Start(id, mode) => {
+                if !self.start(&mut s, id, mode) {
+                    return None;
+                }
+                let left = &mut s.client_mut(id).attempts_left;
+                if *left != Role::UNLIMITED {
+                    *left -= 1;
+                }
+            }
+            Step::AskAgain(id) => self.send(&mut s, id, Call::Acquire(Mode::Join)),
+            Step::Poll(id) => self.poll(&mut s, id),
+            Step::GiveUp(id) | Step::Release(id) => self.end(&mut s, id),
+            Step::Renew(id) => {
+                let Phase::Holding { fence, .. } = s.client(id).phase else { return None };
+                self.send(&mut s, id, Call::Renew(fence));
+            }
+            Step::ReleaseTwice(id) => {
+                self.send(&mut s, id, Call::Release);
+                self.end(&mut s, id);
+            }
+            Step::Pass(id) => self.pass(&mut s, id),
+            Step::ReleaseAndPass(id) => {
+                self.send(&mut s, id, Call::Release);
+                self.pass(&mut s, id);
+            }
+            Step::Crash(id) => {
+                s.crashes_left -= 1;
+                *s.client_mut(id) = Client {
+                    phase: Phase::Dead,
+                    attempt: 0,
+                    attempts_left: 0,
+                    followers_left: 0,
+                    slack_left: 0,
+                    lingers: false,
+                };
+            }
+            Step::Execute(message) => {
+                take(&mut s, message);
+                if let Message::Request { owner, call, age, awaited } = message {
+                    self.execute(&mut s, owner, call, age, awaited);
+                }
+            }
+            Step::Receive(message) => {
+                take(&mut s, message);
+                self.receive(&mut s, message);
+            }
+            Step::Lose(message) => take(&mut s, message),
+            Step::Tick => self.tick(&mut s, None),
+            Step::TickMissedBy(id) => self.tick(&mut s, Some(id)),
+        }
+        Some(self.canonical(s))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(S1, |_, s: &State| s.believers() <= 1),
+            Property::always(S2, |model: &Self, s: &State| {
+                let current = |client: &Client| match client.phase {
+                    Phase::Holding { valid: 1.., fence, seq } => model.token(fence, seq) == s.top,
+                    _ => true,
+                };
+                s.violation != Some(Violation::TokenFell)
+                    && s.clients[..model.variant.own()].iter().all(current)
+            }),
+            Property::always(S3, |_, s: &State| s.violation != Some(Violation::TouchedAnother)),
+            Property::always(R1, |_, s: &State| s.violation != Some(Violation::LeftBehind)),
+            Property::always(R2, |_, s: &State| {
+                let mut owners: Vec<_> = s.queue.iter().map(|place| place.owner).collect();
+                owners.extend(s.holder.as_ref().map(|holder| holder.owner));
+                owners.sort_unstable();
+                owners.windows(2).all(|pair| pair[0] != pair[1])
+            }),
+            Property::always(P, |_, s: &State| s.violation != Some(Violation::WakeUpLost)),
+            Property::always(L, |model: &Self, s: &State| {
+                model.longest_wait(s).is_some_and(|wait| {
+                    model.tally.longest_wait.fetch_max(wait, Relaxed);
+                    wait <= model.wait_bound()
+                })
+            }),
+        ]
+    }
+}
+
+fn take(s: &mut State, message: Message) {
+    let at = s.network.iter().position(|other| *other == message).expect("a step names what is in flight");
+    s.network.remove(at);
+}
+
+/// All orders of the first `n` clients, the usual one first.
+fn orders(n: usize) -> Vec<Vec<u8>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..n {
+        let longer = |order: &Vec<u8>| {
+            let missing = (0..).take(n).filter(|id| !order.contains(id));
+            missing.map(|id| order.iter().copied().chain([id]).collect()).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// One line of a counter-example.
+impl Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(id, mode) => write!(f, "{} sends {mode:?}, with a fresh owner token", name(*id)),
+            Self::AskAgain(id) => write!(f, "{} sends Join again", name(*id)),
+            Self::Poll(id) => write!(f, "{} sends Poll", name(*id)),
+            Self::GiveUp(id) => write!(f, "{} gives up and sends its leave", name(*id)),
+            Self::Renew(id) => write!(f, "{} sends a renewal", name(*id)),
+            Self::Release(id) => write!(f, "{} ends its hold and sends the release", name(*id)),
+            Self::ReleaseTwice(id) => write!(f, "{} ends its hold and sends the release twice", name(*id)),
+            Self::Pass(id) => write!(f, "{} passes the lease on inside the process", name(*id)),
+            Self::ReleaseAndPass(id) => write!(f, "{} sends the release, and passes the lease on", name(*id)),
+            Self::Crash(id) => write!(f, "{} crashes", name(*id)),
+            Self::Execute(message) => write!(f, "the server executes: {message}"),
+            Self::Receive(message) => write!(f, "it arrives: {message}"),
+            Self::Lose(message) => write!(f, "it is lost: {message}"),
+            Self::Tick => f.write_str("tick"),
+            Self::TickMissedBy(id) => write!(f, "tick, which the clock of {} misses", name(*id)),
+        }
+    }
+}

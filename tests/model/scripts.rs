@@ -1,0 +1,206 @@
+//! The scripts, each one atomic step. The names, the order and the answers are those of
+//! `lock-runtime/src/backend/redis/scripts/*.lua`; whoever changes one changes the other.
+
+use crate::{
+    handover::Handover,
+    state::{Call, Holder, Message, Mode, NEVER, Owner, Place, Reply, State, Violation},
+    variant::Break,
+};
+
+impl Handover {
+    /// A request reaches the server.
+    pub(crate) fn execute(&self, s: &mut State, owner: Owner, call: Call, age: u8, awaited: bool) {
+        let reply = match call {
+            Call::Acquire(mode) => self.acquire(s, owner, mode, age, awaited),
+            Call::Renew(fence) => Some(self.renew(s, owner, fence)),
+            Call::SetNx => Some(self.set_nx(s, owner)),
+            Call::Mint(tenure) => Some(Self::mint_late(s, tenure)),
+            Call::Release => {
+                self.release(s, owner);
+                None
+            }
+            Call::CompareAndDelete => {
+                if s.is_held_by(owner) {
+                    s.holder = None;
+                    self.look_for_lost_wake_up(s, owner);
+                }
+                None
+            }
+            Call::Leave => {
+                s.queue.retain(|place| place.owner != owner);
+                Self::look_for_leftovers(s, owner);
+                None
+            }
+        };
+        if let Some(reply) = reply.filter(|_| awaited) {
+            s.network.push(Message::Answer { owner, reply, age });
+        }
+    }
+
+    /// `acquire_short.lua`, `acquire_long.lua`.
+    fn acquire(&self, s: &mut State, owner: Owner, mode: Mode, age: u8, awaited: bool) -> Option<Reply> {
+        let ttl = self.variant.times.ttl;
+        if mode != Mode::Poll && s.queue.is_empty() {
+            if self.variant.breaks(Break::MintBesideSet) {
+                if s.holder.is_none() {
+                    self.hold(s, owner, 0, ttl);
+                    let call = Call::Mint(s.tenures);
+                    s.network.push(Message::Request { owner, call, age, awaited });
+                    return None;
+                }
+            } else {
+                // Minted in vain if somebody holds.
+                let fence = mint(s);
+                if s.holder.is_none() {
+                    self.hold(s, owner, fence, ttl);
+                    return Some(Reply::Granted(fence));
+                }
+            }
+        }
+        let joins_twice = mode == Mode::Join && self.variant.breaks(Break::JoinTwice);
+        if let Some(holder) = s.holder.as_mut().filter(|holder| holder.owner == owner && !joins_twice) {
+            holder.px = ttl;
+            return Some(Reply::Granted(holder.fence));
+        }
+        let queued = mode != Mode::Try && s.place_of(owner).is_some();
+        if mode == Mode::Poll && !queued && !self.variant.breaks(Break::PollQueuesAgain) {
+            return Some(Reply::Gone);
+        }
+        let looks = mode != Mode::Poll || !self.variant.breaks(Break::PollLooksAway);
+        if s.holder.is_none() && looks {
+            match self.head(s, Some(owner)) {
+                Some(first) if first != owner => self.hand_over(s),
+                _ => {
+                    if queued {
+                        s.queue.retain(|place| place.owner != owner);
+                    }
+                    let fence = mint(s);
+                    self.hold(s, owner, fence, ttl);
+                    return Some(Reply::Granted(fence));
+                }
+            }
+        }
+        if mode == Mode::Try {
+            return Some(Reply::Held);
+        }
+        match s.queue.iter_mut().find(|place| place.owner == owner) {
+            Some(place) if !joins_twice => place.age = 0,
+            _ => s.queue.push(Place { owner, age: 0 }),
+        }
+        Some(Reply::Waiting(s.fence))
+    }
+
+    /// `queue.lua`: the first place that is live, or is `me`; stale ones on the way are removed.
+    fn head(&self, s: &mut State, me: Option<Owner>) -> Option<Owner> {
+        loop {
+            let first = s.queue.first()?;
+            if Some(first.owner) == me || first.age < self.variant.times.stale {
+                return Some(first.owner);
+            }
+            s.queue.remove(0);
+        }
+    }
+
+    /// `queue.lua`: makes the first live place the holder and tells its process. Nobody holds.
+    fn hand_over(&self, s: &mut State) {
+        if self.head(s, None).is_none() {
+            return;
+        }
+        let Place { owner, age } = s.queue.remove(0);
+        let ttl = self.variant.times.ttl;
+        let px = if self.variant.breaks(Break::GrantForEver) {
+            NEVER
+        } else if self.variant.breaks(Break::GrantForTtl) {
+            ttl
+        } else {
+            ttl.min(age + self.variant.times.window)
+        };
+        let fence = mint(s);
+        self.hold(s, owner, fence, px);
+        s.minted_tenure = s.tenures;
+        s.network.push(Message::Push { owner, fence, px: px.min(ttl) });
+    }
+
+    fn hold(&self, s: &mut State, owner: Owner, fence: u8, px: u8) {
+        if self.variant.breaks(Break::MintBesideSet) {
+            s.tenures += 1;
+        }
+        s.holder = Some(Holder { owner, fence, px, tenure: s.tenures });
+    }
+
+    /// `release_short.lua`, `release_long.lua`.
+    fn release(&self, s: &mut State, owner: Owner) {
+        let ours = s.is_held_by(owner);
+        let deletes = ours || (s.holder.is_some() && self.variant.breaks(Break::ReleaseUncompared));
+        if deletes && (ours || s.place_of(owner).is_none()) {
+            if !ours {
+                s.violate(Violation::TouchedAnother);
+            }
+            s.holder = None;
+            self.hand_over(s);
+            self.look_for_lost_wake_up(s, owner);
+        } else {
+            s.queue.retain(|place| place.owner != owner);
+        }
+        Self::look_for_leftovers(s, owner);
+    }
+
+    /// `renew.lua`.
+    fn renew(&self, s: &mut State, owner: Owner, fence: u8) -> Reply {
+        let ttl = self.variant.times.ttl;
+        let any_fence = self.variant.breaks(Break::RenewWithoutFence);
+        let any_owner = self.variant.breaks(Break::RenewUncompared);
+        let Some(holder) = s.holder.as_mut() else { return Reply::NotYours };
+        let ours = holder.owner == owner && (holder.fence == fence || any_fence);
+        if !ours && !any_owner {
+            return Reply::NotYours;
+        }
+        holder.px = ttl;
+        if !ours {
+            s.violate(Violation::TouchedAnother);
+        }
+        Reply::Renewed
+    }
+
+    /// A client that knows nothing of queue and fence.
+    fn set_nx(&self, s: &mut State, owner: Owner) -> Reply {
+        if s.holder.is_some() {
+            return Reply::NotYours;
+        }
+        self.hold(s, owner, 0, self.variant.times.ttl);
+        Reply::Granted(0)
+    }
+
+    /// [`Break::MintBesideSet`]: the `INCR` that was sent with the `SET NX` of `tenure`.
+    fn mint_late(s: &mut State, tenure: u8) -> Reply {
+        let fence = mint(s);
+        if tenure < s.minted_tenure {
+            // A later hold has a smaller token.
+            s.violate(Violation::TokenFell);
+        }
+        s.minted_tenure = s.minted_tenure.max(tenure);
+        if let Some(holder) = s.holder.as_mut().filter(|holder| holder.tenure == tenure) {
+            holder.fence = fence;
+        }
+        Reply::Granted(fence)
+    }
+
+    fn look_for_lost_wake_up(&self, s: &mut State, owner: Owner) {
+        let waits = |place: &Place| place.age < self.variant.times.stale && s.is_present(place.owner);
+        if s.holder.is_none() && !self.variant.role(owner.client).foreign && s.queue.iter().any(waits) {
+            s.violate(Violation::WakeUpLost);
+        }
+    }
+
+    fn look_for_leftovers(s: &mut State, owner: Owner) {
+        if s.is_held_by(owner) || s.place_of(owner).is_some() {
+            s.violate(Violation::LeftBehind);
+        }
+    }
+}
+
+/// One more than the last; the server's clock, which the real fence follows, makes it larger still.
+fn mint(s: &mut State) -> u8 {
+    s.fence += 1;
+    s.fence
+}

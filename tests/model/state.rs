@@ -1,0 +1,271 @@
+//! What is on the server, in the network and in the clients' heads at one instant.
+
+use std::fmt::{self, Display};
+
+/// Whose request, place or hold it is: a client, and which of its attempts. The owner token of the real thing.
+///
+/// Attempt 0 is the client's present one; a larger number names one that has ended and of which something is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Owner {
+    pub(crate) client: u8,
+    pub(crate) attempt: u8,
+}
+
+/// The holder's key: owner and fence are one value, and compared as one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Holder {
+    pub(crate) owner: Owner,
+    pub(crate) fence: u8,
+    /// Ticks until it expires; [`NEVER`] without an end.
+    pub(crate) px: u8,
+    /// Which hold of this lock it is, counted from 1; 0 where the fence is minted with the hold, as it should be.
+    pub(crate) tenure: u8,
+}
+
+pub(crate) const NEVER: u8 = u8::MAX;
+
+/// A place in the queue; the queue's order is the order of tickets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) owner: Owner,
+    /// Ticks since it was refreshed.
+    pub(crate) age: u8,
+}
+
+/// The third argument of the acquire script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    Try,
+    Join,
+    Poll,
+}
+
+/// A request to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Call {
+    Acquire(Mode),
+    /// Of `<owner>:<fence>`.
+    Renew(u8),
+    /// Ends a hold or gives up a place, by owner.
+    Release,
+    /// What a foreign client takes the lock with.
+    SetNx,
+    /// What a foreign client releases with: compare and delete, without a look at the queue.
+    CompareAndDelete,
+    /// Broken protocols only: gives up a place, but not a hold.
+    Leave,
+    /// Broken protocols only: `INCR` sent beside `SET NX`, for this tenure.
+    Mint(u8),
+}
+
+/// An answer of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Reply {
+    Granted(u8),
+    /// With the last fence that was minted.
+    Waiting(u8),
+    Held,
+    Gone,
+    Renewed,
+    NotYours,
+}
+
+/// Something in flight. All of it may arrive in any order, late, or never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Message {
+    Request {
+        owner: Owner,
+        call: Call,
+        /// Ticks of the client's clock since it was sent; counted only while it matters.
+        age: u8,
+        /// The client would still listen to the answer.
+        awaited: bool,
+    },
+    Answer {
+        owner: Owner,
+        reply: Reply,
+        /// Ticks since the request was sent.
+        age: u8,
+    },
+    Push {
+        owner: Owner,
+        fence: u8,
+        px: u8,
+    },
+}
+
+impl Message {
+    pub(crate) fn owner(self) -> Owner {
+        match self {
+            Self::Request { owner, .. } | Self::Answer { owner, .. } | Self::Push { owner, .. } => owner,
+        }
+    }
+
+    pub(crate) fn owner_mut(&mut self) -> &mut Owner {
+        match self {
+            Self::Request { owner, .. } | Self::Answer { owner, .. } | Self::Push { owner, .. } => owner,
+        }
+    }
+}
+
+/// What a client believes of its present attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Idle,
+    /// An acquisition was sent and not answered.
+    Asking {
+        mode: Mode,
+        /// Ticks since the first request of this attempt; counted only for the loose client.
+        age: u8,
+    },
+    /// «Waiting» was answered.
+    Waiting {
+        /// Ticks since the proof was sent: the youngest-sent request that was answered so.
+        age: u8,
+        /// The last fence that was minted when the proof was answered.
+        seen: u8,
+    },
+    /// Granted. Believes to hold while `valid` is not 0.
+    Holding {
+        valid: u8,
+        fence: u8,
+        /// How often the lease was passed on inside the client.
+        seq: u8,
+    },
+    Dead,
+}
+
+/// A process, or the part of one that asks the store for this lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Client {
+    pub(crate) phase: Phase,
+    pub(crate) attempt: u8,
+    pub(crate) attempts_left: u8,
+    /// Tasks behind the holder to which the lease can be passed on.
+    pub(crate) followers_left: u8,
+    /// Ticks that its clock may miss.
+    pub(crate) slack_left: u8,
+    /// Broken protocols only: the holder before the present one still believes.
+    pub(crate) lingers: bool,
+}
+
+/// What a transition did that must never happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Violation {
+    /// Somebody believes in a token that is not larger than one that was believed before.
+    TokenFell,
+    /// A request touched a hold that is not its owner's.
+    TouchedAnother,
+    /// A release was executed, and something of its owner is left.
+    LeftBehind,
+    /// A release left a free key before a live waiter.
+    WakeUpLost,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct State {
+    pub(crate) holder: Option<Holder>,
+    pub(crate) queue: Vec<Place>,
+    /// The last fence that was minted.
+    pub(crate) fence: u8,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) network: Vec<Message>,
+    /// The largest token that was believed: fence and sequence.
+    pub(crate) top: (u8, u8),
+    pub(crate) crashes_left: u8,
+    /// How many holds there were, and the last whose fence is minted; counted only where the two come apart.
+    pub(crate) tenures: u8,
+    pub(crate) minted_tenure: u8,
+    pub(crate) violation: Option<Violation>,
+}
+
+impl State {
+    pub(crate) fn client(&self, id: u8) -> &Client {
+        &self.clients[usize::from(id)]
+    }
+
+    pub(crate) fn client_mut(&mut self, id: u8) -> &mut Client {
+        &mut self.clients[usize::from(id)]
+    }
+
+    /// The owner of a client's present attempt.
+    pub(crate) fn owner(&self, client: u8) -> Owner {
+        Owner { client, attempt: self.client(client).attempt }
+    }
+
+    /// Whether this is an attempt that has not ended.
+    pub(crate) fn is_present(&self, owner: Owner) -> bool {
+        let client = self.client(owner.client);
+        client.attempt == owner.attempt && !matches!(client.phase, Phase::Idle | Phase::Dead)
+    }
+
+    pub(crate) fn is_held_by(&self, owner: Owner) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.owner == owner)
+    }
+
+    pub(crate) fn place_of(&self, owner: Owner) -> Option<usize> {
+        self.queue.iter().position(|place| place.owner == owner)
+    }
+
+    /// Every owner that something on the server or in flight belongs to.
+    pub(crate) fn mentioned(&self) -> impl Iterator<Item = Owner> {
+        let holder = self.holder.iter().map(|holder| holder.owner);
+        holder
+            .chain(self.queue.iter().map(|place| place.owner))
+            .chain(self.network.iter().map(|message| message.owner()))
+    }
+
+    pub(crate) fn believers(&self) -> usize {
+        let believers = |client: &Client| match client.phase {
+            Phase::Holding { valid: 1.., .. } => 1 + usize::from(client.lingers),
+            _ => 0,
+        };
+        self.clients.iter().map(believers).sum()
+    }
+
+    /// Notes what must never happen; the first counts.
+    pub(crate) fn violate(&mut self, violation: Violation) {
+        self.violation.get_or_insert(violation);
+    }
+}
+
+impl Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", name(self.client), self.attempt)
+    }
+}
+
+/// The letter of a client.
+pub(crate) fn name(client: u8) -> char {
+    char::from(b'A' + client)
+}
+
+impl Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { owner, call, age, awaited: true } => write!(f, "{owner} {call:?} sent {age} ago"),
+            Self::Request { owner, call, awaited: false, .. } => write!(f, "{owner} {call:?}"),
+            Self::Answer { owner, reply, age } => write!(f, "{owner} is answered {reply:?}, asked {age} ago"),
+            Self::Push { owner, fence, px } => write!(f, "{owner} is pushed fence {fence} px {px}"),
+        }
+    }
+}
+
+/// One line of a counter-example.
+impl Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.holder {
+            None => f.write_str("free")?,
+            Some(Holder { owner, fence, px: NEVER, .. }) => write!(f, "held by {owner}:{fence} for ever")?,
+            Some(Holder { owner, fence, px, .. }) => write!(f, "held by {owner}:{fence} for {px}")?,
+        }
+        for place in &self.queue {
+            write!(f, ", {} queued {} ago", place.owner, place.age)?;
+        }
+        write!(f, "; minted {}", self.fence)?;
+        for (id, client) in (0..).zip(&self.clients) {
+            write!(f, "; {} {:?}", name(id), client.phase)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! What is searched: who takes part, how long things last, and which rule is broken.
+
+/// One search: the protocol as built, or with a rule broken, and how much of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Variant {
+    pub(crate) name: &'static str,
+    pub(crate) times: Times,
+    /// At most four.
+    pub(crate) clients: Vec<Role>,
+    pub(crate) manner: Manner,
+    /// How many clients may crash.
+    pub(crate) crashes: u8,
+    /// Only the mutants break any.
+    pub(crate) broken: &'static [Break],
+}
+
+impl Variant {
+    pub(crate) fn new(name: &'static str, times: Times, clients: &[Role]) -> Self {
+        Self { name, times, clients: clients.to_vec(), manner: Manner::AsBuilt, crashes: 0, broken: &[] }
+    }
+
+    /// Searches the loosest client that the rules allow.
+    pub(crate) fn loose(self) -> Self {
+        Self { manner: Manner::Loose, ..self }
+    }
+
+    pub(crate) fn crashes(self, crashes: u8) -> Self {
+        Self { crashes, ..self }
+    }
+
+    pub(crate) fn breaking(self, broken: &'static [Break]) -> Self {
+        Self { broken, ..self }
+    }
+
+    pub(crate) fn breaks(&self, rule: Break) -> bool {
+        self.broken.contains(&rule)
+    }
+
+    /// The clients of this library; foreign ones stand behind them.
+    pub(crate) fn own(&self) -> usize {
+        self.clients.iter().filter(|role| !role.foreign).count()
+    }
+
+    pub(crate) fn role(&self, client: u8) -> &Role {
+        &self.clients[usize::from(client)]
+    }
+}
+
+/// Lengths in ticks of the server's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) ttl: u8,
+    /// How long a grant lasts that nobody claims, beyond the age of its place.
+    pub(crate) window: u8,
+    /// From this age on a place is passed over.
+    pub(crate) stale: u8,
+    /// How often a waiter polls. Only the liveness check minds it; in the search every poll may come at any time.
+    pub(crate) refresh: u8,
+    /// What a client leaves unused of a lease.
+    pub(crate) margin: u8,
+}
+
+impl Times {
+    pub(crate) const fn new(ttl: u8, window: u8, stale: u8) -> Self {
+        Self { ttl, window, stale, refresh: 1, margin: 0 }
+    }
+
+    pub(crate) const fn margin(self, margin: u8) -> Self {
+        Self { margin, ..self }
+    }
+}
+
+/// What one client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Role {
+    /// Somebody else's library: `SET NX` with a fixed lease, compare-and-delete.
+    pub(crate) foreign: bool,
+    /// How many times it asks for the lock; [`Role::UNLIMITED`].
+    pub(crate) attempts: u8,
+    /// How many requests and answers of it may be in flight when it sends another one. Releases are always sent.
+    pub(crate) in_flight: usize,
+    /// An attempt may also be one that does not wait.
+    pub(crate) tries: bool,
+    /// Tasks behind its holder.
+    pub(crate) followers: u8,
+    /// How many ticks its clock may miss.
+    pub(crate) slack: u8,
+    /// A release may be sent twice.
+    pub(crate) repeats: bool,
+}
+
+impl Role {
+    pub(crate) const UNLIMITED: u8 = u8::MAX;
+    pub(crate) const FOREIGN: Self = Self { foreign: true, ..Self::own(1, 1) };
+
+    pub(crate) const fn own(attempts: u8, in_flight: usize) -> Self {
+        Self { foreign: false, attempts, in_flight, tries: false, followers: 0, slack: 0, repeats: false }
+    }
+
+    pub(crate) const fn tries(self) -> Self {
+        Self { tries: true, ..self }
+    }
+
+    pub(crate) const fn followers(self, followers: u8) -> Self {
+        Self { followers, ..self }
+    }
+
+    pub(crate) const fn slack(self, slack: u8) -> Self {
+        Self { slack, ..self }
+    }
+
+    pub(crate) const fn repeats(self) -> Self {
+        Self { repeats: true, ..self }
+    }
+}
+
+/// How strict a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// As `attempt.rs`, `hold.rs` and `keeper.rs` do it, which is stricter than the rules:
+    /// * `join` and `try` are sent once; unanswered, they end the attempt,
+    /// * one request at a time is listened to; the answer to one that timed out is lost,
+    /// * a push is read only behind the answer to `join`,
+    /// * a deadline that has passed does not come back,
+    /// * behind «gone» nothing is sent.
+    AsBuilt,
+    /// As loose as the rules allow: `join` is sent again with the same token, every answer counts however late, a
+    /// push is believed before the first answer (dated by the first request), an answer to a renewal revives a hold.
+    ///
+    /// It shows what the scripts and the comparisons have to bear, and that the client's strictness is a second wall.
+    Loose,
+}
+
+/// A rule broken: what a plausible wrong protocol does instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Break {
+    /// The deadline of a pushed grant counts from the arrival of the push.
+    DatedByArrival,
+    /// … from the last poll that was sent, answered or not.
+    DatedByLastPoll,
+    /// … from the arrival of the answer «waiting».
+    DatedByAnswer,
+    /// A push is believed whatever fence was seen since.
+    StalePushCounts,
+    /// A poll makes the place anew if it is gone.
+    PollQueuesAgain,
+    /// A release deletes the holder whoever it is.
+    ReleaseUncompared,
+    /// A release deletes the holder without a look at the queue.
+    ReleaseBlind,
+    /// Who gives up leaves the queue, but not a lock that was granted meanwhile.
+    LeaveWithoutRelease,
+    /// A `join` that is sent again takes another place.
+    JoinTwice,
+    /// A grant that is handed over lasts a whole ttl.
+    GrantForTtl,
+    /// A grant that is handed over has no end.
+    GrantForEver,
+    /// A poll refreshes the place and does not look whether the lock is free.
+    PollLooksAway,
+    /// The fence is counted beside `SET NX`, not with it.
+    MintBesideSet,
+    /// A renewal extends the holder whoever it is.
+    RenewUncompared,
+    /// A renewal compares the owner and not the fence.
+    RenewWithoutFence,
+    /// A lease that is passed on takes the fence one higher, which the store may mint too.
+    PassUnreserved,
+    /// A lease is passed on although its release was sent.
+    PassAfterRelease,
+    /// A lease is passed on before the last holder's view of it says that its turn is over.
+    PassBeforeEnd,
+}

@@ -1,0 +1,112 @@
+//! The table: what is searched, and what must come of it.
+
+use libtest_mimic::Trial;
+
+use crate::{
+    handover::{L, P, R1, R2, S1, S2, S3},
+    search,
+    variant::{Break, Role, Times, Variant},
+    wait,
+};
+
+/// The shortest lengths that can be told apart: a place can age, a grant is shorter than a lease.
+const SHORT: Times = Times::new(3, 1, 2);
+/// As in the store, the claim window is longer than the refresh interval, and three of those make a place stale.
+const LONG: Times = Times::new(4, 2, 3);
+/// For what has many states otherwise.
+const SHORTEST: Times = Times::new(2, 1, 1);
+
+pub(crate) fn all() -> Vec<Trial> {
+    let right = right().into_iter().map(|variant| {
+        let name = format!("right::{}", variant.name);
+        Trial::test(name, move || search::holds(variant))
+    });
+    let mutants = mutants().into_iter().map(|(variant, property, steps)| {
+        let name = format!("mutant::{}", variant.name);
+        Trial::test(name, move || search::is_caught(&variant, property, steps))
+    });
+    let long = long().into_iter().map(|variant| {
+        let name = format!("long::{}", variant.name);
+        Trial::test(name, move || search::holds(variant)).with_ignored_flag(true)
+    });
+    right.chain(mutants).chain(wait::all()).chain(long).collect()
+}
+
+/// The protocol as built, and the loosest one that the rules allow. Each is searched to the end.
+fn right() -> Vec<Variant> {
+    let own = Role::own;
+    vec![
+        Variant::new("two_rounds", SHORT, &[own(2, 1), own(2, 1)]),
+        Variant::new("late_requests_of_attempts_that_ended", SHORT, &[own(1, 1), own(2, 2)]),
+        Variant::new("longer_times", LONG, &[own(1, 2), own(2, 1)]),
+        Variant::new("three_clients", SHORT, &[own(1, 1), own(1, 1), own(1, 1)]),
+        Variant::new("without_an_end", SHORTEST, &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)]),
+        Variant::new("tries_beside_the_queue", SHORT, &[own(2, 1).tries(), own(2, 1).tries()]),
+        Variant::new("crashes", LONG, &[own(1, 2), own(1, 2)]).crashes(1),
+        Variant::new("releases_sent_twice", SHORT, &[own(1, 2).repeats(), own(2, 1).repeats()]),
+        Variant::new("foreign_client", SHORT, &[own(1, 1), own(1, 1), Role::FOREIGN]),
+        Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(1, 2).followers(2)]),
+        Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(1, 2).slack(1)]),
+        // Three comparisons are a second wall: the client as built never needs them.
+        Variant::new("strict_client_needs_no_second_wall", SHORT, &[own(1, 2), own(2, 1)]).breaking(&[
+            Break::StalePushCounts,
+            Break::RenewWithoutFence,
+            Break::JoinTwice,
+        ]),
+        Variant::new("loose_client", SHORT, &[own(1, 1), own(1, 1)]).loose(),
+        Variant::new("loose_client_asks_again", SHORTEST, &[own(1, 2), own(1, 2)]).loose(),
+    ]
+}
+
+/// The same with one rule broken, the property that shows it, and the length of the shortest counter-example.
+fn mutants() -> Vec<(Variant, &'static str, usize)> {
+    let own = Role::own;
+    let two = |name, broken| Variant::new(name, SHORT, &[own(1, 2), own(2, 1)]).breaking(broken);
+    let loose = |name, broken| Variant::new(name, SHORTEST, &[own(1, 2), own(2, 1)]).breaking(broken).loose();
+    let cohort =
+        |name, broken| Variant::new(name, SHORT, &[own(1, 2).followers(1), own(1, 2)]).breaking(broken);
+    vec![
+        (two("deadline_from_the_arrival_of_the_push", &[Break::DatedByArrival]), S1, 12),
+        (two("deadline_from_the_last_poll_sent", &[Break::DatedByLastPoll]), S1, 13),
+        (two("deadline_from_the_arrival_of_the_answer", &[Break::DatedByAnswer]), S1, 12),
+        (two("release_without_compare", &[Break::ReleaseUncompared]), S3, 5),
+        (two("release_without_a_look_at_the_queue", &[Break::ReleaseBlind]), P, 7),
+        (two("leave_without_release", &[Break::LeaveWithoutRelease]), R1, 4),
+        (two("renewal_without_compare", &[Break::RenewUncompared]), S3, 9),
+        (two("grant_without_px", &[Break::GrantForEver]), L, 5),
+        (two("nobody_looks_for_an_expired_lease", &[Break::PollLooksAway]), L, 4),
+        (two("fence_counted_beside_set_nx", &[Break::MintBesideSet]), S2, 7),
+        (
+            two(
+                "vanished_place_made_anew_and_old_push_believed",
+                &[Break::PollQueuesAgain, Break::StalePushCounts],
+            ),
+            S1,
+            15,
+        ),
+        (loose("old_push_believed_after_asking_again", &[Break::StalePushCounts]), S1, 14),
+        (loose("asking_again_queues_twice", &[Break::JoinTwice]), R2, 4),
+        (loose("renewal_without_fence", &[Break::RenewWithoutFence]), S2, 15),
+        (cohort("lease_passed_on_with_a_fence_of_the_store", &[Break::PassUnreserved]), S2, 9),
+        (cohort("lease_passed_on_after_its_release", &[Break::PassAfterRelease]), S1, 8),
+        (cohort("lease_passed_on_before_the_turn_is_over", &[Break::PassBeforeEnd]), S1, 4),
+        (Variant::new("drift_without_margin", LONG, &[own(1, 2).slack(1), own(1, 2).slack(1)]), S1, 10),
+    ]
+}
+
+/// For `tests/run all`: minutes, and gigabytes.
+fn long() -> Vec<Variant> {
+    let own = Role::own;
+    vec![
+        Variant::new("two_rounds", SHORT, &[own(2, 2), own(2, 2)]),
+        Variant::new("two_rounds_longer_times", LONG, &[own(1, 2), own(2, 2)]),
+        Variant::new("without_an_end", SHORT, &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)]),
+        Variant::new("three_clients_and_a_crash", LONG, &[own(1, 1), own(1, 1), own(1, 1)]).crashes(1),
+        Variant::new("foreign_client", SHORT, &[own(1, 2), own(1, 2), Role::FOREIGN]).crashes(1),
+        Variant::new("tries_and_late_requests", SHORT, &[own(1, 1).tries(), own(2, 2).tries()]),
+        Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(2, 1).followers(2)]),
+        Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(2, 1).slack(1)]),
+        Variant::new("loose_client", Times::new(2, 1, 2), &[own(1, 2), own(1, 2)]).loose(),
+        Variant::new("loose_client_two_rounds", SHORTEST, &[own(1, 2), own(2, 1)]).loose(),
+    ]
+}

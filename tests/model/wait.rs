@@ -1,0 +1,58 @@
+//! How long dead places hold up a live waiter, in seconds of the store's own constants.
+
+use libtest_mimic::{Failed, Trial};
+use stateright::Model;
+
+use crate::{
+    handover::Handover,
+    liveness::Pushes,
+    state::{Call, Holder, Owner, Phase, Place, State},
+    variant::{Break, Role, Times, Variant},
+};
+
+/// `REFRESH`, `CLAIM_WINDOW` and `STALE` of `place.rs`, and the default ttl.
+const STORE: Times = Times { ttl: 30, window: 2, stale: 5, refresh: 1, margin: 0 };
+
+pub(crate) fn all() -> Vec<Trial> {
+    vec![
+        Trial::test("wait::dead_places_cost_staleness_and_claim_window_together", || {
+            within_the_bound("as built", &[], Pushes::Arrive)
+        }),
+        Trial::test("wait::lost_pushes_cost_no_more", || within_the_bound("pushes lost", &[], Pushes::Lost)),
+        Trial::test("wait::grants_for_a_whole_ttl_cost_a_ttl", || {
+            match within_the_bound("grants for a ttl", &[Break::GrantForTtl], Pushes::Arrive) {
+                Ok(()) => Err("not caught".into()),
+                Err(_) => Ok(()),
+            }
+        }),
+    ]
+}
+
+fn within_the_bound(name: &'static str, broken: &'static [Break], pushes: Pushes) -> Result<(), Failed> {
+    let waits: Vec<_> = (0..8).map(|dead| wait_behind(dead, broken, pushes)).collect();
+    println!("model: wait behind 0 to 7 dead places, {name}: {waits:?} s");
+    let bound = STORE.stale + STORE.window + STORE.refresh;
+    if waits.iter().all(|wait| wait.is_some_and(|wait| wait <= bound)) {
+        Ok(())
+    } else {
+        Err(format!("longer than {bound} s").into())
+    }
+}
+
+/// The lock is released at second 0; before the live waiter stand places whose processes have just died.
+fn wait_behind(dead: u8, broken: &'static [Break], pushes: Pushes) -> Option<u8> {
+    let clients = vec![Role::own(1, 1); usize::from(dead) + 2];
+    let model = Handover::new(Variant::new("wait", STORE, &clients).breaking(broken));
+    let owner = |client| Owner { client, attempt: 0 };
+    let (live, holder) = (0, dead + 1);
+    let mut s: State = model.init_states().pop()?;
+    for client in 1..=holder {
+        s.client_mut(client).phase = Phase::Dead;
+    }
+    s.client_mut(live).phase = Phase::Waiting { age: 0, seen: 1 };
+    s.fence = 1;
+    s.holder = Some(Holder { owner: owner(holder), fence: 1, px: STORE.ttl, tenure: 0 });
+    s.queue = (1..=dead).chain([live]).map(|client| Place { owner: owner(client), age: 0 }).collect();
+    model.execute(&mut s, owner(holder), Call::Release, 0, false);
+    model.serve(s, pushes)
+}
