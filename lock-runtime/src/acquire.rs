@@ -4,18 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
-    backend::{Acquire, Acquired, Grant, Held, Mode, Wait},
+    backend::{Acquire, Acquired, Grant, Held, Mode, Progress, Wait},
     clock::{self, Instant},
-    cohort::{Cohorts, Entry, Follower, Leader, Waited},
+    cohort::{Cohorts, Entry, Follower, LATE_ANSWER, Leader, Waited, Why},
     hold::{Hold, Turn},
     options::LockOptions,
     shared::{Reserved, Shared},
     underway::Counted,
     validity::{backoff, min_validity},
 };
-
-/// For so long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
-const LATE_ANSWER: Duration = Duration::from_millis(500);
 
 pub(crate) async fn acquire(
     shared: &Arc<Shared>,
@@ -45,9 +42,12 @@ pub(crate) async fn acquire(
                     clock::sleep_until(Instant::now() + pause).await;
                     break Some(leader);
                 }
-                Waited::TimedOut { trouble: Some(error), .. } => return Err(error),
-                Waited::TimedOut { holder_remaining, trouble: None } => {
-                    return Err(timeout(options, holder_remaining));
+                Waited::TimedOut(why) => {
+                    return Err(match why {
+                        Why::Held { holder_remaining } => timeout(options, holder_remaining),
+                        Why::Trouble(error) => error,
+                        Why::Unanswered => no_answer(),
+                    });
                 }
             },
         }
@@ -80,6 +80,7 @@ async fn ask_store(
         renews: options.auto_renew,
         wait,
         cleanup: shared.cleanup(),
+        progress: Progress(leader.as_ref().map(|leader| leader.asker().clone())),
     };
     // One attempt ends when the store gives up; only the store knows how long an answer may take.
     let give_up = if wait == Wait::No { Instant::FAR_FUTURE } else { wait.end() + LATE_ANSWER };
@@ -104,20 +105,24 @@ async fn ask_store(
                 }
                 None => too_late(),
             },
-            Ok(Acquired::Busy { holder_remaining }) if wait == Wait::No => {
-                return Err(contended(holder_remaining));
+            Ok(Acquired::Busy { holder_remaining }) => {
+                request.progress.heard();
+                return Err(if wait == Wait::No {
+                    contended(holder_remaining)
+                } else {
+                    timeout(options, holder_remaining)
+                });
             }
-            Ok(Acquired::Busy { holder_remaining }) => return Err(timeout(options, holder_remaining)),
             Err(error) => error,
         };
+        if error.kind() == LockErrorKind::Backend {
+            request.progress.trouble(&error);
+        }
         let pause = backoff(attempt);
         if error.kind() != LockErrorKind::Backend || wait == Wait::No || wait.end().remaining() <= pause {
             return Err(error);
         }
         tracing::debug!(%key, %error, "the store failed, asking again");
-        if let Some(leader) = &leader {
-            leader.trouble(&error);
-        }
         tokio::select! {
             () = clock::sleep_until(Instant::now() + pause) => {}
             error = shared.closed() => return Err(error),

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::{
     LockError, LockErrorKind, LockKey,
@@ -30,8 +30,9 @@ const MAX_TENURE: Duration = Duration::from_millis(5);
 const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
 /// For so long the lock is then left to clients that do not queue.
 const LEAVE_FREE: Duration = Duration::from_millis(5);
-/// For so long a failure of the store explains why a waiter of this process did not get its turn.
-const TROUBLE_FRESH: Duration = Duration::from_secs(2);
+
+/// For so long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
+pub(crate) const LATE_ANSWER: Duration = Duration::from_millis(500);
 
 /// The queues of all locks of one store.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Cohorts {
     by_name: Mutex<HashMap<Arc<str>, Cohort>>,
     waiting: AtomicUsize,
     waiter_ids: AtomicU64,
+    /// Tells those whose time is over, and who wait for it, that a store has answered.
+    first_word: Notify,
     limits: Limits,
 }
 
@@ -47,16 +50,23 @@ pub(crate) struct Cohorts {
 struct Cohort {
     state: State,
     waiters: VecDeque<Waiter>,
-    /// The leader's last failure, for waiters that give up meanwhile.
-    trouble: Option<(Instant, LockError)>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The leader asks the store.
-    Asking,
+    /// The leader asks the store, which has said this.
+    Asking(Word),
     /// A task of this process holds the lease, or has been called to.
     Holding { turn: Arc<Turn>, turns: u32, since: Instant },
+}
+
+/// The last word of a store since a task of this process last held the lock.
+#[derive(Debug)]
+enum Word {
+    None,
+    /// Somebody else holds it.
+    Held,
+    Trouble(LockError),
 }
 
 #[derive(Debug)]
@@ -103,6 +113,7 @@ impl Cohorts {
             by_name: Mutex::default(),
             waiting: AtomicUsize::new(0),
             waiter_ids: AtomicU64::new(1),
+            first_word: Notify::new(),
             limits,
         }
     }
@@ -122,9 +133,9 @@ impl Cohorts {
         let mut cohorts = this.lock();
         let Some(cohort) = cohorts.get_mut(key.stored()) else {
             let name = key.stored_name();
-            let empty = Cohort { state: State::Asking, waiters: VecDeque::new(), trouble: None };
+            let empty = Cohort { state: State::Asking(Word::None), waiters: VecDeque::new() };
             cohorts.insert(Arc::clone(&name), empty);
-            return Ok(Entry::Lead(Leader { shared: Arc::clone(shared), name, leads: true }));
+            return Ok(Entry::Lead(Leader::new(shared, name)));
         };
         if !waits {
             let now = Instant::now();
@@ -204,6 +215,26 @@ impl Cohorts {
         }
     }
 
+    /// Takes a waiter out of the queue; says why it did not get the lock until now.
+    fn withdraw(&self, name: &str, id: u64) -> Why {
+        let mut cohorts = self.lock();
+        let Some(cohort) = cohorts.get_mut(name) else { return Why::Held { holder_remaining: None } };
+        cohort.waiters.retain(|waiter| waiter.id != id);
+        match &cohort.state {
+            State::Holding { turn, .. } => {
+                Why::Held { holder_remaining: Some(turn.hold.remaining(Instant::now())) }
+            }
+            State::Asking(Word::Held) => Why::Held { holder_remaining: None },
+            State::Asking(Word::Trouble(error)) => Why::Trouble(error.clone()),
+            State::Asking(Word::None) => Why::Unanswered,
+        }
+    }
+
+    /// Whether nothing is known about who holds the lock.
+    fn is_unanswered(&self, name: &str) -> bool {
+        matches!(self.lock().get(name), Some(Cohort { state: State::Asking(Word::None), .. }))
+    }
+
     /// The present turn of a hold, while its cohort relies on it.
     pub(crate) fn turn_of(&self, hold: &Arc<Hold>) -> Option<Arc<Turn>> {
         match self.lock().get(hold.key().stored()) {
@@ -217,7 +248,10 @@ impl Cohorts {
     /// Lets the first waiter ask the store, or forgets the queue when nobody waits.
     fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(name) else { return };
-        cohort.state = State::Asking;
+        // What a leader heard, its successor knows.
+        if let State::Holding { .. } = cohort.state {
+            cohort.state = State::Asking(Word::None);
+        }
         while let Some(waiter) = cohort.waiters.pop_front() {
             if waiter.call.send(Call::Lead { pause }).is_ok() {
                 return;
@@ -227,28 +261,59 @@ impl Cohorts {
     }
 }
 
+/// Whoever asks the store about a lock for its cohort.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    shared: Arc<Shared>,
+    name: Arc<str>,
+}
+
+impl Asker {
+    /// The store said that somebody else holds the lock.
+    pub(crate) fn heard(&self) {
+        self.say(Word::Held);
+    }
+
+    /// The store failed, and will be asked again.
+    pub(crate) fn trouble(&self, error: &LockError) {
+        self.say(Word::Trouble(error.clone()));
+    }
+
+    fn say(&self, word: Word) {
+        if let Some(Cohort { state: State::Asking(last), .. }) =
+            self.shared.cohorts.lock().get_mut(&self.name)
+            && let Word::None = std::mem::replace(last, word)
+        {
+            self.shared.cohorts.first_word.notify_waiters();
+        }
+    }
+}
+
 /// The task that asks the store for its cohort; dropped, it lets the next one ask.
 #[derive(Debug)]
 pub(crate) struct Leader {
-    shared: Arc<Shared>,
-    name: Arc<str>,
+    asker: Asker,
     leads: bool,
 }
 
 impl Leader {
+    fn new(shared: &Arc<Shared>, name: Arc<str>) -> Self {
+        Self { asker: Asker { shared: Arc::clone(shared), name }, leads: true }
+    }
+
+    pub(crate) fn asker(&self) -> &Asker {
+        &self.asker
+    }
+
     /// The store granted the lock.
     pub(crate) fn granted(mut self, turn: &Arc<Turn>) {
         self.leads = false;
-        if let Some(cohort) = self.shared.cohorts.lock().get_mut(&self.name) {
-            cohort.trouble = None;
+        let cohorts = &self.asker.shared.cohorts;
+        if let Some(cohort) = cohorts.lock().get_mut(&self.asker.name) {
             cohort.state = State::Holding { turn: Arc::clone(turn), turns: 0, since: Instant::now() };
-        }
-    }
-
-    /// The store failed; the leader will ask again.
-    pub(crate) fn trouble(&self, error: &LockError) {
-        if let Some(cohort) = self.shared.cohorts.lock().get_mut(&self.name) {
-            cohort.trouble = Some((Instant::now(), error.clone()));
+            if !cohort.waiters.is_empty() {
+                cohorts.first_word.notify_waiters();
+            }
         }
     }
 }
@@ -256,7 +321,8 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if self.leads {
-            Cohorts::call_leader(&mut self.shared.cohorts.lock(), &self.name, Duration::ZERO);
+            let Asker { shared, name } = &self.asker;
+            Cohorts::call_leader(&mut shared.cohorts.lock(), name, Duration::ZERO);
         }
     }
 }
@@ -279,24 +345,56 @@ pub(crate) enum Waited {
     Called(Arc<Turn>),
     /// Ask the store, after a pause.
     Lead { leader: Leader, pause: Duration },
-    /// The wait ran out; what the holder had left, and a failure of the store that may be the reason.
-    TimedOut { holder_remaining: Option<Duration>, trouble: Option<LockError> },
+    /// The wait ran out.
+    TimedOut(Why),
+}
+
+/// Why a wait ran out.
+#[derive(Debug)]
+pub(crate) enum Why {
+    /// Somebody held it, with so much left as far as that is known.
+    Held { holder_remaining: Option<Duration> },
+    /// The store failed when it was asked last.
+    Trouble(LockError),
+    /// The store has not answered yet whether somebody holds it.
+    Unanswered,
 }
 
 impl Follower {
-    /// Waits until called, at most until `end`.
+    /// Waits until called, at most until `end`; for a store that has not answered until then, a little longer.
     ///
     /// # Cancel safety
     /// Dropping it leaves the queue; a call that came at the same moment goes to the next waiter.
     pub(crate) async fn wait(mut self, end: Instant) -> Waited {
-        let call = tokio::select! {
+        let mut call = tokio::select! {
             biased;
             call = &mut self.called => call.ok(),
             () = clock::sleep_until(end) => None,
         };
+        if call.is_none() {
+            call = self.wait_for_a_word(end + LATE_ANSWER).await;
+        }
         match call {
             Some(call) => self.answer(call),
             None => self.time_out(),
+        }
+    }
+
+    /// Waits until the store has said something, or until called before that.
+    async fn wait_for_a_word(&mut self, end: Instant) -> Option<Call> {
+        loop {
+            let word = self.shared.cohorts.first_word.notified();
+            tokio::pin!(word);
+            word.as_mut().enable();
+            if !self.shared.cohorts.is_unanswered(&self.name) {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                call = &mut self.called => return call.ok(),
+                () = word => {}
+                () = clock::sleep_until(end) => return None,
+            }
         }
     }
 
@@ -309,29 +407,17 @@ impl Follower {
     }
 
     fn lead(&self) -> Leader {
-        Leader { shared: Arc::clone(&self.shared), name: Arc::clone(&self.name), leads: true }
+        Leader::new(&self.shared, Arc::clone(&self.name))
     }
 
     fn time_out(&mut self) -> Waited {
-        let mut cohorts = self.shared.cohorts.lock();
-        let Some(cohort) = cohorts.get_mut(&self.name) else {
-            return Waited::TimedOut { holder_remaining: None, trouble: None };
-        };
-        cohort.waiters.retain(|waiter| waiter.id != self.id);
+        let why = self.shared.cohorts.withdraw(&self.name, self.id);
         self.done = true;
         // Out of the queue nobody calls any more, but somebody may have called just before.
-        if let Ok(call) = self.called.try_recv() {
-            drop(cohorts);
-            return self.answer(call);
+        match self.called.try_recv() {
+            Ok(call) => self.answer(call),
+            Err(_) => Waited::TimedOut(why),
         }
-        let now = Instant::now();
-        let holder_remaining = match &cohort.state {
-            State::Holding { turn, .. } => Some(turn.hold.remaining(now)),
-            State::Asking => None,
-        };
-        let trouble =
-            cohort.trouble.clone().filter(|(at, _)| now.saturating_duration_since(*at) < TROUBLE_FRESH);
-        Waited::TimedOut { holder_remaining, trouble: trouble.map(|(_, error)| error) }
     }
 }
 
@@ -341,9 +427,7 @@ impl Drop for Follower {
         if self.done {
             return;
         }
-        if let Some(cohort) = self.shared.cohorts.lock().get_mut(&self.name) {
-            cohort.waiters.retain(|waiter| waiter.id != self.id);
-        }
+        self.shared.cohorts.withdraw(&self.name, self.id);
         self.called.close();
         match self.called.try_recv() {
             Ok(Call::Enter(turn)) => self.shared.leave_in_background(&turn),
@@ -523,17 +607,50 @@ mod tests {
         assert!(is_forgotten(&locks));
     }
 
-    #[tokio::test]
-    async fn a_waiter_that_runs_out_of_time_names_the_trouble_of_the_store() {
+    /// What a waiter is told that gives up after a moment, behind a leader whom the store has answered so; and how
+    /// long it took.
+    async fn told(answers: &[Reply], asked: usize, before: Duration) -> (LockErrorKind, Duration) {
         let store = Mock::new();
         let locks = store.manager();
-        store.acquires().set(Reply::Fails);
-        let leader = waiter(&locks, TTL);
-        let leader = tokio::spawn(leader);
-        until("the leader failed", || store.acquires().count("k") > 1).await;
-        let error = locks.lock("k").wait(50 * MS).acquire().await.expect_err("it fails");
-        assert_eq!(error.kind(), LockErrorKind::Backend, "an outage is not contention: {error}");
+        store.acquires().once(answers.iter().copied());
+        store.acquires().set(Reply::Silent);
+        let leader = tokio::spawn(waiter(&locks, TTL));
+        until("the leader has asked", || store.acquires().count("k") == asked).await;
+        tokio::time::sleep(before).await;
+        let began = std::time::Instant::now();
+        let error = locks.lock("k").wait(50 * MS).acquire().await.expect_err("it is not granted");
         leader.abort();
+        (error.kind(), began.elapsed())
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_runs_out_of_time_names_the_trouble_of_the_store_however_old() {
+        let (kind, took) = told(&[Reply::Fails], 2, 2200 * MS).await;
+        assert_eq!(kind, LockErrorKind::Backend, "an outage is not contention");
+        assert!(took < 50 * MS + LATE_ANSWER, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_runs_out_of_time_does_not_say_that_it_is_held_when_nobody_has_said_so() {
+        let (kind, took) = told(&[], 1, Duration::ZERO).await;
+        assert_eq!(kind, LockErrorKind::Backend, "an outage is not contention");
+        assert!(took >= 50 * MS + LATE_ANSWER, "a late answer would have been worth more: {took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_runs_out_of_time_says_that_it_is_held_when_the_store_has_said_so() {
+        for answers in [&[Reply::Waits][..], &[Reply::Fails, Reply::Waits]] {
+            let (kind, took) = told(answers, answers.len(), Duration::ZERO).await;
+            assert_eq!(kind, LockErrorKind::Timeout, "contention is not an outage");
+            assert!(took < 50 * MS + LATE_ANSWER, "{took:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_runs_out_of_time_hears_the_answer_that_comes_a_little_later() {
+        let (kind, took) = told(&[Reply::Late(150 * MS)], 1, Duration::ZERO).await;
+        assert_eq!(kind, LockErrorKind::Timeout, "a task of this process holds it");
+        assert!(took < 50 * MS + LATE_ANSWER, "{took:?}");
     }
 
     #[tokio::test]

@@ -29,6 +29,8 @@ pub(crate) enum Reply {
     Fails,
     /// No answer, ever.
     Silent,
+    /// Somebody else holds it, and does not leave; else as `Silent`.
+    Waits,
     /// A bug in the store.
     Panics,
     /// As `Yes`, after a while; what is granted counts from before it.
@@ -140,6 +142,10 @@ impl Backend for Mock {
                 Reply::No => return Ok(Acquired::Busy { holder_remaining: None }),
                 Reply::Fails => return Err(failure()),
                 Reply::Silent => pending().await,
+                Reply::Waits => {
+                    request.progress.heard();
+                    pending().await
+                }
                 Reply::Panics => panic(),
                 Reply::Late(delay) => tokio::time::sleep(delay).await,
             }
@@ -161,7 +167,7 @@ impl Backend for Mock {
                     Reply::Yes => Renewal::Renewed(valid_until(sent, id.ttl)),
                     Reply::No => Renewal::NotHeld,
                     Reply::Fails => Renewal::Unknown(failure()),
-                    Reply::Silent => pending().await,
+                    Reply::Silent | Reply::Waits => pending().await,
                     Reply::Panics => panic(),
                     Reply::Late(delay) => {
                         tokio::time::sleep(delay).await;
@@ -191,7 +197,7 @@ impl Lease for MockLease {
                 Reply::Yes => Ok(Released::Released),
                 Reply::No => Ok(Released::NotHeld),
                 Reply::Fails => Err(failure()),
-                Reply::Silent => pending().await,
+                Reply::Silent | Reply::Waits => pending().await,
                 Reply::Panics => panic(),
                 Reply::Late(delay) => {
                     tokio::time::sleep(delay).await;

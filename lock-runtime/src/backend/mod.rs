@@ -6,7 +6,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{FencingToken, LockError, LockKey, OwnerToken, releaser::Releaser};
+use crate::{FencingToken, LockError, LockKey, OwnerToken, cohort::Asker, releaser::Releaser};
 
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -31,7 +31,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Asks for one lock, waiting as `request.wait` allows. Busy is an answer, not an error.
     ///
     /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends this attempt only: the caller asks again
-    /// while its own wait lasts, so a store does not loop over an outage.
+    /// while its own wait lasts, so a store does not loop over an outage. While it waits it tells what it hears
+    /// through [`Acquire::progress`].
     ///
     /// # Cancel safety
     /// Dropping the future must leave neither a hold nor a place in the store's queue. What a request that is
@@ -101,6 +102,8 @@ pub struct Acquire {
     pub wait: Wait,
     /// Where to put what may have been left in the store.
     pub cleanup: Cleanup,
+    /// Where to tell what is heard while it waits.
+    pub progress: Progress,
 }
 
 /// How many holders of one lock may coexist.
@@ -215,6 +218,36 @@ pub enum Renewal {
     NotHeld,
     /// Nobody knows; it is tried again while the lease lasts.
     Unknown(LockError),
+}
+
+/// Where a store that waits tells what it hears meanwhile.
+///
+/// Other tasks of the process wait behind the one that asks. When their time runs out they say why, by the last word
+/// of the store: somebody else held the lock, or the store did not answer. An outage is never contention, and
+/// contention never an outage.
+#[derive(Clone)]
+pub struct Progress(pub(crate) Option<Asker>);
+
+impl Progress {
+    /// The store answered that somebody else holds the lock; to be called at each such answer.
+    pub fn heard(&self) {
+        if let Some(asker) = &self.0 {
+            asker.heard();
+        }
+    }
+
+    /// The store failed or did not answer in time, and is asked again within the same acquisition.
+    pub fn trouble(&self, error: &LockError) {
+        if let Some(asker) = &self.0 {
+            asker.trouble(error);
+        }
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Progress")
+    }
 }
 
 /// Where a store puts attempts whose outcome it does not know.

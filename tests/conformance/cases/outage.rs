@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
                 case!(acquire_ends_by_its_deadline_and_says_that_the_store_failed, fault),
                 case!(one_attempt_ends_and_says_that_the_store_failed, fault),
                 case!(a_waiter_is_told_that_the_store_failed, fault),
+                case!(a_waiter_behind_another_is_told_that_the_store_failed, fault),
                 case!(loss_is_signalled_before_the_lease_ends, fault),
                 case!(an_outage_shorter_than_the_lease_costs_nothing, fault),
                 case!(it_heals_without_a_restart, fault),
@@ -101,6 +102,27 @@ async fn a_waiter_is_told_that_the_store_failed(world: World, fault: Fault) {
     assert!(began.elapsed() < ms(3000) + SLACK, "{:?}", began.elapsed());
     world.heal();
     drop(guard);
+    world.clean().await;
+}
+
+async fn a_waiter_behind_another_is_told_that_the_store_failed(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let key = world.key("k");
+    world.hurt(fault);
+    let lock = locks.lock(&key).wait(ms(5000));
+    let leader = begun(async move { lock.acquire().await.map(drop) }).await;
+    // Before the store has failed for the first time, and after it.
+    let mut waiters = Vec::new();
+    for wait in [ms(100), ms(1000), ms(2500), ms(4500)] {
+        let lock = locks.lock(&key).wait(wait);
+        waiters.push(begun(async move { lock.acquire().await.map(drop) }).await);
+    }
+    for waiter in waiters {
+        let error = waiter.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Backend, "nobody holds it: {error}");
+    }
+    assert_eq!(leader.await.unwrap().unwrap_err().kind(), LockErrorKind::Backend);
+    world.heal();
     world.clean().await;
 }
 

@@ -19,6 +19,7 @@ pub fn cases() -> Vec<Case> {
         case!(released_lock_goes_to_the_first_waiter).needs(fair),
         case!(a_waiter_gets_the_lock_as_soon_as_it_is_released),
         case!(a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends),
+        case!(a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends),
         case!(a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place),
         case!(a_timeout_says_what_the_holder_has_left),
         case!(a_newcomer_does_not_overtake_the_first_waiter_when_a_lease_ends).needs(fair),
@@ -86,6 +87,25 @@ async fn a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends(world: Wo
     assert!(before.elapsed() >= ttl, "after {:?}, before the lease ended", before.elapsed());
     assert!(after.elapsed() < ttl + ms(250) + SLACK, "only after {:?}", after.elapsed());
     guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends(world: World) {
+    let key = world.key("k");
+    let long = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
+    // The next holder has a shorter lease than the one that the last one sees when it comes.
+    let lock = world.client().await.lock(&key).ttl(ms(400)).auto_renew(false).wait(LONG);
+    let short = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 1).await;
+    let lock = world.client().await.lock(&key).wait(LONG);
+    let last = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 2).await;
+    long.release().await.unwrap();
+    forget(short.await.unwrap());
+    let began = Instant::now();
+    last.await.unwrap().release().await.unwrap();
+    // It looks at least once a second.
+    assert!(began.elapsed() < ms(1000) + SLACK, "only after {:?}", began.elapsed());
     world.clean().await;
 }
 

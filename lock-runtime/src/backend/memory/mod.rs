@@ -29,6 +29,10 @@ use crate::{
     validity::valid_until,
 };
 
+/// How often a waiter looks at least.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// For so long after the end of a wait the last look waits for a store that is slow on demand.
+const LAST_LOOK_LIMIT: Duration = Duration::from_millis(400);
 /// For so long a release waits for a store that is slow on demand.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -165,34 +169,36 @@ impl Store {
         };
         let end = request.wait.end();
         loop {
+            request.progress.heard();
+            // Not only when the holder's lease ends: the next holder's may be shorter.
+            let look_at = expires.min(end).min(Instant::now() + LOOK_AGAIN);
+            let looked = async {
+                clock::sleep_until(look_at).await;
+                self.faults.pass(Instant::now(), end + LAST_LOOK_LIMIT).await
+            };
             tokio::select! {
                 biased;
                 Ok(Told { fence, at }) = &mut *told => return Ok(place.granted(request, fence, at)),
-                () = clock::sleep_until(expires.min(end)) => {}
+                looked = looked => looked?,
             }
-            {
-                let mut state = self.lock();
-                let now = now();
-                if expires.has_passed() {
-                    let next = state.locks.expire(key.stored(), now);
-                    state.tell(next.as_ref(), now);
-                }
-                // Told while the timer ran out: the next round takes it.
-                if !state.waiting.contains_key(&owner) {
-                    continue;
-                }
-                expires = match state.locks.acquire(key, owner, request.ttl, true, now) {
-                    Answer::Held { expires } => expires.max(now.at + Duration::from_millis(1)),
-                    Answer::Granted { fence } => {
-                        state.waiting.remove(&owner);
-                        drop(state);
-                        return Ok(place.granted(request, fence, now.at));
-                    }
-                };
+            let mut state = self.lock();
+            let now = now();
+            let next = state.locks.expire(key.stored(), now);
+            state.tell(next.as_ref(), now);
+            // Told while the timer ran out: the next round takes it.
+            if !state.waiting.contains_key(&owner) {
+                continue;
             }
+            expires = match state.locks.acquire(key, owner, request.ttl, true, now) {
+                Answer::Held { expires } => expires.max(now.at + Duration::from_millis(1)),
+                Answer::Granted { fence } => {
+                    state.waiting.remove(&owner);
+                    drop(state);
+                    return Ok(place.granted(request, fence, now.at));
+                }
+            };
             if end.has_passed() {
-                // An outage is not contention.
-                self.faults.pass(Instant::now(), end).await?;
+                drop(state);
                 return Ok(Acquired::Busy { holder_remaining: Some(expires.remaining()) });
             }
         }
