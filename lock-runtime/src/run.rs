@@ -127,3 +127,92 @@ fn race<F: Future>(
     body.set(None);
     Poll::Ready(Outcome::Dropped(guard.loss()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::Cell,
+        future::{pending, poll_fn},
+        rc::Rc,
+        task::Waker,
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{
+        LockErrorKind,
+        mock::{Mock, Reply},
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A guard whose deadline comes soon and is not moved.
+    async fn short(store: &Mock) -> LockGuard {
+        store.manager().lock("k").ttl(100 * MS).auto_renew(false).acquire().await.expect("granted")
+    }
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[tokio::test]
+    async fn a_body_is_not_polled_after_the_deadline_although_it_is_ready() {
+        let store = Mock::new();
+        let polls = Rc::new(Cell::new(0));
+        let body = {
+            let polls = Rc::clone(&polls);
+            poll_fn(move |_| {
+                polls.set(polls.get() + 1);
+                if polls.get() == 1 { Poll::Pending } else { Poll::Ready(()) }
+            })
+        };
+        let mut run = Box::pin(short(&store).await.run(body));
+        assert!(poll(run.as_mut()).is_pending());
+        // As when the process is stopped: nothing runs that could tell of the loss.
+        std::thread::sleep(150 * MS);
+        let error = run.await.expect_err("lost");
+        assert_eq!(error.kind(), LockErrorKind::Lost);
+        assert_eq!(polls.get(), 1, "the body ran on under a lock that somebody else may hold");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_comes_to_its_end_too_late_does_not_count() {
+        let store = Mock::new();
+        let guard = short(&store).await;
+        let error = guard.run(async { std::thread::sleep(150 * MS) }).await.expect_err("lost");
+        assert_eq!(error.kind(), LockErrorKind::Lost);
+    }
+
+    #[tokio::test]
+    async fn a_body_keeps_its_result_although_its_release_fails() {
+        let store = Mock::new();
+        let locks = store.manager();
+        for reply in [Reply::Fails, Reply::No] {
+            store.releases().once([reply]);
+            let guard = locks.lock("k").acquire().await.expect("granted");
+            assert_eq!(guard.run(async { 7 }).await.expect("in time"), 7);
+        }
+        locks.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn the_body_goes_before_the_lock() {
+        struct Last(Rc<Cell<usize>>, Mock);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                self.0.set(self.1.releases().count("k"));
+            }
+        }
+        let store = Mock::new();
+        let released_before = Rc::new(Cell::new(usize::MAX));
+        let last = Last(Rc::clone(&released_before), store.clone());
+        let mut run = Box::pin(short(&store).await.run(async move {
+            let _last = last;
+            pending::<()>().await;
+        }));
+        assert!(poll(run.as_mut()).is_pending());
+        run.await.expect_err("lost");
+        assert_eq!(released_before.get(), 0);
+        assert_eq!(store.releases().count("k"), 1);
+    }
+}

@@ -63,6 +63,12 @@ impl Case {
         self
     }
 
+    /// How long it may take in all; a minute unless set.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     pub fn hurts(self, fault: Fault) -> Self {
         self.needs(Need::Fault(fault))
     }

@@ -82,6 +82,7 @@ impl<'a> Attempt<'a> {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
             }
             (sent, Answer::Waiting { seen, rank, pttl_ms }) => {
+                self.request.progress.heard();
                 let place = Place::new(sent, Instant::now(), seen, rank, pttl_ms);
                 self.wait(address, place).await
             }
@@ -127,6 +128,7 @@ impl<'a> Attempt<'a> {
                     return Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)));
                 }
                 Ok((sent, Answer::Waiting { seen, rank, pttl_ms })) => {
+                    self.request.progress.heard();
                     (heard, failures) = (Instant::now(), 0);
                     place.update(Place::new(sent, heard, seen, rank, pttl_ms));
                     look_at = place.next_poll(heard);
@@ -141,7 +143,9 @@ impl<'a> Attempt<'a> {
                     return Err(failure.into_error());
                 }
                 Err(failure) => {
-                    tracing::debug!(key = %self.request.key, error = %failure.into_error(), "looking again");
+                    let error = failure.into_error();
+                    self.request.progress.trouble(&error);
+                    tracing::debug!(key = %self.request.key, %error, "looking again");
                     look_at = Instant::now() + backoff(failures);
                     failures += 1;
                 }

@@ -31,6 +31,13 @@ impl Failure {
         ))
     }
 
+    pub(super) fn not_sent() -> Self {
+        Self::Refused(LockError::new(
+            LockErrorKind::Backend,
+            "the connection to Redis broke before it was asked",
+        ))
+    }
+
     pub(super) fn runtime_gone() -> Self {
         Self::Disconnected(LockError::new(
             LockErrorKind::Backend,

@@ -142,6 +142,10 @@ async fn send_groups(
             match operation {
                 // Its caller is gone, and nothing was sent.
                 Operation::Acquire { answer, .. } if answer.is_closed() => {}
+                // Nor is it now; a release may still be wanted behind what was.
+                Operation::Acquire { answer, .. } if !connection.is_usable() => {
+                    let _ = answer.send(Err(Failure::not_sent()));
+                }
                 Operation::Acquire { lock, ttl_ms, answer } => {
                     acquisitions.push(Acquisition { lock, ttl_ms, answer });
                 }

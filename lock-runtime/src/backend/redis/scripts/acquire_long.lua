@@ -41,4 +41,6 @@ if not queued then
 end
 -- Without a counter, for example after a loss of all data, no push of before may count: seen is now.
 local seen = redis.call('GET', KEYS[4]) or text(now)
-return { 'waiting', seen, redis.call('ZRANK', KEYS[2], owner), redis.call('PTTL', KEYS[1]) }
+-- A place whose other half was evicted has no rank; the next look finds it gone.
+local rank = redis.call('ZRANK', KEYS[2], owner) or 0
+return { 'waiting', seen, rank, redis.call('PTTL', KEYS[1]) }
