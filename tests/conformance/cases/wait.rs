@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends),
         case!(a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends),
         case!(a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place),
+        case!(a_waiter_behind_another_is_told_that_it_is_held),
         case!(a_timeout_says_what_the_holder_has_left),
         case!(a_newcomer_does_not_overtake_the_first_waiter_when_a_lease_ends).needs(fair),
         case!(zero_wait_and_one_attempt_are_answered_at_once),
@@ -125,6 +126,23 @@ async fn a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place(world: Wo
     }
     assert!(guard.is_valid());
     guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_waiter_behind_another_is_told_that_it_is_held(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = theirs.lock(&key).acquire().await.unwrap();
+    let lock = ours.lock(&key).wait(LONG);
+    let leader = begun(async move { lock.acquire().await.unwrap().release().await.unwrap() }).await;
+    for wait in [ms(10), ms(300), ms(1500)] {
+        let began = Instant::now();
+        let error = ours.lock(&key).wait(wait).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Timeout, "the store has answered: {error}");
+        assert!(began.elapsed() < wait + SLACK, "{:?} instead of {wait:?}", began.elapsed());
+    }
+    guard.release().await.unwrap();
+    leader.await.unwrap();
     world.clean().await;
 }
 
