@@ -1,4 +1,4 @@
-//! One request per account at a time, by a layer on the route: `cargo run --example axum_layer --features layer`, or
+//! One request per account at a time, by a layer on the route: `cargo run --example axum_layer`, or
 //! with `LOCK_URL=redis://127.0.0.1:6379` and `PORT=3001` as often as you like, for several processes on one lock.
 //!
 //! ```text

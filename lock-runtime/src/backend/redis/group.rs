@@ -21,7 +21,7 @@ use super::{
     error::{self, Failure},
     names, scripts,
 };
-use crate::{LockKey, OwnerToken};
+use crate::{LockKey, OwnerToken, backend::LeaseId};
 
 /// So many operations go into one call; more would hold up the server for too long.
 const MAX_GROUP: usize = 128;
@@ -40,7 +40,7 @@ pub(super) struct Group {
 #[derive(Debug)]
 enum Operation {
     Acquire { lock: Lock, ttl_ms: u64, answer: oneshot::Sender<Result<Option<u64>, Failure>> },
-    Release { lock: Lock, answer: oneshot::Sender<Result<bool, Failure>> },
+    Release { lock: Lock, fence: u64, answer: oneshot::Sender<Result<bool, Failure>> },
 }
 
 #[derive(Debug)]
@@ -90,14 +90,14 @@ impl Group {
         self.put(Operation::Acquire { lock, ttl_ms, answer }, answered).await
     }
 
-    /// Whether the lock was released; not so when it is not simply ours.
+    /// Whether this very grant was released; not so when the lock is not simply ours.
     ///
     /// # Cancel safety
     /// Dropped, the release may still be applied.
-    pub(super) async fn release(&self, key: &LockKey, owner: OwnerToken) -> Result<bool, Failure> {
+    pub(super) async fn release(&self, id: &LeaseId) -> Result<bool, Failure> {
         let (answer, answered) = oneshot::channel();
-        let lock = Lock { key: key.clone(), owner };
-        self.put(Operation::Release { lock, answer }, answered).await
+        let lock = Lock { key: id.key.clone(), owner: id.owner };
+        self.put(Operation::Release { lock, fence: id.token.micros(), answer }, answered).await
     }
 
     async fn put<T>(
@@ -149,7 +149,7 @@ async fn send_groups(
                 Operation::Acquire { lock, ttl_ms, answer } => {
                     acquisitions.push(Acquisition { lock, ttl_ms, answer });
                 }
-                Operation::Release { lock, answer } => releases.push((lock, answer)),
+                Operation::Release { lock, fence, answer } => releases.push(Release { lock, fence, answer }),
             }
         }
         // Both are on their way before one is answered; acquisitions first, because a release may be of one of them.
@@ -182,38 +182,40 @@ async fn acquire(connection: &Connection, process: &str, mut rest: Vec<Acquisiti
             call.write_arg_fmt(names::owner(process, one.lock.owner));
             call.arg(one.ttl_ms);
         }
-        let answers = connection.run::<Vec<String>>(&scripts::ACQUIRE_GROUP, &call).await;
+        let answers = connection.run::<Vec<u64>>(&scripts::ACQUIRE_GROUP, &call).await;
         let answers = answers.and_then(|answers| {
-            let read = |fence: &String| if fence.is_empty() { Ok(None) } else { fence.parse().map(Some) };
-            let fences: Result<Vec<Option<u64>>, _> = answers.iter().map(read).collect();
-            fences.map_err(|_| Failure::Refused(error::unexpected("acquisitions")))
+            let Some((fence, granted)) = answers.split_first() else {
+                return Err(Failure::Refused(error::unexpected("acquisitions")));
+            };
+            Ok(granted.iter().map(|granted| (*granted == 1).then_some(*fence)).collect())
         });
         let callers = group.into_iter().map(|one| one.answer).collect();
         tell(callers, answers);
     }
 }
 
-async fn release(
-    connection: &Connection,
-    process: &str,
-    mut rest: Vec<(Lock, oneshot::Sender<Result<bool, Failure>>)>,
-) {
-    while let Some((first, _)) = rest.first() {
-        let prefix = first.key.prefix().to_owned();
-        let (group, others) =
-            rest.into_iter().partition::<Vec<_>, _>(|(lock, _)| lock.key.prefix() == prefix);
+struct Release {
+    lock: Lock,
+    fence: u64,
+    answer: oneshot::Sender<Result<bool, Failure>>,
+}
+
+async fn release(connection: &Connection, process: &str, mut rest: Vec<Release>) {
+    while let Some(first) = rest.first() {
+        let prefix = first.lock.key.prefix().to_owned();
+        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.lock.key.prefix() == prefix);
         rest = others;
         let mut call = begin(&scripts::RELEASE_GROUP, group.len());
-        for (lock, _) in &group {
-            call.arg(lock.key.stored());
+        for one in &group {
+            call.arg(one.lock.key.stored());
         }
         call.arg(&prefix).arg(names::FORMAT);
-        for (lock, _) in &group {
-            call.write_arg_fmt(names::owner(process, lock.owner));
+        for one in &group {
+            call.write_arg_fmt(format_args!("{}:{}", names::owner(process, one.lock.owner), one.fence));
         }
         let answers = connection.run::<Vec<u8>>(&scripts::RELEASE_GROUP, &call).await;
         let answers = answers.map(|answers| answers.into_iter().map(|answer| answer == 1).collect());
-        let callers = group.into_iter().map(|(_, answer)| answer).collect();
+        let callers = group.into_iter().map(|one| one.answer).collect();
         tell(callers, answers);
     }
 }

@@ -79,7 +79,7 @@ impl RedisLease {
     }
 
     async fn release_in_group(&self, connection: &Connection) -> Result<bool, Failure> {
-        connection.group().release(&self.id.key, self.id.owner).await.inspect_err(|failure| {
+        connection.group().release(&self.id).await.inspect_err(|failure| {
             if !matches!(failure, Failure::Refused(_)) {
                 self.release_unanswered.store(true, Ordering::Release);
             }

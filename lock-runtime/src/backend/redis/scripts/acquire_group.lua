@@ -1,30 +1,29 @@
 -- Takes many locks of one prefix, those that are free and that nobody waits for.
 -- KEYS: 1 fence  2… the holders
 -- ARGV: 1 prefix  2 format  then for each lock: owner, ttl ms
--- Answer: for each lock its fence, or "" where the way through the queue must be taken. Fences of those are lost, which
--- does no harm.
+-- Answer: the fence, then for each lock 1 (granted with that fence) or 0 (the way through the queue must be taken)
+-- One fence serves all: fences are compared between grants of the same lock only.
 
-local count = #KEYS - 1
 local t = redis.call('TIME')
-local first = t[1] * 1000000 + t[2]
-local last = tonumber(redis.call('SET', KEYS[1], string.format('%.0f', first + count - 1), 'GET') or '0')
-if last >= first then
-  first = last + 1
-  redis.call('SET', KEYS[1], string.format('%.0f', first + count - 1))
+local fence = t[1] .. string.format('%06d', t[2])
+local last = redis.call('SET', KEYS[1], fence, 'GET')
+if last and tonumber(last) >= tonumber(fence) then
+  fence = string.format('%.0f', tonumber(last) + 1)
+  redis.call('SET', KEYS[1], fence)
 end
 
-local answers = {}
-for i = 1, count do
-  local holder = KEYS[i + 1]
+local suffix = ':' .. fence
+local before, after, own_tag = ARGV[1] .. '{', '}:~' .. ARGV[2] .. ':queue', ':~' .. ARGV[2] .. ':queue'
+local answers = { fence }
+for i = 2, #KEYS do
+  local holder = KEYS[i]
   -- See names.rs: a name with a hash tag of its own keeps it.
-  local base = string.find(holder, '{', 1, true) and holder or ARGV[1] .. '{' .. holder .. '}'
-  local fence = ''
-  if redis.call('EXISTS', base .. ':~' .. ARGV[2] .. ':queue') == 0 then
-    local minted = string.format('%.0f', first + i - 1)
+  local queue = string.find(holder, '{', 1, true) and holder .. own_tag or before .. holder .. after
+  answers[i] = 0
+  if redis.call('EXISTS', queue) == 0 then
     -- What fails here fails again on the other way, which says why.
-    local set = redis.pcall('SET', holder, ARGV[2 * i + 1] .. ':' .. minted, 'NX', 'PX', ARGV[2 * i + 2])
-    if set and set.ok then fence = minted end
+    local set = redis.pcall('SET', holder, ARGV[2 * i - 1] .. suffix, 'NX', 'PX', ARGV[2 * i])
+    if set and set.ok then answers[i] = 1 end
   end
-  answers[i] = fence
 end
 return answers
