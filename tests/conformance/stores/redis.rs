@@ -1,4 +1,5 @@
-//! `redis:`, one Redis server; with its calls grouped as the load has it, and always.
+//! `redis:`, one Redis server; once as it comes, once with all calls grouped and as a user who may do no more than the
+//! documentation asks for.
 
 use std::{
     sync::{
@@ -18,7 +19,7 @@ use crate::support::{
 };
 
 pub struct Store {
-    /// Whether every call goes with a group, as under load, or hardly any.
+    /// Whether every call goes with a group, as under load, or hardly any; and by a user with the least rights.
     pub grouped: bool,
 }
 
@@ -56,7 +57,10 @@ impl super::Store for Store {
 
     fn site(&self, own: bool) -> Box<dyn Site> {
         if own {
-            let server = RedisServer::start(&["--maxmemory-policy", "noeviction"]);
+            let user = user_of_any_prefix();
+            let settings: Vec<&str> =
+                ["--maxmemory-policy", "noeviction"].into_iter().chain(user.split(' ')).collect();
+            let server = RedisServer::start(&settings);
             let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
             return Box::new(RedisSite {
                 server: Arc::new(Mutex::new(server)),
@@ -64,7 +68,10 @@ impl super::Store for Store {
                 grouped: self.grouped,
             });
         }
-        let start = || Arc::new(Mutex::new(RedisServer::start(&[])));
+        let start = || {
+            let user = user_of_any_prefix();
+            Arc::new(Mutex::new(RedisServer::start(&user.split(' ').collect::<Vec<_>>())))
+        };
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
         Box::new(RedisSite { server, proxy: None, grouped: self.grouped })
     }
@@ -89,6 +96,19 @@ impl super::Store for Store {
             ("redis+unix:///nowhere".into(), LockErrorKind::Backend),
         ]
     }
+}
+
+/// The published user, as a setting of a server, for locks under any prefix.
+fn user_of_any_prefix() -> String {
+    published_user().replace("~lock:*", "~*").replace("&lock:*", "&*")
+}
+
+/// The user of the documentation's `ACL SETUSER`, word for word, as a setting of a server.
+fn published_user() -> String {
+    let page = include_str!("../../../lock-runtime/src/backend/redis/docs.md");
+    let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
+    let (user, _) = rest.split_once("```").expect("it ends with the block");
+    "--user ".to_owned() + &user.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 struct RedisSite {
@@ -124,11 +144,13 @@ fn queue(key: &str) -> String {
 
 impl Site for RedisSite {
     fn url(&self) -> String {
-        let address = match &self.proxy {
-            Some(proxy) => format!("redis://{}", proxy.address()),
-            None => format!("redis+unix://{}", lock(&self.server).socket().display()),
-        };
-        if self.grouped { address + "?group_commit=always" } else { address }
+        let socket = || format!("redis+unix://{}", lock(&self.server).socket().display());
+        match (&self.proxy, self.grouped) {
+            (Some(proxy), false) => format!("redis://{}", proxy.address()),
+            (Some(proxy), true) => format!("redis://locks:password@{}?group_commit=always", proxy.address()),
+            (None, false) => socket(),
+            (None, true) => socket() + "?user=locks&pass=password&group_commit=always",
+        }
     }
 
     fn url_with_password(&self, password: &str) -> String {

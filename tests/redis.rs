@@ -1,0 +1,115 @@
+//! What is particular to one Redis server, and so no case of the conformance suite.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
+
+mod support;
+
+use std::{net::TcpListener, time::Duration};
+
+use lock_runtime::{LockErrorKind, LockManager};
+use support::{redis_server::RedisServer, resp::Value, until};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn url(server: &RedisServer, rest: &str) -> String {
+    format!("redis+unix://{}{rest}", server.socket().display())
+}
+
+/// The user of the documentation's `ACL SETUSER`, word for word.
+fn published_user() -> Vec<&'static str> {
+    let page = include_str!("../lock-runtime/src/backend/redis/docs.md");
+    let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
+    rest.split_once("```").expect("it ends with the block").0.split_whitespace().collect()
+}
+
+#[tokio::test]
+async fn the_published_user_can_do_what_locks_need_and_nothing_else() {
+    let server = RedisServer::start(&[&["--user"], &published_user()[..]].concat());
+    let url = url(&server, "?user=locks&pass=password");
+    let (ours, theirs) =
+        (LockManager::connect(&url).await.unwrap(), LockManager::connect(&url).await.unwrap());
+    // Held past its first lease, wanted by another, handed over, given up.
+    let lock = ours.lock("user:42").ttl(Duration::from_millis(300));
+    let guard = lock.acquire().await.unwrap();
+    let waiter = {
+        let lock = theirs.lock("user:42").wait(LONG);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(guard.is_valid());
+    assert!(theirs.lock("user:42").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    let given_up = ours.lock("user:42").wait(Duration::from_millis(200)).acquire().await.unwrap_err();
+    assert_eq!(given_up.kind(), LockErrorKind::Timeout);
+    guard.release().await.unwrap();
+    // Many at once go in groups.
+    let many: Vec<_> = (0..50)
+        .map(|number| {
+            let lock = ours.lock(format!("user:{number}")).wait(LONG);
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
+        })
+        .collect();
+    for one in many {
+        one.await.unwrap().unwrap();
+    }
+    ours.shutdown().await;
+    theirs.shutdown().await;
+    until("nothing but the fence is left", || match server.command(&["KEYS", "*"]) {
+        Value::Array(keys) if keys.len() == 1 => Ok(()),
+        keys => Err(keys),
+    })
+    .await;
+    for forbidden in [
+        &["SET", "user:42", "x"][..],
+        &["GET", "other:1"],
+        &["FLUSHALL"],
+        &["KEYS", "*"],
+        &["CONFIG", "GET", "*"],
+        &["PUBLISH", "news", "x"],
+    ] {
+        let answer = server.command(&[&["ACL", "DRYRUN", "locks"], forbidden].concat());
+        assert!(!format!("{answer:?}").contains("OK"), "{forbidden:?} is allowed");
+    }
+}
+
+#[tokio::test]
+async fn tokens_rise_across_the_promotion_of_a_replica_and_across_a_loss_of_all_data() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let primary = RedisServer::start(&["--port", &port, "--bind", "127.0.0.1"]);
+    let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &port]);
+    until("the replica follows", || match replica.command(&["INFO", "replication"]) {
+        Value::Text(info) if info.contains("master_link_status:up") => Ok(()),
+        info => Err(info),
+    })
+    .await;
+    let refused = LockManager::connect(&url(&replica, "")).await.unwrap_err();
+    assert!(refused.to_string().contains("replica"), "{refused}");
+
+    let locks = LockManager::connect(&url(&primary, "")).await.unwrap();
+    let before = locks.lock("user:42").acquire().await.unwrap();
+    // Whatever has arrived by now is all that the new primary knows.
+    drop(primary);
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    replica.command(&["FLUSHALL"]);
+    let locks = LockManager::connect(&url(&replica, "")).await.unwrap();
+    let mut last = before.fencing_token();
+    for loses in [false, true, true] {
+        if loses {
+            replica.command(&["FLUSHALL"]);
+        }
+        let guard = locks.lock("user:42").acquire().await.unwrap();
+        assert!(guard.fencing_token() > last);
+        last = guard.fencing_token();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused_when_that_is_asked_for() {
+    let server = RedisServer::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    LockManager::connect(&url(&server, "")).await.unwrap();
+    let refused = LockManager::connect(&url(&server, "?strict=true")).await.unwrap_err();
+    assert!(refused.to_string().contains("noeviction"), "{refused}");
+}
