@@ -118,7 +118,9 @@ impl LockManager {
 
     /// A manager of the same store whose locks carry this prefix in the store; `lock:` unless set.
     ///
-    /// With an empty prefix a lock has the very name that it is given, and shares it with other programs.
+    /// With an empty prefix a lock has the very name that it is given, and shares it with other programs. Name a lock
+    /// through one prefix only: `a` under `lock:` and `lock:a` under none exclude each other, but their waiters stand in
+    /// two queues.
     ///
     /// # Errors
     /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for more than 128 bytes, a control character, a `~`, or

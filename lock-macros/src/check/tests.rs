@@ -1,0 +1,234 @@
+use quote::quote;
+
+use super::*;
+
+fn checked(args: TokenStream, item: TokenStream) -> Result<Plan> {
+    let function = Function::parse(item).expect("a function");
+    check(Args::parse(args).expect("options"), &function)
+}
+
+fn refusals(args: TokenStream, item: TokenStream) -> Vec<String> {
+    let error = checked(args, item).err().expect("refused");
+    error.into_iter().map(|error| error.to_string()).collect()
+}
+
+/// What is said about the only thing that is wrong.
+fn refusal(args: TokenStream, item: TokenStream) -> String {
+    let mut all = refusals(args, item);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+/// The expressions in the key `template` of a function with these parameters.
+fn values(template: &str, parameters: TokenStream) -> Vec<String> {
+    let plan = checked(quote!(key = #template), quote!(async fn f(#parameters) -> R {})).expect(template);
+    let value = |part| match part {
+        KeyPart::Value { value, .. } => Some(value.to_string()),
+        KeyPart::Literal(_) => None,
+    };
+    plan.key.parts.into_iter().filter_map(value).collect()
+}
+
+fn key_refusal(template: &str, parameters: TokenStream) -> String {
+    refusal(quote!(key = #template), quote!(async fn f(#parameters) -> R {}))
+}
+
+fn output_refusal(output: TokenStream) -> String {
+    refusal(quote!(key = "a"), quote!(async fn f() #output {}))
+}
+
+#[test]
+fn placeholders_are_parameters_and_their_fields() {
+    assert_eq!(values("<id>", quote!(id: u64)), ["id"]);
+    assert_eq!(
+        values("<user.id>:<user.place.1>/<pair.0>", quote!(user: &User, pair: (u8, u8))),
+        ["user . id", "user . place . 1", "pair . 0"]
+    );
+    assert_eq!(values("<self.tenant>:<self.a.b>", quote!(&mut self)), ["self . tenant", "self . a . b"]);
+    assert_eq!(
+        values(
+            "<a>:<x>:<rest>:<whole>",
+            quote!((mut a, _): (u8, u8), User { id: x, .. }: User, whole @ [_, rest @ ..]: [u8; 3])
+        ),
+        ["a", "x", "rest", "whole"]
+    );
+    for template in ["<type>", "<r#type>"] {
+        assert_eq!(values(template, quote!(r#type: u8)), ["r#type"]);
+    }
+    assert_eq!(values("<größe>", quote!(größe: u8)), ["größe"]);
+    assert!(values("constant", quote!(id: u8)).is_empty());
+}
+
+#[test]
+fn unknown_parameters_are_named_with_the_known_ones() {
+    let unknown = |name: &str| format!("`<{name}>` in the lock key is not a parameter of this function");
+    assert_eq!(key_refusal("<idd>", quote!(id: u8, x: u8)), unknown("idd") + "; did you mean `id`?");
+    assert_eq!(
+        key_refusal("<user>", quote!(id: u8, (x, _): P)),
+        unknown("user") + " (its parameters: `id`, `x`)"
+    );
+    assert_eq!(key_refusal("<id>", quote!()), unknown("id") + ", which has none");
+    assert_eq!(key_refusal("<id>", quote!(_: u8)), unknown("id") + ", which has none");
+    assert_eq!(
+        key_refusal("<tenant>", quote!(&self, id: u8)),
+        unknown("tenant") + " (its parameters: `id`); a field of `self` is written `<self.tenant>`"
+    );
+    assert_eq!(
+        key_refusal("<self.id>", quote!(id: u8)),
+        "the lock key uses `self`, which this function does not have"
+    );
+    let hidden = quote!(
+        fn f(__arg0: (u8, u8)) -> BoxFuture<R> {
+            Box::pin(async move { Ok(()) })
+        }
+    );
+    assert_eq!(
+        refusal(quote!(key = "<a>"), hidden),
+        unknown("a")
+            + "; the names inside a pattern cannot be used under `#[async_trait]`, give that parameter a name of \
+               its own"
+    );
+}
+
+#[test]
+fn code_in_a_key_is_refused() {
+    for path in [
+        "id()", "id.len()", "ids[0]", " id", "id ", "Self::ID", "a.b()", "1", "a..b", "a.01", "a.+1", "id?",
+        "&id", "x/**/", "a.await", "type",
+    ] {
+        assert_eq!(
+            key_refusal(&format!("<{path}>"), quote!(id: u8, a: u8, x: u8)),
+            format!(
+                "`<{path}>` in the lock key is not a parameter or a field of one, like `<id>` or `<user.id>`: code \
+                 does not belong into the key, pass its result as a parameter"
+            )
+        );
+    }
+    assert_eq!(
+        key_refusal("<id:u64>", quote!(id: u64)),
+        "`<id:u64>` has a type, which only a layer's key needs: write `<id>`, the parameter has its own"
+    );
+}
+
+#[test]
+fn errors_of_the_template_are_passed_on() {
+    assert_eq!(
+        key_refusal("{id}", quote!(id: u8)),
+        "`{id}` in the lock key is not a placeholder: write `<id>`"
+    );
+}
+
+#[test]
+fn ttl_is_a_bounded_length() {
+    let item = || {
+        quote!(
+            async fn f() -> R {}
+        )
+    };
+    for (text, millis) in [("100ms", 100), ("30s", 30_000), ("24h", 86_400_000)] {
+        let plan = checked(quote!(key = "a", ttl = #text), item()).expect(text);
+        assert!(
+            matches!(plan.ttl, Some(Length::Fixed(ttl)) if ttl == Duration::from_millis(millis)),
+            "{text}"
+        );
+    }
+    for text in ["0s", "0ms", "99ms", "24h1ms", "25h"] {
+        assert_eq!(
+            refusal(quote!(key = "a", ttl = #text), item()),
+            format!("`ttl` is at least \"100ms\" and at most \"24h\", not {text:?}")
+        );
+    }
+    assert_eq!(refusal(quote!(key = "a", ttl = "30"), item()), r#""30" has no unit: write "30s" or "30ms""#);
+    assert_eq!(
+        refusal(quote!(key = "a", ttl = "forever"), item()),
+        "a lease cannot last forever, or a crash would keep the lock: leave `ttl` out; the lease is renewed while \
+         the body runs"
+    );
+    let plan = checked(quote!(key = "a", ttl = Duration::ZERO), item()).expect("code");
+    assert!(matches!(plan.ttl, Some(Length::Code(_))));
+}
+
+#[test]
+fn wait_is_any_length_or_forever() {
+    let wait = |text: &str| {
+        checked(
+            quote!(key = "a", wait = #text),
+            quote!(
+                async fn f() -> R {}
+            ),
+        )
+    };
+    for (text, millis) in [("0s", 0), ("5s", 5_000), ("48h", 172_800_000)] {
+        let plan = wait(text).expect(text);
+        let expected = Duration::from_millis(millis);
+        assert!(matches!(plan.wait, Some(Wait::AtMost(Length::Fixed(wait))) if wait == expected), "{text}");
+    }
+    assert!(matches!(wait("forever").expect("valid").wait, Some(Wait::Forever)));
+    for text in ["soon", "Forever", "-1s", ""] {
+        let error = wait(text).err().expect("refused").to_string();
+        assert!(
+            error.starts_with(&format!("{text:?} is not a duration")) && error.ends_with("; or \"forever\"")
+        );
+    }
+}
+
+#[test]
+fn what_is_surely_no_result_is_refused() {
+    let message = "a locked function returns `Result<_, E>` where `E: From<LockError>`, because taking the lock can \
+                   fail";
+    for output in [
+        quote!(),
+        quote!(-> ()),
+        quote!(-> (u8, Result<(), E>)),
+        quote!(-> !),
+        quote!(-> u64),
+        quote!(-> (u64)),
+        quote!(-> &'static str),
+        quote!(-> [u8; 4]),
+        quote!(-> fn() -> Result<(), E>),
+        quote!(-> *const u8),
+        quote!(-> String),
+        quote!(-> Vec<Result<(), E>>),
+        quote!(-> Option<u8>),
+    ] {
+        assert_eq!(output_refusal(output), message);
+    }
+    assert_eq!(
+        output_refusal(quote!(-> impl IntoResponse)),
+        format!("{message}; `impl Trait` hides the error, write `Result<impl Trait, E>`")
+    );
+    for output in
+        [quote!(Result<(), E>), quote!(io::Result<u8>), quote!(Answer), quote!(Self::Option), quote!(T)]
+    {
+        checked(quote!(key = "a"), quote!(async fn f() -> #output {})).expect("may be a result");
+    }
+}
+
+#[test]
+fn the_output_of_a_boxed_future_is_checked_too() {
+    let output = |ty: TokenStream| {
+        checked(quote!(key = "a"), quote!(fn f<'a>() -> #ty { Box::pin(async move { x }) }))
+            .map(|plan| plan.output)
+    };
+    let found = |ty| output(ty).expect("may be a result").map(|ty| quote!(#ty).to_string());
+    let expected = quote!(Result<u8, E>).to_string();
+    for ty in [
+        quote!(Pin<Box<dyn Future<Output = Result<u8, E>> + Send + 'a>>),
+        quote!(impl ::core::future::Future<Output = Result<u8, E>> + Send),
+    ] {
+        assert_eq!(found(ty), Some(expected.clone()));
+    }
+    assert_eq!(found(quote!(BoxFuture<'a, Result<u8, E>>)), None);
+    assert!(output(quote!(Pin<Box<dyn Future<Output = u8> + 'a>>)).is_err());
+}
+
+#[test]
+fn all_errors_are_told_at_once() {
+    let all = refusals(
+        quote!(key = "{id}", ttl = "1", wait = "2"),
+        quote!(
+            async fn f(id: u8) -> u64 {}
+        ),
+    );
+    assert_eq!(all.len(), 4, "{all:?}");
+}
