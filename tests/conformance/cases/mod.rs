@@ -4,6 +4,7 @@ mod cancellation;
 mod cohort;
 mod exclusion;
 mod fencing;
+mod hold_at_least;
 mod interop;
 mod killed;
 mod lease;
@@ -31,6 +32,7 @@ pub fn all() -> Vec<Case> {
         exclusion::cases(),
         wait::cases(),
         lease::cases(),
+        hold_at_least::cases(),
         fencing::cases(),
         cancellation::cases(),
         ownership::cases(),
