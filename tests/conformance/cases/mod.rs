@@ -14,6 +14,7 @@ mod paused;
 mod reconnect;
 mod reentrance;
 mod runtimes;
+mod several;
 mod shutdown;
 mod suite;
 pub mod torture;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Case> {
         cancellation::cases(),
         ownership::cases(),
         reentrance::cases(),
+        several::cases(),
         limits::cases(),
         cohort::cases(),
         runtimes::cases(),
