@@ -137,10 +137,9 @@ fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
 fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
     let length =
         |name, length: Option<&Length>| length.map(|length| set(name, length, |length| quote!(#length)));
-    let switch = |name, on: Option<&syn::LitBool>| {
-        let name = local(name);
-        on.map(|on| quote!(#name = ::core::option::Option::Some(#on)))
-    };
+    let auto_renew =
+        plan.auto_renew.as_ref().map(|on| quote!(auto_renew = ::core::option::Option::Some(#on)));
+    let reentrant = plan.reentrant.as_ref().map(|on| quote!(reentrant = #on));
     let wait = plan.wait.as_ref().map(|wait| match wait {
         Wait::AtMost(wait) => set("wait", wait, |wait| quote!(#runtime::Wait::AtMost(#wait))),
         Wait::Forever => quote!(wait = ::core::option::Option::Some(#runtime::Wait::Forever)),
@@ -150,10 +149,10 @@ fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
     let given: Vec<_> = [
         length("ttl", plan.ttl.as_ref()),
         wait,
-        switch("auto_renew", plan.auto_renew.as_ref()),
+        auto_renew,
         length("max_hold", plan.max_hold.as_ref()),
         length("hold_at_least", plan.hold_at_least.as_ref()),
-        switch("reentrant", plan.reentrant.as_ref()),
+        reentrant,
     ]
     .into_iter()
     .flatten()

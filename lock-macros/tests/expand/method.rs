@@ -40,7 +40,7 @@ async fn charge(
             options.hold_at_least = ::core::option::Option::Some(
                 ::core::time::Duration::from_millis(5000u64),
             );
-            options.reentrant = ::core::option::Option::Some(true);
+            options.reentrant = true;
             options
         },
     );
