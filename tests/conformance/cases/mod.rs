@@ -1,5 +1,6 @@
 //! What must hold, by group. A case names no store.
 
+mod attribute;
 mod cancellation;
 mod cohort;
 mod exclusion;
@@ -14,6 +15,7 @@ mod paused;
 mod reconnect;
 mod reentrance;
 mod runtimes;
+mod sections;
 mod shutdown;
 mod suite;
 pub mod torture;
@@ -36,6 +38,7 @@ pub fn all() -> Vec<Case> {
         reentrance::cases(),
         limits::cases(),
         cohort::cases(),
+        attribute::cases(),
         runtimes::cases(),
         killed::cases(),
         paused::cases(),
@@ -43,6 +46,7 @@ pub fn all() -> Vec<Case> {
         reconnect::cases(),
         shutdown::cases(),
         interop::cases(),
+        sections::cases(),
         torture::cases(),
     ]
     .into_iter()
