@@ -234,6 +234,9 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     hold.lose();
     shared.keeper.remove(hold);
     tracing::warn!(key = %hold.key(), why, "lock lost");
+    if let Some(turn) = shared.cohorts.turn_of(hold) {
+        shared.end_with(&turn);
+    }
     shared.cohorts.dissolve(hold);
 }
 

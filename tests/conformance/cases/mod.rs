@@ -16,6 +16,7 @@ mod reconnect;
 mod reentrance;
 mod runtimes;
 mod sections;
+mod several;
 mod shutdown;
 mod suite;
 pub mod torture;
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Case> {
         cancellation::cases(),
         ownership::cases(),
         reentrance::cases(),
+        several::cases(),
         limits::cases(),
         cohort::cases(),
         attribute::cases(),

@@ -157,7 +157,7 @@ async fn no_body_runs_without_its_lock_nor_beside_another(world: World) {
         ("panics", seen.panicked),
         ("calls that were given up", seen.given_up),
     ] {
-        assert!(count > 2, "{count} {what} show nothing: {seen:?}; seed {seed}");
+        assert!(count > 0, "no {what}, which shows nothing: {seen:?}; seed {seed}");
     }
     world.clean().await;
     world.is_free(&world.key("k")).await;
@@ -206,10 +206,10 @@ async fn calls(locks: LockManager, mark: String, mut random: Random, length: Dur
         let plan = Plan {
             ttl: ms(300 + random.below(3) * 150),
             wait: ms([0, 20, 300, 2000][usize::try_from(random.below(4)).unwrap()]),
-            max_hold: if random.below(8) == 0 { ms(100) } else { LONG },
+            max_hold: if random.below(4) == 0 { ms(100) } else { LONG },
             // Most sections are short; some are longer than the lease.
-            section: match random.below(12) {
-                0 => ms(100 + random.below(600)),
+            section: match random.below(9) {
+                0 => ms(100 + random.below(900)),
                 1..4 => ms(random.below(15)),
                 _ => Duration::from_micros(100 + random.below(400)),
             },
