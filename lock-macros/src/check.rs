@@ -8,9 +8,10 @@ use std::collections::HashSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
-use syn::{Error, Expr, Index, LitBool, LitStr, Path, Result, Type, ext::IdentExt, parse_quote};
+use syn::{Error, Expr, Index, LitBool, LitStr, Path, Result, ext::IdentExt, parse_quote};
 
 pub(crate) use length::{Length, Wait};
+use output::Output;
 
 use crate::{
     args::{self, Args, OnContention, OnLost},
@@ -34,8 +35,7 @@ pub(crate) struct Plan {
     pub(crate) on_lost: OnLost,
     pub(crate) guard: Option<Ident>,
     pub(crate) krate: Path,
-    /// What the body evaluates to, where that can be written down.
-    pub(crate) output: Option<Type>,
+    pub(crate) output: Output,
 }
 
 pub(crate) enum Keys {
@@ -73,7 +73,7 @@ pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
     let mut errors = Errors(None);
     let parameters = function.parameters();
     let on_contention = args.on_contention.as_ref().map_or(OnContention::Error, |chosen| chosen.value);
-    let output = errors.out(output::check(function, args.or_else.is_some(), on_contention));
+    let output = errors.out(output::check(function, args.or_else.as_ref(), on_contention));
     let keys = errors.out(keys(&args.keys, &parameters));
     let ttl = errors.out(args.ttl.map(length::ttl).transpose());
     let wait = errors.out(args.wait.map(length::wait).transpose());

@@ -58,7 +58,7 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         ReturnType::Type(_, ty) => ty.span(),
         ReturnType::Default => function.sig.ident.span(),
     };
-    let edge = plan.output.as_ref().map(|output| inference_edge(output, place));
+    let edge = plan.output.ty.as_ref().map(|output| inference_edge(output, place));
     let acquire = acquire(plan, &runtime);
     let answer = answer(plan, &runtime, place);
 
@@ -67,6 +67,16 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
     let on_lost = match plan.on_lost {
         OnLost::Cancel => quote!(#runtime::OnLost::Cancel),
         OnLost::Finish => quote!(#runtime::OnLost::Finish),
+    };
+    let what_counts = if plan.output.is_plain {
+        quote!(#runtime::Answer::answer(#ended))
+    } else {
+        // A method of `Outcome` itself comes first, where the output is a `Result`.
+        quote! {{
+            #[allow(unused_imports)]
+            use #runtime::Answer as _;
+            #ended.answer()
+        }}
     };
     function.map(|body, braces| {
         let body = if moved.is_some() { body } else { mention_rebound(body, &roots) };
@@ -77,11 +87,7 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
                 ::core::result::Result::Ok(#guard) => {
                     #held
                     let #ended = #runtime::run(#guard, async move #body, #on_lost).await;
-                    {
-                        #[allow(unused_imports)]
-                        use #runtime::Answer as _;
-                        #ended.answer()
-                    }
+                    #what_counts
                 }
                 ::core::result::Result::Err(#error) => ::core::result::Result::Err(#error),
             };

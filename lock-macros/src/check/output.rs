@@ -2,7 +2,7 @@
 
 use quote::ToTokens;
 use syn::{
-    AssocType, Error, Result, ReturnType, Type, parse_quote,
+    AssocType, Error, Expr, Result, ReturnType, Type, parse_quote,
     visit::{self, Visit},
 };
 
@@ -11,12 +11,19 @@ use crate::{
     function::{Body, Function},
 };
 
-/// The type that the code under the lock evaluates to, where it can be written in a `let`.
+/// What the code under the lock evaluates to.
+pub(crate) struct Output {
+    /// The type, where it can be written in a `let`.
+    pub(crate) ty: Option<Type>,
+    /// Whether it is surely no `Result`.
+    pub(crate) is_plain: bool,
+}
+
 pub(super) fn check(
     function: &Function,
-    has_or_else: bool,
+    or_else: Option<&Expr>,
     on_contention: OnContention,
-) -> Result<Option<Type>> {
+) -> Result<Output> {
     let no_result = |place: &dyn ToTokens, hint: &str| {
         let fails = match on_contention {
             OnContention::Error => "taking the lock can fail",
@@ -31,7 +38,9 @@ pub(super) fn check(
         ))
     };
     let ty = match (&function.sig.output, &function.body) {
-        (ReturnType::Default, _) if has_or_else => return Ok(Some(parse_quote!(()))),
+        (ReturnType::Default, _) if or_else.is_some() => {
+            return Ok(Output { ty: Some(parse_quote!(())), is_plain: true });
+        }
         (ReturnType::Default, _) => return no_result(&function.sig, ""),
         (ReturnType::Type(_, ty), Body::Async(_)) => ungrouped(ty),
         (ReturnType::Type(_, ty), Body::Block(_)) => {
@@ -39,16 +48,19 @@ pub(super) fn check(
             future.visit_type(ty);
             match future.0 {
                 Some(ty) => ungrouped(ty),
-                None => return Ok(None),
+                None => return Ok(Output { ty: None, is_plain: false }),
             }
         }
     };
+    let is_plain = is_surely_no_result(ty);
     match ty {
+        Type::ImplTrait(_) if or_else.is_none() => {
+            no_result(ty, "; `impl Trait` hides the error, write `Result<impl Trait, E>`")
+        }
+        ty if is_plain && or_else.is_none() => no_result(ty, ""),
         // The body alone knows the type, and for `!` there is none that could be written.
-        Type::ImplTrait(_) | Type::Never(_) if has_or_else => Ok(None),
-        Type::ImplTrait(_) => no_result(ty, "; `impl Trait` hides the error, write `Result<impl Trait, E>`"),
-        ty if !has_or_else && is_surely_no_result(ty) => no_result(ty, ""),
-        ty => Ok(Some(ty.clone())),
+        Type::ImplTrait(_) | Type::Never(_) => Ok(Output { ty: None, is_plain }),
+        ty => Ok(Output { ty: Some(ty.clone()), is_plain }),
     }
 }
 

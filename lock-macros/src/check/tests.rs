@@ -342,7 +342,7 @@ fn a_type_that_cannot_be_written_is_left_to_the_body() {
         (quote!(-> !), false),
     ] {
         let plan = checked(quote!(key = "a", or_else = g), quote!(async fn f() #output {})).expect("valid");
-        assert_eq!(plan.output.is_some(), is_written, "{output}");
+        assert_eq!(plan.output.ty.is_some(), is_written, "{output}");
     }
 }
 
@@ -350,7 +350,7 @@ fn a_type_that_cannot_be_written_is_left_to_the_body() {
 fn the_output_of_a_boxed_future_is_checked_too() {
     let output = |ty: TokenStream| {
         checked(quote!(key = "a"), quote!(fn f<'a>() -> #ty { Box::pin(async move { x }) }))
-            .map(|plan| plan.output)
+            .map(|plan| plan.output.ty)
     };
     let found = |ty| output(ty).expect("may be a result").map(|ty| quote!(#ty).to_string());
     let expected = quote!(Result<u8, E>).to_string();

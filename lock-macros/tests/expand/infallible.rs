@@ -33,11 +33,7 @@ async fn report() {
                     ::lock_runtime::__private::OnLost::Cancel,
                 )
                 .await;
-            {
-                #[allow(unused_imports)]
-                use ::lock_runtime::__private::Answer as _;
-                ended.answer()
-            }
+            ::lock_runtime::__private::Answer::answer(ended)
         }
         ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
     };

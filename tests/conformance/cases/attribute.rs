@@ -36,6 +36,9 @@ pub fn cases() -> Vec<Case> {
         case!(a_body_that_is_to_be_finished_is_and_its_output_replaced_by_the_loss),
         case!(a_function_enters_its_own_lock_only_when_reentrant),
         case!(the_body_knows_its_hold),
+        case!(functions_with_opposite_keys_never_wait_for_each_other),
+        case!(a_value_that_comes_twice_is_one_lock),
+        case!(all_keys_are_held_or_none),
     ]
 }
 
@@ -435,5 +438,60 @@ async fn the_body_knows_its_hold(world: World) {
     assert!(!first.is_valid() && !second.is_valid(), "they ended with the functions");
     assert!(first.fencing_token() < second.fencing_token());
     assert!(lock_runtime::current().is_none());
+    world.clean().await;
+}
+
+#[distributed_lock(keys = ["<mark>:account/<from>", "<mark>:account/<to>"], ttl = "5s", wait = "30s", guard = held)]
+async fn transfer(mark: &str, from: u8, to: u8, inside: &AtomicUsize) -> Result<Vec<String>, LockError> {
+    assert!(held.is_valid());
+    let (first, second) = (format!("{mark}:account/{from}"), format!("{mark}:account/{to}"));
+    assert_eq!(held.get(&first).expect("one of them").key().as_str(), first);
+    assert!(held.get(&second).is_some() && held.get("another").is_none());
+    assert_eq!(inside.fetch_add(1, SeqCst), 0, "two hold the same locks");
+    tokio::time::sleep(ms(2)).await;
+    inside.fetch_sub(1, SeqCst);
+    Ok(held.iter().map(|held| held.key().to_string()).collect())
+}
+
+async fn functions_with_opposite_keys_never_wait_for_each_other(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let (mark, inside) = (world.mark(), AtomicUsize::new(0));
+    let there = async {
+        for _ in 0..40 {
+            transfer(mark, 1, 2, &inside).await.unwrap();
+        }
+    };
+    let back = async {
+        for _ in 0..40 {
+            transfer(mark, 2, 1, &inside).await.unwrap();
+        }
+    };
+    // In one process and from two.
+    let both = async { tokio::join!(there, with_manager(theirs, back)) };
+    with_manager(ours, both).await;
+    world.clean().await;
+}
+
+async fn a_value_that_comes_twice_is_one_lock(world: World) {
+    let call = transfer(world.mark(), 1, 1, &AtomicUsize::new(0));
+    let keys = with_manager(world.client().await, call).await.unwrap();
+    assert_eq!(keys, [world.key("account/1")]);
+    world.clean().await;
+}
+
+#[distributed_lock(keys = ["<mark>:a", "<mark>:b"], wait = "0s", on_contention = skip)]
+async fn both_or_nothing(mark: &str) -> Result<Option<()>, LockError> {
+    Ok(Some(()))
+}
+
+async fn all_keys_are_held_or_none(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for key in ["a", "b"] {
+        let guard = theirs.lock(world.key(key)).ttl(LONG).acquire().await.unwrap();
+        assert_eq!(with_manager(ours.clone(), both_or_nothing(world.mark())).await.unwrap(), None);
+        guard.release().await.unwrap();
+        world.clean().await;
+    }
+    assert_eq!(with_manager(ours, both_or_nothing(world.mark())).await.unwrap(), Some(()));
     world.clean().await;
 }
