@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::Capabilities};
@@ -16,7 +16,7 @@ use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::Capabilities}
 use crate::{
     second::Second,
     stores::{Fault, Foreign, Site, Store},
-    support::until,
+    support::{PATIENCE, until},
 };
 
 /// One case's store, and names in it that no other case uses.
@@ -63,6 +63,11 @@ impl World {
     /// A client in a process of its own.
     pub async fn second(&self) -> Second {
         Second::start(&self.url()).await
+    }
+
+    /// The first part of this case's names.
+    pub fn mark(&self) -> &str {
+        &self.mark
     }
 
     /// A name that no other case uses.
@@ -128,6 +133,17 @@ impl World {
     pub async fn is_free(&self, key: &str) {
         let guard = self.client().await.lock(key).try_acquire().await.unwrap().expect("the lock is free");
         guard.release().await.unwrap();
+    }
+
+    /// Waits until somebody holds the lock.
+    pub async fn is_held_soon(&self, key: &str) {
+        let locks = self.client().await;
+        let end = Instant::now() + PATIENCE;
+        while let Some(guard) = locks.lock(key).try_acquire().await.unwrap() {
+            guard.release().await.unwrap();
+            assert!(Instant::now() < end, "nobody took {key}");
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The lock cannot be taken now.

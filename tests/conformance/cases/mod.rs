@@ -1,5 +1,6 @@
 //! What must hold, by group. A case names no store.
 
+mod attribute;
 mod cancellation;
 mod cohort;
 mod exclusion;
@@ -15,6 +16,7 @@ mod paused;
 mod reconnect;
 mod reentrance;
 mod runtimes;
+mod sections;
 mod several;
 mod shutdown;
 mod suite;
@@ -40,6 +42,7 @@ pub fn all() -> Vec<Case> {
         several::cases(),
         limits::cases(),
         cohort::cases(),
+        attribute::cases(),
         runtimes::cases(),
         killed::cases(),
         paused::cases(),
@@ -47,6 +50,7 @@ pub fn all() -> Vec<Case> {
         reconnect::cases(),
         shutdown::cases(),
         interop::cases(),
+        sections::cases(),
         torture::cases(),
     ]
     .into_iter()
