@@ -1,6 +1,8 @@
 //! What must hold, by group. A case names no store.
 
+mod attribute;
 mod cancellation;
+mod clocks;
 mod cohort;
 mod exclusion;
 mod fencing;
@@ -32,6 +34,8 @@ pub fn all() -> Vec<Case> {
         wait::cases(),
         lease::cases(),
         fencing::cases(),
+        clocks::cases(),
+        attribute::cases(),
         cancellation::cases(),
         ownership::cases(),
         reentrance::cases(),
