@@ -22,7 +22,7 @@ impl Script {
     /// A script over the queue: its short way, what both ways need, its long way.
     fn over_queue(short: &str, long: &str) -> Self {
         let constants = format!(
-            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS, OPEN_EVERY_US = {}, {}, {}, {}",
+            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS, OPEN_EVERY_US = {}, {}, '{}', {}",
             place::STALE.as_millis(),
             place::CLAIM_WINDOW.as_millis(),
             place::RETENTION.as_millis(),
