@@ -4,8 +4,8 @@
 pub struct Mutant {
     pub name: &'static str,
     pub edits: &'static [Edit],
-    /// Tests that fail with it and pass without it: of the conformance suite, or of `lock-runtime` where they begin
-    /// with `unit `.
+    /// Tests that fail with it and pass without it: of the conformance suite, of `tests/redis.rs` where they begin with
+    /// `redis.rs `, or of `lock-runtime` where they begin with `unit `.
     pub caught_by: &'static [&'static str],
 }
 
@@ -30,7 +30,6 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &[
             "redis::ownership::a_drop_after_the_end_of_the_lease_spares_the_successor",
             "redis::ownership::a_release_that_arrives_late_spares_the_successor",
-            "redis::ownership::a_repeated_release_spares_the_successor",
         ],
     },
     Mutant {
@@ -39,16 +38,26 @@ pub const MUTANTS: &[Mutant] = &[
             from: "if redis.pcall('GET', holder) == ARGV[i + 2] and",
             to: "if redis.pcall('GET', holder) and",
         }],
-        caught_by: &["redis_grouped::ownership::a_drop_after_the_end_of_the_lease_spares_the_successor"],
+        caught_by: &[
+            "redis_grouped::ownership::a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor",
+        ],
     },
     Mutant {
         name: "one_owner_token_for_all_attempts",
-        edits: &[Rust {
-            file: "backend/redis/attempt.rs",
-            from: "            owner: OwnerToken::random(),",
-            to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
-        }],
+        edits: &[
+            Rust {
+                file: "backend/redis/attempt.rs",
+                from: "            owner: OwnerToken::random(),",
+                to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
+            },
+            Rust {
+                file: "cohort.rs",
+                from: "                State::Holding { turn, .. } if turn.hold.is_valid(now) => {",
+                to: "                State::Holding { turn, .. } if turn.hold.is_valid(now) && !mutant!() => {",
+            },
+        ],
         caught_by: &[
+            "redis::ownership::a_lock_asked_for_again_keeps_its_first_hold",
             "redis::ownership::an_owner_is_known_by_another_name_each_time",
             "redis::ownership::a_lost_guard_does_not_release_a_later_hold_of_the_same_client",
         ],
@@ -168,6 +177,20 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "one_renewal_after_the_other",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "        tokio::spawn(renew(Arc::clone(shared), holds));",
+            to: "        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let renewal = renew(Arc::clone(shared), holds);
+        tokio::spawn(async move {
+            let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
+            renewal.await;
+        });",
+        }],
+        caught_by: &["redis.rs a_server_that_stands_still_delays_no_renewal_on_another"],
+    },
+    Mutant {
         name: "no_check_after_the_wait",
         edits: &[Rust {
             file: "acquire.rs",
@@ -219,9 +242,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "nobody_looks_by_itself",
         edits: &[Rust {
             file: "backend/redis/place.rs",
-            from: "        let refresh = now + REFRESH;
+            from: "    pub(super) fn next_poll(&self, now: Instant) -> Instant {
 ",
-            to: "        let refresh = now + REFRESH;
+            to: "    pub(super) fn next_poll(&self, now: Instant) -> Instant {
         if mutant!() {
             return Instant::FAR_FUTURE;
         }
@@ -231,6 +254,31 @@ pub const MUTANTS: &[Mutant] = &[
             "redis::killed::a_waiter_enters_when_the_lease_of_a_killed_process_ends",
             "redis::interop::a_release_by_a_foreign_holder_lets_a_waiter_in",
         ],
+    },
+    Mutant {
+        name: "nobody_looks_after_a_reconnect",
+        edits: &[
+            Rust {
+                file: "backend/redis/attempt.rs",
+                from: "                    None => letters = None,
+",
+                to: "                    None => {
+                        letters = None;
+                        if mutant!() {
+                            continue;
+                        }
+                    }
+",
+            },
+            Rust {
+                file: "backend/redis/place.rs",
+                from: "        let refresh = now + REFRESH;
+",
+                to: "        let refresh = if mutant!() { Instant::FAR_FUTURE } else { now + REFRESH };
+",
+            },
+        ],
+        caught_by: &["redis::reconnect::cut::a_waiter_gets_the_lock"],
     },
     Mutant {
         name: "a_dead_waiter_has_its_whole_lease",
