@@ -35,13 +35,13 @@ async fn the_published_user_can_do_what_locks_need_and_nothing_else() {
     let (ours, theirs) =
         (LockManager::connect(&url).await.unwrap(), LockManager::connect(&url).await.unwrap());
     // Held past its first lease, wanted by another, handed over, given up.
-    let lock = ours.lock("user:42").ttl(Duration::from_millis(300));
+    let lock = ours.lock("user:42").ttl(Duration::from_millis(1500));
     let guard = lock.acquire().await.unwrap();
     let waiter = {
         let lock = theirs.lock("user:42").wait(LONG);
         tokio::spawn(async move { lock.acquire().await })
     };
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    tokio::time::sleep(Duration::from_millis(2000)).await;
     assert!(guard.is_valid());
     assert!(theirs.lock("user:42").try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -156,22 +156,33 @@ async fn least_remaining(guards: &[LockGuard], length: Duration) -> Option<Durat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_held_locks_are_all_renewed() {
+    are_all_renewed(10_000, Duration::from_secs(12)).await;
+}
+
+/// For a release build: without optimisation two cores that are busy with other things are too slow for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long; `tests/run all` runs it"]
 async fn a_hundred_thousand_held_locks_are_all_renewed() {
+    are_all_renewed(100_000, Duration::from_secs(30)).await;
+}
+
+async fn are_all_renewed(count: usize, ttl: Duration) {
     let _alone = ALONE.lock().await;
     let server = RedisServer::start(&[]);
     let locks = LockManager::connect(&url(&server, "")).await.unwrap();
-    let ttl = Duration::from_secs(15);
     let began = Instant::now();
-    let guards = hold(&locks, 100_000, ttl).await;
+    let guards = hold(&locks, count, ttl).await;
     let taken = began.elapsed();
     // Longer than the lease of the last of them.
     let least = least_remaining(&guards, ttl + Duration::from_secs(1)).await;
-    println!("100,000 locks taken in {taken:?}, renewed with at least {least:?} of {ttl:?} left");
+    println!("{count} locks taken in {taken:?}, renewed with at least {least:?} of {ttl:?} left");
     assert!(least.is_some(), "{} of them were lost", guards.iter().filter(|guard| !guard.is_valid()).count());
-    assert_eq!(server.command(&["DBSIZE"]), Value::Int(100_001), "with the fence");
+    let keys = |server: &RedisServer| server.command(&["DBSIZE"]).int();
+    assert_eq!(keys(&server), i64::try_from(count).unwrap() + 1, "with the fence");
     drop(guards);
     locks.shutdown().await;
-    assert_eq!(server.command(&["DBSIZE"]), Value::Int(1));
+    assert_eq!(keys(&server), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

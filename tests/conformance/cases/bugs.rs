@@ -62,6 +62,7 @@ const RENEWAL: &[Bug] = &[
         what: "a hundred thousand held locks are not renewed in time",
         tests: &[
             "tests/redis.rs a_hundred_thousand_held_locks_are_all_renewed",
+            "tests/redis.rs ten_thousand_held_locks_are_all_renewed",
             "lease::many_held_locks_are_all_renewed",
         ],
         mutant: None,
