@@ -41,7 +41,7 @@ async fn the_published_user_can_do_what_locks_need_and_nothing_else() {
         let lock = theirs.lock("user:42").wait(LONG);
         tokio::spawn(async move { lock.acquire().await })
     };
-    tokio::time::sleep(Duration::from_millis(2000)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(guard.is_valid());
     assert!(theirs.lock("user:42").try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
