@@ -15,7 +15,9 @@ mod outage;
 mod ownership;
 mod paused;
 mod reconnect;
+mod reentrance;
 mod runtimes;
+mod several;
 mod shutdown;
 mod suite;
 pub mod torture;
@@ -37,6 +39,8 @@ pub fn all() -> Vec<Case> {
         attribute::cases(),
         cancellation::cases(),
         ownership::cases(),
+        reentrance::cases(),
+        several::cases(),
         limits::cases(),
         cohort::cases(),
         runtimes::cases(),

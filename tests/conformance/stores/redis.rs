@@ -185,7 +185,7 @@ impl Site for RedisSite {
     }
 
     fn places(&self, key: &str) -> usize {
-        usize::try_from(self.command(&["ZCARD", &queue(key)]).int()).unwrap()
+        usize::try_from(self.command(&["LLEN", &queue(key)]).int()).unwrap()
     }
 
     fn lose(&self, key: &str) -> bool {
