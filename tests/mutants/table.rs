@@ -34,10 +34,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "grouped_release_without_owner_check",
-        edits: &[Lua {
-            from: "if redis.pcall('GET', holder) == ARGV[i + 2] and",
-            to: "if redis.pcall('GET', holder) and",
-        }],
+        edits: &[Lua { from: "if values[i] == ARGV[i + 1] and", to: "if values[i] and" }],
         caught_by: &[
             "redis_grouped::ownership::a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor",
         ],
@@ -282,10 +279,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_dead_waiter_has_its_whole_lease",
-        edits: &[Lua {
-            from: "local px = math.min(next.ttl, next.age_ms + CLAIM_WINDOW_MS)",
-            to: "local px = next.ttl",
-        }],
+        edits: &[Lua { from: "math.min(next.ttl, next.age_ms + CLAIM_WINDOW_MS)", to: "next.ttl" }],
         caught_by: &[
             "redis::killed::a_killed_waiter_keeps_the_next_one_for_a_bounded_time",
             "redis::killed::a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time",
@@ -303,17 +297,16 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_wakes_the_herd",
         edits: &[Lua {
-            from: "else
-  hand_over(now)
-end
-return 'released'",
+            from: "elseif not hand_over() then
+  redis.call('DEL', KEYS[1])
+end",
             to: "else
+  redis.call('DEL', KEYS[1])
   for _, place in ipairs(redis.call('HVALS', KEYS[3])) do
     local number, inbox = string.match(place, '^%d+ %d+ (%d+) (.*)$')
     redis.call('PUBLISH', inbox, 'free ' .. number)
   end
-end
-return 'released'",
+end",
         }],
         caught_by: &["redis::wait::fifty_processes_that_wait_are_no_herd"],
     },
@@ -364,9 +357,9 @@ return 'released'",
         name: "a_failed_release_replaces_the_result",
         edits: &[Rust {
             file: "run.rs",
-            from: "                if let Err(error) = guard.release().await {
+            from: "                if let Err(error) = guards.release().await {
 ",
-            to: "                if let Err(error) = guard.release().await {
+            to: "                if let Err(error) = guards.release().await {
                     assert!(!mutant!(), \"{error}\");
 ",
         }],
@@ -376,7 +369,7 @@ return 'released'",
         name: "tokens_are_the_server_s_time",
         edits: &[
             Lua { from: "if last and tonumber(last) >= tonumber(fence) then", to: "if false then" },
-            Lua { from: "if last >= now then", to: "if false then" },
+            Lua { from: "if last and tonumber(last) >= now then", to: "if false then" },
         ],
         caught_by: &["redis::clocks::tokens_rise_through_jumps_of_the_server_s_clock"],
     },
@@ -384,7 +377,7 @@ return 'released'",
         name: "tokens_are_counted",
         edits: &[
             Lua { from: "local fence = t[1] .. string.format('%06d', t[2])", to: "local fence = '0'" },
-            Lua { from: "local fence = text(now)", to: "local fence, now = '0', 0" },
+            Lua { from: "local fence = now_text", to: "local fence, now = '0', 0" },
         ],
         caught_by: &["redis::fencing::tokens_rise_after_all_data_was_lost"],
     },
