@@ -78,7 +78,7 @@ impl Handover {
     }
 
     /// Ends a hold that nobody is known to wait for, in a group with the releases of other locks.
-    pub(crate) fn end_in_group(&self, s: &mut State, client: u8) {
+    pub(crate) fn end_in_group(s: &mut State, client: u8) {
         let Phase::Holding { fence, .. } = s.client(client).phase else { return };
         let (owner, call) = (s.owner(client), Call::ReleaseInGroup(fence));
         s.network.push(Message::Request { owner, call, age: 0, awaited: false });

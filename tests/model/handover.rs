@@ -245,7 +245,7 @@ impl Model for Handover {
                 let Phase::Holding { fence, .. } = s.client(id).phase else { return None };
                 self.send(&mut s, id, Call::Renew(fence));
             }
-            Step::ReleaseInGroup(id) => self.end_in_group(&mut s, id),
+            Step::ReleaseInGroup(id) => Self::end_in_group(&mut s, id),
             Step::ReleaseTwice(id) => {
                 self.send(&mut s, id, Call::Release);
                 self.end(&mut s, id);

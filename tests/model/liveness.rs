@@ -91,7 +91,7 @@ impl Handover {
                 Message::Request { owner, call, age, awaited } => self.execute(s, owner, call, age, awaited),
                 Message::Push { .. } | Message::Free { .. } if pushes == Pushes::Lost => {}
                 Message::Push { .. } | Message::Free { .. } | Message::Answer { .. } => {
-                    self.receive(s, message)
+                    self.receive(s, message);
                 }
             }
             for id in (0..).take(self.variant.own()) {

@@ -86,6 +86,10 @@ impl Times {
 
 /// What one client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing that a client may do, and they go together freely"
+)]
 pub(crate) struct Role {
     /// Somebody else's library: `SET NX` with a fixed lease, compare-and-delete.
     pub(crate) foreign: bool,
