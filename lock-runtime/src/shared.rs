@@ -81,7 +81,7 @@ impl Shared {
     /// Counts one held lock, until the answer is dropped.
     pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reserved, LockError> {
         self.check_open()?;
-        let reserved = Reserved(Arc::clone(self));
+        let reserved = Reserved { shared: Arc::clone(self), counted: true };
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
             return Err(LockError::new(
                 LockErrorKind::Overloaded,
@@ -155,6 +155,15 @@ impl Shared {
         taken
     }
 
+    /// A turn was lost: ends those that were held together with it, which nobody can rely on any more.
+    pub(crate) fn end_with(self: &Arc<Self>, lost: &Arc<Turn>) {
+        let now = Instant::now();
+        for turn in lost.together().filter(|turn| !Arc::ptr_eq(turn, lost)) {
+            tracing::debug!(key = %turn.hold.key(), "released: another of the locks that were held with it is lost");
+            self.leave_in_background(&turn, now);
+        }
+    }
+
     /// The holder of `turn` left without waiting for the store.
     pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) {
         if let Leaving::Last = self.leave(turn, now) {
@@ -193,17 +202,27 @@ impl fmt::Debug for Shared {
 
 /// One of the locks that may be held at the same time.
 #[derive(Debug)]
-pub(crate) struct Reserved(Arc<Shared>);
+pub(crate) struct Reserved {
+    shared: Arc<Shared>,
+    counted: bool,
+}
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.0.held.fetch_sub(1, Ordering::Relaxed);
+        if self.counted {
+            self.shared.held.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Reserved {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0
+        &self.shared
+    }
+
+    /// For the same lock once more, which is not another one.
+    pub(crate) fn again(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), counted: false }
     }
 }
 

@@ -95,10 +95,10 @@ where
                 }
                 StateProj::Acquiring { guard, ready } => match ready!(guard.poll(cx)) {
                     Ok(guard) => {
-                        let hold = Hold::new(guard);
+                        let mut hold = Hold::new(guard);
                         let (mut ready, mut request) = ready.take().expect("put there with the state");
                         request.extensions_mut().insert(hold.view());
-                        State::Working { inner: ready.call(request), hold: Some(hold) }
+                        State::Working { inner: hold.enter(|| ready.call(request)), hold: Some(hold) }
                     }
                     Err(error) => State::Rejected { rejection: Some(LockRejection::Lock(error)) },
                 },

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use lock_runtime::{HeldLock, LockError, LockErrorKind, LockGuard};
+use lock_runtime::{__private::Scope, HeldLock, LockError, LockErrorKind, LockGuard};
 
 use crate::task::Task;
 
@@ -15,13 +15,14 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// A lock that is held for a request. Dropped, it is released in the background.
 pub(crate) struct Hold {
     guard: LockGuard,
+    scope: Scope,
     /// Wakes the task when the lock is lost; set only for what has to wait.
     alarm: Option<Task<()>>,
 }
 
 impl Hold {
     pub(crate) fn new(guard: LockGuard) -> Self {
-        Self { guard, alarm: None }
+        Self { scope: Scope::of(&guard), guard, alarm: None }
     }
 
     pub(crate) fn view(&self) -> HeldLock {
@@ -32,6 +33,11 @@ impl Hold {
         self.guard.is_valid()
     }
 
+    /// Does what is done under the lock: it sees the hold, and does not wait for itself.
+    pub(crate) fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        self.scope.enter(work)
+    }
+
     /// Polls what runs under the lock, only while the lock is valid. The error says that it is not, and that what runs
     /// under it must be dropped.
     pub(crate) fn poll<T>(
@@ -40,7 +46,7 @@ impl Hold {
         work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<Result<T, LockError>> {
         self.guard.ensure_valid()?;
-        if let Poll::Ready(output) = work(cx) {
+        if let Poll::Ready(output) = self.enter(|| work(cx)) {
             return Poll::Ready(Ok(output));
         }
         loop {

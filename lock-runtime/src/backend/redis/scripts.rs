@@ -31,6 +31,12 @@ impl Script {
         Self::new([short, &constants, include_str!("scripts/queue.lua"), long].join("\n"))
     }
 
+    /// A script for many locks.
+    fn over_group(text: &str) -> Self {
+        let constants = format!("local QUEUE = ':~{}:queue'", names::FORMAT);
+        Self::new([&constants, include_str!("scripts/queues.lua"), text].join("\n"))
+    }
+
     /// The beginning of a call about one lock: its keys, and the owner.
     pub(super) fn about(&self, key: &LockKey, process: &str, owner: OwnerToken) -> Cmd {
         let mut call = self.call_with_room(4, 12, 512);
@@ -66,9 +72,9 @@ pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 pub(super) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/renew.lua").to_owned()));
 pub(super) static ACQUIRE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/acquire_group.lua").to_owned()));
+    LazyLock::new(|| Script::over_group(include_str!("scripts/acquire_group.lua")));
 pub(super) static RELEASE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/release_group.lua").to_owned()));
+    LazyLock::new(|| Script::over_group(include_str!("scripts/release_group.lua")));
 
 pub(super) fn all() -> [&'static Script; 5] {
     [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &RELEASE_GROUP]
