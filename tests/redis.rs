@@ -75,6 +75,28 @@ async fn the_published_user_can_do_what_locks_need_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_user_that_may_not_do_what_locks_need_is_told_so_before_anything_is_written() {
+    for (right, without, named) in [
+        ("+publish", "-publish", "PUBLISH"),
+        ("&lock:*", "&other:*", "PUBLISH"),
+        ("+rpush", "-rpush", "RPUSH"),
+    ] {
+        let mut user = published_user();
+        *user.iter_mut().find(|word| **word == right).expect(right) = without;
+        let server = RedisServer::start(&[&["--user"], &user[..]].concat());
+        let locks = LockManager::connect(&url(&server, "?user=locks&pass=password")).await.unwrap();
+        for wait in [Duration::ZERO, Duration::from_millis(200)] {
+            let refused = locks.lock("user:42").wait(wait).acquire().await.expect_err(without);
+            assert_eq!(refused.kind(), LockErrorKind::Backend);
+            let text = refused.to_string();
+            assert!(text.contains("ACL") && !text.contains("password"), "{text}");
+            assert!(text.contains(named) || without == "&other:*", "{text}");
+        }
+        assert!(matches!(server.command(&["KEYS", "*"]), Value::Array(keys) if keys.is_empty()));
+    }
+}
+
+#[tokio::test]
 async fn tokens_rise_across_the_promotion_of_a_replica_and_across_a_loss_of_all_data() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let primary = RedisServer::start(&["--port", &port, "--bind", "127.0.0.1"]);
