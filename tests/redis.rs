@@ -8,7 +8,12 @@ mod support;
 use std::{net::TcpListener, time::Duration};
 
 use lock_runtime::{LockErrorKind, LockManager};
-use support::{redis_server::RedisServer, resp::Value, until};
+use support::{
+    proxy::{Proxy, Upstream},
+    redis_server::RedisServer,
+    resp::Value,
+    until,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -134,4 +139,40 @@ async fn a_server_that_evicts_is_refused_when_that_is_asked_for() {
     LockManager::connect(&url(&server, "")).await.unwrap();
     let refused = LockManager::connect(&url(&server, "?strict=true")).await.unwrap_err();
     assert!(refused.to_string().contains("noeviction"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_behind_a_connection_that_went_silent_do_not_wait_for_one_another() {
+    const LIMIT: Duration = Duration::from_millis(300);
+    let server = RedisServer::start(&[]);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let settings = "group_commit=always&response_timeout=300ms&connect_timeout=300ms";
+    let locks = LockManager::connect(&format!("redis://{}?{settings}", proxy.address())).await.unwrap();
+    // 24 groups.
+    let guards: Vec<_> = (0..3_072)
+        .map(|number| {
+            let lock = locks.lock(format!("user:{number}")).wait(LONG);
+            tokio::spawn(async move { lock.acquire().await.unwrap() })
+        })
+        .collect();
+    let mut held = Vec::new();
+    for guard in guards {
+        held.push(guard.await.unwrap());
+    }
+    proxy.black_hole();
+    let began = std::time::Instant::now();
+    let releases: Vec<_> = held.into_iter().map(|guard| tokio::spawn(guard.release())).collect();
+    for release in releases {
+        assert_eq!(release.await.unwrap().unwrap_err().kind(), LockErrorKind::Backend);
+    }
+    let took = began.elapsed();
+    assert!(took < 12 * LIMIT, "{took:?}");
+    // What was given up goes on in the background.
+    proxy.heal();
+    locks.shutdown().await;
+    until("only the fence is left", || match server.command(&["DBSIZE"]) {
+        Value::Int(1) => Ok(()),
+        size => Err(size),
+    })
+    .await;
 }
