@@ -2,6 +2,7 @@
 
 mod attribute;
 mod cancellation;
+mod clocks;
 mod cohort;
 mod exclusion;
 mod fencing;
@@ -9,6 +10,7 @@ mod interop;
 mod killed;
 mod lease;
 mod limits;
+mod options;
 mod outage;
 mod ownership;
 mod paused;
@@ -34,13 +36,15 @@ pub fn all() -> Vec<Case> {
         wait::cases(),
         lease::cases(),
         fencing::cases(),
+        clocks::cases(),
+        attribute::cases(),
         cancellation::cases(),
         ownership::cases(),
         reentrance::cases(),
         several::cases(),
         limits::cases(),
         cohort::cases(),
-        attribute::cases(),
+        options::cases(),
         runtimes::cases(),
         killed::cases(),
         paused::cases(),
