@@ -38,6 +38,8 @@ pub struct Options {
     pub auto_renew: Option<bool>,
     /// `max_hold = …`
     pub max_hold: Option<Duration>,
+    /// `hold_at_least = …`
+    pub hold_at_least: Option<Duration>,
     /// `reentrant = …`
     pub reentrant: bool,
 }
@@ -89,12 +91,13 @@ pub fn default_manager() -> Result<LockManager, LockError> {
 
 impl Options {
     fn apply(self, to: &mut LockOptions) {
-        let Self { ttl, wait, auto_renew, max_hold, reentrant } = self;
+        let Self { ttl, wait, auto_renew, max_hold, hold_at_least, reentrant } = self;
         *to = LockOptions {
             ttl: ttl.unwrap_or(to.ttl),
             wait: wait.unwrap_or(to.wait),
             auto_renew: auto_renew.unwrap_or(to.auto_renew),
             max_hold: max_hold.unwrap_or(to.max_hold),
+            hold_at_least: hold_at_least.unwrap_or(to.hold_at_least),
             reentrant,
         };
     }

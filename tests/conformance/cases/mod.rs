@@ -6,6 +6,7 @@ mod clocks;
 mod cohort;
 mod exclusion;
 mod fencing;
+mod hold_at_least;
 mod interop;
 mod killed;
 mod lease;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Case> {
         exclusion::cases(),
         wait::cases(),
         lease::cases(),
+        hold_at_least::cases(),
         fencing::cases(),
         clocks::cases(),
         attribute::cases(),
