@@ -119,10 +119,7 @@ async fn main() {
             allocations(|id| by_hand(locks, id, argument)).await,
             allocations(|id| attribute(locks, id, argument)).await,
         ];
-        let sizes = [
-            size_of_val(&by_hand(locks, 1, argument)),
-            size_of_val(&attribute(locks, 1, argument)),
-        ];
+        let sizes = [size_of_val(&by_hand(locks, 1, argument)), size_of_val(&attribute(locks, 1, argument))];
         for (i, contender) in CONTENDERS.iter().enumerate() {
             chart.bar(store, contender, &results[i]);
             rows.push(vec![

@@ -39,6 +39,7 @@ pub fn cases() -> Vec<Case> {
         case!(functions_with_opposite_keys_never_wait_for_each_other),
         case!(a_value_that_comes_twice_is_one_lock),
         case!(all_keys_are_held_or_none),
+        case!(a_lock_is_kept_for_as_long_as_hold_at_least_says),
     ]
 }
 
@@ -495,4 +496,26 @@ async fn all_keys_are_held_or_none(world: World) {
     }
     assert_eq!(with_manager(ours, both_or_nothing(world.mark())).await.unwrap(), Some(()));
     world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", ttl = "10s", wait = "0s", hold_at_least = "3s")]
+async fn kept(mark: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+async fn a_lock_is_kept_for_as_long_as_hold_at_least_says(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let least = ms(3000);
+    let began = Instant::now();
+    with_manager(ours.clone(), kept(world.mark())).await.unwrap();
+    let returned = began.elapsed();
+    assert!(returned < least, "the caller waited for {returned:?}");
+    for locks in [ours, theirs] {
+        let busy = with_manager(locks, kept(world.mark())).await;
+        let asked = began.elapsed();
+        assert!(busy.is_err() || asked >= least, "given away after {asked:?}");
+    }
+    world.clean().await;
+    let freed = began.elapsed();
+    assert!(freed >= least && freed < least + SLACK, "{freed:?}");
 }
