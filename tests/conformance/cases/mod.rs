@@ -1,7 +1,9 @@
 //! What must hold, by group. A case names no store.
 
 mod attribute;
+mod bugs;
 mod cancellation;
+mod clocks;
 mod cohort;
 mod exclusion;
 mod fencing;
@@ -10,6 +12,7 @@ mod interop;
 mod killed;
 mod lease;
 mod limits;
+mod options;
 mod outage;
 mod ownership;
 mod paused;
@@ -36,13 +39,15 @@ pub fn all() -> Vec<Case> {
         lease::cases(),
         hold_at_least::cases(),
         fencing::cases(),
+        clocks::cases(),
+        attribute::cases(),
         cancellation::cases(),
         ownership::cases(),
         reentrance::cases(),
         several::cases(),
         limits::cases(),
         cohort::cases(),
-        attribute::cases(),
+        options::cases(),
         runtimes::cases(),
         killed::cases(),
         paused::cases(),
@@ -60,7 +65,7 @@ pub fn all() -> Vec<Case> {
 
 /// Tests of the suite's own tools.
 pub fn without_a_store() -> Vec<Trial> {
-    suite::trials()
+    suite::trials().into_iter().chain(bugs::trials()).collect()
 }
 
 /// What a busy machine may add to any length of time.
