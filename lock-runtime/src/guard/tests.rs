@@ -3,7 +3,8 @@
 use std::{panic::AssertUnwindSafe, time::Duration};
 
 use crate::{
-    Limits, LockError, LockErrorKind, LockManager, OnLost,
+    Limits, LockErrorKind, LockManager, OnLost,
+    answer::Answer,
     clock::Instant,
     mock::{Mock, Reply, until},
 };
@@ -249,11 +250,7 @@ async fn a_body_that_is_finished_after_the_loss_frees_nothing_early_either() {
     let locks = manager(&store);
     store.renewals().once([Reply::No]);
     let guard = locks.lock("k").hold_at_least(LENGTH).acquire().await.expect("granted");
-    let body = async {
-        tokio::time::sleep(200 * MS).await;
-        Ok::<_, LockError>(())
-    };
-    let error = crate::__private::run(guard, body, OnLost::Finish).await.expect_err("lost");
-    assert_eq!(error.kind(), LockErrorKind::Lost);
+    let run = crate::__private::run(guard, tokio::time::sleep(200 * MS), OnLost::Finish);
+    assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
     assert_eq!(store.releases().count("k"), 0);
 }
