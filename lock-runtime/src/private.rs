@@ -21,6 +21,7 @@ pub mod duration;
 pub mod template;
 
 pub use crate::{
+    answer::{Answer, Code, log},
     key_parts::{KeyParts, KeyValue},
     options::WaitFor as Wait,
 };
