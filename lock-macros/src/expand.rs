@@ -73,7 +73,7 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
                 ::core::result::Result::Ok(#guard) => #guard,
                 ::core::result::Result::Err(#error) => #fail,
             };
-            match #runtime::run(#guard, async move #body).await {
+            match #runtime::run(#guard, async move #body, #runtime::OnLost::Cancel).await {
                 ::core::result::Result::Ok(#out) => #out,
                 ::core::result::Result::Err(#error) => #fail,
             }

@@ -96,7 +96,7 @@ pub use lock::Lock;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
 pub use manager::LockManager;
-pub use run::Run;
+pub use run::{OnLost, Run};
 pub use shared::Limits;
 pub use token::{FencingToken, OwnerToken};
 

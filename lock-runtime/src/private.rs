@@ -24,6 +24,7 @@ pub use crate::{
     answer::{Answer, Code, log},
     key_parts::{KeyParts, KeyValue},
     options::WaitFor as Wait,
+    run::OnLost,
 };
 
 /// The options that were written; the manager's defaults fill in the others.
@@ -35,6 +36,8 @@ pub struct Options {
     pub wait: Option<Wait>,
     /// `auto_renew = …`
     pub auto_renew: Option<bool>,
+    /// `max_hold = …`
+    pub max_hold: Option<Duration>,
 }
 
 /// What `manager = …` may name.
@@ -97,6 +100,9 @@ pub fn acquire(
         if let Some(auto_renew) = options.auto_renew {
             lock = lock.auto_renew(auto_renew);
         }
+        if let Some(max_hold) = options.max_hold {
+            lock = lock.max_hold(max_hold);
+        }
         Ok(match options.wait {
             Some(Wait::AtMost(wait)) => lock.wait(wait),
             Some(Wait::Forever) => lock.wait_forever(),
@@ -107,38 +113,44 @@ pub fn acquire(
 }
 
 /// Runs the body under the lock. An error of the body's own is kept, also when it came too late.
-pub fn run<F, T, E>(guard: LockGuard, body: F) -> RunResult<F>
+pub fn run<F, T, E>(guard: LockGuard, body: F, on_lost: OnLost) -> RunBody<F>
 where
     F: Future<Output = Result<T, E>>,
 {
-    RunResult { raced: Raced::new(guard, body) }
+    RunBody { raced: Raced::new(guard, body, on_lost), is_kept: Result::is_err }
+}
+
+/// As [`run`], for a body whose output is no `Result`: what comes too late is not kept.
+pub fn run_value<F: Future>(guard: LockGuard, body: F, on_lost: OnLost) -> RunBody<F> {
+    RunBody { raced: Raced::new(guard, body, on_lost), is_kept: |_| false }
 }
 
 pin_project! {
     /// A struct and no `async fn`, which would keep the body's room twice.
     #[must_use = "futures do nothing unless awaited"]
-    pub struct RunResult<F: Future> {
+    pub struct RunBody<F: Future> {
         #[pin]
         raced: Raced<F>,
+        // Whether an output that came too late says more than the loss.
+        is_kept: fn(&F::Output) -> bool,
     }
 }
 
-impl<F, T, E> Future for RunResult<F>
-where
-    F: Future<Output = Result<T, E>>,
-{
-    type Output = Result<Result<T, E>, LockError>;
+impl<F: Future> Future for RunBody<F> {
+    type Output = Result<F::Output, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match ready!(self.project().raced.poll(cx)) {
-            Outcome::InTime(output) | Outcome::Late(output @ Err(_), _) => Ok(output),
-            Outcome::Late(Ok(_), loss) | Outcome::Dropped(loss) => Err(loss),
+        let this = self.project();
+        Poll::Ready(match ready!(this.raced.poll(cx)) {
+            Outcome::InTime(output) => Ok(output),
+            Outcome::Late(output, _) if (this.is_kept)(&output) => Ok(output),
+            Outcome::Late(_, loss) | Outcome::Dropped(loss) => Err(loss),
         })
     }
 }
 
-impl<F: Future> fmt::Debug for RunResult<F> {
+impl<F: Future> fmt::Debug for RunBody<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunResult").finish_non_exhaustive()
+        f.debug_struct("RunBody").finish_non_exhaustive()
     }
 }

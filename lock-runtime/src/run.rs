@@ -11,6 +11,17 @@ use pin_project_lite::pin_project;
 
 use crate::{LockError, LockGuard, backend::BoxFuture, clock::Instant};
 
+/// What happens to a body whose lock is lost before it is ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLost {
+    /// It is dropped, before the store can give the lock to somebody else.
+    #[default]
+    Cancel,
+    /// It is finished, perhaps beside the next holder's, and its result replaced by the loss. For what must not stop
+    /// half-way and checks its writes by the fencing token. A body that has not begun is not begun any more.
+    Finish,
+}
+
 pin_project! {
     /// What [`LockGuard::run`] returns.
     #[must_use = "futures do nothing unless awaited"]
@@ -22,7 +33,7 @@ pin_project! {
 
 impl<F: Future> Run<F> {
     pub(crate) fn new(guard: LockGuard, body: F) -> Self {
-        Self { raced: Raced::new(guard, body) }
+        Self { raced: Raced::new(guard, body, OnLost::Cancel) }
     }
 }
 
@@ -54,13 +65,15 @@ pub(crate) enum Outcome<T> {
 }
 
 pin_project! {
-    /// Polls the body first only while the lock is valid, drops it when it is not, and releases the lock.
+    /// Polls the body only while the lock is valid, unless it is to be finished, and releases the lock after it.
     #[project = RacedProj]
     pub(crate) struct Raced<F: Future> {
         // Declared before the guard: dropped, the body goes first.
         #[pin]
         body: Option<F>,
         guard: Option<LockGuard>,
+        on_lost: OnLost,
+        begun: bool,
         lost: Option<BoxFuture<'static, ()>>,
         release: Option<BoxFuture<'static, ()>>,
         outcome: Option<Outcome<F::Output>>,
@@ -68,8 +81,16 @@ pin_project! {
 }
 
 impl<F: Future> Raced<F> {
-    pub(crate) fn new(guard: LockGuard, body: F) -> Self {
-        Self { body: Some(body), guard: Some(guard), lost: None, release: None, outcome: None }
+    pub(crate) fn new(guard: LockGuard, body: F, on_lost: OnLost) -> Self {
+        Self {
+            body: Some(body),
+            guard: Some(guard),
+            on_lost,
+            begun: false,
+            lost: None,
+            release: None,
+            outcome: None,
+        }
     }
 }
 
@@ -79,7 +100,8 @@ impl<F: Future> Future for Raced<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if let Some(guard) = this.guard.as_ref() {
-            let outcome = ready!(race(this.body.as_mut(), guard, this.lost, cx));
+            let begun = std::mem::replace(this.begun, true);
+            let outcome = ready!(race(this.body.as_mut(), begun, *this.on_lost, guard, this.lost, cx));
             // The body goes before the lock: whatever it still holds is dropped under it.
             this.body.set(None);
             *this.lost = None;
@@ -100,14 +122,18 @@ impl<F: Future> Future for Raced<F> {
     }
 }
 
-/// One poll of the body, if the lock is still valid.
+/// One poll of the body, if the lock is still valid or the body is to be finished without it.
 fn race<F: Future>(
     mut body: Pin<&mut Option<F>>,
+    begun: bool,
+    on_lost: OnLost,
     guard: &LockGuard,
     lost: &mut Option<BoxFuture<'static, ()>>,
     cx: &mut Context<'_>,
 ) -> Poll<Outcome<F::Output>> {
-    if !guard.turn().is_valid(Instant::now()) {
+    let finishes = on_lost == OnLost::Finish;
+    let goes_on = finishes && begun;
+    if !goes_on && !guard.turn().is_valid(Instant::now()) {
         // Dropped here, before anything else is done with the lock.
         body.set(None);
         return Poll::Ready(Outcome::Dropped(guard.loss()));
@@ -120,6 +146,9 @@ fn race<F: Future>(
         } else {
             Outcome::Late(output, guard.loss())
         });
+    }
+    if finishes {
+        return Poll::Pending;
     }
     // The alarm is set only for a body that waits.
     let lost = lost.get_or_insert_with(|| Box::pin(guard.lost()));
@@ -181,6 +210,47 @@ mod tests {
         let guard = short(&store).await;
         let error = guard.run(async { std::thread::sleep(150 * MS) }).await.expect_err("lost");
         assert_eq!(error.kind(), LockErrorKind::Lost);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_to_be_finished_runs_to_its_end_and_its_result_is_replaced_by_the_loss() {
+        let store = Mock::new();
+        let ended = Rc::new(Cell::new(false));
+        let body = {
+            let ended = Rc::clone(&ended);
+            async move {
+                tokio::time::sleep(250 * MS).await;
+                ended.set(true);
+                Ok::<_, LockError>(())
+            }
+        };
+        let run = crate::__private::run(short(&store).await, body, OnLost::Finish);
+        assert_eq!(run.await.expect_err("lost").kind(), LockErrorKind::Lost);
+        assert!(ended.get(), "cancelled");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_to_be_finished_does_not_begin_without_the_lock() {
+        let store = Mock::new();
+        let guard = short(&store).await;
+        let begun = Cell::new(false);
+        let run = crate::__private::run_value(guard, async { begun.set(true) }, OnLost::Finish);
+        std::thread::sleep(150 * MS);
+        assert_eq!(run.await.expect_err("lost").kind(), LockErrorKind::Lost);
+        assert!(!begun.get(), "begun without the lock");
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_bodys_own_is_kept_and_any_other_late_value_is_not() {
+        let store = Mock::new();
+        let late = || {
+            std::thread::sleep(150 * MS);
+            Err::<(), _>("its own")
+        };
+        let kept = crate::__private::run(short(&store).await, async { late() }, OnLost::Cancel).await;
+        assert_eq!(kept.expect("the body's"), Err("its own"));
+        let value = crate::__private::run_value(short(&store).await, async { late() }, OnLost::Cancel).await;
+        assert_eq!(value.expect_err("lost").kind(), LockErrorKind::Lost);
     }
 
     #[tokio::test]

@@ -48,6 +48,7 @@ fn charge<'a>(
                     let _ = &id;
                     __self.work(id).await
                 },
+                ::lock_runtime::__private::OnLost::Cancel,
             )
             .await
         {

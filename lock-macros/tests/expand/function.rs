@@ -38,6 +38,7 @@ pub async fn charge(id: u64) -> Result<(), Error> {
                 }
                 work(id).await
             },
+            ::lock_runtime::__private::OnLost::Cancel,
         )
         .await
     {

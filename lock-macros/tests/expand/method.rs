@@ -68,6 +68,7 @@ async fn charge(
                 }
                 work(a).await
             },
+            crate::facade::__private::OnLost::Cancel,
         )
         .await
     {
