@@ -9,6 +9,7 @@ use crate::{
     cohort::{Cohorts, Entry, Follower, LATE_ANSWER, Leader, Waited, Why},
     hold::{Hold, Turn},
     options::LockOptions,
+    scope,
     shared::{Reserved, Shared},
     underway::Counted,
     validity::{backoff, min_validity},
@@ -21,6 +22,9 @@ pub(crate) async fn acquire(
     wait: Wait,
 ) -> Result<LockGuard, LockError> {
     options.check()?;
+    if let Some(again) = scope::enter_again(shared, key, options) {
+        return again;
+    }
     // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
     let _asking = Counted::new(&shared.asking);
     let reserved = shared.reserve()?;

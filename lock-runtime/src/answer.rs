@@ -75,6 +75,7 @@ impl Answer {
                 Self::invalid_key("what names the lock in this request is empty, too long or not allowed")
             }
             LockErrorKind::WouldDeadlock
+            | LockErrorKind::NotHeld
             | LockErrorKind::InvalidOptions
             | LockErrorKind::Unsupported
             | LockErrorKind::NoManager => Self::failed(),
@@ -162,6 +163,7 @@ pub fn log(error: &LockError) {
             tracing::debug!(%error, "request refused: it gives no valid lock key");
         }
         LockErrorKind::WouldDeadlock
+        | LockErrorKind::NotHeld
         | LockErrorKind::InvalidOptions
         | LockErrorKind::Unsupported
         | LockErrorKind::NoManager => {
@@ -221,6 +223,7 @@ mod tests {
             (Kind::InvalidKey, 400, Code::InvalidArgument, "invalid-key", None),
             (Kind::InvalidOptions, 500, Code::Internal, "failed", None),
             (Kind::WouldDeadlock, 500, Code::Internal, "failed", None),
+            (Kind::NotHeld, 500, Code::Internal, "failed", None),
             (Kind::Unsupported, 500, Code::Internal, "failed", None),
             (Kind::NoManager, 500, Code::Internal, "failed", None),
         ] {

@@ -22,12 +22,24 @@ use crate::{
 pub struct LockGuard {
     turn: Arc<Turn>,
     reserved: Reserved,
-    left: bool,
+    /// Whether the turn ends with this guard. Not where it was left, nor where the guard entered a hold again.
+    leaves: bool,
 }
 
 impl LockGuard {
     pub(crate) fn new(turn: Arc<Turn>, reserved: Reserved) -> Self {
-        Self { turn, reserved, left: false }
+        Self { turn, reserved, leaves: true }
+    }
+
+    /// A guard of the same hold for those who enter it again: it ends nothing, and with the hold.
+    pub(crate) fn again(&self) -> Self {
+        Self { turn: Arc::clone(&self.turn), reserved: self.reserved.again(), leaves: false }
+    }
+
+    /// Whether it holds this lock of this store.
+    pub(crate) fn is_of(&self, shared: &Shared, key: &LockKey) -> bool {
+        // Managers of one store that differ in their limits share the backend only.
+        Arc::ptr_eq(&self.reserved.shared().backend, &shared.backend) && self.key().stored() == key.stored()
     }
 
     /// The lock's name, as it was asked for.
@@ -112,12 +124,12 @@ impl LockGuard {
     /// # Cancel safety
     /// Once polled, the release happens even if the future is dropped.
     pub async fn release(mut self) -> Result<(), LockError> {
-        self.left = true;
+        let leaves = std::mem::replace(&mut self.leaves, false);
         let now = Instant::now();
         let covered = self.turn.is_valid(now);
         let loss = (!covered).then(|| self.turn.loss());
         let mut released = Ok(());
-        if let Leaving::Last = self.reserved.shared().leave(&self.turn, now) {
+        if leaves && self.reserved.shared().leave(&self.turn, now) == Leaving::Last {
             released = release_in_store(self.reserved.shared(), &self.turn.hold, covered).await;
         }
         // That the section was not covered says more than what the store knew of it afterwards.
@@ -187,7 +199,7 @@ impl Drop for Unfinished<'_> {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if !self.left {
+        if self.leaves {
             self.reserved.shared().leave_in_background(&self.turn, Instant::now());
         }
     }

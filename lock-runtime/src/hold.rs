@@ -227,7 +227,9 @@ impl Turn {
 
     /// The error that says why this turn is not valid.
     pub(crate) fn loss(&self) -> LockError {
-        let why = if Instant::now() < self.hold.turn_ends() {
+        let why = if self.phase.load(Ordering::Acquire) == OVER {
+            "lost: the section that was entered again has ended, and its hold with it"
+        } else if Instant::now() < self.hold.turn_ends() {
             "lost: the lease was not renewed in time or the store gave it to somebody else; \
              check what was done since with the fencing token"
         } else if self.hold.terms.auto_renew {

@@ -79,6 +79,7 @@ mod mock;
 mod options;
 mod releaser;
 mod run;
+mod scope;
 mod shared;
 mod token;
 mod underway;
@@ -97,6 +98,7 @@ pub use lock::Lock;
 pub use lock_macros::distributed_lock;
 pub use manager::LockManager;
 pub use run::{OnLost, Run};
+pub use scope::{current, ensure_locked};
 pub use shared::Limits;
 pub use token::{FencingToken, OwnerToken};
 

@@ -59,6 +59,35 @@ impl Lock {
         self
     }
 
+    /// Whether a section that holds this lock already may enter it again; off unless switched on.
+    ///
+    /// Otherwise asking for it is [`WouldDeadlock`](LockErrorKind::WouldDeadlock) at once. The section is what runs in
+    /// [`LockGuard::run`], in the attribute or behind a layer, and whatever it polls in turn; not what it spawns. The
+    /// guard of the inner acquisition shares the outer hold, with its token and its length: it neither ends nor
+    /// prolongs it, and is lost with it. The other options of the inner acquisition mean nothing then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+    /// use lock_runtime::LockErrorKind;
+    ///
+    /// let lock = locks.lock("user:42");
+    /// let section = async {
+    ///     let refused = lock.acquire().await.unwrap_err();
+    ///     assert_eq!(refused.kind(), LockErrorKind::WouldDeadlock);
+    ///     let again = lock.clone().reentrant(true).acquire().await?;
+    ///     again.release().await
+    /// };
+    /// lock.acquire().await?.run(section).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.options.reentrant = reentrant;
+        self
+    }
+
     /// Acquires the lock, waiting as long as [`wait`](Self::wait) says.
     ///
     /// # Errors
@@ -67,7 +96,9 @@ impl Lock {
     /// * [`Backend`](LockErrorKind::Backend) when the store did not answer within the wait;
     /// * [`InvalidKey`](LockErrorKind::InvalidKey), [`InvalidOptions`](LockErrorKind::InvalidOptions) for what the
     ///   caller chose, [`Overloaded`](LockErrorKind::Overloaded) for a limit that is reached,
-    ///   [`ShutDown`](LockErrorKind::ShutDown) after the manager's shutdown.
+    ///   [`ShutDown`](LockErrorKind::ShutDown) after the manager's shutdown;
+    /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) when the section that asks holds it already, see
+    ///   [`reentrant`](Self::reentrant), and [`Lost`](LockErrorKind::Lost) when it has lost it.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue and leaves no hold behind: what was already asked of the

@@ -35,6 +35,7 @@ pub(crate) struct LockOptions {
     pub(crate) wait: WaitFor,
     pub(crate) auto_renew: bool,
     pub(crate) max_hold: Duration,
+    pub(crate) reentrant: bool,
 }
 
 impl Default for LockOptions {
@@ -44,6 +45,7 @@ impl Default for LockOptions {
             wait: WaitFor::AtMost(Duration::from_secs(10)),
             auto_renew: true,
             max_hold: Duration::from_hours(1),
+            reentrant: false,
         }
     }
 }

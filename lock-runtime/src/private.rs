@@ -14,6 +14,7 @@ use pin_project_lite::pin_project;
 use crate::{
     LockError, LockErrorKind, LockGuard, LockManager, global,
     run::{Outcome, Raced},
+    scope,
 };
 #[path = "duration.rs"]
 pub mod duration;
@@ -38,6 +39,8 @@ pub struct Options {
     pub auto_renew: Option<bool>,
     /// `max_hold = …`
     pub max_hold: Option<Duration>,
+    /// `reentrant = …`
+    pub reentrant: bool,
 }
 
 /// What `manager = …` may name.
@@ -93,7 +96,7 @@ pub fn acquire(
 ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
     let name = key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()));
     let lock = name.and_then(|name| {
-        let mut lock = manager?.lock(name);
+        let mut lock = manager?.lock(name).reentrant(options.reentrant);
         if let Some(ttl) = options.ttl {
             lock = lock.ttl(ttl);
         }
@@ -110,6 +113,23 @@ pub fn acquire(
         })
     });
     async move { lock?.acquire().await }
+}
+
+/// The scope of a guard, for those who poll what runs under it themselves.
+#[derive(Debug)]
+pub struct Scope(Option<LockGuard>);
+
+impl Scope {
+    /// Of this guard, which stays the one that releases the lock.
+    #[must_use]
+    pub fn of(guard: &LockGuard) -> Self {
+        Self(Some(guard.again()))
+    }
+
+    /// Does `work`, one poll for example, in the scope.
+    pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        scope::enter(&mut self.0, work)
+    }
 }
 
 /// Runs the body under the lock. An error of the body's own is kept, also when it came too late.

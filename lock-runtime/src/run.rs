@@ -9,7 +9,7 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use crate::{LockError, LockGuard, backend::BoxFuture, clock::Instant};
+use crate::{LockError, LockGuard, backend::BoxFuture, clock::Instant, scope};
 
 /// What happens to a body whose lock is lost before it is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,14 +99,14 @@ impl<F: Future> Future for Raced<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Some(guard) = this.guard.as_ref() {
+        if this.guard.is_some() {
             let begun = std::mem::replace(this.begun, true);
-            let outcome = ready!(race(this.body.as_mut(), begun, *this.on_lost, guard, this.lost, cx));
+            let outcome = ready!(race(this.body.as_mut(), begun, *this.on_lost, this.guard, this.lost, cx));
             // The body goes before the lock: whatever it still holds is dropped under it.
             this.body.set(None);
             *this.lost = None;
             *this.outcome = Some(outcome);
-            let guard = this.guard.take().expect("looked at above");
+            let guard = this.guard.take().expect(THERE);
             *this.release = Some(Box::pin(async move {
                 // A release that fails is not the body's failure; it was logged, and goes on in the background.
                 if let Err(error) = guard.release().await {
@@ -122,39 +122,45 @@ impl<F: Future> Future for Raced<F> {
     }
 }
 
+/// The guard is away only while the body is polled, and gone only after the race.
+const THERE: &str = "the guard is there before and after each poll";
+
 /// One poll of the body, if the lock is still valid or the body is to be finished without it.
 fn race<F: Future>(
     mut body: Pin<&mut Option<F>>,
     begun: bool,
     on_lost: OnLost,
-    guard: &LockGuard,
+    guard: &mut Option<LockGuard>,
     lost: &mut Option<BoxFuture<'static, ()>>,
     cx: &mut Context<'_>,
 ) -> Poll<Outcome<F::Output>> {
     let finishes = on_lost == OnLost::Finish;
     let goes_on = finishes && begun;
-    if !goes_on && !guard.turn().is_valid(Instant::now()) {
+    let held = guard.as_ref().expect(THERE);
+    if !goes_on && !held.turn().is_valid(Instant::now()) {
         // Dropped here, before anything else is done with the lock.
         body.set(None);
-        return Poll::Ready(Outcome::Dropped(guard.loss()));
+        return Poll::Ready(Outcome::Dropped(held.loss()));
     }
     if let Some(running) = body.as_mut().as_pin_mut()
-        && let Poll::Ready(output) = running.poll(cx)
+        && let Poll::Ready(output) = scope::enter(guard, || running.poll(cx))
     {
-        return Poll::Ready(if guard.turn().is_valid(Instant::now()) {
+        let held = guard.as_ref().expect(THERE);
+        return Poll::Ready(if held.turn().is_valid(Instant::now()) {
             Outcome::InTime(output)
         } else {
-            Outcome::Late(output, guard.loss())
+            Outcome::Late(output, held.loss())
         });
     }
     if finishes {
         return Poll::Pending;
     }
     // The alarm is set only for a body that waits.
-    let lost = lost.get_or_insert_with(|| Box::pin(guard.lost()));
+    let held = guard.as_ref().expect(THERE);
+    let lost = lost.get_or_insert_with(|| Box::pin(held.lost()));
     ready!(lost.as_mut().poll(cx));
     body.set(None);
-    Poll::Ready(Outcome::Dropped(guard.loss()))
+    Poll::Ready(Outcome::Dropped(held.loss()))
 }
 
 #[cfg(test)]

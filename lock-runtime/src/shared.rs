@@ -81,7 +81,7 @@ impl Shared {
     /// Counts one held lock, until the answer is dropped.
     pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reserved, LockError> {
         self.check_open()?;
-        let reserved = Reserved(Arc::clone(self));
+        let reserved = Reserved { shared: Arc::clone(self), counted: true };
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
             return Err(LockError::new(
                 LockErrorKind::Overloaded,
@@ -193,17 +193,27 @@ impl fmt::Debug for Shared {
 
 /// One of the locks that may be held at the same time.
 #[derive(Debug)]
-pub(crate) struct Reserved(Arc<Shared>);
+pub(crate) struct Reserved {
+    shared: Arc<Shared>,
+    counted: bool,
+}
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.0.held.fetch_sub(1, Ordering::Relaxed);
+        if self.counted {
+            self.shared.held.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Reserved {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0
+        &self.shared
+    }
+
+    /// For the same lock once more, which is not another one.
+    pub(crate) fn again(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), counted: false }
     }
 }
 

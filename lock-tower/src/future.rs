@@ -146,9 +146,10 @@ where
                     let (mut ready, mut request, call) = ready.take().expect("put there with the state");
                     match guard {
                         Ok(guard) => {
-                            let hold = Hold::new(guard, call.layer.on_lost);
+                            let mut hold = Hold::new(guard, call.layer.on_lost);
                             request.extensions_mut().insert(hold.view());
-                            State::Working { inner: ready.call(request), call: Some(call), hold: Some(hold) }
+                            let inner = hold.enter(|| ready.call(request));
+                            State::Working { inner, call: Some(call), hold: Some(hold) }
                         }
                         Err(error) => State::Rejected { response: Some(call.refuse(error)) },
                     }

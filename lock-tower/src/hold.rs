@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use lock_runtime::{HeldLock, LockError, LockErrorKind, LockGuard};
+use lock_runtime::{__private::Scope, HeldLock, LockError, LockErrorKind, LockGuard};
 
 use crate::{OnLost, task::Task};
 
@@ -15,6 +15,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// A lock that is held for a request. Dropped, it is released in the background.
 pub(crate) struct Hold {
     guard: LockGuard,
+    scope: Scope,
     on_lost: OnLost,
     begun: bool,
     /// Wakes the task when the lock is lost; set only for what has to wait.
@@ -23,7 +24,7 @@ pub(crate) struct Hold {
 
 impl Hold {
     pub(crate) fn new(guard: LockGuard, on_lost: OnLost) -> Self {
-        Self { guard, on_lost, begun: false, alarm: None }
+        Self { scope: Scope::of(&guard), guard, on_lost, begun: false, alarm: None }
     }
 
     pub(crate) fn view(&self) -> HeldLock {
@@ -33,6 +34,11 @@ impl Hold {
     /// Whether what runs under the lock may go on. What has not begun does not begin without it.
     pub(crate) fn may_go_on(&self) -> bool {
         (self.begun && self.on_lost == OnLost::Finish) || self.guard.is_valid()
+    }
+
+    /// Does what is done under the lock: it sees the hold, and does not wait for itself.
+    pub(crate) fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        self.scope.enter(work)
     }
 
     /// Polls what runs under the lock, only while it may go on. The error says that it may not, and that what runs
@@ -46,7 +52,7 @@ impl Hold {
             self.guard.ensure_valid()?;
         }
         self.begun = true;
-        if let Poll::Ready(output) = work(cx) {
+        if let Poll::Ready(output) = self.enter(|| work(cx)) {
             return Poll::Ready(Ok(output));
         }
         if self.on_lost == OnLost::Finish {

@@ -182,3 +182,29 @@ async fn the_hold_of_the_layer_is_an_argument() {
         assert!(!answer.body.contains("route_layer"), "{}", answer.body);
     }
 }
+
+#[tokio::test]
+async fn a_handler_on_the_layers_key_never_waits_for_itself() {
+    #[distributed_lock(key = "user:<id>", manager = locks, wait = "forever")]
+    async fn again(Path(id): Path<u64>, State(locks): State<LockManager>) -> Result<String, LockError> {
+        Ok(id.to_string())
+    }
+    #[distributed_lock(key = "order:<id>", manager = locks)]
+    async fn other(Path(id): Path<u64>, State(locks): State<LockManager>) -> Result<String, LockError> {
+        assert_eq!(lock_runtime::current().expect("held").key(), format!("order:{id}").as_str());
+        Ok(id.to_string())
+    }
+    let (memory, locks) = store();
+    let lock = LockLayer::new(locks.clone(), "user:<id:u64>").expect("a template");
+    let app = Router::new()
+        .route("/again/{id}", post(again).route_layer(lock.clone()))
+        .route("/other/{id}", post(other).route_layer(lock.clone()))
+        .route("/twice/{id}", post(key).route_layer(lock.clone()).route_layer(lock.wait(support::DEADLINE)))
+        .with_state(locks);
+    for uri in ["/again/042", "/twice/42"] {
+        let answer = send(&app, "POST", uri).await;
+        assert_eq!((answer.status.as_u16(), answer.problem()), (500, "failed"), "{uri}");
+    }
+    assert_eq!(send(&app, "POST", "/other/42").await.body, "42");
+    until("the release", || memory.is_empty()).await;
+}

@@ -127,6 +127,32 @@ async fn a_long_handler_keeps_its_lock_by_renewal() {
 }
 
 #[tokio::test]
+async fn a_handler_that_asks_for_the_lock_of_its_request_is_told_so_or_enters_again() {
+    let (_memory, locks) = store();
+    let service = layer(&locks).layer(service_fn({
+        let locks = locks.clone();
+        move |request: Request<()>| {
+            let (lock, ours) = (locks.lock(KEY), held(&request));
+            let in_call = lock_runtime::current();
+            async move {
+                for held in [in_call, lock_runtime::current()] {
+                    assert_eq!(held.expect("held").fencing_token(), ours.fencing_token());
+                }
+                let error = lock.clone().wait_forever().acquire().await.expect_err("its own");
+                assert_eq!(error.kind(), lock_runtime::LockErrorKind::WouldDeadlock, "{error}");
+                let again = lock.reentrant(true).acquire().await.expect("entered");
+                assert_eq!(again.fencing_token(), ours.fencing_token());
+                again.release().await.expect("held");
+                assert!(ours.is_valid());
+                done()
+            }
+        }
+    }));
+    assert_eq!(text(service.oneshot(post()).await.expect("infallible")).await, (200, "done".into()));
+    assert!(lock_runtime::current().is_none());
+}
+
+#[tokio::test]
 async fn a_request_that_is_dropped_ends_under_the_lock_and_then_frees_it() {
     let (memory, locks) = store();
     let (started, probed, service) = working(pending);

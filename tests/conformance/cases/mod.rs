@@ -12,6 +12,7 @@ mod outage;
 mod ownership;
 mod paused;
 mod reconnect;
+mod reentrance;
 mod runtimes;
 mod shutdown;
 mod suite;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<Case> {
         fencing::cases(),
         cancellation::cases(),
         ownership::cases(),
+        reentrance::cases(),
         limits::cases(),
         cohort::cases(),
         runtimes::cases(),
