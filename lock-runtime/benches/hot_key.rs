@@ -1,6 +1,6 @@
 //! One key that many want: how often the lock changes hands, what that costs the server, and who is left behind.
 //!
-//! This library beside `rslock` (polling), a poller with the raw driver, and Redisson's way (publish on release, all
+//! This library beside `rslock` and `distributed-lock` (polling), a poller with the raw driver, and Redisson's way (publish on release, all
 //! wake and race), each as processes × tasks, in interleaved rounds on one private server. «Switches» are entries by
 //! another waiter than the one before; plain entries flatter pollers, whose releaser comes in again. With a section,
 //! overlaps are counted by a file that only one may have created at a time; `no lock` shows that the check sees them.
@@ -31,12 +31,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use distributed_lock_redis::RedisLockHandle;
 use lock_runtime::LockManager;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, aio::MultiplexedConnection};
-use support::{Server, median, publish};
+use support::{
+    Server, median,
+    peers::{self, DistributedLock},
+    plot::{Chart, Scale},
+    publish,
+};
 use tokio::sync::Notify;
 
-const CONTENDERS: [&str; 4] = ["lock-runtime", "rslock", "raw polling", "publish and race"];
+const CONTENDERS: [&str; 5] =
+    ["lock-runtime", "rslock", "distributed-lock", "raw polling", "publish and race"];
 const SHAPES: [(usize, usize); 6] = [(1, 2), (1, 16), (1, 128), (1, 1000), (4, 1), (4, 32)];
 const KEY: &str = "hot";
 const TTL_MS: u64 = 30_000;
@@ -52,6 +59,8 @@ fn main() {
     let rounds = numbers.next().unwrap_or(3);
     let length = numbers.next().unwrap_or(1000);
     let server = Server::start();
+    let mut speed = Chart::new("one key: switches to another waiter/s (more is better)", Scale::Logarithmic);
+    let mut cost = Chart::new("one key: commands to Redis per entry (less is better)", Scale::Logarithmic);
     let mut rows = Vec::new();
     for (processes, tasks, section) in SHAPES.iter().map(|(p, t)| (*p, *t, 0)).chain([(4, 8, 100)]) {
         let contenders: Vec<&str> =
@@ -63,7 +72,14 @@ fn main() {
             }
         }
         for (contender, results) in contenders.iter().zip(results) {
-            let of = |what: fn(&Outcome) -> f64| median(&results.iter().map(what).collect::<Vec<_>>());
+            let all = |what: fn(&Outcome) -> f64| results.iter().map(what).collect::<Vec<_>>();
+            let of = |what| median(&all(what));
+            let situation = match section {
+                0 => format!("{processes} × {tasks}"),
+                section => format!("{processes} × {tasks}, sections of {section} µs"),
+            };
+            speed.bar(&situation, contender, &all(|r| r.switches_per_second));
+            cost.bar(&situation, contender, &all(|r| r.commands_per_entry));
             rows.push(vec![
                 format!("{processes} × {tasks}"),
                 format!("{section} µs"),
@@ -89,6 +105,7 @@ fn main() {
             "overlaps",
         ],
         &rows,
+        &[speed, cost],
     );
 }
 
@@ -246,6 +263,7 @@ async fn child(arguments: &[String]) {
 enum Lock {
     Ours(LockManager),
     Rslock(rslock::LockManager),
+    DistributedLock(DistributedLock),
     Raw { connection: MultiplexedConnection, woken: Option<Arc<Notify>>, delete: Arc<redis::Script> },
     None,
 }
@@ -253,6 +271,7 @@ enum Lock {
 enum Held {
     Ours(lock_runtime::LockGuard),
     Rslock(rslock::Lock),
+    DistributedLock(RedisLockHandle),
     Raw(u128),
     Nothing,
 }
@@ -268,6 +287,7 @@ impl Lock {
                 manager.set_retry(u32::MAX, Duration::from_millis(10));
                 Self::Rslock(manager)
             }
+            "distributed-lock" => Self::DistributedLock(DistributedLock::open(url).await),
             "no lock" => Self::None,
             raw => {
                 let races = raw == "publish and race";
@@ -310,6 +330,9 @@ impl Lock {
                     .ok()?;
                 Some(Held::Rslock(lock))
             }
+            Self::DistributedLock(locks) => {
+                tokio::time::timeout_at(end.into(), locks.acquire(KEY)).await.ok().map(Held::DistributedLock)
+            }
             Self::Raw { connection, woken, .. } => {
                 let mut connection = connection.clone();
                 let token: u128 = rand_token();
@@ -327,7 +350,7 @@ impl Lock {
                         Some(woken) => {
                             let _ = tokio::time::timeout(Duration::from_millis(100), woken.notified()).await;
                         }
-                        None => tokio::time::sleep(Duration::from_micros(token as u64 % 10_000)).await,
+                        None => tokio::time::sleep(peers::pause()).await,
                     }
                 }
             }
@@ -337,6 +360,7 @@ impl Lock {
     async fn release(&self, held: Held) {
         match (self, held) {
             (Self::Rslock(manager), Held::Rslock(lock)) => manager.unlock(&lock).await,
+            (_, Held::DistributedLock(handle)) => DistributedLock::release(handle).await,
             (Self::Raw { connection, woken, delete }, Held::Raw(token)) => {
                 let mut call = delete.prepare_invoke();
                 call.key(KEY).arg(token.to_string());

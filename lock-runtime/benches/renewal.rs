@@ -24,7 +24,11 @@ use std::{
 
 use lock_runtime::{LockGuard, LockManager};
 use redis::aio::MultiplexedConnection;
-use support::{Server, own_cpu, publish};
+use support::{
+    Server, own_cpu,
+    plot::{Chart, Scale},
+    publish,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -34,11 +38,17 @@ async fn main() {
     let seconds = numbers.next().unwrap_or(20);
     let counts: Vec<u64> = numbers.collect();
     let counts = if counts.is_empty() { vec![10_000, 100_000] } else { counts };
-    let mut rows = Vec::new();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut redis = Chart::new("Redis CPU to keep the locks, % of a core (less is better)", Scale::Linear);
+    let mut client = Chart::new("client CPU to keep the locks, % of a core (less is better)", Scale::Linear);
     for count in counts {
         for contender in ["lock-runtime", "one call each"] {
             let server = Server::start();
-            rows.push(measure(&server, contender, count, Duration::from_secs(seconds)).await);
+            let row = measure(&server, contender, count, Duration::from_secs(seconds)).await;
+            let situation = format!("{count} locks, ttl {} s", TTL.as_secs());
+            redis.bar(&situation, contender, &[row[4].parse().unwrap()]);
+            client.bar(&situation, contender, &[row[5].parse().unwrap()]);
+            rows.push(row);
         }
     }
     publish(
@@ -53,6 +63,7 @@ async fn main() {
             "renewals due/s",
         ],
         &rows,
+        &[redis, client],
     );
 }
 

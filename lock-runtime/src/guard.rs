@@ -9,6 +9,7 @@ use crate::{
     cohort::Leaving,
     hold::{Hold, Turn},
     shared::{Reserved, Shared},
+    validity::min_validity,
 };
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) does so and tells
@@ -78,7 +79,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let turn = Arc::clone(&self.turn);
         async move { turn.lost().await }
     }
@@ -111,7 +112,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn run<F: Future>(self, body: F) -> Run<F> {
-        Run::new(self, body)
+        Run::new(self.into(), body)
     }
 
     /// Releases the lock and waits for the store to confirm it.
@@ -134,6 +135,18 @@ impl LockGuard {
         }
         // That the section was not covered says more than what the store knew of it afterwards.
         loss.map_or(released, Err)
+    }
+
+    /// Whether it was not left, and is not another's hold that was entered again.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leaves
+    }
+
+    /// Whether it is valid, and fresh enough to be handed out.
+    pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
+        let hold = &self.turn.hold;
+        let fresh = hold.remaining(now) >= min_validity(hold.terms.ttl);
+        self.turn.is_valid(now) && (fresh || !self.leaves)
     }
 
     pub(crate) fn loss(&self) -> LockError {
@@ -248,7 +261,7 @@ impl HeldLock {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let turn = Arc::clone(&self.turn);
         async move { turn.lost().await }
     }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
@@ -152,6 +152,8 @@ pub(crate) struct Turn {
     pub(crate) hold: Arc<Hold>,
     pub(crate) token: FencingToken,
     phase: AtomicU8,
+    /// The turns of a guard of several locks, this one among them.
+    together: OnceLock<Arc<[Weak<Turn>]>>,
 }
 
 /// The phases of a [`Turn`]. Called: it was passed on, and the next holder has not been polled since.
@@ -161,7 +163,22 @@ const OVER: u8 = 2;
 
 impl Turn {
     pub(crate) fn first(hold: Arc<Hold>, token: FencingToken) -> Arc<Self> {
-        Arc::new(Self { hold, token, phase: AtomicU8::new(TAKEN) })
+        Self::new(hold, token, TAKEN)
+    }
+
+    fn new(hold: Arc<Hold>, token: FencingToken, phase: u8) -> Arc<Self> {
+        Arc::new(Self { hold, token, phase: AtomicU8::new(phase), together: OnceLock::new() })
+    }
+
+    /// From here on the loss of one of these turns, this one among them, is to be the end of the others.
+    pub(crate) fn hold_with(&self, together: &Arc<[Weak<Turn>]>) {
+        // Once for each turn: it has one guard.
+        let _ = self.together.set(Arc::clone(together));
+    }
+
+    /// The turns that end when this one is lost, this one among them.
+    pub(crate) fn together(&self) -> impl Iterator<Item = Arc<Turn>> {
+        self.together.get().into_iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade)
     }
 
     /// The next holder's turn, once this one is over; none when the grant's tokens are used up.
@@ -171,7 +188,7 @@ impl Turn {
         let token = self.token.successor()?;
         let hold = Arc::clone(&self.hold);
         hold.set_turn_ends(now + UNPOLLED);
-        Some(Arc::new(Self { hold, token, phase: AtomicU8::new(CALLED) }))
+        Some(Self::new(hold, token, CALLED))
     }
 
     /// Takes a turn that was passed on; false when it is not to be had any more.
@@ -190,11 +207,15 @@ impl Turn {
     }
 
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
-        self.phase.load(Ordering::Acquire) != OVER && now < self.hold.turn_ends() && self.hold.is_valid(now)
+        !self.is_over() && now < self.hold.turn_ends() && self.hold.is_valid(now)
     }
 
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == OVER
     }
 
     /// The holder left; true the first time.
@@ -227,7 +248,7 @@ impl Turn {
 
     /// The error that says why this turn is not valid.
     pub(crate) fn loss(&self) -> LockError {
-        let why = if self.phase.load(Ordering::Acquire) == OVER {
+        let why = if self.is_over() {
             "lost: the section that was entered again has ended, and its hold with it"
         } else if Instant::now() < self.hold.turn_ends() {
             "lost: the lease was not renewed in time or the store gave it to somebody else; \

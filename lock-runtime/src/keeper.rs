@@ -34,7 +34,7 @@ pub(crate) struct Keeper {
 #[derive(Debug, Default)]
 struct Schedule {
     due: BTreeMap<(u64, u64), Arc<Hold>>,
-    /// When the job looks next; none while it sleeps without an end.
+    /// When the job looks next; none while there is nothing to look at.
     looks_at: Option<Instant>,
     started: bool,
 }
@@ -95,23 +95,22 @@ impl Keeper {
         let due_nanos = due.as_nanos().max(1);
         hold.due.store(due_nanos, Ordering::SeqCst);
         schedule.due.insert((due_nanos, hold.keeper_id.load(Ordering::Relaxed)), Arc::clone(hold));
-        if schedule.started && schedule.looks_at.is_none_or(|at| due < at) {
+        if schedule.looks_at.is_none_or(|at| due < at) {
             schedule.looks_at = Some(due);
             self.earlier.notify_one();
         }
     }
 
-    /// Takes what is due, and says when to look again.
-    fn take_due(&self, now: Instant) -> (Vec<Arc<Hold>>, Option<Instant>) {
+    /// Takes what is due, and plans the next look.
+    fn take_due(&self, now: Instant) -> Vec<Arc<Hold>> {
         let mut schedule = self.schedule();
         let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
         let due = std::mem::replace(&mut schedule.due, later);
         for hold in due.values() {
             hold.due.store(0, Ordering::SeqCst);
         }
-        let next = schedule.due.first_key_value().map(|((at, _), _)| Instant::from_nanos(*at));
-        schedule.looks_at = next;
-        (due.into_values().collect(), next)
+        schedule.looks_at = schedule.due.first_key_value().map(|((at, _), _)| Instant::from_nanos(*at));
+        due.into_values().collect()
     }
 
     /// How many holds are kept.
@@ -139,20 +138,18 @@ fn plan_renewal(hold: &Hold, now: Instant) {
 /// The job. It ends when the last handle to the store is gone.
 async fn run(shared: Weak<Shared>) {
     loop {
-        let next = {
-            let Some(shared) = shared.upgrade() else { return };
-            let now = Instant::now();
-            let (due, next) = shared.keeper.take_due(now);
-            look_at(&shared, due, now);
-            next
-        };
-        // Not longer than this without a look whether anybody still uses the store.
-        let next = next.unwrap_or(Instant::now() + Duration::from_mins(1));
         let Some(keeper) = shared.upgrade().map(|shared| Arc::clone(&shared.keeper)) else { return };
+        let next = keeper.schedule().looks_at;
         tokio::select! {
-            () = clock::sleep_until(next) => {}
-            () = keeper.earlier.notified() => {}
+            // Not longer than a minute without a look whether anybody still uses the store.
+            () = clock::sleep_until(next.unwrap_or(Instant::now() + Duration::from_mins(1))) => {}
+            // To sleep less long, not to look: what was put here may be gone by now, and without a plan for the next
+            // look every hold that comes would wake this thread.
+            () = keeper.earlier.notified() => continue,
         }
+        let Some(shared) = shared.upgrade() else { return };
+        let now = Instant::now();
+        look_at(&shared, shared.keeper.take_due(now), now);
     }
 }
 
@@ -234,6 +231,9 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     hold.lose();
     shared.keeper.remove(hold);
     tracing::warn!(key = %hold.key(), why, "lock lost");
+    if let Some(turn) = shared.cohorts.turn_of(hold) {
+        shared.end_with(&turn);
+    }
     shared.cohorts.dissolve(hold);
 }
 
@@ -362,6 +362,20 @@ mod tests {
         tokio::time::sleep(ttl / 2).await;
         assert_eq!(store.renewals().count("k"), 1, "asked again");
         assert!(!guard.is_valid());
+    }
+
+    #[tokio::test]
+    async fn locks_that_come_and_go_do_not_wake_the_thread_each_time() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let mut plans = Vec::new();
+        for _ in 0..3 {
+            locks.lock("k").acquire().await.expect("granted").release().await.expect("held");
+            // It is woken when the plan for its next look is made earlier.
+            tokio::time::sleep(20 * MS).await;
+            plans.push(locks.shared().keeper.schedule().looks_at);
+        }
+        assert!(plans[0].is_some() && plans.iter().all(|plan| *plan == plans[0]), "{plans:?}");
     }
 
     #[tokio::test]

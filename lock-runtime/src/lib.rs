@@ -68,6 +68,7 @@ mod connect;
 mod error;
 mod global;
 mod guard;
+mod guards;
 mod hold;
 mod keeper;
 mod key;
@@ -76,10 +77,12 @@ mod lock;
 mod manager;
 #[cfg(test)]
 mod mock;
+mod multi_guard;
 mod options;
 mod releaser;
 mod run;
 mod scope;
+mod several;
 mod shared;
 mod token;
 mod underway;
@@ -97,8 +100,10 @@ pub use lock::Lock;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
 pub use manager::LockManager;
+pub use multi_guard::{HeldLocks, MultiGuard};
 pub use run::{OnLost, Run};
 pub use scope::{current, ensure_locked};
+pub use several::MultiLock;
 pub use shared::Limits;
 pub use token::{FencingToken, OwnerToken};
 
@@ -113,6 +118,9 @@ mod assertions {
         send_and_sync::<crate::Lock>();
         send_and_sync::<crate::LockGuard>();
         send_and_sync::<crate::HeldLock>();
+        send_and_sync::<crate::MultiLock>();
+        send_and_sync::<crate::MultiGuard>();
+        send_and_sync::<crate::HeldLocks>();
         send_and_sync::<crate::LockKey>();
         send_and_sync::<crate::LockError>();
         send_and_sync::<crate::FencingToken>();
@@ -125,6 +133,8 @@ mod assertions {
             lock: &crate::Lock,
             guard: crate::LockGuard,
             other: crate::LockGuard,
+            several: &crate::MultiLock,
+            [multi, another]: [crate::MultiGuard; 2],
         ) {
             send(&crate::LockManager::connect(""));
             send(&locks.shutdown());
@@ -134,6 +144,12 @@ mod assertions {
             send(&guard.held().lost());
             send(&guard.release());
             send(&other.run(async {}));
+            send(&several.acquire());
+            send(&several.try_acquire());
+            send(&multi.lost());
+            send(&multi.held().lost());
+            send(&multi.release());
+            send(&another.run(async {}));
         }
         let _ = check;
     }

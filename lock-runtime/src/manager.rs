@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Limits, Lock, LockError, LockErrorKind,
+    Limits, Lock, LockError, LockErrorKind, MultiLock,
     backend::{Backend, Capabilities},
     key::{self, IntoLockKey},
     options::{LockOptions, WaitFor},
@@ -82,6 +82,14 @@ impl LockManager {
     #[must_use = "a lock does nothing until it is acquired"]
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
         Lock::new(Arc::clone(&self.shared), key.into_lock_key(&self.prefix), self.defaults)
+    }
+
+    /// The locks named by `keys`, to be held together; all of them or none. A bad name or none at all is an error of
+    /// the acquisition.
+    #[must_use = "locks do nothing until they are acquired"]
+    pub fn all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> MultiLock {
+        let keys = keys.into_iter().map(|key| key.into_lock_key(&self.prefix)).collect();
+        MultiLock::new(Arc::clone(&self.shared), keys, self.defaults)
     }
 
     /// How long a lease lasts unless it is renewed; 30 s unless set, between 100 ms and 24 h.

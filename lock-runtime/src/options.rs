@@ -72,6 +72,77 @@ impl LockOptions {
     }
 }
 
+/// The methods that choose options, the same for one lock and for several.
+macro_rules! option_methods {
+    () => {
+        /// How long the lease lasts unless it is renewed; the manager's unless set, between 100 ms and 24 h.
+        ///
+        /// After a crash the lock is free at the latest after this time. A short lease means a short outage and little
+        /// patience with a slow network; the default of 30 s suits most.
+        pub fn ttl(mut self, ttl: Duration) -> Self {
+            self.options.ttl = ttl;
+            self
+        }
+
+        /// How long [`acquire`](Self::acquire) waits for another holder; the manager's unless set. Zero means one
+        /// attempt.
+        pub fn wait(mut self, wait: Duration) -> Self {
+            self.options.wait = WaitFor::AtMost(wait);
+            self
+        }
+
+        /// Lets [`acquire`](Self::acquire) wait without an end.
+        pub fn wait_forever(mut self) -> Self {
+            self.options.wait = WaitFor::Forever;
+            self
+        }
+
+        /// Whether the lease is renewed while it is held; the manager's unless set. Without renewal the lock is lost
+        /// after `ttl`.
+        pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+            self.options.auto_renew = auto_renew;
+            self
+        }
+
+        /// How long the lock is held at most, however often it is renewed; the manager's unless set. `Duration::MAX`
+        /// means no limit.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.options.max_hold = max_hold;
+            self
+        }
+
+        /// Whether a section that holds this lock already may enter it again; off unless switched on.
+        ///
+        /// Otherwise asking for it is [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock) at once. The section is what runs in
+        /// [`run`](crate::LockGuard::run), in the attribute or behind a layer, and whatever it polls in turn; not what it spawns. The
+        /// guard of the inner acquisition shares the outer hold, with its token and its length: it neither ends nor
+        /// prolongs it, and is lost with it. The other options of the inner acquisition mean nothing then.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), lock_runtime::LockError> {
+        /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+        /// use lock_runtime::LockErrorKind;
+        ///
+        /// let lock = locks.lock("user:42");
+        /// let section = async {
+        ///     let refused = lock.acquire().await.unwrap_err();
+        ///     assert_eq!(refused.kind(), LockErrorKind::WouldDeadlock);
+        ///     let again = lock.clone().reentrant(true).acquire().await?;
+        ///     again.release().await
+        /// };
+        /// lock.acquire().await?.run(section).await??;
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn reentrant(mut self, reentrant: bool) -> Self {
+            self.options.reentrant = reentrant;
+            self
+        }
+    };
+}
+pub(crate) use option_methods;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,9 @@ use std::{
 use pin_project_lite::pin_project;
 
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockManager, global,
+    LockError, LockErrorKind, LockGuard, LockManager, MultiGuard, global,
+    guards::Guards,
+    options::LockOptions,
     run::{Outcome, Raced},
     scope,
 };
@@ -88,42 +90,61 @@ pub fn default_manager() -> Result<LockManager, LockError> {
     })
 }
 
+impl Options {
+    fn apply(self, to: &mut LockOptions) {
+        let Self { ttl, wait, auto_renew, max_hold, reentrant } = self;
+        *to = LockOptions {
+            ttl: ttl.unwrap_or(to.ttl),
+            wait: wait.unwrap_or(to.wait),
+            auto_renew: auto_renew.unwrap_or(to.auto_renew),
+            max_hold: max_hold.unwrap_or(to.max_hold),
+            reentrant,
+        };
+    }
+}
+
+fn name(key: KeyParts) -> Result<String, LockError> {
+    key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()))
+}
+
 /// Acquires the lock; borrows nothing, so that nothing of the user's is held across the wait.
 pub fn acquire(
     manager: Result<LockManager, LockError>,
     key: KeyParts,
     options: Options,
 ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-    let name = key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()));
-    let lock = name.and_then(|name| {
-        let mut lock = manager?.lock(name).reentrant(options.reentrant);
-        if let Some(ttl) = options.ttl {
-            lock = lock.ttl(ttl);
-        }
-        if let Some(auto_renew) = options.auto_renew {
-            lock = lock.auto_renew(auto_renew);
-        }
-        if let Some(max_hold) = options.max_hold {
-            lock = lock.max_hold(max_hold);
-        }
-        Ok(match options.wait {
-            Some(Wait::AtMost(wait)) => lock.wait(wait),
-            Some(Wait::Forever) => lock.wait_forever(),
-            None => lock,
-        })
+    let lock = name(key).and_then(|name| {
+        let mut lock = manager?.lock(name);
+        options.apply(&mut lock.options);
+        Ok(lock)
     });
     async move { lock?.acquire().await }
 }
 
+/// Acquires all the locks; borrows nothing either.
+pub fn acquire_all<const N: usize>(
+    manager: Result<LockManager, LockError>,
+    keys: [KeyParts; N],
+    options: Options,
+) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + use<N> {
+    let names: Result<Vec<_>, _> = keys.into_iter().map(name).collect();
+    let locks = names.and_then(|names| {
+        let mut locks = manager?.all(names);
+        options.apply(&mut locks.options);
+        Ok(locks)
+    });
+    async move { locks?.acquire().await }
+}
+
 /// The scope of a guard, for those who poll what runs under it themselves.
 #[derive(Debug)]
-pub struct Scope(Option<LockGuard>);
+pub struct Scope(Option<Guards>);
 
 impl Scope {
     /// Of this guard, which stays the one that releases the lock.
     #[must_use]
     pub fn of(guard: &LockGuard) -> Self {
-        Self(Some(guard.again()))
+        Self(Some(guard.again().into()))
     }
 
     /// Does `work`, one poll for example, in the scope.
@@ -133,16 +154,17 @@ impl Scope {
 }
 
 /// Runs the body under the lock. An error of the body's own is kept, also when it came too late.
-pub fn run<F, T, E>(guard: LockGuard, body: F, on_lost: OnLost) -> RunBody<F>
+pub fn run<G, F, T, E>(guard: G, body: F, on_lost: OnLost) -> RunBody<F>
 where
+    G: Into<Guards>,
     F: Future<Output = Result<T, E>>,
 {
-    RunBody { raced: Raced::new(guard, body, on_lost), is_kept: Result::is_err }
+    RunBody { raced: Raced::new(guard.into(), body, on_lost), is_kept: Result::is_err }
 }
 
 /// As [`run`], for a body whose output is no `Result`: what comes too late is not kept.
-pub fn run_value<F: Future>(guard: LockGuard, body: F, on_lost: OnLost) -> RunBody<F> {
-    RunBody { raced: Raced::new(guard, body, on_lost), is_kept: |_| false }
+pub fn run_value<G: Into<Guards>, F: Future>(guard: G, body: F, on_lost: OnLost) -> RunBody<F> {
+    RunBody { raced: Raced::new(guard.into(), body, on_lost), is_kept: |_| false }
 }
 
 pin_project! {

@@ -9,7 +9,7 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use crate::{LockError, LockGuard, backend::BoxFuture, clock::Instant, scope};
+use crate::{LockError, backend::BoxFuture, guards::Guards, scope};
 
 /// What happens to a body whose lock is lost before it is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pin_project! {
 }
 
 impl<F: Future> Run<F> {
-    pub(crate) fn new(guard: LockGuard, body: F) -> Self {
-        Self { raced: Raced::new(guard, body, OnLost::Cancel) }
+    pub(crate) fn new(guards: Guards, body: F) -> Self {
+        Self { raced: Raced::new(guards, body, OnLost::Cancel) }
     }
 }
 
@@ -68,10 +68,10 @@ pin_project! {
     /// Polls the body only while the lock is valid, unless it is to be finished, and releases the lock after it.
     #[project = RacedProj]
     pub(crate) struct Raced<F: Future> {
-        // Declared before the guard: dropped, the body goes first.
+        // Declared before the guards: dropped, the body goes first.
         #[pin]
         body: Option<F>,
-        guard: Option<LockGuard>,
+        guards: Option<Guards>,
         on_lost: OnLost,
         begun: bool,
         lost: Option<BoxFuture<'static, ()>>,
@@ -81,10 +81,10 @@ pin_project! {
 }
 
 impl<F: Future> Raced<F> {
-    pub(crate) fn new(guard: LockGuard, body: F, on_lost: OnLost) -> Self {
+    pub(crate) fn new(guards: Guards, body: F, on_lost: OnLost) -> Self {
         Self {
             body: Some(body),
-            guard: Some(guard),
+            guards: Some(guards),
             on_lost,
             begun: false,
             lost: None,
@@ -99,17 +99,17 @@ impl<F: Future> Future for Raced<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if this.guard.is_some() {
+        if this.guards.is_some() {
             let begun = std::mem::replace(this.begun, true);
-            let outcome = ready!(race(this.body.as_mut(), begun, *this.on_lost, this.guard, this.lost, cx));
+            let outcome = ready!(race(this.body.as_mut(), begun, *this.on_lost, this.guards, this.lost, cx));
             // The body goes before the lock: whatever it still holds is dropped under it.
             this.body.set(None);
             *this.lost = None;
             *this.outcome = Some(outcome);
-            let guard = this.guard.take().expect(THERE);
+            let guards = this.guards.take().expect(THERE);
             *this.release = Some(Box::pin(async move {
                 // A release that fails is not the body's failure; it was logged, and goes on in the background.
-                if let Err(error) = guard.release().await {
+                if let Err(error) = guards.release().await {
                     tracing::debug!(%error, "released after the section");
                 }
             }));
@@ -122,31 +122,31 @@ impl<F: Future> Future for Raced<F> {
     }
 }
 
-/// The guard is away only while the body is polled, and gone only after the race.
-const THERE: &str = "the guard is there before and after each poll";
+/// The guards are away only while the body is polled, and gone only after the race.
+const THERE: &str = "the guards are there before and after each poll";
 
 /// One poll of the body, if the lock is still valid or the body is to be finished without it.
 fn race<F: Future>(
     mut body: Pin<&mut Option<F>>,
     begun: bool,
     on_lost: OnLost,
-    guard: &mut Option<LockGuard>,
+    guards: &mut Option<Guards>,
     lost: &mut Option<BoxFuture<'static, ()>>,
     cx: &mut Context<'_>,
 ) -> Poll<Outcome<F::Output>> {
     let finishes = on_lost == OnLost::Finish;
     let goes_on = finishes && begun;
-    let held = guard.as_ref().expect(THERE);
-    if !goes_on && !held.turn().is_valid(Instant::now()) {
+    let held = guards.as_ref().expect(THERE);
+    if !goes_on && !held.is_valid() {
         // Dropped here, before anything else is done with the lock.
         body.set(None);
         return Poll::Ready(Outcome::Dropped(held.loss()));
     }
     if let Some(running) = body.as_mut().as_pin_mut()
-        && let Poll::Ready(output) = scope::enter(guard, || running.poll(cx))
+        && let Poll::Ready(output) = scope::enter(guards, || running.poll(cx))
     {
-        let held = guard.as_ref().expect(THERE);
-        return Poll::Ready(if held.turn().is_valid(Instant::now()) {
+        let held = guards.as_ref().expect(THERE);
+        return Poll::Ready(if held.is_valid() {
             Outcome::InTime(output)
         } else {
             Outcome::Late(output, held.loss())
@@ -156,8 +156,8 @@ fn race<F: Future>(
         return Poll::Pending;
     }
     // The alarm is set only for a body that waits.
-    let held = guard.as_ref().expect(THERE);
-    let lost = lost.get_or_insert_with(|| Box::pin(held.lost()));
+    let held = guards.as_ref().expect(THERE);
+    let lost = lost.get_or_insert_with(|| held.lost());
     ready!(lost.as_mut().poll(cx));
     body.set(None);
     Poll::Ready(Outcome::Dropped(held.loss()))
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        LockErrorKind,
+        LockErrorKind, LockGuard,
         mock::{Mock, Reply},
     };
 

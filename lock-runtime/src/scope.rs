@@ -1,49 +1,60 @@
 //! The scope: which holds cover the code that runs now.
 //!
-//! It follows the polls. While a body is polled under its lock, its guard stands on a stack of this thread; when the
-//! poll returns or panics, it is back where it was. So the scope goes with a future from thread to thread, covers
+//! It follows the polls. While a body is polled under its locks, their guards stand on a stack of this thread; when
+//! the poll returns or panics, they are back where they were. So the scope goes with a future from thread to thread, covers
 //! whatever the body polls in turn, and ends where the body spawns.
 
 use std::cell::RefCell;
 
-use crate::{HeldLock, LockError, LockErrorKind, LockGuard, LockKey, options::LockOptions, shared::Shared};
+use crate::{
+    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, guards::Guards, options::LockOptions,
+    shared::Shared,
+};
 
 thread_local! {
-    static SCOPE: RefCell<Vec<LockGuard>> = const { RefCell::new(Vec::new()) };
+    static SCOPE: RefCell<Vec<Guards>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does `work` in the scope of the guard, which is somewhere else meanwhile.
-pub(crate) fn enter<T>(guard: &mut Option<LockGuard>, work: impl FnOnce() -> T) -> T {
-    let _inside = Inside::new(guard);
+/// Does `work` in the scope of the guards, which are somewhere else meanwhile.
+pub(crate) fn enter<T>(guards: &mut Option<Guards>, work: impl FnOnce() -> T) -> T {
+    let _inside = Inside::new(guards);
     work()
 }
 
-/// Moves the guard into the scope and, dropped, back; no reference to a counter changes hands.
+/// Moves the guards into the scope and, dropped, back; no reference to a counter changes hands.
 struct Inside<'a> {
-    guard: &'a mut Option<LockGuard>,
+    guards: &'a mut Option<Guards>,
     entered: bool,
 }
 
 impl<'a> Inside<'a> {
-    fn new(guard: &'a mut Option<LockGuard>) -> Self {
+    fn new(guards: &'a mut Option<Guards>) -> Self {
         // Where the thread is about to end there is no stack, and nothing to be found on it.
-        let entered = SCOPE.try_with(|scope| guard.take().map(|guard| scope.borrow_mut().push(guard)));
+        let entered = SCOPE.try_with(|scope| guards.take().map(|guards| scope.borrow_mut().push(guards)));
         let entered = matches!(entered, Ok(Some(())));
-        Self { guard, entered }
+        Self { guards, entered }
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         if self.entered {
-            *self.guard = SCOPE.try_with(|scope| scope.borrow_mut().pop()).ok().flatten();
+            *self.guards = SCOPE.try_with(|scope| scope.borrow_mut().pop()).ok().flatten();
         }
     }
 }
 
 /// What is made of the innermost hold that `wanted` picks. Nothing of the user's runs in it.
 fn innermost<T>(wanted: impl FnMut(&&LockGuard) -> bool, make: impl FnOnce(&LockGuard) -> T) -> Option<T> {
-    SCOPE.try_with(|scope| scope.borrow().iter().rev().find(wanted).map(make)).ok().flatten()
+    let find = |scope: &[Guards]| scope.iter().rev().flat_map(Guards::locks).find(wanted).map(make);
+    SCOPE.try_with(|scope| find(&scope.borrow())).ok().flatten()
+}
+
+/// The innermost section's holds.
+fn here() -> Vec<HeldLock> {
+    let find =
+        |scope: &[Guards]| scope.last().map(|guards| guards.locks().iter().map(LockGuard::held).collect());
+    SCOPE.try_with(|scope| find(&scope.borrow())).ok().flatten().unwrap_or_default()
 }
 
 /// The answer to an acquisition of a lock that this scope holds; none when it does not.
@@ -71,6 +82,9 @@ pub(crate) fn enter_again(
 /// A body is covered while it is polled by [`LockGuard::run`], by the attribute or by a layer, with whatever it polls
 /// in turn. A task that it spawns is not, nor is code beside a guard that is merely alive.
 ///
+/// None also where the innermost section holds several locks, since none of them is more its own than another:
+/// [`ensure_locked`] finds each by its name.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), lock_runtime::LockError> {
@@ -87,7 +101,8 @@ pub(crate) fn enter_again(
 /// ```
 #[must_use]
 pub fn current() -> Option<HeldLock> {
-    innermost(|_| true, LockGuard::held)
+    let mut here = here();
+    if here.len() == 1 { here.pop() } else { None }
 }
 
 /// The hold of `key` that covers the code that runs now: a check for functions that must only be called under it.
@@ -126,9 +141,11 @@ pub fn ensure_locked(key: impl AsRef<str>) -> Result<HeldLock, LockError> {
 }
 
 fn not_held(key: &str) -> LockError {
-    let here = match current() {
-        Some(held) => format!("here it is `{}`", held.key()),
-        None => "here no lock is held, and a spawned task is outside of the section".into(),
+    let here: Vec<_> = here().iter().map(|held| format!("`{}`", held.key())).collect();
+    let here = match here.as_slice() {
+        [] => "here no lock is held, and a spawned task is outside of the section".into(),
+        [held] => format!("here it is {held}"),
+        [held, ..] => format!("here it is {held} and others"),
     };
     let error = LockError::new(
         LockErrorKind::NotHeld,

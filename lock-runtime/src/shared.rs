@@ -155,6 +155,15 @@ impl Shared {
         taken
     }
 
+    /// A turn was lost: ends those that were held together with it, which nobody can rely on any more.
+    pub(crate) fn end_with(self: &Arc<Self>, lost: &Arc<Turn>) {
+        let now = Instant::now();
+        for turn in lost.together().filter(|turn| !Arc::ptr_eq(turn, lost)) {
+            tracing::debug!(key = %turn.hold.key(), "released: another of the locks that were held with it is lost");
+            self.leave_in_background(&turn, now);
+        }
+    }
+
     /// The holder of `turn` left without waiting for the store.
     pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) {
         if let Leaving::Last = self.leave(turn, now) {

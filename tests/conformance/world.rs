@@ -15,8 +15,8 @@ use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::Capabilities}
 
 use crate::{
     second::Second,
-    stores::{Fault, Foreign, Site, Store},
-    support::until,
+    stores::{Fault, Foreign, Server, Site, Store},
+    support::{child::Child, clock::Clock, until},
 };
 
 /// One case's store, and names in it that no other case uses.
@@ -27,15 +27,19 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(store: Arc<dyn Store>, own_server: bool) -> Self {
+    pub fn new(store: Arc<dyn Store>, server: Server) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let mark = format!("case{}x", NUMBER.fetch_add(1, Ordering::Relaxed));
-        Self { site: store.site(own_server), store, mark }
+        Self { site: store.site(server), store, mark }
     }
 
     /// What the store module says that the store can do.
     pub fn declared(&self) -> Capabilities {
         self.store.capabilities()
+    }
+
+    pub fn calls_of_a_refused_attempt(&self) -> u64 {
+        self.store.calls_of_a_refused_attempt().expect("selected by `Need::CountedCalls`")
     }
 
     pub fn offers(&self, fault: Fault) -> bool {
@@ -62,7 +66,12 @@ impl World {
 
     /// A client in a process of its own.
     pub async fn second(&self) -> Second {
-        Second::start(&self.url()).await
+        Second::start(Child::start("client"), &self.url()).await
+    }
+
+    /// The same, with a wall clock that can be moved.
+    pub async fn second_with_clock(&self, clock: &Clock) -> Second {
+        Second::start(Child::start_with_clock("client", clock), &self.url()).await
     }
 
     /// A name that no other case uses.
@@ -85,6 +94,11 @@ impl World {
 
     pub fn lost_an_answer(&self) -> bool {
         self.site.lost_an_answer()
+    }
+
+    /// How many calls about locks the server has answered.
+    pub fn calls(&self) -> u64 {
+        self.site.calls()
     }
 
     pub fn connections(&self) -> u64 {

@@ -87,7 +87,9 @@ impl Handover {
             Some(place) if !joins_twice => place.age = 0,
             _ => s.queue.push(Place { owner, age: 0 }),
         }
-        Some(Reply::Waiting(s.fence))
+        // Every grant of before now has a fence that is not larger than the holder's, if the holder is one of ours.
+        let ours = s.holder.as_ref().map(|holder| holder.fence).filter(|fence| *fence > 0);
+        Some(Reply::Waiting(ours.unwrap_or(s.fence)))
     }
 
     /// `queue.lua`: the first place that is live, or is `me`; stale ones on the way are removed.

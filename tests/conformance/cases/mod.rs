@@ -1,6 +1,8 @@
 //! What must hold, by group. A case names no store.
 
+mod attribute;
 mod cancellation;
+mod clocks;
 mod cohort;
 mod exclusion;
 mod fencing;
@@ -14,6 +16,7 @@ mod paused;
 mod reconnect;
 mod reentrance;
 mod runtimes;
+mod several;
 mod shutdown;
 mod suite;
 pub mod torture;
@@ -31,9 +34,12 @@ pub fn all() -> Vec<Case> {
         wait::cases(),
         lease::cases(),
         fencing::cases(),
+        clocks::cases(),
+        attribute::cases(),
         cancellation::cases(),
         ownership::cases(),
         reentrance::cases(),
+        several::cases(),
         limits::cases(),
         cohort::cases(),
         runtimes::cases(),

@@ -169,28 +169,29 @@ struct Acquisition {
 
 async fn acquire(connection: &Connection, process: &str, mut rest: Vec<Acquisition>) {
     while let Some(first) = rest.first() {
-        let prefix = first.lock.key.prefix().to_owned();
-        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.lock.key.prefix() == prefix);
+        let (prefix, ttl_ms) = (first.lock.key.prefix().to_owned(), first.ttl_ms);
+        let (group, others) = rest
+            .into_iter()
+            .partition::<Vec<_>, _>(|one| one.lock.key.prefix() == prefix && one.ttl_ms == ttl_ms);
         rest = others;
         let mut call = begin(&scripts::ACQUIRE_GROUP, group.len() + 1);
         call.write_arg_fmt(names::fence(&group[0].lock.key));
         for one in &group {
             call.arg(one.lock.key.stored());
         }
-        call.arg(&prefix).arg(names::FORMAT);
+        call.arg(&prefix).arg(ttl_ms);
+        call.write_arg_fmt(format_args!("{process}:"));
         for one in &group {
-            call.write_arg_fmt(names::owner(process, one.lock.owner));
-            call.arg(one.ttl_ms);
+            call.write_arg_fmt(names::token(one.lock.owner));
         }
         let answers = connection.run::<Vec<u64>>(&scripts::ACQUIRE_GROUP, &call).await;
         let answers = answers.and_then(|answers| {
-            let Some((fence, granted)) = answers.split_first() else {
-                return Err(Failure::Refused(error::unexpected("acquisitions")));
-            };
-            Ok(granted.iter().map(|granted| (*granted == 1).then_some(*fence)).collect())
+            let (fence, refused) = answers.split_first().ok_or_else(unexpected)?;
+            let mut granted = vec![Some(*fence); group.len()];
+            refuse(&mut granted, refused, None)?;
+            Ok(granted)
         });
-        let callers = group.into_iter().map(|one| one.answer).collect();
-        tell(callers, answers);
+        tell(group.into_iter().map(|one| one.answer), answers);
     }
 }
 
@@ -209,31 +210,48 @@ async fn release(connection: &Connection, process: &str, mut rest: Vec<Release>)
         for one in &group {
             call.arg(one.lock.key.stored());
         }
-        call.arg(&prefix).arg(names::FORMAT);
+        call.arg(&prefix);
         for one in &group {
             call.write_arg_fmt(format_args!("{}:{}", names::owner(process, one.lock.owner), one.fence));
         }
-        let answers = connection.run::<Vec<u8>>(&scripts::RELEASE_GROUP, &call).await;
-        let answers = answers.map(|answers| answers.into_iter().map(|answer| answer == 1).collect());
-        let callers = group.into_iter().map(|one| one.answer).collect();
-        tell(callers, answers);
+        let answers = connection.run::<Vec<u64>>(&scripts::RELEASE_GROUP, &call).await;
+        let answers = answers.and_then(|refused| {
+            let mut released = vec![true; group.len()];
+            refuse(&mut released, &refused, false)?;
+            Ok(released)
+        });
+        tell(group.into_iter().map(|one| one.answer), answers);
     }
 }
 
 fn begin(script: &scripts::Script, keys: usize) -> Cmd {
-    script.call_with_room(keys, 5 + 4 * keys, 64 + 160 * keys)
+    script.call_with_room(keys, 6 + 2 * keys, 128 + 160 * keys)
+}
+
+/// Marks the answers of those that a script names, by their numbers from 1.
+fn refuse<T>(answers: &mut [T], refused: &[u64], refusal: T) -> Result<(), Failure>
+where
+    T: Copy,
+{
+    for number in refused {
+        let place = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));
+        *place.and_then(|place| answers.get_mut(place)).ok_or_else(unexpected)? = refusal;
+    }
+    Ok(())
+}
+
+fn unexpected() -> Failure {
+    Failure::Refused(error::unexpected("a group of calls"))
 }
 
 /// Gives each caller its answer. One that is gone cleans up by itself.
-fn tell<T>(callers: Vec<oneshot::Sender<Result<T, Failure>>>, answers: Result<Vec<T>, Failure>) {
-    let answers = match answers {
-        Ok(answers) if answers.len() == callers.len() => Ok(answers),
-        Ok(_) => Err(Failure::Refused(error::unexpected("a group of calls"))),
-        Err(failure) => Err(failure),
-    };
+fn tell<T>(
+    callers: impl Iterator<Item = oneshot::Sender<Result<T, Failure>>>,
+    answers: Result<Vec<T>, Failure>,
+) {
     match answers {
         Ok(answers) => {
-            for (caller, answer) in callers.into_iter().zip(answers) {
+            for (caller, answer) in callers.zip(answers) {
                 let _ = caller.send(Ok(answer));
             }
         }

@@ -49,7 +49,12 @@ impl Display for Root<'_> {
 
 /// An owner as the server knows it, `1:<pid>@<host>:<inbox>:<token>`: whom to look for comes first.
 pub(super) fn owner(process: &str, token: OwnerToken) -> impl Display {
-    fmt::from_fn(move |f| write!(f, "{process}:{:032x}", token.expose()))
+    fmt::from_fn(move |f| write!(f, "{process}:{}", self::token(token)))
+}
+
+/// What tells an owner from the others of its process.
+pub(super) fn token(token: OwnerToken) -> impl Display {
+    fmt::from_fn(move |f| write!(f, "{:032x}", token.expose()))
 }
 
 /// The part of an owner that is the same for all of a store's in this process.

@@ -22,13 +22,19 @@ impl Script {
     /// A script over the queue: its short way, what both ways need, its long way.
     fn over_queue(short: &str, long: &str) -> Self {
         let constants = format!(
-            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS, OPEN_EVERY_US = {}, {}, {}, {}",
+            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS, OPEN_EVERY_US = {}, {}, '{}', {}",
             place::STALE.as_millis(),
             place::CLAIM_WINDOW.as_millis(),
             place::RETENTION.as_millis(),
             place::OPEN_EVERY.as_micros(),
         );
         Self::new([short, &constants, include_str!("scripts/queue.lua"), long].join("\n"))
+    }
+
+    /// A script for many locks.
+    fn over_group(text: &str) -> Self {
+        let constants = format!("local QUEUE = ':~{}:queue'", names::FORMAT);
+        Self::new([&constants, include_str!("scripts/queues.lua"), text].join("\n"))
     }
 
     /// The beginning of a call about one lock: its keys, and the owner.
@@ -66,9 +72,9 @@ pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 pub(super) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/renew.lua").to_owned()));
 pub(super) static ACQUIRE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/acquire_group.lua").to_owned()));
+    LazyLock::new(|| Script::over_group(include_str!("scripts/acquire_group.lua")));
 pub(super) static RELEASE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/release_group.lua").to_owned()));
+    LazyLock::new(|| Script::over_group(include_str!("scripts/release_group.lua")));
 
 pub(super) fn all() -> [&'static Script; 5] {
     [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &RELEASE_GROUP]
