@@ -253,7 +253,7 @@ async fn a_body_that_is_finished_after_the_loss_frees_nothing_early_either() {
         tokio::time::sleep(200 * MS).await;
         Ok::<_, LockError>(())
     };
-    let error = crate::__private::run(guard, body, OnLost::Finish).await.expect_err("lost");
+    let error = crate::__private::run(guard, body, OnLost::Finish).await.kept().expect_err("lost");
     assert_eq!(error.kind(), LockErrorKind::Lost);
     assert_eq!(store.releases().count("k"), 0);
 }
