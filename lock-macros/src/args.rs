@@ -214,7 +214,7 @@ fn texts(input: ParseStream<'_>) -> Result<Vec<LitStr>> {
     }
 }
 
-fn template(written: Expr) -> Result<LitStr> {
+pub(crate) fn template(written: Expr) -> Result<LitStr> {
     match written {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
         other => Err(Error::new_spanned(
@@ -292,7 +292,7 @@ fn word(written: &Expr) -> Option<&Ident> {
     }
 }
 
-fn path(input: ParseStream<'_>) -> Result<Path> {
+pub(crate) fn path(input: ParseStream<'_>) -> Result<Path> {
     if input.peek(LitStr) {
         return Err(input.error("a path is written without quotes, such as `crate = my_crate::lock_runtime`"));
     }
@@ -301,7 +301,7 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
 }
 
 /// The expression without the invisible brackets around what a `macro_rules!` macro passes on.
-fn ungrouped(mut expr: Expr) -> Expr {
+pub(crate) fn ungrouped(mut expr: Expr) -> Expr {
     while let Expr::Group(group) = expr {
         expr = *group.expr;
     }

@@ -1,6 +1,7 @@
 //! What must hold, by group. A case names no store.
 
 mod attribute;
+mod bugs;
 mod cancellation;
 mod clocks;
 mod cohort;
@@ -64,7 +65,7 @@ pub fn all() -> Vec<Case> {
 
 /// Tests of the suite's own tools.
 pub fn without_a_store() -> Vec<Trial> {
-    suite::trials()
+    suite::trials().into_iter().chain(bugs::trials()).collect()
 }
 
 /// What a busy machine may add to any length of time.
