@@ -125,7 +125,7 @@ fn acquire(plan: &Plan, runtime: &TokenStream) -> TokenStream {
 }
 
 /// A block that puts a lock's name together.
-fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
+pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
     let key = local("key");
     let parts = parts.iter().map(|part| match part {
         KeyPart::Literal(text) => quote!(#key.literal(#text);),

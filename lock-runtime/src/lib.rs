@@ -99,7 +99,7 @@ pub use guard::{HeldLock, LockGuard};
 pub use key::{IntoLockKey, LockKey};
 pub use lock::Lock;
 #[cfg(feature = "macros")]
-pub use lock_macros::distributed_lock;
+pub use lock_macros::{distributed_lock, lock_key};
 pub use manager::LockManager;
 pub use multi_guard::{HeldLocks, MultiGuard};
 pub use run::{OnLost, Run};
