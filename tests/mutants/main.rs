@@ -56,9 +56,10 @@ fn is_caught(mutant: &Mutant) -> Result<(), Failed> {
 
 /// What the test says while this mutant is chosen.
 fn run(test: &str, mutant: &str) -> String {
-    let (binary, test) = match test.strip_prefix("unit ") {
-        Some(test) => (&BINARIES.unit, test),
-        None => (&BINARIES.conformance, test),
+    let (binary, test) = match test.split_once(' ') {
+        Some(("unit", test)) => (&BINARIES.unit, test),
+        Some(("redis.rs", test)) => (&BINARIES.redis, test),
+        _ => (&BINARIES.conformance, test),
     };
     let output = Command::new(binary).args(["--exact", test]).env("LOCK_MUTANT", mutant).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)

@@ -4,8 +4,8 @@
 pub struct Mutant {
     pub name: &'static str,
     pub edits: &'static [Edit],
-    /// Tests that fail with it and pass without it: of the conformance suite, or of `lock-runtime` where they begin
-    /// with `unit `.
+    /// Tests that fail with it and pass without it: of the conformance suite, of `tests/redis.rs` where they begin with
+    /// `redis.rs `, or of `lock-runtime` where they begin with `unit `.
     pub caught_by: &'static [&'static str],
 }
 
@@ -30,25 +30,31 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &[
             "redis::ownership::a_drop_after_the_end_of_the_lease_spares_the_successor",
             "redis::ownership::a_release_that_arrives_late_spares_the_successor",
-            "redis::ownership::a_repeated_release_spares_the_successor",
         ],
     },
     Mutant {
         name: "grouped_release_without_owner_check",
-        edits: &[Lua {
-            from: "if redis.pcall('GET', holder) == ARGV[i + 2] and",
-            to: "if redis.pcall('GET', holder) and",
-        }],
-        caught_by: &["redis_grouped::ownership::a_drop_after_the_end_of_the_lease_spares_the_successor"],
+        edits: &[Lua { from: "if values[i] == ARGV[i + 1] and", to: "if values[i] and" }],
+        caught_by: &[
+            "redis_grouped::ownership::a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor",
+        ],
     },
     Mutant {
         name: "one_owner_token_for_all_attempts",
-        edits: &[Rust {
-            file: "backend/redis/attempt.rs",
-            from: "            owner: OwnerToken::random(),",
-            to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
-        }],
+        edits: &[
+            Rust {
+                file: "backend/redis/attempt.rs",
+                from: "            owner: OwnerToken::random(),",
+                to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
+            },
+            Rust {
+                file: "cohort.rs",
+                from: "                State::Holding { turn, .. } if turn.hold.is_valid(now) => {",
+                to: "                State::Holding { turn, .. } if turn.hold.is_valid(now) && !mutant!() => {",
+            },
+        ],
         caught_by: &[
+            "redis::ownership::a_lock_asked_for_again_keeps_its_first_hold",
             "redis::ownership::an_owner_is_known_by_another_name_each_time",
             "redis::ownership::a_lost_guard_does_not_release_a_later_hold_of_the_same_client",
         ],
@@ -168,6 +174,20 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "one_renewal_after_the_other",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "        tokio::spawn(renew(Arc::clone(shared), holds));",
+            to: "        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let renewal = renew(Arc::clone(shared), holds);
+        tokio::spawn(async move {
+            let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
+            renewal.await;
+        });",
+        }],
+        caught_by: &["redis.rs a_server_that_stands_still_delays_no_renewal_on_another"],
+    },
+    Mutant {
         name: "no_check_after_the_wait",
         edits: &[Rust {
             file: "acquire.rs",
@@ -219,9 +239,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "nobody_looks_by_itself",
         edits: &[Rust {
             file: "backend/redis/place.rs",
-            from: "        let refresh = now + REFRESH;
+            from: "    pub(super) fn next_poll(&self, now: Instant) -> Instant {
 ",
-            to: "        let refresh = now + REFRESH;
+            to: "    pub(super) fn next_poll(&self, now: Instant) -> Instant {
         if mutant!() {
             return Instant::FAR_FUTURE;
         }
@@ -233,11 +253,33 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "nobody_looks_after_a_reconnect",
+        edits: &[
+            Rust {
+                file: "backend/redis/attempt.rs",
+                from: "                    None => letters = None,
+",
+                to: "                    None => {
+                        letters = None;
+                        if mutant!() {
+                            continue;
+                        }
+                    }
+",
+            },
+            Rust {
+                file: "backend/redis/place.rs",
+                from: "        let refresh = now + REFRESH;
+",
+                to: "        let refresh = if mutant!() { Instant::FAR_FUTURE } else { now + REFRESH };
+",
+            },
+        ],
+        caught_by: &["redis::reconnect::cut::a_waiter_gets_the_lock"],
+    },
+    Mutant {
         name: "a_dead_waiter_has_its_whole_lease",
-        edits: &[Lua {
-            from: "local px = math.min(next.ttl, next.age_ms + CLAIM_WINDOW_MS)",
-            to: "local px = next.ttl",
-        }],
+        edits: &[Lua { from: "math.min(next.ttl, next.age_ms + CLAIM_WINDOW_MS)", to: "next.ttl" }],
         caught_by: &[
             "redis::killed::a_killed_waiter_keeps_the_next_one_for_a_bounded_time",
             "redis::killed::a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time",
@@ -255,17 +297,16 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_wakes_the_herd",
         edits: &[Lua {
-            from: "else
-  hand_over(now)
-end
-return 'released'",
+            from: "elseif not hand_over() then
+  redis.call('DEL', KEYS[1])
+end",
             to: "else
+  redis.call('DEL', KEYS[1])
   for _, place in ipairs(redis.call('HVALS', KEYS[3])) do
     local number, inbox = string.match(place, '^%d+ %d+ (%d+) (.*)$')
     redis.call('PUBLISH', inbox, 'free ' .. number)
   end
-end
-return 'released'",
+end",
         }],
         caught_by: &["redis::wait::fifty_processes_that_wait_are_no_herd"],
     },
@@ -316,9 +357,9 @@ return 'released'",
         name: "a_failed_release_replaces_the_result",
         edits: &[Rust {
             file: "run.rs",
-            from: "                if let Err(error) = guard.release().await {
+            from: "                if let Err(error) = guards.release().await {
 ",
-            to: "                if let Err(error) = guard.release().await {
+            to: "                if let Err(error) = guards.release().await {
                     assert!(!mutant!(), \"{error}\");
 ",
         }],
@@ -328,7 +369,7 @@ return 'released'",
         name: "tokens_are_the_server_s_time",
         edits: &[
             Lua { from: "if last and tonumber(last) >= tonumber(fence) then", to: "if false then" },
-            Lua { from: "if last >= now then", to: "if false then" },
+            Lua { from: "if last and tonumber(last) >= now then", to: "if false then" },
         ],
         caught_by: &["redis::clocks::tokens_rise_through_jumps_of_the_server_s_clock"],
     },
@@ -336,7 +377,7 @@ return 'released'",
         name: "tokens_are_counted",
         edits: &[
             Lua { from: "local fence = t[1] .. string.format('%06d', t[2])", to: "local fence = '0'" },
-            Lua { from: "local fence = text(now)", to: "local fence, now = '0', 0" },
+            Lua { from: "local fence = now_text", to: "local fence, now = '0', 0" },
         ],
         caught_by: &["redis::fencing::tokens_rise_after_all_data_was_lost"],
     },

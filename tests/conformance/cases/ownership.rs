@@ -8,7 +8,7 @@ use super::{LONG, ms};
 use crate::{
     case::{Case, Need, case},
     stores::Fault,
-    support::traces::has_owner_token,
+    support::traces::{has_owner_token, owner_token},
     world::World,
 };
 
@@ -150,7 +150,8 @@ async fn an_owner_is_known_by_another_name_each_time(world: World) {
     let mut owners = Vec::new();
     for _ in 0..5 {
         let guard = locks.lock(&key).acquire().await.unwrap();
-        owners.push(world.foreign().holder(&key).expect("it is held").0);
+        let (shown, _) = world.foreign().holder(&key).expect("it is held");
+        owners.push(owner_token(&shown).expect("an owner has one").to_owned());
         guard.release().await.unwrap();
     }
     owners.sort_unstable();
