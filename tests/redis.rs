@@ -12,7 +12,12 @@ use std::{
 
 use lock_runtime::{LockErrorKind, LockGuard, LockManager};
 
-use support::{redis_server::RedisServer, resp::Value, until};
+use support::{
+    proxy::{Proxy, Upstream},
+    redis_server::RedisServer,
+    resp::Value,
+    until,
+};
 use tokio::sync::Mutex;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -76,6 +81,28 @@ async fn the_published_user_can_do_what_locks_need_and_nothing_else() {
     ] {
         let answer = server.command(&[&["ACL", "DRYRUN", "locks"], forbidden].concat());
         assert!(!format!("{answer:?}").contains("OK"), "{forbidden:?} is allowed");
+    }
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_do_what_locks_need_is_told_so_before_anything_is_written() {
+    for (right, without, named) in [
+        ("+publish", "-publish", "PUBLISH"),
+        ("&lock:*", "&other:*", "PUBLISH"),
+        ("+rpush", "-rpush", "RPUSH"),
+    ] {
+        let mut user = published_user();
+        *user.iter_mut().find(|word| **word == right).expect(right) = without;
+        let server = RedisServer::start(&[&["--user"], &user[..]].concat());
+        let locks = LockManager::connect(&url(&server, "?user=locks&pass=password")).await.unwrap();
+        for wait in [Duration::ZERO, Duration::from_millis(200)] {
+            let refused = locks.lock("user:42").wait(wait).acquire().await.expect_err(without);
+            assert_eq!(refused.kind(), LockErrorKind::Backend);
+            let text = refused.to_string();
+            assert!(text.contains("ACL") && !text.contains("password"), "{text}");
+            assert!(text.contains(named) || without == "&other:*", "{text}");
+        }
+        assert!(matches!(server.command(&["KEYS", "*"]), Value::Array(keys) if keys.is_empty()));
     }
 }
 
@@ -203,4 +230,40 @@ async fn a_server_that_stands_still_delays_no_renewal_on_another() {
     assert!(stalled.iter().all(|guard| !guard.is_valid()), "its lease cannot have been renewed");
     // One attempt that hangs has a third of what is left.
     assert!(during > before * 3 / 4, "{during:?} left of {ttl:?}, {before:?} before");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_behind_a_connection_that_went_silent_do_not_wait_for_one_another() {
+    const LIMIT: Duration = Duration::from_millis(300);
+    let server = RedisServer::start(&[]);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let settings = "group_commit=always&response_timeout=300ms&connect_timeout=300ms";
+    let locks = LockManager::connect(&format!("redis://{}?{settings}", proxy.address())).await.unwrap();
+    // 24 groups.
+    let guards: Vec<_> = (0..3_072)
+        .map(|number| {
+            let lock = locks.lock(format!("user:{number}")).wait(LONG);
+            tokio::spawn(async move { lock.acquire().await.unwrap() })
+        })
+        .collect();
+    let mut held = Vec::new();
+    for guard in guards {
+        held.push(guard.await.unwrap());
+    }
+    proxy.black_hole();
+    let began = Instant::now();
+    let releases: Vec<_> = held.into_iter().map(|guard| tokio::spawn(guard.release())).collect();
+    for release in releases {
+        assert_eq!(release.await.unwrap().unwrap_err().kind(), LockErrorKind::Backend);
+    }
+    let took = began.elapsed();
+    assert!(took < 12 * LIMIT, "{took:?}");
+    // What was given up goes on in the background.
+    proxy.heal();
+    locks.shutdown().await;
+    until("only the fence is left", || match server.command(&["DBSIZE"]) {
+        Value::Int(1) => Ok(()),
+        size => Err(size),
+    })
+    .await;
 }

@@ -37,6 +37,7 @@ pub(crate) async fn acquire(
             Entry::Lead(leader) => break Some(leader),
             Entry::Follow(follower) => match follow(shared, follower, wait).await? {
                 Waited::Called(turn) if shared.take(&turn, options.max_hold) => {
+                    turn.hold_until(Instant::now() + options.hold_at_least);
                     return Ok(LockGuard::new(turn, reserved));
                 }
                 // Lost, or taken back, before this task ran: the way begins anew.
@@ -144,7 +145,9 @@ fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<A
         return None;
     }
     let hold = Hold::new(lease, options.terms(), valid_until, options.max_hold);
-    Some(Turn::first(hold, grant.token))
+    let turn = Turn::first(hold, grant.token);
+    turn.hold_until(now + options.hold_at_least);
+    Some(turn)
 }
 
 fn contended(holder_remaining: Option<Duration>) -> LockError {

@@ -130,11 +130,20 @@ impl LockGuard {
         let covered = self.turn.is_valid(now);
         let loss = (!covered).then(|| self.turn.loss());
         let mut released = Ok(());
-        if leaves && self.reserved.shared().leave(&self.turn, now) == Leaving::Last {
+        if leaves && self.reserved.leave_in_time(&self.turn, now) == Leaving::Last {
             released = release_in_store(self.reserved.shared(), &self.turn.hold, covered).await;
         }
         // That the section was not covered says more than what the store knew of it afterwards.
         loss.map_or(released, Err)
+    }
+
+    /// Fails when `until` lies beyond the end of a hold that was entered again.
+    pub(crate) fn check_held_until(&self, until: Instant) -> Result<(), LockError> {
+        if self.leaves || until <= self.turn.hold.turn_ends() {
+            return Ok(());
+        }
+        let problem = "hold_at_least reaches beyond the end of the hold that is entered again";
+        Err(LockError::new(LockErrorKind::InvalidOptions, problem).with_key(self.key()))
     }
 
     /// Whether it was not left, and is not another's hold that was entered again.
@@ -151,6 +160,11 @@ impl LockGuard {
 
     pub(crate) fn loss(&self) -> LockError {
         self.turn.loss()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        self.reserved.shared()
     }
 
     pub(crate) fn turn(&self) -> &Arc<Turn> {
@@ -213,7 +227,9 @@ impl Drop for Unfinished<'_> {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.leaves {
-            self.reserved.shared().leave_in_background(&self.turn, Instant::now());
+            let now = Instant::now();
+            let leaving = self.reserved.leave_in_time(&self.turn, now);
+            self.reserved.shared().release_in_background(leaving, &self.turn, now);
         }
     }
 }
@@ -280,3 +296,6 @@ fn show(f: &mut fmt::Formatter<'_>, name: &str, turn: &Turn) -> fmt::Result {
         .field("remaining", &turn.remaining(Instant::now()))
         .finish_non_exhaustive()
 }
+
+#[cfg(test)]
+mod tests;

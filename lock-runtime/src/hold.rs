@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,7 +14,7 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::Lease,
     clock::{self, Instant},
-    shared::UNPOLLED,
+    shared::{Reserved, UNPOLLED},
 };
 
 /// What a holder asked of the lease; it is passed on only to a waiter that asked for the same.
@@ -52,6 +52,16 @@ pub(crate) struct Hold {
     pub(crate) due: AtomicU64,
     pub(crate) keeper_id: AtomicU64,
     changed: Notify,
+    extra: Mutex<Extra>,
+}
+
+/// What few holds have.
+#[derive(Debug, Default)]
+struct Extra {
+    /// The turns of a guard of several locks, one of this hold among them.
+    together: Option<Arc<[Weak<Turn>]>>,
+    /// The turn that goes on without a guard, and what counts it as held.
+    kept: Option<(Arc<Turn>, Reserved)>,
 }
 
 impl Hold {
@@ -73,7 +83,30 @@ impl Hold {
             due: AtomicU64::new(0),
             keeper_id: AtomicU64::new(0),
             changed: Notify::new(),
+            extra: Mutex::default(),
         })
+    }
+
+    fn extra(&self) -> MutexGuard<'_, Extra> {
+        self.extra.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on the loss of one of these turns, one of this hold among them, is to be the end of the others.
+    pub(crate) fn hold_with(&self, together: &Arc<[Weak<Turn>]>) {
+        self.extra().together = Some(Arc::clone(together));
+    }
+
+    /// The turns of other holds that end with this one. Some may be over: the guard of an earlier turn had them.
+    pub(crate) fn others(&self) -> Vec<Arc<Turn>> {
+        let together = self.extra().together.clone();
+        let turns = together.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
+        turns.filter(|turn| !std::ptr::eq(Arc::as_ptr(&turn.hold), self)).collect()
+    }
+
+    /// Ends the keeping of a turn without a guard, when its time is over or the hold is.
+    pub(crate) fn end_keeping(&self, now: Instant) -> Option<(Arc<Turn>, Reserved)> {
+        let mut extra = self.extra();
+        if now >= self.turn_ends() || self.is_closed() { extra.kept.take() } else { None }
     }
 
     pub(crate) fn key(&self) -> &LockKey {
@@ -152,8 +185,8 @@ pub(crate) struct Turn {
     pub(crate) hold: Arc<Hold>,
     pub(crate) token: FencingToken,
     phase: AtomicU8,
-    /// The turns of a guard of several locks, this one among them.
-    together: OnceLock<Arc<[Weak<Turn>]>>,
+    /// Until when it is not released, whatever becomes of its guard: `hold_at_least`.
+    held_until: AtomicU64,
 }
 
 /// The phases of a [`Turn`]. Called: it was passed on, and the next holder has not been polled since.
@@ -167,18 +200,24 @@ impl Turn {
     }
 
     fn new(hold: Arc<Hold>, token: FencingToken, phase: u8) -> Arc<Self> {
-        Arc::new(Self { hold, token, phase: AtomicU8::new(phase), together: OnceLock::new() })
+        Arc::new(Self { hold, token, phase: AtomicU8::new(phase), held_until: AtomicU64::new(0) })
     }
 
-    /// From here on the loss of one of these turns, this one among them, is to be the end of the others.
-    pub(crate) fn hold_with(&self, together: &Arc<[Weak<Turn>]>) {
-        // Once for each turn: it has one guard.
-        let _ = self.together.set(Arc::clone(together));
+    /// From here on it is not released before `until`, whatever becomes of its guard.
+    pub(crate) fn hold_until(&self, until: Instant) {
+        self.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
     }
 
-    /// The turns that end when this one is lost, this one among them.
-    pub(crate) fn together(&self) -> impl Iterator<Item = Arc<Turn>> {
-        self.together.get().into_iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade)
+    /// Until when it is not to be released.
+    pub(crate) fn held_until(&self) -> Instant {
+        Instant::from_nanos(self.held_until.load(Ordering::Acquire))
+    }
+
+    /// Keeps the hold without a guard while it is [held](Self::held_until). The keeper has to be told afterwards.
+    pub(crate) fn keep(self: &Arc<Self>, reserved: Reserved) {
+        // First, so that nobody ends it for an end that was before.
+        self.hold.set_turn_ends(self.held_until());
+        self.hold.extra().kept = Some((Arc::clone(self), reserved));
     }
 
     /// The next holder's turn, once this one is over; none when the grant's tokens are used up.
@@ -207,7 +246,12 @@ impl Turn {
     }
 
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
-        !self.is_over() && now < self.hold.turn_ends() && self.hold.is_valid(now)
+        !self.is_over() && self.is_covered(now)
+    }
+
+    /// Whether the lease may be relied on for this turn, whether or not it is used still.
+    pub(crate) fn is_covered(&self, now: Instant) -> bool {
+        now < self.hold.turn_ends() && self.hold.is_valid(now)
     }
 
     pub(crate) fn remaining(&self, now: Instant) -> Duration {

@@ -230,10 +230,12 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     }
     hold.lose();
     shared.keeper.remove(hold);
-    tracing::warn!(key = %hold.key(), why, "lock lost");
-    if let Some(turn) = shared.cohorts.turn_of(hold) {
-        shared.end_with(&turn);
+    if hold.end_keeping(Instant::now()).is_some() {
+        tracing::debug!(key = %hold.key(), why, "lost while it was kept for `hold_at_least`");
+    } else {
+        tracing::warn!(key = %hold.key(), why, "lock lost");
     }
+    shared.end_with(hold);
     shared.cohorts.dissolve(hold);
 }
 

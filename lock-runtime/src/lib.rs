@@ -58,6 +58,7 @@ pub mod backend;
 pub mod docs;
 
 mod acquire;
+mod answer;
 mod background;
 mod clock;
 mod cohort;

@@ -167,7 +167,8 @@ impl LockManager {
     ///
     /// New and waiting acquisitions end with [`ShutDown`](LockErrorKind::ShutDown) and leave their places in the
     /// store's queue. Guards that are held stay valid and renewed, and releasing them still works. It affects all
-    /// clones of the manager.
+    /// clones of the manager. What is kept for [`hold_at_least`](Lock::hold_at_least) is neither waited for nor
+    /// released early: it ends at its time while the process lives, else with its lease.
     ///
     /// With a store that answers it takes about a round trip. With one that does not, it ends with the last attempt
     /// after the longest `ttl`, by which everything has ended by itself. A future of an acquisition that is kept and

@@ -23,23 +23,27 @@ pub struct MultiGuard {
 
 impl MultiGuard {
     /// All of them, if all of them are still held: the last one may have been waited for.
-    pub(crate) fn new(held: Vec<LockGuard>) -> Result<Self, LockError> {
+    pub(crate) fn new(held: Vec<LockGuard>, hold_at_least: Duration) -> Result<Self, LockError> {
         // Before the last look: a loss after it is seen by those who look after the leases.
         let own: Arc<[_]> =
             held.iter().filter(|held| held.leaves()).map(|held| Arc::downgrade(held.turn())).collect();
         for held in held.iter().filter(|held| held.leaves()) {
-            held.turn().hold_with(&own);
+            held.turn().hold.hold_with(&own);
         }
         let now = Instant::now();
-        match held.iter().find(|held| !held.is_worth_it(now)) {
-            None => Ok(Self { held }),
-            Some(lost) if !lost.is_valid() => Err(lost.loss()),
-            Some(short) => Err(LockError::new(
-                LockErrorKind::Lost,
-                "lost: too little of its lease was left when the last of the locks was acquired",
-            )
-            .with_key(short.key())),
+        if let Some(lost) = held.iter().find(|held| !held.is_worth_it(now)) {
+            lost.ensure_valid()?;
+            let why = "lost: too little of its lease was left when the last of the locks was acquired";
+            return Err(LockError::new(LockErrorKind::Lost, why).with_key(lost.key()));
         }
+        if !hold_at_least.is_zero() {
+            let until = now + hold_at_least;
+            held.iter().try_for_each(|held| held.check_held_until(until))?;
+            for held in &held {
+                held.turn().hold_until(until);
+            }
+        }
+        Ok(Self { held })
     }
 
     pub(crate) fn locks(&self) -> &[LockGuard] {

@@ -35,6 +35,8 @@ pub(crate) struct LockOptions {
     pub(crate) wait: WaitFor,
     pub(crate) auto_renew: bool,
     pub(crate) max_hold: Duration,
+    /// Zero for no such time.
+    pub(crate) hold_at_least: Duration,
     pub(crate) reentrant: bool,
 }
 
@@ -45,6 +47,7 @@ impl Default for LockOptions {
             wait: WaitFor::AtMost(Duration::from_secs(10)),
             auto_renew: true,
             max_hold: Duration::from_hours(1),
+            hold_at_least: Duration::ZERO,
             reentrant: false,
         }
     }
@@ -61,6 +64,13 @@ impl LockOptions {
             format!("ttl {:?} is too long: at most 24h; a longer hold is renewed, see `auto_renew`", self.ttl)
         } else if self.max_hold.is_zero() {
             "max_hold is zero: the lock would be lost at once; use `Duration::MAX` for no limit".into()
+        } else if self.hold_at_least > self.max_hold {
+            format!("hold_at_least {:?} is longer than max_hold {:?}", self.hold_at_least, self.max_hold)
+        } else if !self.auto_renew && self.hold_at_least > self.ttl {
+            format!(
+                "hold_at_least {:?} is longer than ttl {:?}, and without auto_renew the lock ends with that",
+                self.hold_at_least, self.ttl
+            )
         } else {
             return Ok(());
         };
@@ -111,6 +121,20 @@ macro_rules! option_methods {
             self
         }
 
+        /// For how long the lock is held at least, from when it was acquired; not beyond its use unless set.
+        ///
+        /// A guard that is released or dropped before that time, by [`run`](crate::LockGuard::run) or by the attribute
+        /// too, does not keep its caller waiting: the hold goes on in the background, is renewed as before and shuts out
+        /// everybody, in this process too, until the time is over. For work that is due once: whoever comes a moment later
+        /// finds the lock held and not the work undone.
+        ///
+        /// When the process ends before, the lock ends with its lease; choose a `ttl` that is as long where that matters.
+        /// [`shutdown`](crate::LockManager::shutdown) does not wait for it.
+        pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
+            self.options.hold_at_least = hold_at_least;
+            self
+        }
+
         /// Whether a section that holds this lock already may enter it again; off unless switched on.
         ///
         /// Otherwise asking for it is [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock) at once. The section is what runs in
@@ -157,11 +181,17 @@ mod tests {
             (LockOptions { ttl: MAX_TTL + Duration::from_nanos(1), ..defaults }, "too long"),
             (LockOptions { ttl: Duration::MAX, ..defaults }, "too long"),
             (LockOptions { max_hold: Duration::ZERO, ..defaults }, "max_hold"),
+            (LockOptions { hold_at_least: Duration::from_hours(2), ..defaults }, "longer than max_hold"),
+            (
+                LockOptions { hold_at_least: Duration::from_secs(31), auto_renew: false, ..defaults },
+                "longer than ttl",
+            ),
         ] {
             let error = options.check().expect_err(word);
             assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
             assert!(error.to_string().contains(word), "{error}");
         }
+        assert!(LockOptions { hold_at_least: Duration::from_secs(31), ..defaults }.check().is_ok());
         assert!(LockOptions { ttl: MIN_TTL, max_hold: Duration::MAX, ..defaults }.check().is_ok());
     }
 }

@@ -5,18 +5,15 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use pin_project_lite::pin_project;
 
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockManager, MultiGuard, global,
-    guards::Guards,
-    options::LockOptions,
-    run::{Outcome, Raced},
-    scope,
+    LockError, LockErrorKind, LockGuard, LockManager, MultiGuard, global, guards::Guards,
+    options::LockOptions, run::Raced, scope,
 };
 #[path = "duration.rs"]
 pub mod duration;
@@ -24,9 +21,10 @@ pub mod duration;
 pub mod template;
 
 pub use crate::{
+    answer::{Answer, CanFail, Nothing, is_contention, nothing, or_else, or_error},
     key_parts::{KeyParts, KeyValue},
     options::WaitFor as Wait,
-    run::OnLost,
+    run::{OnLost, Outcome},
 };
 
 /// The options that were written; the manager's defaults fill in the others.
@@ -40,6 +38,8 @@ pub struct Options {
     pub auto_renew: Option<bool>,
     /// `max_hold = …`
     pub max_hold: Option<Duration>,
+    /// `hold_at_least = …`
+    pub hold_at_least: Option<Duration>,
     /// `reentrant = …`
     pub reentrant: bool,
 }
@@ -91,12 +91,13 @@ pub fn default_manager() -> Result<LockManager, LockError> {
 
 impl Options {
     fn apply(self, to: &mut LockOptions) {
-        let Self { ttl, wait, auto_renew, max_hold, reentrant } = self;
+        let Self { ttl, wait, auto_renew, max_hold, hold_at_least, reentrant } = self;
         *to = LockOptions {
             ttl: ttl.unwrap_or(to.ttl),
             wait: wait.unwrap_or(to.wait),
             auto_renew: auto_renew.unwrap_or(to.auto_renew),
             max_hold: max_hold.unwrap_or(to.max_hold),
+            hold_at_least: hold_at_least.unwrap_or(to.hold_at_least),
             reentrant,
         };
     }
@@ -152,18 +153,9 @@ impl Scope {
     }
 }
 
-/// Runs the body under the lock. An error of the body's own is kept, also when it came too late.
-pub fn run<G, F, T, E>(guard: G, body: F, on_lost: OnLost) -> RunBody<F>
-where
-    G: Into<Guards>,
-    F: Future<Output = Result<T, E>>,
-{
-    RunBody { raced: Raced::new(guard.into(), body, on_lost), is_kept: Result::is_err }
-}
-
-/// As [`run`], for a body whose output is no `Result`: what comes too late is not kept.
-pub fn run_value<G: Into<Guards>, F: Future>(guard: G, body: F, on_lost: OnLost) -> RunBody<F> {
-    RunBody { raced: Raced::new(guard.into(), body, on_lost), is_kept: |_| false }
+/// Runs the body under the lock.
+pub fn run<F: Future>(guard: impl Into<Guards>, body: F, on_lost: OnLost) -> RunBody<F> {
+    RunBody { raced: Raced::new(guard.into(), body, on_lost) }
 }
 
 pin_project! {
@@ -172,21 +164,14 @@ pin_project! {
     pub struct RunBody<F: Future> {
         #[pin]
         raced: Raced<F>,
-        // Whether an output that came too late says more than the loss.
-        is_kept: fn(&F::Output) -> bool,
     }
 }
 
 impl<F: Future> Future for RunBody<F> {
-    type Output = Result<F::Output, LockError>;
+    type Output = Outcome<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        Poll::Ready(match ready!(this.raced.poll(cx)) {
-            Outcome::InTime(output) => Ok(output),
-            Outcome::Late(output, _) if (this.is_kept)(&output) => Ok(output),
-            Outcome::Late(_, loss) | Outcome::Dropped(loss) => Err(loss),
-        })
+        self.project().raced.poll(cx)
     }
 }
 

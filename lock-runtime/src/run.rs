@@ -55,7 +55,8 @@ impl<F: Future> fmt::Debug for Run<F> {
 }
 
 /// How a body ended.
-pub(crate) enum Outcome<T> {
+#[derive(Debug)]
+pub enum Outcome<T> {
     /// Ready inside the safe deadline.
     InTime(T),
     /// Ready, but the deadline had passed by then.
@@ -176,6 +177,7 @@ mod tests {
     use super::*;
     use crate::{
         LockErrorKind, LockGuard,
+        answer::Answer as _,
         mock::{Mock, Reply},
     };
 
@@ -231,7 +233,7 @@ mod tests {
             }
         };
         let run = crate::__private::run(short(&store).await, body, OnLost::Finish);
-        assert_eq!(run.await.expect_err("lost").kind(), LockErrorKind::Lost);
+        assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
         assert!(ended.get(), "cancelled");
     }
 
@@ -240,23 +242,10 @@ mod tests {
         let store = Mock::new();
         let guard = short(&store).await;
         let begun = Cell::new(false);
-        let run = crate::__private::run_value(guard, async { begun.set(true) }, OnLost::Finish);
+        let run = crate::__private::run(guard, async { begun.set(true) }, OnLost::Finish);
         std::thread::sleep(150 * MS);
-        assert_eq!(run.await.expect_err("lost").kind(), LockErrorKind::Lost);
+        assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
         assert!(!begun.get(), "begun without the lock");
-    }
-
-    #[tokio::test]
-    async fn an_error_of_the_bodys_own_is_kept_and_any_other_late_value_is_not() {
-        let store = Mock::new();
-        let late = || {
-            std::thread::sleep(150 * MS);
-            Err::<(), _>("its own")
-        };
-        let kept = crate::__private::run(short(&store).await, async { late() }, OnLost::Cancel).await;
-        assert_eq!(kept.expect("the body's"), Err("its own"));
-        let value = crate::__private::run_value(short(&store).await, async { late() }, OnLost::Cancel).await;
-        assert_eq!(value.expect_err("lost").kind(), LockErrorKind::Lost);
     }
 
     #[tokio::test]

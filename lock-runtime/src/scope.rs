@@ -7,8 +7,8 @@
 use std::cell::RefCell;
 
 use crate::{
-    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, guards::Guards, options::LockOptions,
-    shared::Shared,
+    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, clock::Instant, guards::Guards,
+    options::LockOptions, shared::Shared,
 };
 
 thread_local! {
@@ -67,6 +67,11 @@ pub(crate) fn enter_again(
     // Lost, it does not stand in its own way any more: the section has to stop, whatever it asked for.
     Some(again.ensure_valid().and_then(|()| {
         if options.reentrant {
+            let until = Instant::now() + options.hold_at_least;
+            if !options.hold_at_least.is_zero() {
+                again.check_held_until(until)?;
+                again.turn().hold_until(until);
+            }
             return Ok(again);
         }
         Err(LockError::new(

@@ -94,15 +94,17 @@ impl MultiLock {
     async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
         let keys = self.keys.as_ref().map_err(Clone::clone)?;
         self.options.check()?;
+        // Only what is held with all the others is to be held for longer.
+        let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
         // Before anything is taken or waited for.
         for key in keys.iter() {
-            if let Some(Err(error)) = scope::enter_again(&self.shared, key, &self.options) {
+            if let Some(Err(error)) = scope::enter_again(&self.shared, key, &options) {
                 return Err(error.with_key(key));
             }
         }
         let mut held = Vec::with_capacity(keys.len());
         for key in keys.iter() {
-            let next = acquire::acquire(&self.shared, key, &self.options, wait);
+            let next = acquire::acquire(&self.shared, key, &options, wait);
             let next = tokio::select! {
                 biased;
                 next = next => next.map_err(|error| error.with_key(key))?,
@@ -110,7 +112,7 @@ impl MultiLock {
             };
             held.push(next);
         }
-        MultiGuard::new(held)
+        MultiGuard::new(held, self.options.hold_at_least)
     }
 }
 

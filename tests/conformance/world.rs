@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::Capabilities};
@@ -16,7 +16,7 @@ use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::Capabilities}
 use crate::{
     second::Second,
     stores::{Fault, Foreign, Server, Site, Store},
-    support::{child::Child, clock::Clock, until},
+    support::{PATIENCE, child::Child, clock::Clock, until},
 };
 
 /// One case's store, and names in it that no other case uses.
@@ -72,6 +72,11 @@ impl World {
     /// The same, with a wall clock that can be moved.
     pub async fn second_with_clock(&self, clock: &Clock) -> Second {
         Second::start(Child::start_with_clock("client", clock), &self.url()).await
+    }
+
+    /// The first part of this case's names.
+    pub fn mark(&self) -> &str {
+        &self.mark
     }
 
     /// A name that no other case uses.
@@ -142,6 +147,17 @@ impl World {
     pub async fn is_free(&self, key: &str) {
         let guard = self.client().await.lock(key).try_acquire().await.unwrap().expect("the lock is free");
         guard.release().await.unwrap();
+    }
+
+    /// Waits until somebody holds the lock.
+    pub async fn is_held_soon(&self, key: &str) {
+        let locks = self.client().await;
+        let end = Instant::now() + PATIENCE;
+        while let Some(guard) = locks.lock(key).try_acquire().await.unwrap() {
+            guard.release().await.unwrap();
+            assert!(Instant::now() < end, "nobody took {key}");
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The lock cannot be taken now.

@@ -10,6 +10,7 @@ use std::{
 use super::*;
 use crate::{
     Limits, LockManager, OnLost,
+    answer::Answer as _,
     mock::{Mock, until},
 };
 
@@ -123,8 +124,8 @@ async fn a_section_that_lost_its_lock_is_told_so_whatever_it_asked_for() {
         assert_eq!(ensure_locked("k").expect_err("lost").kind(), LockErrorKind::Lost);
         tokio::time::sleep(1 * MS).await;
     };
-    let run = crate::__private::run_value(guard, section, OnLost::Finish);
-    assert_eq!(run.await.expect_err("lost").kind(), LockErrorKind::Lost);
+    let run = crate::__private::run(guard, section, OnLost::Finish);
+    assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
     assert_eq!(store.acquires().count("k"), 1);
 }
 

@@ -7,7 +7,9 @@ use std::{
 
 use super::*;
 use crate::{
-    HeldLock, Limits, LockManager, ensure_locked,
+    HeldLock, Limits, LockManager,
+    answer::Answer as _,
+    ensure_locked,
     mock::{Mock, Reply, until},
 };
 
@@ -195,7 +197,7 @@ async fn a_guard_of_several_with_a_hold_that_was_entered_again_is_lost_with_it()
     let store = Mock::new();
     let locks = store.manager();
     let outer = locks.lock("b").max_hold(200 * MS).acquire().await.expect("granted");
-    let run = crate::__private::run_value(
+    let run = crate::__private::run(
         outer,
         async {
             let inner = locks.all(["a", "b"]).reentrant(true).acquire().await.expect("entered");
@@ -206,7 +208,7 @@ async fn a_guard_of_several_with_a_hold_that_was_entered_again_is_lost_with_it()
         },
         crate::OnLost::Finish,
     );
-    assert_eq!(run.await.expect_err("lost").kind(), LockErrorKind::Lost);
+    assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
     assert_eq!(store.releases().count("a"), 1);
 }
 

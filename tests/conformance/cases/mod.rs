@@ -7,16 +7,19 @@ mod clocks;
 mod cohort;
 mod exclusion;
 mod fencing;
+mod hold_at_least;
 mod interop;
 mod killed;
 mod lease;
 mod limits;
+mod options;
 mod outage;
 mod ownership;
 mod paused;
 mod reconnect;
 mod reentrance;
 mod runtimes;
+mod sections;
 mod several;
 mod shutdown;
 mod suite;
@@ -34,6 +37,7 @@ pub fn all() -> Vec<Case> {
         exclusion::cases(),
         wait::cases(),
         lease::cases(),
+        hold_at_least::cases(),
         fencing::cases(),
         clocks::cases(),
         attribute::cases(),
@@ -43,6 +47,7 @@ pub fn all() -> Vec<Case> {
         several::cases(),
         limits::cases(),
         cohort::cases(),
+        options::cases(),
         runtimes::cases(),
         killed::cases(),
         paused::cases(),
@@ -50,6 +55,7 @@ pub fn all() -> Vec<Case> {
         reconnect::cases(),
         shutdown::cases(),
         interop::cases(),
+        sections::cases(),
         torture::cases(),
     ]
     .into_iter()

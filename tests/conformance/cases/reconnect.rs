@@ -268,10 +268,18 @@ async fn a_grant_that_is_told_late_lets_nobody_in(world: World) {
     let key = world.key("k");
     let ttl = ms(400);
     for _ in 0..4 {
-        let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
+        // Who has waited is told that others wait, and then hands over with its first call.
+        let first = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
+        let lock = ours.lock(&key).ttl(LONG).wait(LONG);
+        let second = begun(async move { lock.acquire().await.unwrap() }).await;
+        world.queued(&key, 1).await;
+        first.release().await.unwrap();
+        let guard = second.await.unwrap();
         let lock = theirs.lock(&key).ttl(ttl).wait(LONG);
         let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
         world.queued(&key, 1).await;
+        // Its answer comes behind that message.
+        ours.lock(world.key("other")).acquire().await.unwrap().release().await.unwrap();
         world.hurt(Fault::AnswersHeld);
         let release = tokio::spawn(guard.release());
         // The lock is handed over, and the waiter is told; then its lease ends without its knowing.

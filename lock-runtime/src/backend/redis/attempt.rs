@@ -58,9 +58,12 @@ impl<'a> Attempt<'a> {
 
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
         let connection = self.links.here().await.map_err(Failure::into_error)?;
+        // Also for one that does not wait: as the holder it is told there that others do.
+        let address =
+            Address::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
         if self.request.wait == Wait::No {
             return Ok(
-                match self.ask_first(&connection, "try", None).await.map_err(Failure::into_error)? {
+                match self.ask_first(&address.connection, "try", None).await.map_err(Failure::into_error)? {
                     (sent, Answer::Granted { fence, others_wait }) => {
                         self.granted(fence, others_wait, valid_until(sent, self.request.ttl))
                     }
@@ -73,8 +76,6 @@ impl<'a> Attempt<'a> {
                 },
             );
         }
-        let address =
-            Address::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
         let answer =
             self.ask_first(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
         match answer {

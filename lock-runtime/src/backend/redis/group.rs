@@ -39,14 +39,34 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 enum Operation {
-    Acquire { lock: Lock, ttl_ms: u64, answer: oneshot::Sender<Result<Option<u64>, Failure>> },
-    Release { lock: Lock, fence: u64, answer: oneshot::Sender<Result<bool, Failure>> },
+    Acquire(Acquisition),
+    Release(Release),
 }
 
 #[derive(Debug)]
-struct Lock {
+struct Acquisition {
     key: LockKey,
     owner: OwnerToken,
+    ttl_ms: u64,
+    answer: oneshot::Sender<Result<Option<u64>, Failure>>,
+}
+
+#[derive(Debug)]
+struct Release {
+    key: LockKey,
+    owner: OwnerToken,
+    fence: u64,
+    behind: Behind,
+    answer: oneshot::Sender<Result<bool, Failure>>,
+}
+
+/// What a release must be executed after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// An acquisition that was sent over this connection and not answered: it is of use only here, however late.
+    Unanswered,
+    /// Nothing: the grant was seen, and any connection will do.
+    Nothing,
 }
 
 impl Group {
@@ -86,18 +106,19 @@ impl Group {
         ttl_ms: u64,
     ) -> Result<Option<u64>, Failure> {
         let (answer, answered) = oneshot::channel();
-        let lock = Lock { key: key.clone(), owner };
-        self.put(Operation::Acquire { lock, ttl_ms, answer }, answered).await
+        let acquisition = Acquisition { key: key.clone(), owner, ttl_ms, answer };
+        self.put(Operation::Acquire(acquisition), answered).await
     }
 
     /// Whether this very grant was released; not so when the lock is not simply ours.
     ///
     /// # Cancel safety
     /// Dropped, the release may still be applied.
-    pub(super) async fn release(&self, id: &LeaseId) -> Result<bool, Failure> {
+    pub(super) async fn release(&self, id: &LeaseId, behind: Behind) -> Result<bool, Failure> {
         let (answer, answered) = oneshot::channel();
-        let lock = Lock { key: id.key.clone(), owner: id.owner };
-        self.put(Operation::Release { lock, fence: id.token.micros(), answer }, answered).await
+        let release =
+            Release { key: id.key.clone(), owner: id.owner, fence: id.token.micros(), behind, answer };
+        self.put(Operation::Release(release), answered).await
     }
 
     async fn put<T>(
@@ -140,16 +161,8 @@ async fn send_groups(
         let (mut acquisitions, mut releases) = (Vec::new(), Vec::new());
         for operation in operations.drain(..) {
             match operation {
-                // Its caller is gone, and nothing was sent.
-                Operation::Acquire { answer, .. } if answer.is_closed() => {}
-                // Nor is it now; a release may still be wanted behind what was.
-                Operation::Acquire { answer, .. } if !connection.is_usable() => {
-                    let _ = answer.send(Err(Failure::not_sent()));
-                }
-                Operation::Acquire { lock, ttl_ms, answer } => {
-                    acquisitions.push(Acquisition { lock, ttl_ms, answer });
-                }
-                Operation::Release { lock, fence, answer } => releases.push(Release { lock, fence, answer }),
+                Operation::Acquire(acquisition) => acquisitions.push(acquisition),
+                Operation::Release(release) => releases.push(release),
             }
         }
         // Both are on their way before one is answered; acquisitions first, because a release may be of one of them.
@@ -161,28 +174,27 @@ async fn send_groups(
     }
 }
 
-struct Acquisition {
-    lock: Lock,
-    ttl_ms: u64,
-    answer: oneshot::Sender<Result<Option<u64>, Failure>>,
-}
-
 async fn acquire(connection: &Connection, process: &str, mut rest: Vec<Acquisition>) {
-    while let Some(first) = rest.first() {
-        let (prefix, ttl_ms) = (first.lock.key.prefix().to_owned(), first.ttl_ms);
-        let (group, others) = rest
-            .into_iter()
-            .partition::<Vec<_>, _>(|one| one.lock.key.prefix() == prefix && one.ttl_ms == ttl_ms);
+    loop {
+        // Their callers are gone, and nothing was sent.
+        rest.retain(|one| !one.answer.is_closed());
+        if !connection.is_usable() {
+            return tell(rest.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+        }
+        let Some(first) = rest.first() else { return };
+        let (prefix, ttl_ms) = (first.key.prefix().to_owned(), first.ttl_ms);
+        let (group, others) =
+            rest.into_iter().partition::<Vec<_>, _>(|one| one.key.prefix() == prefix && one.ttl_ms == ttl_ms);
         rest = others;
         let mut call = begin(&scripts::ACQUIRE_GROUP, group.len() + 1);
-        call.write_arg_fmt(names::fence(&group[0].lock.key));
+        call.write_arg_fmt(names::fence(&group[0].key));
         for one in &group {
-            call.arg(one.lock.key.stored());
+            call.arg(one.key.stored());
         }
         call.arg(&prefix).arg(ttl_ms);
         call.write_arg_fmt(format_args!("{process}:"));
         for one in &group {
-            call.write_arg_fmt(names::token(one.lock.owner));
+            call.write_arg_fmt(names::token(one.owner));
         }
         let answers = connection.run::<Vec<u64>>(&scripts::ACQUIRE_GROUP, &call).await;
         let answers = answers.and_then(|answers| {
@@ -195,24 +207,25 @@ async fn acquire(connection: &Connection, process: &str, mut rest: Vec<Acquisiti
     }
 }
 
-struct Release {
-    lock: Lock,
-    fence: u64,
-    answer: oneshot::Sender<Result<bool, Failure>>,
-}
-
 async fn release(connection: &Connection, process: &str, mut rest: Vec<Release>) {
-    while let Some(first) = rest.first() {
-        let prefix = first.lock.key.prefix().to_owned();
-        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.lock.key.prefix() == prefix);
+    loop {
+        if !connection.is_usable() {
+            let (behind, others) =
+                rest.into_iter().partition::<Vec<_>, _>(|one| one.behind == Behind::Unanswered);
+            tell(others.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+            rest = behind;
+        }
+        let Some(first) = rest.first() else { return };
+        let prefix = first.key.prefix().to_owned();
+        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.key.prefix() == prefix);
         rest = others;
         let mut call = begin(&scripts::RELEASE_GROUP, group.len());
         for one in &group {
-            call.arg(one.lock.key.stored());
+            call.arg(one.key.stored());
         }
         call.arg(&prefix);
         for one in &group {
-            call.write_arg_fmt(format_args!("{}:{}", names::owner(process, one.lock.owner), one.fence));
+            call.write_arg_fmt(format_args!("{}:{}", names::owner(process, one.owner), one.fence));
         }
         let answers = connection.run::<Vec<u64>>(&scripts::RELEASE_GROUP, &call).await;
         let answers = answers.and_then(|refused| {
