@@ -278,7 +278,7 @@ fn unknown(root: &str, parameters: &Parameters) -> String {
         [] => ", which has none".into(),
         names => format!(" (its parameters: `{}`)", names.join("`, `")),
     };
-    let field = if parameters.receiver.is_some() && suggestion.is_empty() {
+    let field = if parameters.receiver.is_some() && suggestion.is_empty() && !parameters.has_hidden_patterns {
         format!("; a field of `self` is written `<self.{root}>`")
     } else {
         String::new()
