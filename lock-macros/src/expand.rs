@@ -69,13 +69,13 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         OnLost::Finish => quote!(#runtime::OnLost::Finish),
     };
     let what_counts = if plan.output.is_plain {
-        quote!(#runtime::Answer::answer(#ended))
+        quote!(#runtime::Kept::kept(#ended))
     } else {
         // A method of `Outcome` itself comes first, where the output is a `Result`.
         quote! {{
             #[allow(unused_imports)]
-            use #runtime::Answer as _;
-            #ended.answer()
+            use #runtime::Kept as _;
+            #ended.kept()
         }}
     };
     function.map(|body, braces| {

@@ -51,6 +51,8 @@
 //! * `macros` (default): the attribute `#[distributed_lock]`.
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
+//! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] as one of its arguments.
+//! * `tonic`: [`LockError`] as the `Status` of a method.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -78,6 +80,7 @@ mod mock;
 mod multi_guard;
 mod options;
 mod releaser;
+mod returned;
 mod run;
 mod scope;
 mod several;

@@ -21,9 +21,10 @@ pub mod duration;
 pub mod template;
 
 pub use crate::{
-    answer::{Answer, CanFail, Nothing, is_contention, nothing, or_else, or_error},
+    answer::{Answer, Code, log},
     key_parts::{KeyParts, KeyValue},
     options::WaitFor as Wait,
+    returned::{CanFail, Kept, Nothing, is_contention, nothing, or_else, or_error},
     run::{OnLost, Outcome},
 };
 

@@ -4,9 +4,9 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use crate::{
     Limits, LockErrorKind, LockManager, OnLost,
-    answer::Answer,
     clock::Instant,
     mock::{Mock, Reply, until},
+    returned::Kept as _,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -251,7 +251,7 @@ async fn a_body_that_is_finished_after_the_loss_frees_nothing_early_either() {
     let guard = locks.lock("k").hold_at_least(LENGTH).acquire().await.expect("granted");
     let hold = std::sync::Arc::clone(&guard.turn().hold);
     let run = crate::__private::run(guard, async { assert!(hold.lose()) }, OnLost::Finish);
-    assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
+    assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
     tokio::time::sleep(20 * MS).await;
     assert_eq!(store.releases().count("k"), 0);
 }

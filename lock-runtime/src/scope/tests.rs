@@ -10,8 +10,8 @@ use std::{
 use super::*;
 use crate::{
     Limits, LockManager, OnLost,
-    answer::Answer as _,
     mock::{Mock, until},
+    returned::Kept as _,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -126,7 +126,7 @@ async fn a_section_that_lost_its_lock_is_told_so_whatever_it_asked_for() {
         tokio::time::sleep(1 * MS).await;
     };
     let run = crate::__private::run(guard, section, OnLost::Finish);
-    assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
+    assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
     assert_eq!(store.acquires().count("k"), 1);
 }
 

@@ -7,10 +7,9 @@ use std::{
 
 use super::*;
 use crate::{
-    HeldLock, Limits, LockManager,
-    answer::Answer as _,
-    ensure_locked,
+    HeldLock, Limits, LockManager, ensure_locked,
     mock::{Mock, Reply, until},
+    returned::Kept as _,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -209,7 +208,7 @@ async fn a_guard_of_several_with_a_hold_that_was_entered_again_is_lost_with_it()
         },
         crate::OnLost::Finish,
     );
-    assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
+    assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
     assert_eq!(store.releases().count("a"), 1);
 }
 
