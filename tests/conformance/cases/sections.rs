@@ -208,13 +208,13 @@ impl Seen {
 }
 
 /// Polls `call`, and counts the polls that ran the body although its lock was known to be lost before.
-async fn watched<F: Future>(call: F, witness: &Witness, late: &AtomicUsize) -> F::Output {
+async fn watched<F: Future>(call: F, witness: &Witness, overrun: &AtomicUsize) -> F::Output {
     let mut call = pin!(call);
     poll_fn(|cx| {
         let (lost, steps) = (witness.is_lost(), witness.steps.load(SeqCst));
         let poll = call.as_mut().poll(cx);
         if lost && witness.steps.load(SeqCst) > steps {
-            late.fetch_add(1, SeqCst);
+            overrun.fetch_add(1, SeqCst);
         }
         poll
     })
@@ -239,9 +239,10 @@ async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, 
         };
         let (kind, patience) = (random.below(4), (random.below(5) == 0).then(|| ms(random.below(40))));
         let witness = Arc::new(Witness { asked: monotonic(), ..Witness::default() });
-        let late = Arc::new(AtomicUsize::new(0));
+        let overrun = Arc::new(AtomicUsize::new(0));
         let call = tokio::spawn({
-            let (locks, mark, witness, late) = (locks.clone(), mark.clone(), witness.clone(), late.clone());
+            let (locks, mark, witness, overrun) =
+                (locks.clone(), mark.clone(), witness.clone(), overrun.clone());
             async move {
                 let call = async {
                     match kind {
@@ -250,7 +251,7 @@ async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, 
                         _ => skipped(&locks, &mark, lane, plan, &witness).await,
                     }
                 };
-                let call = watched(call, &witness, &late);
+                let call = watched(call, &witness, &overrun);
                 match patience {
                     Some(patience) => tokio::time::timeout(patience, call).await.ok(),
                     None => Some(call.await),
@@ -285,7 +286,7 @@ async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, 
         if !is_right {
             seen.wrong.push(format!("{ended:?} of {plan:?}, begun: {begun}, finished: {finished}"));
         }
-        if late.load(SeqCst) > 0 {
+        if overrun.load(SeqCst) > 0 {
             seen.wrong.push(format!("{plan:?} ran on after its lock was lost"));
         }
         if begun && witness.held.get().is_some_and(HeldLock::is_valid) {
