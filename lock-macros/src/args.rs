@@ -214,7 +214,7 @@ fn texts(input: ParseStream<'_>) -> Result<Vec<LitStr>> {
     }
 }
 
-fn template(written: Expr) -> Result<LitStr> {
+pub(crate) fn template(written: Expr) -> Result<LitStr> {
     match written {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
         other => Err(Error::new_spanned(
@@ -254,7 +254,9 @@ fn choice<T: Copy>(name: &str, choices: [(&str, T); 2], input: ParseStream<'_>) 
         return Ok(Chosen { value: *value, span: written.span() });
     }
     let [(first, _), (second, _)] = choices;
-    Err(Error::new_spanned(written, format!("write `{name} = {first}` or `{name} = {second}`")))
+    let quotes =
+        if let Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) = &written { ", without quotes" } else { "" };
+    Err(Error::new_spanned(written, format!("write `{name} = {first}` or `{name} = {second}`{quotes}")))
 }
 
 fn function(input: ParseStream<'_>) -> Result<Expr> {
@@ -290,7 +292,7 @@ fn word(written: &Expr) -> Option<&Ident> {
     }
 }
 
-fn path(input: ParseStream<'_>) -> Result<Path> {
+pub(crate) fn path(input: ParseStream<'_>) -> Result<Path> {
     if input.peek(LitStr) {
         return Err(input.error("a path is written without quotes, such as `crate = my_crate::lock_runtime`"));
     }
@@ -299,7 +301,7 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
 }
 
 /// The expression without the invisible brackets around what a `macro_rules!` macro passes on.
-fn ungrouped(mut expr: Expr) -> Expr {
+pub(crate) fn ungrouped(mut expr: Expr) -> Expr {
     while let Expr::Group(group) = expr {
         expr = *group.expr;
     }
@@ -436,7 +438,11 @@ mod tests {
             let told = refusal(quote!(key = "a", reentrant = #value));
             assert_eq!(told, "write `reentrant = true` or `reentrant = false`");
         }
-        for value in [quote!("skip"), quote!(true), quote!(Skip), quote!(skip()), quote!(a::skip)] {
+        assert_eq!(
+            refusal(quote!(key = "a", on_contention = "skip")),
+            "write `on_contention = error` or `on_contention = skip`, without quotes"
+        );
+        for value in [quote!(true), quote!(Skip), quote!(skip()), quote!(a::skip)] {
             let told = refusal(quote!(key = "a", on_contention = #value));
             assert_eq!(told, "write `on_contention = error` or `on_contention = skip`");
         }

@@ -124,7 +124,7 @@ impl Errors {
 
 fn keys(written: &args::Keys, parameters: &Parameters) -> Result<Keys> {
     let several = match written {
-        args::Keys::One(template) => return key(template, parameters).map(Keys::One),
+        args::Keys::One(template) => return key(template, Names::Parameters(parameters)).map(Keys::One),
         args::Keys::Several(several) => several,
     };
     let mut errors = Errors(None);
@@ -136,7 +136,7 @@ fn keys(written: &args::Keys, parameters: &Parameters) -> Result<Keys> {
                 "this key is in the list already: leave it out",
             )));
         }
-        keys.extend(errors.out(key(template, parameters)));
+        keys.extend(errors.out(key(template, Names::Parameters(parameters))));
     }
     errors.0.map_or(Ok(Keys::Several(keys)), Err)
 }
@@ -150,7 +150,50 @@ fn not_a_parameter(name: Ident, parameters: &Parameters) -> Result<Ident> {
     Ok(name)
 }
 
-fn key(template: &LitStr, parameters: &Parameters) -> Result<Key> {
+/// What a placeholder may begin with.
+#[derive(Clone, Copy)]
+pub(crate) enum Names<'a> {
+    Parameters(&'a Parameters),
+    /// Whatever rustc finds where the key is written.
+    Variables,
+}
+
+impl Names<'_> {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Parameters(_) => "parameter",
+            Self::Variables => "variable",
+        }
+    }
+
+    /// The name that a path begins with, if it can be one.
+    fn find(self, root: &str, span: Span) -> std::result::Result<Option<Ident>, String> {
+        let parameters = match self {
+            Self::Parameters(parameters) => parameters,
+            Self::Variables if root == "self" => return Ok(Some(Ident::new("self", span))),
+            Self::Variables => {
+                return Ok(identifier(root).map(|mut variable| {
+                    variable.set_span(span);
+                    variable
+                }));
+            }
+        };
+        if root == "self" {
+            let receiver = parameters.receiver.clone();
+            return receiver
+                .map(Some)
+                .ok_or("the lock key uses `self`, which this function does not have".into());
+        }
+        let name = unraw(root);
+        match parameters.named.iter().find(|parameter| parameter.ident.unraw() == name) {
+            Some(parameter) => Ok(Some(parameter.ident.clone())),
+            None if identifier(root).is_some() => Err(unknown(root, parameters)),
+            None => Ok(None),
+        }
+    }
+}
+
+pub(crate) fn key(template: &LitStr, names: Names<'_>) -> Result<Key> {
     let span = template.span();
     let pieces = template::parse(&template.value()).map_err(|error| Error::new(span, error))?;
     let mut key = Key { parts: Vec::new(), roots: HashSet::new(), span };
@@ -159,14 +202,14 @@ fn key(template: &LitStr, parameters: &Parameters) -> Result<Key> {
             Piece::Literal(text) => KeyPart::Literal(text),
             Piece::Placeholder { path, ty: Some(ty) } => {
                 let message = format!(
-                    "`<{path}:{ty}>` has a type, which only a layer's key needs: write `<{path}>`, the parameter has \
-                     its own"
+                    "`<{path}:{ty}>` has a type, which only a layer's key needs: write `<{path}>`, the {} has its own",
+                    names.kind()
                 );
                 return Err(Error::new(span, message));
             }
             Piece::Placeholder { path, ty: None } => {
                 let (root, value) =
-                    value(&path, parameters, span).map_err(|message| Error::new(span, message))?;
+                    value(&path, names, span).map_err(|message| Error::new(span, message))?;
                 key.roots.insert(root);
                 KeyPart::Value { placeholder: path, value }
             }
@@ -175,35 +218,23 @@ fn key(template: &LitStr, parameters: &Parameters) -> Result<Key> {
     Ok(key)
 }
 
-/// The parameter that `path` begins with, and the expression that it stands for.
-fn value(
-    path: &str,
-    parameters: &Parameters,
-    span: Span,
-) -> std::result::Result<(String, TokenStream), String> {
+/// The name that `path` begins with, and the expression that it stands for.
+fn value(path: &str, names: Names<'_>, span: Span) -> std::result::Result<(String, TokenStream), String> {
     let no_path = || {
+        let (kind, way_out) = match names {
+            Names::Parameters(_) => ("parameter", "pass its result as a parameter"),
+            Names::Variables => ("variable", "put its result into a variable"),
+        };
         format!(
-            "`<{path}>` in the lock key is not a parameter or a field of one, like `<id>` or `<user.id>`: code does \
-             not belong into the key, pass its result as a parameter"
+            "`<{path}>` in the lock key is not a {kind} or a field of one, like `<id>` or `<user.id>`: code does not \
+             belong into the key, {way_out}"
         )
     };
     let mut segments = path.split('.');
     let root = segments.next().unwrap_or_default();
-    let name = root.strip_prefix("r#").unwrap_or(root);
-    let found = if root == "self" {
-        parameters.receiver.as_ref().ok_or("the lock key uses `self`, which this function does not have")?
-    } else if let Some(parameter) = parameters.named.iter().find(|parameter| parameter.ident.unraw() == name)
-    {
-        &parameter.ident
-    } else if identifier(root).is_some() {
-        return Err(unknown(root, parameters));
-    } else {
-        return Err(no_path());
-    };
-
+    let mut value = names.find(root, span)?.ok_or_else(no_path)?;
     // Means what the parameter means, also in a `macro_rules!` macro, and is shown where the key is written.
-    let mut value = found.clone();
-    value.set_span(found.span().located_at(span));
+    value.set_span(value.span().located_at(span));
     let mut value = quote_spanned!(span=> #value);
     for segment in segments {
         value = if let Some(index) = index(segment) {
@@ -215,7 +246,12 @@ fn value(
             quote_spanned!(span=> #value.#field)
         };
     }
-    Ok((name.to_owned(), value))
+    Ok((unraw(root).to_owned(), value))
+}
+
+/// A name without the mark that lets it be a keyword.
+fn unraw(name: &str) -> &str {
+    name.strip_prefix("r#").unwrap_or(name)
 }
 
 /// `text` as an identifier, if it is one and nothing else.
@@ -242,7 +278,7 @@ fn unknown(root: &str, parameters: &Parameters) -> String {
         [] => ", which has none".into(),
         names => format!(" (its parameters: `{}`)", names.join("`, `")),
     };
-    let field = if parameters.receiver.is_some() && suggestion.is_empty() {
+    let field = if parameters.receiver.is_some() && suggestion.is_empty() && !parameters.has_hidden_patterns {
         format!("; a field of `self` is written `<self.{root}>`")
     } else {
         String::new()

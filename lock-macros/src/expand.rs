@@ -69,13 +69,13 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         OnLost::Finish => quote!(#runtime::OnLost::Finish),
     };
     let what_counts = if plan.output.is_plain {
-        quote!(#runtime::Answer::answer(#ended))
+        quote!(#runtime::Kept::kept(#ended))
     } else {
         // A method of `Outcome` itself comes first, where the output is a `Result`.
         quote! {{
             #[allow(unused_imports)]
-            use #runtime::Answer as _;
-            #ended.answer()
+            use #runtime::Kept as _;
+            #ended.kept()
         }}
     };
     function.map(|body, braces| {
@@ -125,7 +125,7 @@ fn acquire(plan: &Plan, runtime: &TokenStream) -> TokenStream {
 }
 
 /// A block that puts a lock's name together.
-fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
+pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
     let key = local("key");
     let parts = parts.iter().map(|part| match part {
         KeyPart::Literal(text) => quote!(#key.literal(#text);),

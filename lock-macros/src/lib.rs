@@ -8,6 +8,7 @@ mod check;
 mod duration;
 mod expand;
 mod function;
+mod lock_key;
 mod suggest;
 #[expect(unreachable_pub, reason = "shared with `lock-runtime`, where they are public")]
 mod template;
@@ -405,4 +406,33 @@ pub fn distributed_lock(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     expand::distributed_lock(args.into(), item.into()).into()
+}
+
+/// A [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the variables
+/// where it stands, for closures and for locks that are taken by hand.
+///
+/// The template is that of [`macro@distributed_lock`], and so is the name: a key that is built here and one that the
+/// attribute builds from the same values are one lock. Values are encoded, so that different ones never give one name.
+///
+/// Evaluates to a `Result<LockKey, LockError>`. The error is of kind `InvalidKey`: a value was empty, or the name is too
+/// long.
+///
+/// ```
+/// use lock_runtime::{LockError, LockManager, lock_key};
+///
+/// struct Order { id: u64 }
+///
+/// async fn ship(locks: &LockManager, tenant: &str, order: &Order) -> Result<(), LockError> {
+///     let guard = locks.lock(lock_key!("<tenant>/order:<order.id>")?).acquire().await?;
+///     guard.run(async { /* … */ }).await
+/// }
+///
+/// let (tenant, id) = ("a:b", 42);
+/// assert_eq!(lock_key!("<tenant>/order:<id>").unwrap().as_str(), "a%3Ab/order:42");
+/// ```
+///
+/// A crate that re-exports the runtime names it: `lock_key!("user:<id>", crate = my_framework::locks)`.
+#[proc_macro]
+pub fn lock_key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    lock_key::lock_key(input.into()).into()
 }

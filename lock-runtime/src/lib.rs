@@ -26,7 +26,7 @@
 //! ```
 //!
 //! With the feature `macros`, an attribute does the same for a whole function; the crate `lock-tower` has a layer for
-//! axum.
+//! axum and tonic.
 //!
 //! # Stores
 //!
@@ -51,6 +51,8 @@
 //! * `macros` (default): the attribute `#[distributed_lock]`.
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
+//! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] as one of its arguments.
+//! * `tonic`: [`LockError`] as the `Status` of a method.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -78,6 +80,7 @@ mod mock;
 mod multi_guard;
 mod options;
 mod releaser;
+mod returned;
 mod run;
 mod scope;
 mod several;
@@ -96,7 +99,7 @@ pub use guard::{HeldLock, LockGuard};
 pub use key::{IntoLockKey, LockKey};
 pub use lock::Lock;
 #[cfg(feature = "macros")]
-pub use lock_macros::distributed_lock;
+pub use lock_macros::{distributed_lock, lock_key};
 pub use manager::LockManager;
 pub use multi_guard::{HeldLocks, MultiGuard};
 pub use run::{OnLost, Run};

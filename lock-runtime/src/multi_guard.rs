@@ -199,3 +199,29 @@ impl fmt::Debug for HeldLocks {
         f.debug_list().entries(self).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_says_more_than_an_unknown_end_and_the_first_of_its_kind_is_told() {
+        let error = |kind, text: &str| Err(LockError::new(kind, text));
+        let lost = |text| error(LockErrorKind::Lost, text);
+        let unknown = |text| error(LockErrorKind::Backend, text);
+        let told = |one, other| worse(one, other).map_err(|error| error.to_string());
+        assert_eq!(told(Ok(()), Ok(())), Ok(()));
+        for (one, other) in [
+            (lost("a"), Ok(())),
+            (Ok(()), lost("a")),
+            (unknown("a"), Ok(())),
+            (Ok(()), unknown("a")),
+            (lost("a"), unknown("b")),
+            (unknown("b"), lost("a")),
+            (lost("a"), lost("b")),
+            (unknown("a"), unknown("b")),
+        ] {
+            assert_eq!(told(one, other), Err("a".into()));
+        }
+    }
+}

@@ -12,7 +12,7 @@ use std::{
 use pin_project_lite::pin_project;
 
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockManager, MultiGuard, global, guards::Guards,
+    LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, global, guards::Guards,
     options::LockOptions, run::Raced, scope,
 };
 #[path = "duration.rs"]
@@ -21,9 +21,10 @@ pub mod duration;
 pub mod template;
 
 pub use crate::{
-    answer::{Answer, CanFail, Nothing, is_contention, nothing, or_else, or_error},
+    answer::{Answer, Code, log},
     key_parts::{KeyParts, KeyValue},
     options::WaitFor as Wait,
+    returned::{CanFail, Kept, Nothing, is_contention, nothing, or_else, or_error},
     run::{OnLost, Outcome},
 };
 
@@ -105,6 +106,11 @@ impl Options {
 
 fn name(key: KeyParts) -> Result<String, LockError> {
     key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()))
+}
+
+/// What `lock_key!` evaluates to.
+pub fn lock_key(key: KeyParts) -> Result<LockKey, LockError> {
+    LockKey::new(name(key)?)
 }
 
 /// Acquires the lock; borrows nothing, so that nothing of the user's is held across the wait.

@@ -177,8 +177,8 @@ mod tests {
     use super::*;
     use crate::{
         LockErrorKind, LockGuard,
-        answer::Answer as _,
         mock::{Mock, Reply},
+        returned::Kept as _,
     };
 
     const MS: Duration = Duration::from_millis(1);
@@ -233,7 +233,7 @@ mod tests {
             }
         };
         let run = crate::__private::run(short(&store).await, body, OnLost::Finish);
-        assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
+        assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
         assert!(ended.get(), "cancelled");
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let begun = Cell::new(false);
         let run = crate::__private::run(guard, async { begun.set(true) }, OnLost::Finish);
         std::thread::sleep(150 * MS);
-        assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
+        assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
         assert!(!begun.get(), "begun without the lock");
     }
 

@@ -112,7 +112,8 @@ pub fn current() -> Option<HeldLock> {
 
 /// The hold of `key` that covers the code that runs now: a check for functions that must only be called under it.
 ///
-/// It looks where [`current`] looks, for the name without the prefix, in whatever store.
+/// It looks where [`current`] looks, for the name without the prefix, in whatever store. A key that is put together from
+/// values is best written with `lock_key!`, which encodes them as the attribute does.
 ///
 /// # Errors
 /// [`NotHeld`](LockErrorKind::NotHeld) when the lock is not held here, [`Lost`](LockErrorKind::Lost) when it was and

@@ -15,7 +15,8 @@ use crate::{
 /// kept and acquired again.
 ///
 /// They are taken in the order of their names, whatever order they are given in, so that two sections that need the
-/// same locks never wait for each other. One that is named twice is taken once.
+/// same locks never wait for each other. One that is named twice is taken once. The order is that of one acquisition: a
+/// section that holds one lock already and asks for others inside should ask for all of them at once instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

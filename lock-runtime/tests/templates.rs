@@ -1,6 +1,6 @@
 //! What must hold for every template that compiles, for all values, and for every duration: properties, not examples.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use lock_runtime::{
     __private::{
@@ -25,7 +25,7 @@ fn text() -> impl Strategy<Value = (String, usize)> {
         let mut text = String::new();
         for (number, (literal, tagged)) in places.iter().enumerate() {
             let (open, close) = if *tagged { ("{", "}") } else { ("", "") };
-            text += &format!("{literal}{open}<v{number}>{close}");
+            write!(text, "{literal}{open}<v{number}>{close}").expect("a String takes everything");
         }
         (text + &end, places.len())
     })
@@ -113,7 +113,7 @@ fn duration_text(mut millis: u64) -> String {
         let count = millis / length;
         millis %= length;
         if count > 0 {
-            text += &format!("{count}{unit}");
+            write!(text, "{count}{unit}").expect("a String takes everything");
         }
     }
     if text.is_empty() { "0s".into() } else { text }

@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     future::{Future, pending, ready},
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -212,6 +213,38 @@ async fn what_was_polled_ready_is_called() {
             soon("an answer", async { service.ready().await.expect("infallible").call(post()).await });
         assert_eq!(text(response.await.expect("infallible")).await, (200, "done".into()));
     }
+}
+
+/// What the contract of tower asks: no call without readiness, and the readiness of the very service that is called.
+#[tokio::test]
+async fn readiness_is_that_of_the_inner_service() {
+    let (memory, locks) = store();
+    let (mut service, mut handle) =
+        tower_test::mock::spawn_layer::<Request<()>, Response<Full<Bytes>>, _>(layer(&locks));
+    handle.allow(0);
+    assert!(service.poll_ready().is_pending());
+    handle.allow(1);
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+    // It has one permit, which the call takes with it.
+    let answer = tokio::spawn(service.call(post()));
+    let (request, respond) = soon("the call", handle.next_request()).await.expect("called");
+    assert!(held(&request).is_valid() && memory.len() == 1);
+    assert!(service.poll_ready().is_pending());
+    respond.send_response(Response::new(Full::from("done")));
+    assert_eq!(text(answer.await.expect("no panic").expect("answered")).await, (200, "done".into()));
+    assert!(memory.is_empty());
+
+    // Its errors stay errors, of readiness and of the call.
+    handle.allow(1);
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+    let answer = tokio::spawn(service.call(post()));
+    let (_, respond) = soon("the call", handle.next_request()).await.expect("called");
+    respond.send_error("broken on purpose");
+    let error = answer.await.expect("no panic").expect_err("fails");
+    assert!(error.to_string().contains("broken on purpose"), "{error}");
+    assert!(memory.is_empty());
+    handle.send_error("not ready on purpose");
+    assert!(matches!(service.poll_ready(), Poll::Ready(Err(_))));
 }
 
 #[tokio::test]

@@ -39,8 +39,8 @@ pub async fn charge(id: u64) -> Result<(), Error> {
                 .await;
             {
                 #[allow(unused_imports)]
-                use ::lock_runtime::__private::Answer as _;
-                ended.answer()
+                use ::lock_runtime::__private::Kept as _;
+                ended.kept()
             }
         }
         ::core::result::Result::Err(error) => ::core::result::Result::Err(error),

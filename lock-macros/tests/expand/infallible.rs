@@ -33,7 +33,7 @@ async fn report() {
                     ::lock_runtime::__private::OnLost::Cancel,
                 )
                 .await;
-            ::lock_runtime::__private::Answer::answer(ended)
+            ::lock_runtime::__private::Kept::kept(ended)
         }
         ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
     };

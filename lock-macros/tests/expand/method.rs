@@ -82,8 +82,8 @@ async fn charge(
                 .await;
             {
                 #[allow(unused_imports)]
-                use crate::facade::__private::Answer as _;
-                ended.answer()
+                use crate::facade::__private::Kept as _;
+                ended.kept()
             }
         }
         ::core::result::Result::Err(error) => ::core::result::Result::Err(error),

@@ -697,6 +697,7 @@ mod outputs {
     use super::*;
 
     /// Takes the place of what was not done.
+    #[expect(clippy::needless_pass_by_value, reason = "as `or_else` calls it")]
     fn refused(error: LockError) -> String {
         format!("refused: {:?}", error.kind())
     }
@@ -764,6 +765,7 @@ mod outputs {
         panic!("on purpose")
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "as `or_else` calls it")]
     fn gives_up(error: LockError) -> ! {
         panic!("{error}")
     }
@@ -813,12 +815,12 @@ mod outputs {
             None
         }
 
-        #[distributed_lock(key = "output:written:<id>", or_else = refused, on_lost = finish)]
         #[expect(clippy::manual_async_fn, reason = "it is what is tested")]
+        #[distributed_lock(key = "output:written:<id>", or_else = refused, on_lost = finish)]
         fn written(&self, id: u32) -> impl Future<Output = String> + Send {
             async move {
                 assert_held("output:written:3").await;
-                id.to_string()
+                format!("{}{id}", self.name)
             }
         }
     }
@@ -842,7 +844,7 @@ mod outputs {
         assert_eq!(assert_send(service.greet(1, "!".into())).await, "s1!");
         assert_send(service.job()).await;
         assert_eq!(assert_send(service.method()).await, Some("s"));
-        assert_eq!(assert_send(service.written(3)).await, "3");
+        assert_eq!(assert_send(service.written(3)).await, "s3");
     }
 
     #[tokio::test]
@@ -880,7 +882,7 @@ mod holds {
         Ok(held.get())
     }
 
-    #[distributed_lock(key = "hold:raw", guard = r#type, max_hold = Duration::from_secs(60))]
+    #[distributed_lock(key = "hold:raw", guard = r#type, max_hold = Duration::from_mins(1))]
     async fn raw_name() -> Result<bool, AppError> {
         Ok(r#type.is_valid())
     }

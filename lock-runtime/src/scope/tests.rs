@@ -10,8 +10,8 @@ use std::{
 use super::*;
 use crate::{
     Limits, LockManager, OnLost,
-    answer::Answer as _,
     mock::{Mock, until},
+    returned::Kept as _,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -107,10 +107,11 @@ async fn a_guard_that_outlives_the_section_ends_with_it() {
 async fn a_section_that_lost_its_lock_is_told_so_whatever_it_asked_for() {
     let store = Mock::new();
     let locks = store.manager();
-    let guard = locks.lock("k").ttl(100 * MS).auto_renew(false).acquire().await.expect("granted");
+    let guard = held(&locks, "k").await;
+    let hold = Arc::clone(&guard.turn().hold);
     let section = async {
         let inner = locks.lock("k").reentrant(true).acquire().await.expect("entered");
-        std::thread::sleep(150 * MS);
+        hold.lose();
         assert!(!inner.is_valid());
         assert_eq!(inner.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
         for reentrant in [false, true] {
@@ -125,7 +126,7 @@ async fn a_section_that_lost_its_lock_is_told_so_whatever_it_asked_for() {
         tokio::time::sleep(1 * MS).await;
     };
     let run = crate::__private::run(guard, section, OnLost::Finish);
-    assert_eq!(run.await.answer().expect_err("lost").kind(), LockErrorKind::Lost);
+    assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
     assert_eq!(store.acquires().count("k"), 1);
 }
 

@@ -34,7 +34,7 @@ async fn is_kept(world: &World, key: &str, began: Instant, length: Duration) {
 
 async fn a_guard_that_is_gone_leaves_the_lock_held_until_its_time(world: World) {
     let locks = world.client().await.ttl(LONG);
-    let length = ms(1000);
+    let length = ms(2500);
     for way in 0..3 {
         let key = world.key(&way.to_string());
         let began = Instant::now();
@@ -68,7 +68,7 @@ async fn it_outlives_its_ttl_by_renewal(world: World) {
 async fn who_waits_is_let_in_at_its_time(world: World) {
     let locks = world.client().await.ttl(LONG);
     let key = world.key("k");
-    let length = ms(700);
+    let length = ms(2000);
     let began = Instant::now();
     drop(locks.lock(&key).hold_at_least(length).acquire().await.unwrap());
     let error = locks.lock(&key).wait(ms(100)).acquire().await.unwrap_err();
@@ -107,7 +107,7 @@ async fn it_ends_with_the_lease_when_the_store_loses_it(world: World) {
 async fn several_are_kept_together(world: World) {
     let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
     let keys = ["a", "b"].map(|name| world.key(name));
-    let length = ms(800);
+    let length = ms(2000);
     // Not what was taken in vain.
     let busy = theirs.lock(&keys[1]).acquire().await.unwrap();
     let lock = ours.all(&keys).hold_at_least(length);

@@ -28,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         case!(the_lock_comes_from_the_manager_that_is_named),
         case!(without_renewal_the_body_ends_with_the_lease),
         case!(the_body_ends_with_max_hold),
+        case!(a_body_is_gone_before_the_next_holder_enters),
         case!(a_lock_that_is_held_is_skipped),
         case!(a_store_that_fails_is_not_skipped).hurts(Fault::Down),
         case!(or_else_gets_every_error).hurts(Fault::Down),
@@ -242,6 +243,24 @@ async fn the_body_ends_with_max_hold(world: World) {
     let dropped = gone.get().expect("dropped").duration_since(began);
     assert!(dropped > ms(200) && dropped < ms(500) + SLACK, "{dropped:?}");
     // Not by the end of the lease.
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "30s")]
+async fn enters(mark: &str) -> Result<Instant, LockError> {
+    Ok(Instant::now())
+}
+
+async fn a_body_is_gone_before_the_next_holder_enters(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let gone = Cell::new(None);
+    let next = async {
+        world.is_held_soon(&world.key("k")).await;
+        with_manager(theirs, enters(world.mark())).await.unwrap()
+    };
+    let (lost, entered) = tokio::join!(with_manager(ours, capped(world.mark(), &gone)), next);
+    assert_eq!(lost.unwrap_err().kind(), LockErrorKind::Lost);
+    assert!(gone.get().expect("dropped") <= entered);
     world.clean().await;
 }
 
