@@ -85,8 +85,6 @@ async fn measure(server: &Server, contender: &str, count: u64, length: Duration)
         tokio::spawn(renew_one_by_one(raw, count));
     }
     let per_lock = resident().saturating_sub(memory) / count;
-    // The first renewals are due after a third of the lease.
-    tokio::time::sleep(TTL / 3).await;
     let (began, server_before, client_before) = (Instant::now(), server.cpu(), own_cpu());
     tokio::time::sleep(length).await;
     let took = began.elapsed().as_secs_f64();
@@ -113,13 +111,16 @@ async fn measure(server: &Server, contender: &str, count: u64, length: Duration)
     ]
 }
 
+/// Acquires them spread over a third of the lease, as renewals then are: after it the first ones are due.
 async fn hold(locks: &LockManager, count: u64) -> Vec<LockGuard> {
+    let began = tokio::time::Instant::now();
     let tasks: Vec<_> = (0..64)
         .map(|task| {
             let locks = locks.clone();
             tokio::spawn(async move {
                 let mut guards = Vec::new();
                 for n in (task..count).step_by(64) {
+                    tokio::time::sleep_until(began + (TTL / 3).mul_f64(n as f64 / count as f64)).await;
                     guards.push(locks.lock(format!("held:{n}")).ttl(TTL).acquire().await.unwrap());
                 }
                 guards

@@ -4,7 +4,8 @@
 //! the answers about its own holds.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
+    slice,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -50,7 +51,7 @@ impl Keeper {
         hold.keeper_id.store(id, Ordering::Relaxed);
         let now = Instant::now();
         plan_renewal(hold, now);
-        if self.put(hold, now) {
+        if self.put(slice::from_ref(hold), now) {
             let shared = Arc::downgrade(shared);
             background::handle().spawn(run(shared));
         }
@@ -76,19 +77,22 @@ impl Keeper {
         }
     }
 
-    /// Puts a hold into the schedule; returns whether the job must be started.
-    fn put(&self, hold: &Arc<Hold>, now: Instant) -> bool {
+    /// Puts holds into the schedule; returns whether the job must be started.
+    fn put(&self, holds: &[Arc<Hold>], now: Instant) -> bool {
         let mut schedule = self.schedule();
-        if hold.is_closed() {
-            return false;
+        for hold in holds.iter().filter(|hold| !hold.is_closed()) {
+            self.plan(&mut schedule, hold, now);
         }
+        !schedule.due.is_empty() && !std::mem::replace(&mut schedule.started, true)
+    }
+
+    fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>, now: Instant) {
         // Whoever moves the end of the turn from here on sees that there is something to move here, too.
         hold.due.store(u64::MAX, Ordering::SeqCst);
         // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease.
         let in_turn = now < hold.turn_ends();
         let due = if in_turn { hold.next_in_turn().min(hold.deadline()) } else { hold.deadline() };
-        self.insert(&mut schedule, hold, due);
-        !std::mem::replace(&mut schedule.started, true)
+        self.insert(schedule, hold, due);
     }
 
     fn insert(&self, schedule: &mut Schedule, hold: &Arc<Hold>, due: Instant) {
@@ -154,17 +158,22 @@ async fn run(shared: Weak<Shared>) {
 }
 
 fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
-    let mut to_renew: HashMap<_, Vec<_>> = HashMap::new();
+    // There are few of them, and most holds belong to the one of the hold before.
+    let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
     for hold in due {
         if !hold.is_valid(now) {
             lost(shared, &hold, "its deadline passed without an answer from the store");
         } else if now < hold.turn_ends() && hold.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
-            to_renew.entry(batch(&hold, now)).or_default().push(hold);
+            let batch = batch(&hold, now);
+            match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
+                Some((_, holds)) => holds.push(hold),
+                None => to_renew.push((batch, vec![hold])),
+            }
         } else if now < hold.turn_ends() || !shared.take_back(&hold) {
-            shared.keeper.put(&hold, now);
+            shared.keeper.put(&[hold], now);
         }
     }
-    for holds in to_renew.into_values() {
+    for (_, holds) in to_renew {
         tokio::spawn(renew(Arc::clone(shared), holds));
     }
 }
@@ -179,17 +188,14 @@ fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
 async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
     let now = Instant::now();
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
-    let mut open = Unanswered { shared: &shared, holds: holds.into_iter() };
+    let mut open =
+        Unanswered { shared: &shared, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
     let ids: Vec<LeaseId> = open.holds.as_slice().iter().map(|hold| hold.lease.id().clone()).collect();
     let answers = tokio::time::timeout(validity::renewal_limit(remaining), shared.backend.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
         match answer {
-            Renewal::Renewed(until) if hold.renewed(until) => {
-                let now = Instant::now();
-                plan_renewal(&hold, now);
-                shared.keeper.put(&hold, now);
-            }
+            Renewal::Renewed(until) if hold.renewed(until) => open.renewed.push(hold),
             Renewal::Renewed(_) => lost(&shared, &hold, "the answer to its renewal came after its deadline"),
             Renewal::NotHeld => lost(&shared, &hold, "the store says that it is not ours any more"),
             Renewal::Unknown(error) => {
@@ -200,14 +206,21 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
     }
 }
 
-/// Holds whose renewal has not been answered; dropped, also by a panic in the store, it sees that they are tried again.
+/// Holds whose renewal has not been answered, and those for which it has and that are not in the schedule again;
+/// dropped, also by a panic in the store, it sees that all are looked at again.
 struct Unanswered<'a> {
     shared: &'a Arc<Shared>,
+    renewed: Vec<Arc<Hold>>,
     holds: std::vec::IntoIter<Arc<Hold>>,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
+        let now = Instant::now();
+        for hold in &self.renewed {
+            plan_renewal(hold, now);
+        }
+        self.shared.keeper.put(&self.renewed, now);
         for hold in self.holds.by_ref() {
             tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
             try_again(self.shared, &hold);
@@ -220,7 +233,7 @@ fn try_again(shared: &Shared, hold: &Arc<Hold>) {
     let remaining = hold.remaining(now);
     let next = now + (remaining / 3).max(Duration::from_millis(1));
     hold.renew_at.store(next.as_nanos(), Ordering::SeqCst);
-    shared.keeper.put(hold, now);
+    shared.keeper.put(slice::from_ref(hold), now);
 }
 
 /// Tells the holder, and lets the others of this process ask the store again.

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! With the feature `macros`, an attribute does the same for a whole function; the crate `lock-tower` has a layer for
-//! axum.
+//! axum and tonic.
 //!
 //! # Stores
 //!

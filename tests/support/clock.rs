@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -23,9 +24,8 @@ impl Clock {
     pub fn new() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let file = guardian::folder().join(format!("clock-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
-        let this = Self { file };
-        this.move_by(0);
-        this
+        fs::write(&file, 0_i64.to_ne_bytes()).expect("the temporary folder is writable");
+        Self { file }
     }
 
     /// A process started by this command has this clock.
@@ -48,8 +48,9 @@ impl Clock {
     }
 
     fn move_by(&self, millis: i64) {
-        // In place, because the process has the file mapped.
-        fs::write(&self.file, millis.to_ne_bytes()).expect("the temporary folder is writable");
+        // In place, and never cut short: the process has the file mapped, and dies of a byte that is not there.
+        let file = fs::File::options().write(true).open(&self.file).expect("made before");
+        file.write_all_at(&millis.to_ne_bytes(), 0).expect("the temporary folder is writable");
     }
 }
 

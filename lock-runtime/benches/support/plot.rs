@@ -56,9 +56,9 @@ impl Chart {
         });
     }
 
-    /// Bars by contender, so that one has the same colour everywhere.
+    /// In the order of their colours; that of this library is the same in all charts.
     fn contenders(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
+        let mut names = vec!["lock-runtime"];
         for bar in &self.bars {
             if !names.contains(&bar.contender.as_str()) {
                 names.push(&bar.contender);
@@ -200,7 +200,7 @@ pub(crate) fn write(path: &Path, charts: &[Chart]) {
     root.present().expect("the folder is writable");
 }
 
-/// With three digits or so: 0.52, 7.4, 180, 6.5k, 1.1M.
+/// With three digits or so: 0.0042, 0.52, 7.4, 180, 65.1k, 1.1M.
 fn short(value: f64) -> String {
     let (value, unit) = match value {
         1e6.. => (value / 1e6, "M"),
@@ -211,7 +211,8 @@ fn short(value: f64) -> String {
         100.0.. => 0,
         10.0.. if unit.is_empty() => 0,
         10.0.. => 1,
-        _ => 2,
+        0.1.. => 2,
+        _ => 4,
     };
     let text = format!("{value:.digits$}");
     let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };

@@ -1,7 +1,7 @@
 //! Bugs that other libraries of locks shipped, and the tests that would have seen them here.
 //!
 //! The list is that of the bug reports of about thirty libraries in eight languages. A test is a case of this suite
-//! (`group::claim`), or stands in the file that is named before it. `mutant` is the mistake of `tests/mutants` that
+//! (`group::claim`), or stands in the file or the crate that is named before it. `mutant` is the mistake of `tests/mutants` that
 //! makes it, so that the test is known to be able to fail.
 
 use std::{fs, path::Path};
@@ -25,7 +25,7 @@ const RENEWAL: &[Bug] = &[
         tests: &[
             "lease::nothing_is_sent_for_a_hold_that_is_over",
             "lease::a_release_that_races_a_renewal_ends_the_hold",
-            "lock-runtime/src/keeper.rs a_renewal_on_its_way_does_not_outlive_the_release",
+            "lock-runtime a_renewal_on_its_way_does_not_outlive_the_release",
         ],
         mutant: Some("renewal_outlives_the_hold"),
     },
@@ -43,7 +43,7 @@ const RENEWAL: &[Bug] = &[
         tests: &[
             "outage::black_hole::an_outage_shorter_than_the_lease_costs_nothing",
             "reconnect::connections_that_went_mute_cost_no_lease",
-            "lock-runtime/src/keeper.rs renewals_that_fail_for_a_while_are_made_up_for",
+            "lock-runtime renewals_that_fail_for_a_while_are_made_up_for",
         ],
         mutant: Some("renewal_not_resumed"),
     },
@@ -53,8 +53,8 @@ const RENEWAL: &[Bug] = &[
             "tests/redis.rs a_server_that_stands_still_delays_no_renewal_on_another",
             "interop::a_name_under_which_something_else_is_kept_is_an_error_in_words",
             "lease::a_crowd_that_locks_does_not_starve_renewal",
-            "lock-runtime/src/keeper.rs a_renewal_that_hangs_delays_no_other",
-            "lock-runtime/src/keeper.rs a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another",
+            "lock-runtime a_renewal_that_hangs_delays_no_other",
+            "lock-runtime a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another",
         ],
         mutant: Some("one_renewal_after_the_other"),
     },
@@ -120,7 +120,7 @@ const LOSS: &[Bug] = &[
         what: "a hold is handed out without another look after the wait",
         tests: &[
             "lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back",
-            "lock-runtime/src/cohort/tests.rs a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out",
+            "lock-runtime a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out",
         ],
         mutant: Some("no_check_after_the_wait"),
     },
@@ -128,7 +128,7 @@ const LOSS: &[Bug] = &[
         what: "the body's result is replaced by an error of the release",
         tests: &[
             "outage::black_hole::a_body_keeps_its_result_although_its_release_fails",
-            "lock-runtime/src/run.rs a_body_keeps_its_result_although_its_release_fails",
+            "lock-runtime a_body_keeps_its_result_although_its_release_fails",
         ],
         mutant: Some("a_failed_release_replaces_the_result"),
     },
@@ -172,16 +172,16 @@ const OWNERSHIP: &[Bug] = &[
     Bug {
         what: "(\"a:b\", \"c\") is (\"a\", \"b:c\")",
         tests: &[
-            "lock-runtime/src/key_parts.rs different_values_never_give_one_name",
-            "lock-runtime/src/template.rs placeholders_need_a_separator_that_values_cannot_contain",
+            "lock-runtime different_values_never_give_one_name",
+            "lock-runtime placeholders_need_a_separator_that_values_cannot_contain",
         ],
         mutant: None,
     },
     Bug {
         what: "what is kept beside a lock lies in another slot",
         tests: &[
-            "lock-runtime/src/backend/redis/names.rs what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
-            "lock-runtime/src/backend/redis/names.rs a_hash_tag_of_its_own_is_kept",
+            "lock-runtime what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
+            "lock-runtime a_hash_tag_of_its_own_is_kept",
         ],
         mutant: None,
     },
@@ -244,7 +244,7 @@ const WAITERS: &[Bug] = &[
         what: "a time-out at the very instant of the grant loses the lock",
         tests: &[
             "wait::a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_turn",
-            "lock-runtime/src/cohort/tests.rs a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
+            "lock-runtime a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
         ],
         mutant: Some("a_call_at_the_end_of_the_wait_is_ignored"),
     },
@@ -284,9 +284,18 @@ pub fn trials() -> Vec<Trial> {
 
 fn exists(test: &str, cases: &[String]) -> bool {
     match test.split_once(' ') {
-        Some((file, function)) => fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
-            .is_ok_and(|text| text.contains(&format!("fn {function}("))),
+        Some((place, function)) => {
+            stands_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join(place), &format!("fn {function}("))
+        }
         None => cases.iter().any(|case| case == test),
+    }
+}
+
+/// Whether the text stands in the file, or anywhere in the folder.
+fn stands_in(place: &Path, text: &str) -> bool {
+    match fs::read_dir(place) {
+        Ok(entries) => entries.flatten().any(|entry| stands_in(&entry.path(), text)),
+        Err(_) => fs::read_to_string(place).is_ok_and(|all| all.contains(text)),
     }
 }
 

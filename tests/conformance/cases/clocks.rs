@@ -7,7 +7,7 @@ use crate::{
     case::{Case, Need, case},
     stores::Fault,
     support::clock::Clock,
-    world::{World, begun},
+    world::{World, begun, forget},
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -21,6 +21,8 @@ pub fn cases() -> Vec<Case> {
             .hurts(Fault::ClockForward(HOUR)),
         case!(a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns)
             .hurts(Fault::ClockBack(HOUR)),
+        case!(a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer)
+            .hurts(Fault::ClockBack(Duration::ZERO)),
         case!(a_jump_forward_leaves_the_waiters_their_turns).hurts(Fault::ClockForward(HOUR)),
     ]
 }
@@ -133,6 +135,20 @@ async fn a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns(wor
     let second = second.await.unwrap();
     assert!(second.fencing_token() > token);
     second.release().await.unwrap();
+    world.clean().await;
+}
+
+/// What the documentation says of it; it ends all the same.
+async fn a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer(world: World) {
+    let key = world.key("k");
+    let (ttl, jump) = (ms(800), ms(2500));
+    forget(world.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap());
+    let died = Instant::now();
+    world.hurt(Fault::ClockBack(jump));
+    let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+    let took = died.elapsed();
+    assert!(took > jump && took < ttl + jump + SLACK, "{took:?}");
+    guard.release().await.unwrap();
     world.clean().await;
 }
 

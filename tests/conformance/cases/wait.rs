@@ -1,6 +1,7 @@
 //! Waiting for a lock, and the end of patience.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -371,35 +372,27 @@ async fn a_release_while_a_waiter_begins_to_wait_is_not_missed(world: World) {
 }
 
 async fn a_waiter_that_waits_for_long_keeps_its_place(world: World) {
+    const WAITERS: usize = 3;
     let key = world.key("k");
-    let guard = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let began = Instant::now();
-    let mut waiters = Vec::new();
-    for number in 0..3 {
-        let (lock, order) = (world.client().await.lock(&key).ttl(LONG).wait(LONG), Arc::clone(&order));
-        waiters.push(
-            begun(async move {
-                let guard = lock.acquire().await.unwrap();
-                order.lock().unwrap().push(number);
-                guard.release().await.unwrap();
-            })
-            .await,
-        );
+    let mut holder = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let mut waiters = VecDeque::new();
+    for number in 0..WAITERS {
+        let lock = world.client().await.lock(&key).ttl(LONG).wait(LONG);
+        waiters.push_back(begun(async move { lock.acquire().await.unwrap() }).await);
         world.queued(&key, number + 1).await;
-        // Each looks again at another time of the second.
-        tokio::time::sleep(ms(300)).await;
     }
-    // Longer than a store takes a waiter for dead that does not come back, and just after the first has looked.
-    tokio::time::sleep(ms(6100).saturating_sub(began.elapsed())).await;
-    assert_eq!(world.places(&key), 3);
-    let released = Instant::now();
-    guard.release().await.unwrap();
-    for waiter in waiters {
-        waiter.await.unwrap();
+    // Longer than a store takes a waiter for dead that does not come back.
+    tokio::time::sleep(ms(6500)).await;
+    assert_eq!(world.places(&key), WAITERS);
+    while let Some(next) = waiters.pop_front() {
+        let released = Instant::now();
+        holder.release().await.unwrap();
+        assert_eq!(world.places(&key), waiters.len(), "those behind the next one keep their places");
+        holder = next.await.unwrap();
+        assert!(released.elapsed() < SLACK, "only after {:?}", released.elapsed());
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "the order is kept");
     }
-    assert!(released.elapsed() < SLACK, "only after {:?}", released.elapsed());
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
+    holder.release().await.unwrap();
     world.clean().await;
 }
 
@@ -407,6 +400,8 @@ async fn a_failed_attempt_sends_nothing_after_it(world: World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let key = world.key("k");
     let guard = ours.lock(&key).ttl(LONG).auto_renew(false).acquire().await.unwrap();
+    // The first one may have to get ready.
+    assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
     let before = world.calls();
     for _ in 0..50 {
         assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());

@@ -14,6 +14,7 @@ use super::{
     inbox::{Letter, Letters},
     lease::RedisLease,
     link::Links,
+    names,
     place::{self, Place, Push},
     scripts,
 };
@@ -185,7 +186,7 @@ impl<'a> Attempt<'a> {
             self.unanswered_on = Some(Arc::clone(connection));
             self.open = true;
             self.last_sent = Instant::now();
-            let answer = group.acquire(&self.request.key, self.owner, millis(self.request.ttl)).await;
+            let answer = group.acquire(&self.request.key, self.owner, names::millis(self.request.ttl)).await;
             if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
                 self.unanswered_on = None;
                 self.open = false;
@@ -205,7 +206,7 @@ impl<'a> Attempt<'a> {
         address: Option<&Address>,
     ) -> Result<(Instant, Answer), Failure> {
         let mut call = scripts::ACQUIRE.about(&self.request.key, self.links.process(), self.owner);
-        call.arg(millis(self.request.ttl)).arg(mode);
+        call.arg(names::millis(self.request.ttl)).arg(mode);
         if let Some(address) = address {
             call.write_arg_fmt(address);
         }
@@ -314,9 +315,4 @@ impl FromRedisValue for Answer {
             _ => return Err("an unknown word".into()),
         })
     }
-}
-
-/// A length as Redis counts it: whole milliseconds.
-fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }

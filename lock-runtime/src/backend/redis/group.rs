@@ -225,7 +225,7 @@ async fn release(connection: &Connection, process: &str, mut rest: Vec<Release>)
         }
         call.arg(&prefix);
         for one in &group {
-            call.write_arg_fmt(format_args!("{}:{}", names::owner(process, one.owner), one.fence));
+            call.write_arg_fmt(names::grant(process, one.owner, one.fence));
         }
         let answers = connection.run::<Vec<u64>>(&scripts::RELEASE_GROUP, &call).await;
         let answers = answers.and_then(|refused| {

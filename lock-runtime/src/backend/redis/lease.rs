@@ -59,7 +59,9 @@ impl RedisLease {
         self.links.inbox().forget_contention(&self.id);
         let Some(behind) = &self.unanswered_on else {
             let mut connection = self.links.here().await?;
-            if !contended && connection.group().is_due() {
+            // What was not answered before is asked in one step: in a group it might be told to ask again.
+            let again = self.release_unanswered.load(Ordering::Acquire);
+            if !contended && !again && connection.group().is_due() {
                 match self.release_in_group(&connection, Behind::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
                     // What fails here fails again on the other way, which says why; what was not sent, because the

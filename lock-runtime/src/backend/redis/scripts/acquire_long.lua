@@ -14,7 +14,7 @@ if mode == 'poll' and not rank then return { 'gone' } end
 if not holder then
   local first = head(owner)
   if not first or first.owner == owner then
-    if first then drop(first) end
+    if first then pop() end
     local fence = mint()
     redis.call('SET', KEYS[1], owner .. ':' .. fence, 'PX', ttl)
     return { 'granted', fence, redis.call('EXISTS', KEYS[2]) }
@@ -31,16 +31,23 @@ if mode == 'join' then
   is_new = not rank
   if is_new then rank = redis.call('RPUSH', KEYS[2], owner) - 1 end
 end
-redis.call('PEXPIRE', KEYS[2], RETENTION_MS)
-redis.call('PEXPIRE', KEYS[3], RETENTION_MS)
+-- They outlast the last place that is not stale; to look costs less than to prolong both each time.
+if redis.call('PTTL', KEYS[2]) < STALE_MS then
+  redis.call('PEXPIRE', KEYS[2], RETENTION_MS)
+  redis.call('PEXPIRE', KEYS[3], RETENTION_MS)
+end
 
--- Of a value that only looks like ours the channel may be forbidden.
-local inbox_id, seen = string.match(holder or '', '^1:[^:]*:(%x+):%x+:(%d+)$')
-if inbox_id and is_new and rank == 0 then
+-- The fence of a holder that is one of ours; its last 17 characters at most, so that a long way is not searched.
+local seen = holder and string.sub(holder, 1, 2) == '1:' and string.match(holder, ':(%d+)$', -17)
+if is_new and rank == 0 and seen then
   -- Tells the holder's process that others wait, so that it does not pass the lock on among its own tasks for ever.
   -- Who comes later need not: whoever was granted a lock was told whether others were left in the queue.
+  local inbox_id = string.match(holder, '^[^:]*:[^:]*:(%x+):%x+:%d+$')
   local inbox = string.match(ARGV[4], '^%d+ (.*)$')
-  redis.pcall('PUBLISH', string.sub(inbox, 1, -1 - #inbox_id) .. inbox_id, 'contended ' .. seen .. ' ' .. KEYS[1])
+  -- Of a value that only looks like ours the channel may be forbidden.
+  if inbox_id then
+    redis.pcall('PUBLISH', string.sub(inbox, 1, -1 - #inbox_id) .. inbox_id, 'contended ' .. seen .. ' ' .. KEYS[1])
+  end
 end
 -- Every grant of this lock before now has a fence that is not larger than this one. Where the holder's does not tell,
 -- the counter does; without a counter, for example after a loss of all data, no push of before may count.

@@ -24,40 +24,47 @@ local function mint()
   return fence
 end
 
+-- The place of `owner` if it is live, or is that of `me`.
+local function live(owner, me)
+  local place = redis.call('HGET', KEYS[3], owner)
+  local ttl, refreshed, number, inbox = string.match(place or '', '^(%d+) (%d+) (%d+) (.*)$')
+  if not ttl then return nil end
+  local age_ms = math.max(0, math.floor((now - refreshed) / 1000))
+  if owner ~= me and age_ms >= STALE_MS then return nil end
+  return { owner = owner, ttl = ttl, age_ms = age_ms, inbox = inbox, number = number }
+end
+
+-- Takes the first place out of the queue.
+local function pop()
+  local owner = redis.call('LPOP', KEYS[2])
+  local place = owner and live(owner)
+  if owner then redis.call('HDEL', KEYS[3], owner) end
+  return owner, place
+end
+
 -- The first place that is live, or is `me`; stale ones on the way are removed.
 local function head(me)
   while true do
     local first = redis.call('LINDEX', KEYS[2], '0')
     if not first then return nil end
-    local place = redis.call('HGET', KEYS[3], first)
-    local ttl, refreshed, number, inbox = string.match(place or '', '^(%d+) (%d+) (%d+) (.*)$')
-    if ttl then
-      local age_ms = math.max(0, math.floor((now - refreshed) / 1000))
-      if first == me or age_ms < STALE_MS then
-        return { owner = first, ttl = tonumber(ttl), age_ms = age_ms, inbox = inbox, number = number }
-      end
-    end
-    redis.call('LPOP', KEYS[2])
-    redis.call('HDEL', KEYS[3], first)
+    local place = live(first, me)
+    if place then return place end
+    pop()
   end
-end
-
--- Takes the head out of the queue.
-local function drop(head)
-  redis.call('LPOP', KEYS[2])
-  redis.call('HDEL', KEYS[3], head.owner)
 end
 
 -- Makes the first live place the holder and tells its process; false if there is none. Nobody else holds any more.
 -- The lease is short, the age of the place and the claim window: a grant that nobody claims ends soon.
 -- The message, "granted <number> <fence> <px ms> <1 if others wait>", holds no owner token.
 local function hand_over()
-  local next = head()
-  if not next then return false end
-  drop(next)
-  local px = string.format('%d', math.min(next.ttl, next.age_ms + CLAIM_WINDOW_MS))
+  local owner, next
+  repeat
+    owner, next = pop()
+    if not owner then return false end
+  until next -- stale ones on the way are removed
+  local px = string.format('%d', math.min(tonumber(next.ttl), next.age_ms + CLAIM_WINDOW_MS))
   local fence = mint()
-  redis.call('SET', KEYS[1], next.owner .. ':' .. fence, 'PX', px)
+  redis.call('SET', KEYS[1], owner .. ':' .. fence, 'PX', px)
   local others = redis.call('EXISTS', KEYS[2])
   redis.call('PUBLISH', next.inbox, 'granted ' .. next.number .. ' ' .. fence .. ' ' .. px .. ' ' .. others)
   return true
