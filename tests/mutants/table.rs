@@ -134,7 +134,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "renewal_without_owner",
-        edits: &[Lua { from: "if value == ARGV[2 * i - 1] then", to: "if value then" }],
+        edits: &[Lua { from: "if values[i] == ARGV[i + 1] then redis", to: "if values[i] then redis" }],
         caught_by: &[
             "redis::lease::a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back",
             "redis::interop::a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us",
@@ -279,7 +279,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_dead_waiter_has_its_whole_lease",
-        edits: &[Lua { from: "math.min(next.ttl, next.age_ms + CLAIM_WINDOW_MS)", to: "next.ttl" }],
+        edits: &[Lua { from: "math.min(tonumber(next.ttl), next.age_ms + CLAIM_WINDOW_MS)", to: "next.ttl" }],
         caught_by: &[
             "redis::killed::a_killed_waiter_keeps_the_next_one_for_a_bounded_time",
             "redis::killed::a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time",
