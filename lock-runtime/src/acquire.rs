@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
-    backend::{Acquire, Acquired, Grant, Held, Mode, Progress, Wait},
+    backend::{Acquire, Acquired, Grant, Mode, Progress, Wait},
     clock::{self, Instant},
     cohort::{Cohorts, Entry, Follower, LATE_ANSWER, Leader, Waited, Why},
     hold::{Hold, Turn},
@@ -20,7 +20,7 @@ pub(crate) async fn acquire(
     options: &LockOptions,
     wait: Wait,
 ) -> Result<LockGuard, LockError> {
-    options.check()?;
+    options.check(shared.backend.capabilities())?;
     // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
     let _asking = Counted::new(&shared.asking);
     let reserved = shared.reserve()?;
@@ -134,12 +134,11 @@ async fn ask_store(
 /// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
 fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<Arc<Turn>> {
     let now = Instant::now();
-    let Held::Lease { lease, valid_until } = grant.held;
-    if valid_until.saturating_duration_since(now) < min_validity(options.ttl) {
-        shared.releaser.release(lease, now + options.ttl);
+    let hold = Hold::new(grant.held, options.terms(), options.max_hold);
+    if hold.remaining_unrenewed(now) < min_validity(options.ttl.min(options.max_hold)) {
+        shared.releaser.release(hold.taken(), hold.gone_by(now));
         return None;
     }
-    let hold = Hold::new(lease, options.terms(), valid_until, options.max_hold);
     Some(Turn::first(hold, grant.token))
 }
 

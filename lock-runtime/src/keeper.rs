@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    backend::{LeaseId, Renewal},
+    backend::{LeaseId, Loss, Renewal},
     background,
     clock::{self, Instant},
     hold::Hold,
@@ -53,6 +53,9 @@ impl Keeper {
         if self.put(hold, now) {
             let shared = Arc::downgrade(shared);
             background::handle().spawn(run(shared));
+        }
+        if let Some(session) = hold.session() {
+            session.tell_loss(Loss(Kept { shared: Arc::downgrade(shared), hold: Arc::downgrade(hold) }));
         }
     }
 
@@ -121,6 +124,20 @@ impl Keeper {
     }
 }
 
+/// A hold that is kept, for those outside who hear of its end.
+pub(crate) struct Kept {
+    shared: Weak<Shared>,
+    hold: Weak<Hold>,
+}
+
+impl Kept {
+    pub(crate) fn lost(&self, why: &str) {
+        if let (Some(shared), Some(hold)) = (self.shared.upgrade(), self.hold.upgrade()) {
+            lost(&shared, &hold, why);
+        }
+    }
+}
+
 impl Schedule {
     fn take(&mut self, hold: &Hold) {
         let due = hold.due.swap(0, Ordering::SeqCst);
@@ -130,7 +147,7 @@ impl Schedule {
 
 /// Decides when a hold that is valid at `now` is renewed next.
 fn plan_renewal(hold: &Hold, now: Instant) {
-    if hold.terms.auto_renew {
+    if hold.terms.auto_renew && hold.lease().is_some() {
         let due = validity::renewal_due(now, hold.remaining(now), hold.terms.ttl);
         hold.renew_at.store(due.as_nanos(), Ordering::SeqCst);
     }
@@ -163,7 +180,11 @@ fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
             lost(shared, &hold, "its deadline passed without an answer from the store");
         } else if now < hold.turn_ends() && hold.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
             to_renew.entry(batch(&hold, now)).or_default().push(hold);
-        } else if now < hold.turn_ends() || !shared.take_back(&hold) {
+        } else if now < hold.turn_ends() {
+            shared.keeper.put(&hold, now);
+        } else if hold.session().is_some() {
+            lost(shared, &hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
+        } else if !shared.take_back(&hold) {
             shared.keeper.put(&hold, now);
         }
     }
@@ -183,7 +204,13 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
     let now = Instant::now();
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
     let mut open = Unanswered { shared: &shared, holds: holds.into_iter() };
-    let ids: Vec<LeaseId> = open.holds.as_slice().iter().map(|hold| hold.lease.id().clone()).collect();
+    let ids: Vec<LeaseId> = open
+        .holds
+        .as_slice()
+        .iter()
+        .filter_map(|hold| hold.lease())
+        .map(|lease| lease.id().clone())
+        .collect();
     let answers = tokio::time::timeout(validity::renewal_limit(remaining), shared.backend.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
@@ -235,6 +262,10 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     shared.keeper.remove(hold);
     tracing::warn!(key = %hold.key(), why, "lock lost");
     shared.cohorts.dissolve(hold);
+    if hold.session().is_some() {
+        // It would last as long as the session, which may outlive its deadline.
+        shared.releaser.release(hold.taken(), hold.gone_by(Instant::now()));
+    }
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ impl Shared {
     pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) {
         if let Leaving::Last = self.leave(turn, now) {
             let hold = &turn.hold;
-            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by(now));
+            self.releaser.release(hold.taken(), hold.gone_by(now));
         }
     }
 
