@@ -2,24 +2,59 @@
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{
-    Error, Expr, ExprLit, Lit, LitBool, LitStr, Path, Result, Token,
+    Error, Expr, ExprLit, Ident, Lit, LitBool, LitStr, Path, Result, Token,
+    ext::IdentExt,
     meta::ParseNestedMeta,
     parse::{Parse, ParseStream, Parser},
+    spanned::Spanned,
 };
 
 use crate::suggest::did_you_mean;
 
 /// Every option there is, in the order of the documentation.
-const OPTIONS: [&str; 6] = ["key", "ttl", "wait", "manager", "auto_renew", "crate"];
+const OPTIONS: [&str; 14] = [
+    "key",
+    "keys",
+    "ttl",
+    "wait",
+    "manager",
+    "auto_renew",
+    "max_hold",
+    "hold_at_least",
+    "on_contention",
+    "or_else",
+    "on_lost",
+    "reentrant",
+    "guard",
+    "crate",
+];
+
+/// Options of locks that are not built yet.
+const PLANNED: [&str; 2] = ["mode", "permits"];
 
 /// The options as they were written.
 pub(crate) struct Args {
-    pub(crate) key: LitStr,
+    pub(crate) keys: Keys,
     pub(crate) ttl: Option<Setting>,
     pub(crate) wait: Option<Setting>,
     pub(crate) manager: Option<Expr>,
     pub(crate) auto_renew: Option<LitBool>,
+    pub(crate) max_hold: Option<Setting>,
+    pub(crate) hold_at_least: Option<Setting>,
+    pub(crate) on_contention: Option<Chosen<OnContention>>,
+    pub(crate) or_else: Option<Expr>,
+    pub(crate) on_lost: Option<Chosen<OnLost>>,
+    pub(crate) reentrant: Option<LitBool>,
+    pub(crate) guard: Option<Ident>,
     pub(crate) krate: Option<Path>,
+}
+
+/// The templates of the names.
+pub(crate) enum Keys {
+    /// `key = "…"`
+    One(LitStr),
+    /// `keys = ["…", "…"]`
+    Several(Vec<LitStr>),
 }
 
 /// A length of time.
@@ -30,6 +65,24 @@ pub(crate) enum Setting {
     Code(Expr),
 }
 
+/// One of the words that an option knows.
+pub(crate) struct Chosen<T> {
+    pub(crate) value: T,
+    pub(crate) span: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum OnContention {
+    Error,
+    Skip,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum OnLost {
+    Cancel,
+    Finish,
+}
+
 impl Args {
     pub(crate) fn parse(args: TokenStream) -> Result<Self> {
         // `syn` would only say that it expected an identifier.
@@ -37,28 +90,66 @@ impl Args {
             return Err(Error::new(key.span(), format!("an option has a name: write `key = {key}`")));
         }
 
-        let (mut key, mut ttl, mut wait, mut manager, mut auto_renew, mut krate) = Default::default();
+        let (mut key, mut keys, mut manager, mut or_else, mut guard, mut krate) = Default::default();
+        let (mut ttl, mut wait, mut max_hold, mut hold_at_least) = Default::default();
+        let (mut auto_renew, mut reentrant, mut on_contention, mut on_lost) = Default::default();
         syn::meta::parser(|option| {
             let name = option.path.get_ident().map(ToString::to_string).unwrap_or_default();
             match name.as_str() {
                 "key" => once(&mut key, &option, text),
+                "keys" => once(&mut keys, &option, texts),
                 "ttl" => once(&mut ttl, &option, |input| setting(&name, input)),
                 "wait" => once(&mut wait, &option, |input| setting(&name, input)),
                 "manager" => once(&mut manager, &option, Expr::parse),
-                "auto_renew" => once(&mut auto_renew, &option, switch),
+                "auto_renew" => once(&mut auto_renew, &option, |input| switch(&name, input)),
+                "max_hold" => once(&mut max_hold, &option, |input| setting(&name, input)),
+                "hold_at_least" => once(&mut hold_at_least, &option, |input| setting(&name, input)),
+                "on_contention" => once(&mut on_contention, &option, |input| {
+                    choice(&name, [("error", OnContention::Error), ("skip", OnContention::Skip)], input)
+                }),
+                "or_else" => once(&mut or_else, &option, function),
+                "on_lost" => once(&mut on_lost, &option, |input| {
+                    choice(&name, [("cancel", OnLost::Cancel), ("finish", OnLost::Finish)], input)
+                }),
+                "reentrant" => once(&mut reentrant, &option, |input| switch(&name, input)),
+                "guard" => once(&mut guard, &option, variable),
                 "crate" => once(&mut krate, &option, path),
                 _ => Err(unknown(&option)),
             }
         })
         .parse2(args)?;
 
-        let key = key.ok_or_else(|| {
-            Error::new(
-                Span::call_site(),
-                "the option `key` is missing: write for example `key = \"user:<id>\"`",
-            )
-        })?;
-        Ok(Self { key, ttl, wait, manager, auto_renew, krate })
+        let keys = match (key, keys) {
+            (Some(key), None) => Keys::One(key),
+            (None, Some(keys)) => Keys::Several(keys),
+            (Some(key), Some(_)) => {
+                return Err(Error::new(
+                    key.span(),
+                    "there is a `key` and there are `keys`: move this one into `keys`",
+                ));
+            }
+            (None, None) => {
+                return Err(Error::new(
+                    Span::call_site(),
+                    "the option `key` is missing: write for example `key = \"user:<id>\"`",
+                ));
+            }
+        };
+        Ok(Self {
+            keys,
+            ttl,
+            wait,
+            manager,
+            auto_renew,
+            max_hold,
+            hold_at_least,
+            on_contention,
+            or_else,
+            on_lost,
+            reentrant,
+            guard,
+            krate,
+        })
     }
 }
 
@@ -87,14 +178,44 @@ fn unknown(option: &ParseNestedMeta<'_>) -> Error {
     let path = &option.path;
     let written =
         path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>().join("::");
-    let suggestion = did_you_mean(&written, OPTIONS);
-    let known = OPTIONS.map(|name| format!("`{name}`")).join(", ");
-    let stop = if suggestion.is_empty() { ";" } else { "" };
-    Error::new_spanned(path, format!("unknown option `{written}`{suggestion}{stop} the options are {known}"))
+    if PLANNED.contains(&written.as_str()) {
+        let message = format!(
+            "the option `{written}` is not available yet: every lock is exclusive so far, leave it out"
+        );
+        return Error::new_spanned(path, message);
+    }
+    let mut hint = did_you_mean(&written, OPTIONS);
+    if hint.is_empty() {
+        hint = format!("; the options are {}", OPTIONS.map(|name| format!("`{name}`")).join(", "));
+    }
+    Error::new_spanned(path, format!("unknown option `{written}`{hint}"))
 }
 
 fn text(input: ParseStream<'_>) -> Result<LitStr> {
     match ungrouped(input.parse()?) {
+        Expr::Array(several) => {
+            Err(Error::new_spanned(several, "`key` is one name: write `keys = […]` for several"))
+        }
+        one => template(one),
+    }
+}
+
+fn texts(input: ParseStream<'_>) -> Result<Vec<LitStr>> {
+    match ungrouped(input.parse()?) {
+        Expr::Array(list) if list.elems.is_empty() => Err(Error::new_spanned(
+            list,
+            "`keys` is empty: write at least one, like `keys = [\"user:<id>\"]`",
+        )),
+        Expr::Array(list) => list.elems.into_iter().map(|one| template(ungrouped(one))).collect(),
+        other => Err(Error::new_spanned(
+            other,
+            "`keys` is a list, such as `keys = [\"account:<from>\", \"account:<to>\"]`",
+        )),
+    }
+}
+
+pub(crate) fn template(written: Expr) -> Result<LitStr> {
+    match written {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
         other => Err(Error::new_spanned(
             other,
@@ -119,14 +240,59 @@ fn setting(name: &str, input: ParseStream<'_>) -> Result<Setting> {
     }
 }
 
-fn switch(input: ParseStream<'_>) -> Result<LitBool> {
+fn switch(name: &str, input: ParseStream<'_>) -> Result<LitBool> {
     match ungrouped(input.parse()?) {
         Expr::Lit(ExprLit { lit: Lit::Bool(switch), .. }) => Ok(switch),
-        other => Err(Error::new_spanned(other, "write `auto_renew = true` or `auto_renew = false`")),
+        other => Err(Error::new_spanned(other, format!("write `{name} = true` or `{name} = false`"))),
     }
 }
 
-fn path(input: ParseStream<'_>) -> Result<Path> {
+fn choice<T: Copy>(name: &str, choices: [(&str, T); 2], input: ParseStream<'_>) -> Result<Chosen<T>> {
+    let written = ungrouped(input.parse()?);
+    let word = word(&written).map(ToString::to_string);
+    if let Some((_, value)) = choices.iter().find(|(choice, _)| word.as_deref() == Some(choice)) {
+        return Ok(Chosen { value: *value, span: written.span() });
+    }
+    let [(first, _), (second, _)] = choices;
+    let quotes =
+        if let Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) = &written { ", without quotes" } else { "" };
+    Err(Error::new_spanned(written, format!("write `{name} = {first}` or `{name} = {second}`{quotes}")))
+}
+
+fn function(input: ParseStream<'_>) -> Result<Expr> {
+    match ungrouped(input.parse()?) {
+        Expr::Lit(literal) => Err(Error::new_spanned(
+            literal,
+            "`or_else` is a function from `LockError` to what is returned then, written without quotes, such as \
+             `or_else = busy` or `or_else = |error| …`",
+        )),
+        function => Ok(function),
+    }
+}
+
+fn variable(input: ParseStream<'_>) -> Result<Ident> {
+    let written = ungrouped(input.parse()?);
+    match word(&written) {
+        // Raw or not, these name no variable.
+        Some(name) if !["self", "Self", "super", "crate"].contains(&name.unraw().to_string().as_str()) => {
+            Ok(name.clone())
+        }
+        _ => Err(Error::new_spanned(
+            written,
+            "`guard` is the name under which the body finds the hold, such as `guard = held`",
+        )),
+    }
+}
+
+/// `written` as a name of its own.
+fn word(written: &Expr) -> Option<&Ident> {
+    match written {
+        Expr::Path(path) if path.attrs.is_empty() && path.qself.is_none() => path.path.get_ident(),
+        _ => None,
+    }
+}
+
+pub(crate) fn path(input: ParseStream<'_>) -> Result<Path> {
     if input.peek(LitStr) {
         return Err(input.error("a path is written without quotes, such as `crate = my_crate::lock_runtime`"));
     }
@@ -135,7 +301,7 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
 }
 
 /// The expression without the invisible brackets around what a `macro_rules!` macro passes on.
-fn ungrouped(mut expr: Expr) -> Expr {
+pub(crate) fn ungrouped(mut expr: Expr) -> Expr {
     while let Expr::Group(group) = expr {
         expr = *group.expr;
     }
@@ -156,22 +322,52 @@ mod tests {
     fn every_option_is_read() {
         let args = Args::parse(quote! {
             key = "user:<id>", ttl = "30s", wait = config.wait(), manager = &self.locks, auto_renew = false,
-            crate = crate::lock,
+            max_hold = "5m", hold_at_least = config.least, on_contention = skip, or_else = |_| None, on_lost = finish,
+            reentrant = true, guard = held, crate = crate::lock,
         })
         .expect("valid");
-        assert_eq!(args.key.value(), "user:<id>");
+        assert!(matches!(args.keys, Keys::One(key) if key.value() == "user:<id>"));
         assert!(matches!(args.ttl, Some(Setting::Text(text)) if text.value() == "30s"));
         assert!(matches!(args.wait, Some(Setting::Code(Expr::MethodCall(_)))));
         assert!(matches!(args.manager, Some(Expr::Reference(_))));
         assert_eq!(args.auto_renew.map(|switch| switch.value), Some(false));
+        assert!(matches!(args.max_hold, Some(Setting::Text(text)) if text.value() == "5m"));
+        assert!(matches!(args.hold_at_least, Some(Setting::Code(Expr::Field(_)))));
+        assert_eq!(args.on_contention.map(|chosen| chosen.value), Some(OnContention::Skip));
+        assert!(matches!(args.or_else, Some(Expr::Closure(_))));
+        assert_eq!(args.on_lost.map(|chosen| chosen.value), Some(OnLost::Finish));
+        assert_eq!(args.reentrant.map(|switch| switch.value), Some(true));
+        assert_eq!(args.guard.map(|name| name.to_string()).as_deref(), Some("held"));
         assert_eq!(args.krate.map(|path| path.segments.len()), Some(2));
+    }
+
+    #[test]
+    fn several_keys_are_a_list() {
+        let args = Args::parse(quote!(keys = ["a:<x>", "b"])).expect("valid");
+        let Keys::Several(keys) = args.keys else { panic!("one key") };
+        assert_eq!(keys.iter().map(LitStr::value).collect::<Vec<_>>(), ["a:<x>", "b"]);
+
+        assert_eq!(
+            refusal(quote!(keys = "a:<x>")),
+            r#"`keys` is a list, such as `keys = ["account:<from>", "account:<to>"]`"#
+        );
+        assert_eq!(
+            refusal(quote!(keys = [])),
+            r#"`keys` is empty: write at least one, like `keys = ["user:<id>"]`"#
+        );
+        assert!(refusal(quote!(keys = [id])).starts_with("the key is a string literal"));
+        assert_eq!(refusal(quote!(key = ["a"])), "`key` is one name: write `keys = […]` for several");
+        assert_eq!(
+            refusal(quote!(key = "a", keys = ["b"])),
+            "there is a `key` and there are `keys`: move this one into `keys`"
+        );
     }
 
     #[test]
     fn only_the_key_is_required() {
         let args = Args::parse(quote!(key = "a")).expect("valid");
         assert!(args.ttl.is_none() && args.wait.is_none() && args.manager.is_none());
-        assert!(args.auto_renew.is_none() && args.krate.is_none());
+        assert!(args.auto_renew.is_none() && args.krate.is_none() && args.guard.is_none());
         for args in [quote!(), quote!(ttl = "1s")] {
             assert_eq!(
                 refusal(args),
@@ -184,8 +380,11 @@ mod tests {
     fn an_option_is_given_once() {
         for name in OPTIONS.map(|name| syn::parse_str::<proc_macro2::TokenStream>(name).expect("a name")) {
             let value = match name.to_string().as_str() {
-                "auto_renew" => quote!(true),
-                "crate" | "manager" => quote!(a),
+                "auto_renew" | "reentrant" => quote!(true),
+                "crate" | "manager" | "or_else" | "guard" => quote!(a),
+                "keys" => quote!(["a"]),
+                "on_contention" => quote!(skip),
+                "on_lost" => quote!(finish),
                 _ => quote!("1s"),
             };
             let told = refusal(quote!(#name = #value, #name = #value));
@@ -195,35 +394,28 @@ mod tests {
 
     #[test]
     fn unknown_options_are_named_with_the_known_ones() {
-        let known = "the options are `key`, `ttl`, `wait`, `manager`, `auto_renew`, `crate`";
-        assert_eq!(
-            refusal(quote!(key = "a", tll = "1s")),
-            format!("unknown option `tll`; did you mean `ttl`? {known}")
-        );
-        assert_eq!(
-            refusal(quote!(keys = ["a"])),
-            format!("unknown option `keys`; did you mean `key`? {known}")
-        );
+        let known = format!("the options are {}", OPTIONS.map(|name| format!("`{name}`")).join(", "));
+        for (typo, meant) in [("tll", "ttl"), ("wiat", "wait"), ("kye", "key"), ("max_held", "max_hold")] {
+            let ident = Ident::new(typo, Span::call_site());
+            assert_eq!(
+                refusal(quote!(key = "a", #ident = "1s")),
+                format!("unknown option `{typo}`; did you mean `{meant}`?")
+            );
+        }
         assert_eq!(refusal(quote!(lease = "1s")), format!("unknown option `lease`; {known}"));
         assert_eq!(refusal(quote!(key::ttl = "1s")), format!("unknown option `key::ttl`; {known}"));
     }
 
     #[test]
     fn options_that_are_planned_do_not_exist_yet() {
-        for name in [
-            "mode",
-            "permits",
-            "max_hold",
-            "hold_at_least",
-            "on_contention",
-            "or_else",
-            "on_lost",
-            "reentrant",
-            "guard",
-        ] {
-            let ident = proc_macro2::Ident::new(name, Span::call_site());
-            let told = refusal(quote!(key = "a", #ident = x));
-            assert!(told.starts_with(&format!("unknown option `{name}`; the options are")), "{told}");
+        for name in PLANNED {
+            let ident = Ident::new(name, Span::call_site());
+            assert_eq!(
+                refusal(quote!(key = "a", #ident = x)),
+                format!(
+                    "the option `{name}` is not available yet: every lock is exclusive so far, leave it out"
+                )
+            );
         }
     }
 
@@ -243,6 +435,27 @@ mod tests {
         for value in [quote!("false"), quote!(1), quote!(flag)] {
             let told = refusal(quote!(key = "a", auto_renew = #value));
             assert_eq!(told, "write `auto_renew = true` or `auto_renew = false`");
+            let told = refusal(quote!(key = "a", reentrant = #value));
+            assert_eq!(told, "write `reentrant = true` or `reentrant = false`");
+        }
+        assert_eq!(
+            refusal(quote!(key = "a", on_contention = "skip")),
+            "write `on_contention = error` or `on_contention = skip`, without quotes"
+        );
+        for value in [quote!(true), quote!(Skip), quote!(skip()), quote!(a::skip)] {
+            let told = refusal(quote!(key = "a", on_contention = #value));
+            assert_eq!(told, "write `on_contention = error` or `on_contention = skip`");
+        }
+        assert_eq!(
+            refusal(quote!(key = "a", on_lost = error)),
+            "write `on_lost = cancel` or `on_lost = finish`"
+        );
+        assert!(refusal(quote!(key = "a", or_else = "busy")).starts_with("`or_else` is a function"));
+        for value in [quote!("held"), quote!(_), quote!(self), quote!(a.b), quote!(a::b), quote!(f())] {
+            assert_eq!(
+                refusal(quote!(key = "a", guard = #value)),
+                "`guard` is the name under which the body finds the hold, such as `guard = held`"
+            );
         }
         assert_eq!(
             refusal(quote!(key = "a", crate = "lock")),

@@ -1,37 +1,57 @@
 //! What an option means for this function, and whether it can mean anything.
 
-use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
+mod contradictions;
+mod length;
+mod output;
+
+use std::collections::HashSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
-use syn::{
-    AssocType, Error, Expr, Index, LitBool, LitStr, Path, Result, ReturnType, Type,
-    ext::IdentExt,
-    parse_quote,
-    visit::{self, Visit},
-};
+use syn::{Error, Expr, Index, LitBool, LitStr, Path, Result, ext::IdentExt, parse_quote};
+
+pub(crate) use length::{Length, Wait};
+use output::Output;
 
 use crate::{
-    args::{Args, Setting},
-    duration,
-    function::{Body, Function, Parameters},
+    args::{self, Args, OnContention, OnLost},
+    function::{Function, Parameters},
     suggest::did_you_mean,
     template::{self, Piece},
 };
 
-/// What the manager accepts too; a ttl that the program computes is checked there.
-const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(24);
-
 /// What is to be generated; nothing in it is wrong any more, as far as can be seen without types.
 pub(crate) struct Plan {
-    pub(crate) key: Key,
+    pub(crate) keys: Keys,
+    pub(crate) manager: Option<Expr>,
     pub(crate) ttl: Option<Length>,
     pub(crate) wait: Option<Wait>,
-    pub(crate) manager: Option<Expr>,
     pub(crate) auto_renew: Option<LitBool>,
+    pub(crate) max_hold: Option<Length>,
+    pub(crate) hold_at_least: Option<Length>,
+    pub(crate) reentrant: Option<LitBool>,
+    pub(crate) on_contention: OnContention,
+    pub(crate) or_else: Option<Expr>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) guard: Option<Ident>,
     pub(crate) krate: Path,
-    /// The `Result`, where it is not hidden behind an alias of a boxed future.
-    pub(crate) output: Option<Type>,
+    pub(crate) output: Output,
+}
+
+pub(crate) enum Keys {
+    One(Key),
+    Several(Vec<Key>),
+}
+
+impl Keys {
+    /// The names of the parameters in them.
+    pub(crate) fn roots(&self) -> HashSet<String> {
+        let keys = match self {
+            Self::One(key) => std::slice::from_ref(key),
+            Self::Several(keys) => keys,
+        };
+        keys.iter().flat_map(|key| key.roots.iter().cloned()).collect()
+    }
 }
 
 pub(crate) struct Key {
@@ -46,100 +66,134 @@ pub(crate) enum KeyPart {
     Value { placeholder: String, value: TokenStream },
 }
 
-pub(crate) enum Length {
-    Fixed(Duration),
-    Code(Expr),
-}
-
-pub(crate) enum Wait {
-    AtMost(Length),
-    Forever,
-}
-
-impl Length {
-    /// What the program evaluates.
-    pub(crate) fn code(&self) -> Option<&Expr> {
-        match self {
-            Self::Fixed(_) => None,
-            Self::Code(code) => Some(code),
-        }
-    }
-}
-
-impl Wait {
-    /// What the program evaluates.
-    pub(crate) fn code(&self) -> Option<&Expr> {
-        match self {
-            Self::AtMost(length) => length.code(),
-            Self::Forever => None,
-        }
-    }
-}
-
 /// # Errors
 ///
 /// All that is wrong at once.
 pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
-    let output = output(function);
-    let key = key(&args.key, &function.parameters());
-    let ttl = args.ttl.map(ttl).transpose();
-    let wait = args.wait.map(wait).transpose();
-    match (output, key, ttl, wait) {
-        (Ok(output), Ok(key), Ok(ttl), Ok(wait)) => Ok(Plan {
-            key,
-            ttl,
-            wait,
-            manager: args.manager,
-            auto_renew: args.auto_renew,
-            krate: args.krate.unwrap_or_else(|| parse_quote!(::lock_runtime)),
-            output,
-        }),
-        (output, key, ttl, wait) => {
-            let errors = [output.err(), key.err(), ttl.err(), wait.err()];
-            let all = errors.into_iter().flatten().reduce(|mut all, error| {
-                all.combine(error);
-                all
-            });
-            Err(all.expect("one of the four failed"))
+    let mut errors = Errors(None);
+    let parameters = function.parameters();
+    let on_contention = args.on_contention.as_ref().map_or(OnContention::Error, |chosen| chosen.value);
+    let output = errors.out(output::check(function, args.or_else.as_ref(), on_contention));
+    let keys = errors.out(keys(&args.keys, &parameters));
+    let ttl = errors.out(args.ttl.map(length::ttl).transpose());
+    let wait = errors.out(args.wait.map(length::wait).transpose());
+    let max_hold = errors.out(args.max_hold.map(length::max_hold).transpose());
+    let hold_at_least = errors.out(args.hold_at_least.map(length::hold_at_least).transpose());
+    let guard = errors.out(args.guard.map(|name| not_a_parameter(name, &parameters)).transpose());
+    let (Some(output), Some(keys), Some(ttl), Some(wait), Some(max_hold), Some(hold_at_least), Some(guard)) =
+        (output, keys, ttl, wait, max_hold, hold_at_least, guard)
+    else {
+        return Err(errors.0.expect("what is missing was refused"));
+    };
+    let plan = Plan {
+        keys,
+        manager: args.manager,
+        ttl,
+        wait,
+        auto_renew: args.auto_renew,
+        max_hold,
+        hold_at_least,
+        reentrant: args.reentrant,
+        on_contention,
+        or_else: args.or_else,
+        on_lost: args.on_lost.map_or(OnLost::Cancel, |chosen| chosen.value),
+        guard,
+        krate: args.krate.unwrap_or_else(|| parse_quote!(::lock_runtime)),
+        output,
+    };
+    contradictions::check(&plan, args.on_contention.map(|chosen| chosen.span))?;
+    Ok(plan)
+}
+
+/// Collects what is wrong, so that it is told at once.
+struct Errors(Option<Error>);
+
+impl Errors {
+    fn out<T>(&mut self, result: Result<T>) -> Option<T> {
+        let error = match result {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        match &mut self.0 {
+            Some(all) => all.combine(error),
+            none => *none = Some(error),
+        }
+        None
+    }
+}
+
+fn keys(written: &args::Keys, parameters: &Parameters) -> Result<Keys> {
+    let several = match written {
+        args::Keys::One(template) => return key(template, Names::Parameters(parameters)).map(Keys::One),
+        args::Keys::Several(several) => several,
+    };
+    let mut errors = Errors(None);
+    let mut keys = Vec::new();
+    for (i, template) in several.iter().enumerate() {
+        if several[..i].iter().any(|earlier| earlier.value() == template.value()) {
+            errors.out::<Key>(Err(Error::new(
+                template.span(),
+                "this key is in the list already: leave it out",
+            )));
+        }
+        keys.extend(errors.out(key(template, Names::Parameters(parameters))));
+    }
+    errors.0.map_or(Ok(Keys::Several(keys)), Err)
+}
+
+fn not_a_parameter(name: Ident, parameters: &Parameters) -> Result<Ident> {
+    if parameters.named.iter().any(|parameter| parameter.ident.unraw() == name.unraw()) {
+        let message =
+            format!("`guard = {name}` would hide the parameter `{name}` from the body: choose another name");
+        return Err(Error::new(name.span(), message));
+    }
+    Ok(name)
+}
+
+/// What a placeholder may begin with.
+#[derive(Clone, Copy)]
+pub(crate) enum Names<'a> {
+    Parameters(&'a Parameters),
+    /// Whatever rustc finds where the key is written.
+    Variables,
+}
+
+impl Names<'_> {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Parameters(_) => "parameter",
+            Self::Variables => "variable",
+        }
+    }
+
+    /// The name that a path begins with, if it can be one.
+    fn find(self, root: &str, span: Span) -> std::result::Result<Option<Ident>, String> {
+        let parameters = match self {
+            Self::Parameters(parameters) => parameters,
+            Self::Variables if root == "self" => return Ok(Some(Ident::new("self", span))),
+            Self::Variables => {
+                return Ok(identifier(root).map(|mut variable| {
+                    variable.set_span(span);
+                    variable
+                }));
+            }
+        };
+        if root == "self" {
+            let receiver = parameters.receiver.clone();
+            return receiver
+                .map(Some)
+                .ok_or("the lock key uses `self`, which this function does not have".into());
+        }
+        let name = unraw(root);
+        match parameters.named.iter().find(|parameter| parameter.ident.unraw() == name) {
+            Some(parameter) => Ok(Some(parameter.ident.clone())),
+            None if identifier(root).is_some() => Err(unknown(root, parameters)),
+            None => Ok(None),
         }
     }
 }
 
-fn ttl(setting: Setting) -> Result<Length> {
-    let text = match setting {
-        Setting::Code(code) => return Ok(Length::Code(code)),
-        Setting::Text(text) => text,
-    };
-    if text.value() == "forever" {
-        return Err(Error::new(
-            text.span(),
-            "a lease cannot last forever, or a crash would keep the lock: leave `ttl` out; the lease is renewed while \
-             the body runs",
-        ));
-    }
-    let ttl = duration::parse(&text.value()).map_err(|error| Error::new(text.span(), error))?;
-    if TTL.contains(&ttl) {
-        Ok(Length::Fixed(ttl))
-    } else {
-        Err(Error::new(
-            text.span(),
-            format!("`ttl` is at least \"100ms\" and at most \"24h\", not {:?}", text.value()),
-        ))
-    }
-}
-
-fn wait(setting: Setting) -> Result<Wait> {
-    match setting {
-        Setting::Code(code) => Ok(Wait::AtMost(Length::Code(code))),
-        Setting::Text(text) if text.value() == "forever" => Ok(Wait::Forever),
-        Setting::Text(text) => match duration::parse(&text.value()) {
-            Ok(wait) => Ok(Wait::AtMost(Length::Fixed(wait))),
-            Err(error) => Err(Error::new(text.span(), format!("{error}; or \"forever\""))),
-        },
-    }
-}
-
-fn key(template: &LitStr, parameters: &Parameters) -> Result<Key> {
+pub(crate) fn key(template: &LitStr, names: Names<'_>) -> Result<Key> {
     let span = template.span();
     let pieces = template::parse(&template.value()).map_err(|error| Error::new(span, error))?;
     let mut key = Key { parts: Vec::new(), roots: HashSet::new(), span };
@@ -148,14 +202,14 @@ fn key(template: &LitStr, parameters: &Parameters) -> Result<Key> {
             Piece::Literal(text) => KeyPart::Literal(text),
             Piece::Placeholder { path, ty: Some(ty) } => {
                 let message = format!(
-                    "`<{path}:{ty}>` has a type, which only a layer's key needs: write `<{path}>`, the parameter has \
-                     its own"
+                    "`<{path}:{ty}>` has a type, which only a layer's key needs: write `<{path}>`, the {} has its own",
+                    names.kind()
                 );
                 return Err(Error::new(span, message));
             }
             Piece::Placeholder { path, ty: None } => {
                 let (root, value) =
-                    value(&path, parameters, span).map_err(|message| Error::new(span, message))?;
+                    value(&path, names, span).map_err(|message| Error::new(span, message))?;
                 key.roots.insert(root);
                 KeyPart::Value { placeholder: path, value }
             }
@@ -164,35 +218,23 @@ fn key(template: &LitStr, parameters: &Parameters) -> Result<Key> {
     Ok(key)
 }
 
-/// The parameter that `path` begins with, and the expression that it stands for.
-fn value(
-    path: &str,
-    parameters: &Parameters,
-    span: Span,
-) -> std::result::Result<(String, TokenStream), String> {
+/// The name that `path` begins with, and the expression that it stands for.
+fn value(path: &str, names: Names<'_>, span: Span) -> std::result::Result<(String, TokenStream), String> {
     let no_path = || {
+        let (kind, way_out) = match names {
+            Names::Parameters(_) => ("parameter", "pass its result as a parameter"),
+            Names::Variables => ("variable", "put its result into a variable"),
+        };
         format!(
-            "`<{path}>` in the lock key is not a parameter or a field of one, like `<id>` or `<user.id>`: code does \
-             not belong into the key, pass its result as a parameter"
+            "`<{path}>` in the lock key is not a {kind} or a field of one, like `<id>` or `<user.id>`: code does not \
+             belong into the key, {way_out}"
         )
     };
     let mut segments = path.split('.');
     let root = segments.next().unwrap_or_default();
-    let name = root.strip_prefix("r#").unwrap_or(root);
-    let found = if root == "self" {
-        parameters.receiver.as_ref().ok_or("the lock key uses `self`, which this function does not have")?
-    } else if let Some(parameter) = parameters.named.iter().find(|parameter| parameter.ident.unraw() == name)
-    {
-        &parameter.ident
-    } else if identifier(root).is_some() {
-        return Err(unknown(root, parameters));
-    } else {
-        return Err(no_path());
-    };
-
+    let mut value = names.find(root, span)?.ok_or_else(no_path)?;
     // Means what the parameter means, also in a `macro_rules!` macro, and is shown where the key is written.
-    let mut value = found.clone();
-    value.set_span(found.span().located_at(span));
+    value.set_span(value.span().located_at(span));
     let mut value = quote_spanned!(span=> #value);
     for segment in segments {
         value = if let Some(index) = index(segment) {
@@ -204,7 +246,12 @@ fn value(
             quote_spanned!(span=> #value.#field)
         };
     }
-    Ok((name.to_owned(), value))
+    Ok((unraw(root).to_owned(), value))
+}
+
+/// A name without the mark that lets it be a keyword.
+fn unraw(name: &str) -> &str {
+    name.strip_prefix("r#").unwrap_or(name)
 }
 
 /// `text` as an identifier, if it is one and nothing else.
@@ -231,88 +278,12 @@ fn unknown(root: &str, parameters: &Parameters) -> String {
         [] => ", which has none".into(),
         names => format!(" (its parameters: `{}`)", names.join("`, `")),
     };
-    let field = if parameters.receiver.is_some() && suggestion.is_empty() {
+    let field = if parameters.receiver.is_some() && suggestion.is_empty() && !parameters.has_hidden_patterns {
         format!("; a field of `self` is written `<self.{root}>`")
     } else {
         String::new()
     };
     format!("`<{root}>` in the lock key is not a parameter of this function{suggestion}{known}{field}")
-}
-
-/// The type that the code under the lock evaluates to.
-fn output(function: &Function) -> Result<Option<Type>> {
-    let ty = match (&function.sig.output, &function.body) {
-        (ReturnType::Default, _) => return Err(no_result(&function.sig, "")),
-        (ReturnType::Type(_, ty), Body::Async(_)) => ungrouped(ty),
-        (ReturnType::Type(_, ty), Body::Block(_)) => {
-            let mut future = FutureOutput(None);
-            future.visit_type(ty);
-            match future.0 {
-                Some(ty) => ungrouped(ty),
-                None => return Ok(None),
-            }
-        }
-    };
-    match ty {
-        Type::ImplTrait(_) => {
-            Err(no_result(ty, "; `impl Trait` hides the error, write `Result<impl Trait, E>`"))
-        }
-        ty if is_surely_no_result(ty) => Err(no_result(ty, "")),
-        ty => Ok(Some(ty.clone())),
-    }
-}
-
-fn no_result(place: impl quote::ToTokens, hint: &str) -> Error {
-    Error::new_spanned(
-        place,
-        format!(
-            "a locked function returns `Result<_, E>` where `E: From<LockError>`, because taking the lock can \
-             fail{hint}"
-        ),
-    )
-}
-
-/// Everything else may be an alias; rustc knows.
-fn is_surely_no_result(ty: &Type) -> bool {
-    const NAMES: [&str; 20] = [
-        "bool", "char", "str", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128",
-        "isize", "f32", "f64", "String", "Vec", "Option",
-    ];
-    match ty {
-        Type::Path(path) if path.qself.is_none() && path.path.leading_colon.is_none() => {
-            path.path.segments.len() == 1 && NAMES.iter().any(|name| path.path.segments[0].ident == name)
-        }
-        Type::Tuple(_)
-        | Type::Never(_)
-        | Type::Reference(_)
-        | Type::Array(_)
-        | Type::Ptr(_)
-        | Type::FnPtr(_) => true,
-        _ => false,
-    }
-}
-
-/// The type without parentheses and the invisible brackets of a `macro_rules!` macro.
-fn ungrouped(mut ty: &Type) -> &Type {
-    loop {
-        ty = match ty {
-            Type::Group(group) => &group.elem,
-            Type::Paren(paren) => &paren.elem,
-            ty => return ty,
-        }
-    }
-}
-
-/// Finds `Output = …` in the type of a future.
-struct FutureOutput<'a>(Option<&'a Type>);
-
-impl<'a> Visit<'a> for FutureOutput<'a> {
-    fn visit_assoc_type(&mut self, binding: &'a AssocType) {
-        if binding.ident == "Output" && self.0.is_none() {
-            self.0 = Some(&binding.ty);
-        }
-        visit::visit_assoc_type(self, binding);
-    }
 }
 
 #[cfg(test)]

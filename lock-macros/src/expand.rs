@@ -3,9 +3,9 @@
 //! What can be a function lives in `lock_runtime::__private`; what is left here is what only code inside the user's
 //! function can do: read the parameters, return from it, and wrap its body without boxing it.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
-use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, TokenStreamExt, quote, quote_spanned};
 use syn::{
     ExprReference, Result, ReturnType, Token, Type, TypeInfer,
@@ -15,8 +15,8 @@ use syn::{
 };
 
 use crate::{
-    args::Args,
-    check::{Key, KeyPart, Length, Plan, Wait, check},
+    args::{Args, OnContention, OnLost},
+    check::{Key, KeyPart, Keys, Length, Plan, Wait, check},
     function::{Body, Function, Parameters, group, identifiers},
 };
 
@@ -48,50 +48,56 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         let krate = &plan.krate;
         quote!(#krate::__private)
     };
-    let acquire = acquire(plan, &runtime);
+    let roots = plan.keys.roots();
     // A block moves its own parameters, as `#[async_trait]` does.
     let moved = match &function.body {
-        Body::Async(body) => Some(moved(plan, &function.parameters(), body)),
+        Body::Async(body) => Some(moved(plan, &roots, &function.parameters(), body)),
         Body::Block(_) => None,
     };
     let place = match &function.sig.output {
         ReturnType::Type(_, ty) => ty.span(),
         ReturnType::Default => function.sig.ident.span(),
     };
-    let edge = plan.output.as_ref().map(|output| inference_edge(output, place));
+    let edge = plan.output.ty.as_ref().map(|output| inference_edge(output, place));
+    let acquire = acquire(plan, &runtime);
+    let answer = answer(plan, &runtime, place);
 
-    let guard = local("guard");
-    // Shown at the return type, when that is no `Result`.
-    let [out, error] = ["out", "error"].map(|name| Ident::new(name, Span::mixed_site().located_at(place)));
-    let fail = fail(&error, place);
+    let [guard, ended, outcome, error] = ["guard", "ended", "outcome", "error"].map(local);
+    let held = plan.guard.as_ref().map(|name| quote!(let #name = #guard.held();));
+    let on_lost = match plan.on_lost {
+        OnLost::Cancel => quote!(#runtime::OnLost::Cancel),
+        OnLost::Finish => quote!(#runtime::OnLost::Finish),
+    };
+    let what_counts = if plan.output.is_plain {
+        quote!(#runtime::Kept::kept(#ended))
+    } else {
+        // A method of `Outcome` itself comes first, where the output is a `Result`.
+        quote! {{
+            #[allow(unused_imports)]
+            use #runtime::Kept as _;
+            #ended.kept()
+        }}
+    };
     function.map(|body, braces| {
-        let body = if moved.is_some() { body } else { mention_rebound(body, &plan.key.roots) };
+        let body = if moved.is_some() { body } else { mention_rebound(body, &roots) };
         let body = group(Delimiter::Brace, quote!(#moved #edge #body), braces);
         quote! {
             let #guard = #acquire;
-            let #guard = match #guard.await {
-                ::core::result::Result::Ok(#guard) => #guard,
-                ::core::result::Result::Err(#error) => #fail,
+            let #outcome = match #guard.await {
+                ::core::result::Result::Ok(#guard) => {
+                    #held
+                    let #ended = #runtime::run(#guard, async move #body, #on_lost).await;
+                    #what_counts
+                }
+                ::core::result::Result::Err(#error) => ::core::result::Result::Err(#error),
             };
-            match #runtime::run(#guard, async move #body, #runtime::OnLost::Cancel).await {
-                ::core::result::Result::Ok(#out) => #out,
-                ::core::result::Result::Err(#error) => #fail,
-            }
+            #answer
         }
     })
 }
 
-/// A block that builds the key and returns the future of the guard, which borrows nothing: what the block borrowed is
-/// given back before anything is awaited.
+/// The future of the guard, which borrows nothing: what its arguments borrow is given back before anything is awaited.
 fn acquire(plan: &Plan, runtime: &TokenStream) -> TokenStream {
-    let key = local("key");
-    let Key { parts, span, .. } = &plan.key;
-    let parts = parts.iter().map(|part| match part {
-        KeyPart::Literal(text) => quote!(#key.literal(#text);),
-        // Where the key is written, for the error about a value that has no text.
-        KeyPart::Value { placeholder, value } => quote_spanned!(*span=> #key.value(#placeholder, &#value);),
-    });
-
     let manager = plan.manager.as_ref().map_or_else(
         || quote!(#runtime::default_manager()),
         |manager| {
@@ -106,26 +112,57 @@ fn acquire(plan: &Plan, runtime: &TokenStream) -> TokenStream {
         },
     );
     let options = options(plan, runtime);
+    match &plan.keys {
+        Keys::One(one) => {
+            let name = name(one, runtime);
+            quote!(#runtime::acquire(#manager, #name, #options))
+        }
+        Keys::Several(several) => {
+            let names = several.iter().map(|key| name(key, runtime));
+            quote!(#runtime::acquire_all(#manager, [#(#names),*], #options))
+        }
+    }
+}
 
+/// A block that puts a lock's name together.
+pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
+    let key = local("key");
+    let parts = parts.iter().map(|part| match part {
+        KeyPart::Literal(text) => quote!(#key.literal(#text);),
+        // Where the key is written, for the error about a value that has no text.
+        KeyPart::Value { placeholder, value } => quote_spanned!(*span=> #key.value(#placeholder, &#value);),
+    });
     quote! {{
         let mut #key = #runtime::KeyParts::new();
         #(#parts)*
-        #runtime::acquire(#manager, #key, #options)
+        #key
     }}
 }
 
 /// What is not given stays as the manager has it.
 fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
-    let ttl = plan.ttl.as_ref().map(|ttl| set("ttl", ttl, |ttl| quote!(#ttl)));
+    let length =
+        |name, length: Option<&Length>| length.map(|length| set(name, length, |length| quote!(#length)));
+    let auto_renew =
+        plan.auto_renew.as_ref().map(|on| quote!(auto_renew = ::core::option::Option::Some(#on)));
+    let reentrant = plan.reentrant.as_ref().map(|on| quote!(reentrant = #on));
     let wait = plan.wait.as_ref().map(|wait| match wait {
         Wait::AtMost(wait) => set("wait", wait, |wait| quote!(#runtime::Wait::AtMost(#wait))),
         Wait::Forever => quote!(wait = ::core::option::Option::Some(#runtime::Wait::Forever)),
     });
-    let auto_renew =
-        plan.auto_renew.as_ref().map(|on| quote!(auto_renew = ::core::option::Option::Some(#on)));
 
     let default = quote!(<#runtime::Options as ::core::default::Default>::default());
-    let given: Vec<_> = [ttl, wait, auto_renew].into_iter().flatten().collect();
+    let given: Vec<_> = [
+        length("ttl", plan.ttl.as_ref()),
+        wait,
+        auto_renew,
+        length("max_hold", plan.max_hold.as_ref()),
+        length("hold_at_least", plan.hold_at_least.as_ref()),
+        reentrant,
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     if given.is_empty() {
         return default;
     }
@@ -141,7 +178,11 @@ fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
 fn set(name: &str, length: &Length, wrap: impl FnOnce(TokenStream) -> TokenStream) -> TokenStream {
     let name = local(name);
     match length {
-        Length::Fixed(length) => {
+        Length::Fixed { length: Duration::MAX, .. } => {
+            let length = wrap(quote!(::core::time::Duration::MAX));
+            quote!(#name = ::core::option::Option::Some(#length))
+        }
+        Length::Fixed { length, .. } => {
             let millis = u64::try_from(length.as_millis()).expect("parsed as milliseconds");
             let length = wrap(quote!(::core::time::Duration::from_millis(#millis)));
             quote!(#name = ::core::option::Option::Some(#length))
@@ -159,19 +200,47 @@ fn set(name: &str, length: &Length, wrap: impl FnOnce(TokenStream) -> TokenStrea
     }
 }
 
+/// What the function returns.
+///
+/// rustc blames an error about types on the expression that it is about: what the user did not write stands where the
+/// return type stands.
+fn answer(plan: &Plan, runtime: &TokenStream, place: Span) -> TokenStream {
+    let [outcome, error] =
+        ["outcome", "error"].map(|name| Ident::new(name, Span::mixed_site().located_at(place)));
+    let there = located(runtime.clone(), place);
+    let answer = plan.or_else.as_ref().map_or_else(
+        || quote_spanned!(place=> #there::or_error(#outcome)),
+        |or_else| quote!(#runtime::or_else(#outcome, #or_else)),
+    );
+    if plan.on_contention == OnContention::Error {
+        return answer;
+    }
+    let nothing = quote_spanned!(place=> #there::nothing());
+    quote! {
+        match #outcome {
+            ::core::result::Result::Err(#error) if #runtime::is_contention(&#error) => #nothing,
+            #outcome => #answer,
+        }
+    }
+}
+
 /// Statements that make the code under the lock own the parameters, so that they are dropped before the lock is
 /// released.
 ///
 /// `async move` takes along what it mentions, and of that only the fields that are used. So whatever is mentioned
 /// somewhere is mentioned as a whole, and what is by its name not to be mentioned too. Others are left alone: rustc is
 /// to say that they are unused.
-fn moved(plan: &Plan, parameters: &Parameters, body: &TokenStream) -> TokenStream {
-    let mut used: HashSet<String> = plan.key.roots.clone();
+///
+/// What only `or_else` mentions is left alone too: that runs outside of the block.
+fn moved(plan: &Plan, roots: &HashSet<String>, parameters: &Parameters, body: &TokenStream) -> TokenStream {
+    let mut used = roots.clone();
     identifiers(body.clone(), &mut used);
     let options = [
         plan.manager.as_ref(),
         plan.ttl.as_ref().and_then(Length::code),
         plan.wait.as_ref().and_then(Wait::code),
+        plan.max_hold.as_ref().and_then(Length::code),
+        plan.hold_at_least.as_ref().and_then(Length::code),
     ];
     for code in options.into_iter().flatten() {
         identifiers(code.to_token_stream(), &mut used);
@@ -243,14 +312,20 @@ fn inference_edge(output: &Type, place: Span) -> TokenStream {
     }
 }
 
-/// Returns the converted error from the user's function.
-fn fail(error: &Ident, place: Span) -> TokenStream {
-    // rustc blames a missing `From<LockError>` on the argument and a return type that is no `Result` on the returned
-    // expression. With only these tokens at the return type, both errors are shown there; the parentheses around the
-    // path keep the call itself at the attribute.
-    let convert = quote_spanned!(place=> ::core::convert::From::from);
-    let converted = quote!((#convert)(#error));
-    quote_spanned!(place=> return ::core::result::Result::Err(#converted))
+/// The same tokens, shown at `place`; they mean what they meant.
+fn located(tokens: TokenStream, place: Span) -> TokenStream {
+    let tree = |tree| match tree {
+        TokenTree::Group(inside) => {
+            let mut outside = Group::new(inside.delimiter(), located(inside.stream(), place));
+            outside.set_span(inside.span().located_at(place));
+            TokenTree::Group(outside)
+        }
+        mut leaf => {
+            leaf.set_span(leaf.span().located_at(place));
+            leaf
+        }
+    };
+    tokens.into_iter().map(tree).collect()
 }
 
 /// A variable that the user's code can neither see nor shadow.
@@ -306,15 +381,29 @@ mod tests {
         assert_expands(
             "method",
             quote! {
-                key = "<self.tenant>/<user.id>", ttl = "1m30s", wait = config.wait, manager = self.locks,
-                auto_renew = false, crate = crate::facade
+                keys = ["<self.tenant>/<user.id>", "report"], ttl = "1m30s", wait = config.wait, manager = self.locks,
+                auto_renew = true, max_hold = "forever", hold_at_least = "5s", on_contention = skip,
+                or_else = Self::refused, on_lost = finish, reentrant = true, guard = held, crate = crate::facade
             },
             quote! {
                 async fn charge(self: Arc<Self>, user: User, config: &Config, _permit: Permit, #[cfg(test)] (a, b): (u8, u8), unused: u8)
-                    -> Result<impl Display, Error>
+                    -> Result<Option<impl Display>, Error>
                 {
                     #![allow(clippy::unused_async)]
-                    work(a).await
+                    work(a, held.fencing_tokens()).await
+                }
+            },
+        );
+    }
+
+    #[test]
+    fn a_function_that_cannot_fail() {
+        assert_expands(
+            "infallible",
+            quote!(key = "report", or_else = |error| eprintln!("{error}")),
+            quote! {
+                async fn report() {
+                    write().await;
                 }
             },
         );

@@ -8,6 +8,7 @@ mod check;
 mod duration;
 mod expand;
 mod function;
+mod lock_key;
 mod suggest;
 #[expect(unreachable_pub, reason = "shared with `lock-runtime`, where they are public")]
 mod template;
@@ -43,17 +44,26 @@ mod template;
 /// ```
 ///
 /// Taking a lock can fail, so the function returns `Result<_, E>` where `E: From<LockError>`; `LockError` itself,
-/// `Box<dyn Error + Send + Sync>` and the like are fine.
+/// `Box<dyn Error + Send + Sync>` and the like are fine. A function that returns something else says with
+/// [`or_else`](#or_else) what it returns then.
 ///
 /// # Options
 ///
 /// | option | default | meaning |
 /// |---|---|---|
 /// | [`key = "user:<id>"`](#key) | required | the name of the lock |
+/// | [`keys = ["a:<x>", "b:<y>"]`](#keys) | | several locks, in place of `key` |
 /// | [`ttl = "30s"`](#ttl) | the manager's | how long the lock outlives a crash of its holder |
 /// | [`wait = "5s"`](#wait) | the manager's | how long to wait while somebody else holds it |
 /// | [`manager = self.locks`](#manager) | the scope's, else the process's | where the lock comes from |
 /// | [`auto_renew = false`](#auto_renew) | the manager's | whether the lease is renewed while the body runs |
+/// | [`max_hold = "5m"`](#max_hold) | the manager's | how long the lock is held at most |
+/// | [`hold_at_least = "10s"`](#hold_at_least) | no time | how long it is held at least |
+/// | [`on_contention = skip`](#on_contention) | `error` | what happens while somebody else holds it |
+/// | [`or_else = function`](#or_else) | the error | what is returned when the lock was not held |
+/// | [`on_lost = finish`](#on_lost) | `cancel` | what happens to the body when the lock is lost |
+/// | [`reentrant = true`](#reentrant) | `false` | whether it may be entered again from inside |
+/// | [`guard = held`](#guard) | none | the name of the hold inside the body |
 /// | [`crate = path`](#crate) | `::lock_runtime` | where the runtime is found |
 ///
 /// ## `key`
@@ -99,11 +109,27 @@ mod template;
 /// there is a `:` or `/` between two placeholders, a value that turns out to be empty is an error of kind
 /// `InvalidKey`, and an `Option` is refused by the compiler: unwrap it first.
 ///
-/// `<<` and `>>` stand for the brackets themselves. Braces are refused, so that `{id}` cannot be taken for a
-/// placeholder. The text may not begin with `~` nor contain `:~`. There is no code in a key: what has to be computed
-/// is computed by the caller and passed as a parameter.
+/// `<<` and `>>` stand for the brackets themselves. `{id}` is refused, so that it cannot be taken for a placeholder:
+/// braces stand at most once, around a placeholder, for the hash tag that decides the slot in a Redis Cluster, as in
+/// `"{<tenant>}:user:<id>"`. The text may not begin with `~` nor contain `:~`. There is no code in a key: what has to
+/// be computed is computed by the caller and passed as a parameter.
 ///
 /// The key is computed once, before anything is awaited.
+///
+/// ## `keys`
+///
+/// Several locks, which are held together: all of them or none, with one wait for all, and the loss of one is the loss
+/// of all. They are taken in the order of their names, whatever the order in the list, so that functions with the same
+/// keys never wait for each other in a circle. Two keys that turn out to be the same are one lock.
+///
+/// ```
+/// # use lock_runtime::{LockError, distributed_lock};
+/// #[distributed_lock(keys = ["account:<from>", "account:<to>"])]
+/// async fn transfer(from: u64, to: u64, amount: u64) -> Result<(), LockError> {
+///     # let _ = amount;
+///     Ok(())
+/// }
+/// ```
 ///
 /// ## `ttl`
 ///
@@ -181,6 +207,132 @@ mod template;
 /// }
 /// ```
 ///
+/// ## `max_hold`
+///
+/// The longest that the lock is held, however often it is renewed: a body that hangs must not keep it for ever. What
+/// takes longer loses the lock, as under [`on_lost`](#on_lost). A length like that of `ttl`, or `"forever"`.
+///
+/// ```
+/// # use lock_runtime::{LockError, distributed_lock};
+/// #[distributed_lock(key = "report:<day>", max_hold = "5m")]
+/// async fn report(day: u32) -> Result<(), LockError> {
+///     Ok(())
+/// }
+/// ```
+///
+/// ## `hold_at_least`
+///
+/// The lock is not given to anybody else before this time is over, although the function has returned: for jobs that
+/// every process starts at the same moment by clocks that differ a little, and for requests that are sent twice. The
+/// caller does not wait for it. A process that ends takes no care of it any more, so where it has to hold all the
+/// same, `ttl` is at least as long.
+///
+/// ```
+/// # use lock_runtime::{LockError, distributed_lock};
+/// #[distributed_lock(key = "nightly-report", wait = "0s", on_contention = skip, hold_at_least = "10s")]
+/// async fn nightly_report() -> Result<(), LockError> {
+///     // In one process of all, although it takes a moment only.
+///     Ok(())
+/// }
+/// ```
+///
+/// ## `on_contention`
+///
+/// With `skip`, a lock that somebody else holds is no error: the body does not run, and the function returns the value
+/// of its type for "nothing was done". That is `()`, `None`, `Ok(())` or `Ok(None)`; other types have none. It is
+/// meant for errors of the kinds `Contended` and `Timeout`, and for no other: that the store cannot be reached is told
+/// as ever, by the `Result` or by `or_else`.
+///
+/// ```
+/// # use lock_runtime::{LockError, distributed_lock};
+/// #[distributed_lock(key = "refresh:<id>", wait = "0s", on_contention = skip)]
+/// async fn refresh(id: u64) -> Result<Option<String>, LockError> {
+///     // `Ok(None)`: somebody is refreshing it right now.
+///     Ok(Some("fresh".into()))
+/// }
+/// ```
+///
+/// ## `or_else`
+///
+/// A function, a path or a closure from `LockError` to what the function returns. It gets every error: that the lock
+/// was not acquired, and that it was lost; beside `on_contention = skip` all but contention. So a function without a
+/// `Result` can be annotated too.
+///
+/// ```
+/// # use lock_runtime::{LockError, distributed_lock};
+/// # struct Response(u16);
+/// fn refuse(error: LockError) -> Response {
+///     eprintln!("{error}");
+///     Response(if error.is_retryable() { 503 } else { 500 })
+/// }
+///
+/// #[distributed_lock(key = "user:<id>", or_else = refuse)]
+/// async fn handler(id: u64) -> Response {
+///     Response(200)
+/// }
+///
+/// #[distributed_lock(key = "clean-up", on_contention = skip, or_else = |error| eprintln!("not cleaned up: {error}"))]
+/// async fn clean_up() {}
+/// ```
+///
+/// It runs outside of the body, to which the parameters belong by then: a closure can use those that are `Copy`, such
+/// as references and numbers, and `self` when that is a reference.
+///
+/// A body that comes to its end after the loss of its lock has not been protected to its end; what it returns is
+/// replaced by the loss. An error of its own is kept, because it says more.
+///
+/// ## `on_lost`
+///
+/// What becomes of the body when the lock is lost on the way. It is dropped at its next `.await`, before anybody else
+/// can hold the lock; with `finish` it runs to its end, perhaps beside the next holder, and its result is replaced by
+/// the loss. That is for what must not stop half-way and whose writes are checked by the fencing token.
+///
+/// ```
+/// # use lock_runtime::{FencingToken, LockError, distributed_lock};
+/// # async fn write(_: u64, _: FencingToken) -> Result<(), LockError> { Ok(()) }
+/// #[distributed_lock(key = "file:<id>", on_lost = finish, guard = held)]
+/// async fn store(id: u64) -> Result<(), LockError> {
+///     write(id, held.fencing_token()).await
+/// }
+/// ```
+///
+/// ## `reentrant`
+///
+/// A function that is called under a lock and asks for the same one would wait for itself: that is an error of kind
+/// `WouldDeadlock`, at once. With `reentrant = true` it shares the hold of its caller, with its token and its end, and
+/// does not release it.
+///
+/// ```
+/// # use lock_runtime::{LockError, distributed_lock};
+/// #[distributed_lock(key = "account:<id>")]
+/// async fn close(id: u64) -> Result<(), LockError> {
+///     withdraw_all(id).await
+/// }
+///
+/// #[distributed_lock(key = "account:<id>", reentrant = true)]
+/// async fn withdraw_all(id: u64) -> Result<(), LockError> {
+///     Ok(())
+/// }
+/// ```
+///
+/// A task that the body spawns does not belong to it and waits as any other does.
+///
+/// ## `guard`
+///
+/// The name under which the body finds its hold, a `HeldLock`: the fencing token for the resource that is written to,
+/// whether the hold is still valid, how long it is, and its loss. With [`keys`](#keys) it is a `HeldLocks`, in which
+/// each is found by its key. Without it, `lock_runtime::current()` finds the hold from anywhere in the body.
+///
+/// ```
+/// # use lock_runtime::{LockError, distributed_lock};
+/// # async fn update(_: &str, _: u64) {}
+/// #[distributed_lock(key = "account:<id>", guard = held)]
+/// async fn withdraw(id: u64) -> Result<(), LockError> {
+///     update("UPDATE account SET … WHERE id = $1 AND fence <= $2", held.fencing_token().get()).await;
+///     Ok(())
+/// }
+/// ```
+///
 /// ## `crate`
 ///
 /// For crates that re-export the runtime, so that their users need not depend on it.
@@ -203,6 +355,23 @@ mod template;
 /// `async fn` in traits and their implementations, under `#[async_trait]`, and on functions that consist of an
 /// `async` block, boxed or not. The signature stays as it is, the future is not boxed, and it is `Send` whenever it
 /// was.
+///
+/// A pattern's names can stand in the key, so a handler of axum is annotated as it is, with an error that is made of a
+/// `LockError` and is a response:
+///
+/// ```
+/// # use lock_runtime::{LockError, distributed_lock};
+/// # struct Path<T>(T);
+/// # struct Json<T>(T);
+/// # struct Withdrawal { amount: u64 }
+/// #[distributed_lock(key = "user:<id>", wait = "2s")]
+/// async fn withdraw(Path(id): Path<u64>, Json(order): Json<Withdrawal>) -> Result<Json<u64>, LockError> {
+///     # let _ = id;
+///     Ok(Json(order.amount))
+/// }
+/// ```
+///
+/// A `tonic::Request` has no public fields; the method that it is unpacked in calls an annotated one with the message.
 ///
 /// Some attributes have to stand on the right side of it:
 ///
@@ -237,4 +406,33 @@ pub fn distributed_lock(
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     expand::distributed_lock(args.into(), item.into()).into()
+}
+
+/// A [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the variables
+/// where it stands, for closures and for locks that are taken by hand.
+///
+/// The template is that of [`macro@distributed_lock`], and so is the name: a key that is built here and one that the
+/// attribute builds from the same values are one lock. Values are encoded, so that different ones never give one name.
+///
+/// Evaluates to a `Result<LockKey, LockError>`. The error is of kind `InvalidKey`: a value was empty, or the name is too
+/// long.
+///
+/// ```
+/// use lock_runtime::{LockError, LockManager, lock_key};
+///
+/// struct Order { id: u64 }
+///
+/// async fn ship(locks: &LockManager, tenant: &str, order: &Order) -> Result<(), LockError> {
+///     let guard = locks.lock(lock_key!("<tenant>/order:<order.id>")?).acquire().await?;
+///     guard.run(async { /* … */ }).await
+/// }
+///
+/// let (tenant, id) = ("a:b", 42);
+/// assert_eq!(lock_key!("<tenant>/order:<id>").unwrap().as_str(), "a%3Ab/order:42");
+/// ```
+///
+/// A crate that re-exports the runtime names it: `lock_key!("user:<id>", crate = my_framework::locks)`.
+#[proc_macro]
+pub fn lock_key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    lock_key::lock_key(input.into()).into()
 }

@@ -12,18 +12,27 @@ pub(crate) fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'
     }
 }
 
-/// Levenshtein's distance, the row of Wagner and Fischer's table at a time.
+/// How many letters are changed, put in, left out, or swapped with their neighbour: Damerau's distance, as far as no
+/// part is edited twice.
 fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.chars().enumerate() {
-            let changed = diagonal + usize::from(from != to);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            table[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let changed = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let edited = changed.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    edited.min(table[i - 2][j - 2] + 1)
+                } else {
+                    edited
+                }
+            };
         }
     }
-    row[b.chars().count()]
+    table[a.len()][b.len()]
 }
 
 #[cfg(test)]
@@ -32,16 +41,24 @@ mod tests {
 
     #[test]
     fn distance_counts_edits() {
-        for (a, b, edits) in
-            [("", "", 0), ("", "ab", 2), ("tll", "ttl", 1), ("kitten", "sitting", 3), ("é", "e", 1)]
-        {
+        for (a, b, edits) in [
+            ("", "", 0),
+            ("", "ab", 2),
+            ("tll", "ttl", 1),
+            ("wiat", "wait", 1),
+            ("kye", "key", 1),
+            ("abcd", "badc", 2),
+            ("kitten", "sitting", 3),
+            ("é", "e", 1),
+        ] {
             assert_eq!((distance(a, b), distance(b, a)), (edits, edits), "{a} {b}");
         }
     }
 
     #[test]
     fn only_what_is_close_is_suggested() {
-        let known = ["key", "ttl", "auto_renew"];
+        let known = ["key", "ttl", "wait", "auto_renew"];
+        assert_eq!(did_you_mean("wiat", known), "; did you mean `wait`?");
         assert_eq!(did_you_mean("keys", known), "; did you mean `key`?");
         assert_eq!(did_you_mean("autorenewal", known), "");
         assert_eq!(did_you_mean("auto_reniu", known), "; did you mean `auto_renew`?");

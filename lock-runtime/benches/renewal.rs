@@ -24,7 +24,11 @@ use std::{
 
 use lock_runtime::{LockGuard, LockManager};
 use redis::aio::MultiplexedConnection;
-use support::{Server, own_cpu, publish};
+use support::{
+    Server, own_cpu,
+    plot::{Chart, Scale},
+    publish,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -34,11 +38,17 @@ async fn main() {
     let seconds = numbers.next().unwrap_or(20);
     let counts: Vec<u64> = numbers.collect();
     let counts = if counts.is_empty() { vec![10_000, 100_000] } else { counts };
-    let mut rows = Vec::new();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut redis = Chart::new("Redis CPU to keep the locks, % of a core (less is better)", Scale::Linear);
+    let mut client = Chart::new("client CPU to keep the locks, % of a core (less is better)", Scale::Linear);
     for count in counts {
         for contender in ["lock-runtime", "one call each"] {
             let server = Server::start();
-            rows.push(measure(&server, contender, count, Duration::from_secs(seconds)).await);
+            let row = measure(&server, contender, count, Duration::from_secs(seconds)).await;
+            let situation = format!("{count} locks, ttl {} s", TTL.as_secs());
+            redis.bar(&situation, contender, &[row[4].parse().unwrap()]);
+            client.bar(&situation, contender, &[row[5].parse().unwrap()]);
+            rows.push(row);
         }
     }
     publish(
@@ -53,6 +63,7 @@ async fn main() {
             "renewals due/s",
         ],
         &rows,
+        &[redis, client],
     );
 }
 
@@ -74,8 +85,6 @@ async fn measure(server: &Server, contender: &str, count: u64, length: Duration)
         tokio::spawn(renew_one_by_one(raw, count));
     }
     let per_lock = resident().saturating_sub(memory) / count;
-    // The first renewals are due after a third of the lease.
-    tokio::time::sleep(TTL / 3).await;
     let (began, server_before, client_before) = (Instant::now(), server.cpu(), own_cpu());
     tokio::time::sleep(length).await;
     let took = began.elapsed().as_secs_f64();
@@ -102,13 +111,16 @@ async fn measure(server: &Server, contender: &str, count: u64, length: Duration)
     ]
 }
 
+/// Acquires them spread over a third of the lease, as renewals then are: after it the first ones are due.
 async fn hold(locks: &LockManager, count: u64) -> Vec<LockGuard> {
+    let began = tokio::time::Instant::now();
     let tasks: Vec<_> = (0..64)
         .map(|task| {
             let locks = locks.clone();
             tokio::spawn(async move {
                 let mut guards = Vec::new();
                 for n in (task..count).step_by(64) {
+                    tokio::time::sleep_until(began + (TTL / 3).mul_f64(n as f64 / count as f64)).await;
                     guards.push(locks.lock(format!("held:{n}")).ttl(TTL).acquire().await.unwrap());
                 }
                 guards

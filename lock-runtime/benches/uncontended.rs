@@ -1,7 +1,7 @@
 //! Acquire and release of distinct keys, nobody waiting: the price of the guarantees.
 //!
-//! The raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock` and this library, side by side, in
-//! interleaved rounds on one private server. Judge the ratios by their spread.
+//! The raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock`, `distributed-lock` and this library,
+//! side by side, in interleaved rounds on one private server. Judge the ratios by their spread.
 //!
 //! `cargo bench -p lock-runtime-benches --bench uncontended [-- rounds [milliseconds]]`
 
@@ -26,10 +26,15 @@ use std::{
 };
 
 use lock_runtime::LockManager;
-use support::{Round, Server, median, publish, ratios, round};
+use support::{
+    Round, Server, median,
+    peers::DistributedLock,
+    plot::{Chart, Scale},
+    publish, ratios, round,
+};
 
 const TTL: Duration = Duration::from_secs(30);
-const CONTENDERS: [&str; 3] = ["raw driver", "rslock", "lock-runtime"];
+const CONTENDERS: [&str; 4] = ["raw driver", "rslock", "distributed-lock", "lock-runtime"];
 
 #[tokio::main]
 async fn main() {
@@ -43,11 +48,15 @@ async fn main() {
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
     ));
     let rslock = rslock::LockManager::new(vec![server.url()]);
+    let distributed_lock = DistributedLock::open(&server.url()).await;
     let numbers = Arc::new(AtomicU64::new(0));
 
+    let mut speed =
+        Chart::new("acquire and release of distinct keys, cycles/s (more is better)", Scale::Linear);
+    let mut cpu = Chart::new("CPU of client and Redis per cycle, µs (less is better)", Scale::Linear);
     let mut rows = Vec::new();
     for tasks in [1, 64, 256] {
-        let mut results: [Vec<Round>; 3] = Default::default();
+        let mut results: [Vec<Round>; CONTENDERS.len()] = Default::default();
         // The first round warms up and is not counted.
         for n in 0..=rounds {
             for (contender, results) in CONTENDERS.iter().zip(&mut results) {
@@ -79,6 +88,16 @@ async fn main() {
                             }
                         })
                     }
+                    "distributed-lock" => {
+                        let locks = distributed_lock.clone();
+                        round(&server, tasks, length, move |task, _| {
+                            let locks = locks.clone();
+                            async move {
+                                let handle = locks.attempt(&format!("{task}")).await.expect("it is free");
+                                DistributedLock::release(handle).await;
+                            }
+                        })
+                    }
                     _ => {
                         let locks = locks.clone();
                         round(&server, tasks, length, move |task, _| {
@@ -105,6 +124,10 @@ async fn main() {
                 format!("{:.0}", median(&values))
             };
             let (p50, p99) = (percentile(0.5), percentile(0.99));
+            let situation = format!("{tasks} tasks");
+            speed.bar(&situation, contender, &throughput[i]);
+            let spent: Vec<f64> = results[i].iter().map(Round::cpu_per_cycle).collect();
+            cpu.bar(&situation, contender, &spent);
             let cycles: usize = results[i].iter().map(|round| round.cycles).sum();
             let per_cycle = |cpu: fn(&Round) -> Duration| {
                 let total: Duration = results[i].iter().map(cpu).sum();
@@ -135,5 +158,6 @@ async fn main() {
             "client CPU µs",
         ],
         &rows,
+        &[speed, cpu],
     );
 }

@@ -9,6 +9,7 @@ use crate::{
     cohort::{Cohorts, Entry, Follower, LATE_ANSWER, Leader, Waited, Why},
     hold::{Hold, Turn},
     options::LockOptions,
+    scope,
     shared::{Reserved, Shared},
     underway::Counted,
     validity::{backoff, min_validity},
@@ -21,6 +22,9 @@ pub(crate) async fn acquire(
     wait: Wait,
 ) -> Result<LockGuard, LockError> {
     options.check(shared.backend.capabilities())?;
+    if let Some(again) = scope::enter_again(shared, key, options) {
+        return again;
+    }
     // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
     let _asking = Counted::new(&shared.asking);
     let reserved = shared.reserve()?;
@@ -33,6 +37,7 @@ pub(crate) async fn acquire(
             Entry::Lead(leader) => break Some(leader),
             Entry::Follow(follower) => match follow(shared, follower, wait).await? {
                 Waited::Called(turn) if shared.take(&turn, options.max_hold) => {
+                    turn.hold_until(Instant::now() + options.hold_at_least);
                     return Ok(LockGuard::new(turn, reserved));
                 }
                 // Lost, or taken back, before this task ran: the way begins anew.
@@ -139,7 +144,9 @@ fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<A
         shared.releaser.release(hold.taken(), hold.gone_by(now));
         return None;
     }
-    Some(Turn::first(hold, grant.token))
+    let turn = Turn::first(hold, grant.token);
+    turn.hold_until(now + options.hold_at_least);
+    Some(turn)
 }
 
 fn contended(holder_remaining: Option<Duration>) -> LockError {

@@ -101,7 +101,7 @@ pub(crate) enum Entry {
 /// What is left to do for a holder that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// The lease went to the next waiter, or the turn was left before.
+    /// The lease went to the next waiter or is kept for longer, or the turn was left before.
     Passed,
     /// The lease must be released in the store.
     Last,

@@ -16,8 +16,10 @@ pub enum LockErrorKind {
     Lost,
     /// The store cannot be reached or failed.
     Backend,
-    /// The caller holds this lock already and would wait for itself.
+    /// The section that asks for this lock holds it already and would wait for itself.
     WouldDeadlock,
+    /// The lock must be held by the code that runs, and is not.
+    NotHeld,
     /// The lock's name is not allowed.
     InvalidKey,
     /// An option or a URL is not allowed.
@@ -102,6 +104,7 @@ impl LockError {
             | LockErrorKind::Backend
             | LockErrorKind::Overloaded => true,
             LockErrorKind::WouldDeadlock
+            | LockErrorKind::NotHeld
             | LockErrorKind::InvalidKey
             | LockErrorKind::InvalidOptions
             | LockErrorKind::Unsupported

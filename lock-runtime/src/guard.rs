@@ -9,6 +9,7 @@ use crate::{
     cohort::Leaving,
     hold::{Hold, Turn},
     shared::{Reserved, Shared},
+    validity::min_validity,
 };
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) does so and tells
@@ -22,12 +23,24 @@ use crate::{
 pub struct LockGuard {
     turn: Arc<Turn>,
     reserved: Reserved,
-    left: bool,
+    /// Whether the turn ends with this guard. Not where it was left, nor where the guard entered a hold again.
+    leaves: bool,
 }
 
 impl LockGuard {
     pub(crate) fn new(turn: Arc<Turn>, reserved: Reserved) -> Self {
-        Self { turn, reserved, left: false }
+        Self { turn, reserved, leaves: true }
+    }
+
+    /// A guard of the same hold for those who enter it again: it ends nothing, and with the hold.
+    pub(crate) fn again(&self) -> Self {
+        Self { turn: Arc::clone(&self.turn), reserved: self.reserved.again(), leaves: false }
+    }
+
+    /// Whether it holds this lock of this store.
+    pub(crate) fn is_of(&self, shared: &Shared, key: &LockKey) -> bool {
+        // Managers of one store that differ in their limits share the backend only.
+        Arc::ptr_eq(&self.reserved.shared().backend, &shared.backend) && self.key().stored() == key.stored()
     }
 
     /// The lock's name, as it was asked for.
@@ -66,7 +79,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let turn = Arc::clone(&self.turn);
         async move { turn.lost().await }
     }
@@ -99,7 +112,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn run<F: Future>(self, body: F) -> Run<F> {
-        Run::new(self, body)
+        Run::new(self.into(), body)
     }
 
     /// Releases the lock and waits for the store to confirm it.
@@ -112,20 +125,46 @@ impl LockGuard {
     /// # Cancel safety
     /// Once polled, the release happens even if the future is dropped.
     pub async fn release(mut self) -> Result<(), LockError> {
-        self.left = true;
+        let leaves = std::mem::replace(&mut self.leaves, false);
         let now = Instant::now();
         let covered = self.turn.is_valid(now);
         let loss = (!covered).then(|| self.turn.loss());
         let mut released = Ok(());
-        if let Leaving::Last = self.reserved.shared().leave(&self.turn, now) {
+        if leaves && self.reserved.leave_in_time(&self.turn, now) == Leaving::Last {
             released = release_in_store(self.reserved.shared(), &self.turn.hold, covered).await;
         }
         // That the section was not covered says more than what the store knew of it afterwards.
         loss.map_or(released, Err)
     }
 
+    /// Fails when `until` lies beyond the end of a hold that was entered again.
+    pub(crate) fn check_held_until(&self, until: Instant) -> Result<(), LockError> {
+        if self.leaves || until <= self.turn.hold.turn_ends() {
+            return Ok(());
+        }
+        let problem = "hold_at_least reaches beyond the end of the hold that is entered again";
+        Err(LockError::new(LockErrorKind::InvalidOptions, problem).with_key(self.key()))
+    }
+
+    /// Whether it was not left, and is not another's hold that was entered again.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leaves
+    }
+
+    /// Whether it is valid, and fresh enough to be handed out.
+    pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
+        let hold = &self.turn.hold;
+        let fresh = hold.remaining(now) >= min_validity(hold.terms.ttl);
+        self.turn.is_valid(now) && (fresh || !self.leaves)
+    }
+
     pub(crate) fn loss(&self) -> LockError {
         self.turn.loss()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        self.reserved.shared()
     }
 
     pub(crate) fn turn(&self) -> &Arc<Turn> {
@@ -187,8 +226,10 @@ impl Drop for Unfinished<'_> {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if !self.left {
-            self.reserved.shared().leave_in_background(&self.turn, Instant::now());
+        if self.leaves {
+            let now = Instant::now();
+            let leaving = self.reserved.leave_in_time(&self.turn, now);
+            self.reserved.shared().release_in_background(leaving, &self.turn, now);
         }
     }
 }
@@ -236,7 +277,7 @@ impl HeldLock {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let turn = Arc::clone(&self.turn);
         async move { turn.lost().await }
     }
@@ -255,3 +296,6 @@ fn show(f: &mut fmt::Formatter<'_>, name: &str, turn: &Turn) -> fmt::Result {
         .field("remaining", &turn.remaining(Instant::now()))
         .finish_non_exhaustive()
 }
+
+#[cfg(test)]
+mod tests;

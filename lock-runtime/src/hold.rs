@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,7 +14,7 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::{Held, Lease, Releasable, Session},
     clock::{self, Instant},
-    shared::UNPOLLED,
+    shared::{Reserved, UNPOLLED},
     validity,
 };
 
@@ -36,7 +36,7 @@ impl Terms {
 /// One grant of the store, from the answer until its release is sent.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    kept: Kept,
+    in_store: InStore,
     pub(crate) terms: Terms,
     /// When the present turn ends, however often the lease is renewed: `max_hold`, or `ttl` without renewal. A turn
     /// that was passed on and not taken yet ends soon.
@@ -51,11 +51,21 @@ pub(crate) struct Hold {
     pub(crate) due: AtomicU64,
     pub(crate) keeper_id: AtomicU64,
     changed: Notify,
+    extra: Mutex<Extra>,
+}
+
+/// What few holds have.
+#[derive(Debug, Default)]
+struct Extra {
+    /// The turns of a guard of several locks, one of this hold among them.
+    together: Option<Arc<[Weak<Turn>]>>,
+    /// The turn that goes on without a guard, and what counts it as held.
+    kept: Option<(Arc<Turn>, Reserved)>,
 }
 
 /// How the store remembers it, and until when it may be relied on.
 #[derive(Debug)]
-enum Kept {
+enum InStore {
     /// Renewals move the deadline.
     Lease { lease: Arc<dyn Lease>, deadline: AtomicU64 },
     /// The store moves the deadline.
@@ -64,17 +74,17 @@ enum Kept {
 
 impl Hold {
     pub(crate) fn new(held: Held, terms: Terms, max_hold: Duration) -> Arc<Self> {
-        let (kept, valid_until) = match held {
+        let (in_store, valid_until) = match held {
             Held::Lease { lease, valid_until } => {
-                (Kept::Lease { lease, deadline: AtomicU64::new(valid_until.as_nanos()) }, valid_until)
+                (InStore::Lease { lease, deadline: AtomicU64::new(valid_until.as_nanos()) }, valid_until)
             }
             Held::Session { session, since } => {
-                (Kept::Session(session), validity::valid_until(since, terms.ttl))
+                (InStore::Session(session), validity::valid_until(since, terms.ttl))
             }
         };
         let turn_ends = terms.turn_ends(Instant::now(), max_hold, valid_until);
         Arc::new(Self {
-            kept,
+            in_store,
             terms,
             turn_ends: AtomicU64::new(turn_ends.as_nanos()),
             lost: AtomicBool::new(false),
@@ -83,20 +93,43 @@ impl Hold {
             due: AtomicU64::new(0),
             keeper_id: AtomicU64::new(0),
             changed: Notify::new(),
+            extra: Mutex::default(),
         })
     }
 
+    fn extra(&self) -> MutexGuard<'_, Extra> {
+        self.extra.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on the loss of one of these turns, one of this hold among them, is to be the end of the others.
+    pub(crate) fn hold_with(&self, together: &Arc<[Weak<Turn>]>) {
+        self.extra().together = Some(Arc::clone(together));
+    }
+
+    /// The turns of other holds that end with this one. Some may be over: the guard of an earlier turn had them.
+    pub(crate) fn others(&self) -> Vec<Arc<Turn>> {
+        let together = self.extra().together.clone();
+        let turns = together.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
+        turns.filter(|turn| !std::ptr::eq(Arc::as_ptr(&turn.hold), self)).collect()
+    }
+
+    /// Ends the keeping of a turn without a guard, when its time is over or the hold is.
+    pub(crate) fn end_keeping(&self, now: Instant) -> Option<(Arc<Turn>, Reserved)> {
+        let mut extra = self.extra();
+        if now >= self.turn_ends() || self.is_closed() { extra.kept.take() } else { None }
+    }
+
     pub(crate) fn key(&self) -> &LockKey {
-        match &self.kept {
-            Kept::Lease { lease, .. } => lease.key(),
-            Kept::Session(session) => session.key(),
+        match &self.in_store {
+            InStore::Lease { lease, .. } => lease.key(),
+            InStore::Session(session) => session.key(),
         }
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        match &self.kept {
-            Kept::Lease { deadline, .. } => Instant::from_nanos(deadline.load(Ordering::Acquire)),
-            Kept::Session(session) => session.valid_until(),
+        match &self.in_store {
+            InStore::Lease { deadline, .. } => Instant::from_nanos(deadline.load(Ordering::Acquire)),
+            InStore::Session(session) => session.valid_until(),
         }
     }
 
@@ -131,8 +164,8 @@ impl Hold {
 
     /// What a fresh grant has left at `now`: of a session that is not to be renewed, not more than until the `ttl` is over.
     pub(crate) fn remaining_unrenewed(&self, now: Instant) -> Duration {
-        let ttl_ends = match &self.kept {
-            Kept::Session(_) if !self.terms.auto_renew => self.turn_ends(),
+        let ttl_ends = match &self.in_store {
+            InStore::Session(_) if !self.terms.auto_renew => self.turn_ends(),
             _ => Instant::FAR_FUTURE,
         };
         self.remaining(now).min(ttl_ends.saturating_duration_since(now))
@@ -141,7 +174,7 @@ impl Hold {
     /// A renewal was answered; returns whether it still counts.
     pub(crate) fn renewed(&self, valid_until: Instant) -> bool {
         let in_time = self.is_valid(Instant::now()) && !self.is_closed();
-        if in_time && let Kept::Lease { deadline, .. } = &self.kept {
+        if in_time && let InStore::Lease { deadline, .. } = &self.in_store {
             deadline.fetch_max(valid_until.as_nanos(), Ordering::AcqRel);
         }
         in_time
@@ -167,32 +200,32 @@ impl Hold {
 
     /// What has to be renewed and may be passed on; none when it lives as long as a session.
     pub(crate) fn lease(&self) -> Option<&Arc<dyn Lease>> {
-        match &self.kept {
-            Kept::Lease { lease, .. } => Some(lease),
-            Kept::Session(_) => None,
+        match &self.in_store {
+            InStore::Lease { lease, .. } => Some(lease),
+            InStore::Session(_) => None,
         }
     }
 
     pub(crate) fn session(&self) -> Option<&Arc<dyn Session>> {
-        match &self.kept {
-            Kept::Lease { .. } => None,
-            Kept::Session(session) => Some(session),
+        match &self.in_store {
+            InStore::Lease { .. } => None,
+            InStore::Session(session) => Some(session),
         }
     }
 
     /// What has to be released in the end.
     pub(crate) fn taken(&self) -> Arc<dyn Releasable> {
-        match &self.kept {
-            Kept::Lease { lease, .. } => Arc::<dyn Lease>::clone(lease),
-            Kept::Session(session) => Arc::<dyn Session>::clone(session),
+        match &self.in_store {
+            InStore::Lease { lease, .. } => Arc::<dyn Lease>::clone(lease),
+            InStore::Session(session) => Arc::<dyn Session>::clone(session),
         }
     }
 
     /// When it must have ended in the store, if it is not renewed after `now`. Of a session, only the store knows.
     pub(crate) fn gone_by(&self, now: Instant) -> Instant {
-        match &self.kept {
-            Kept::Lease { .. } => now.min(self.deadline()) + self.terms.ttl,
-            Kept::Session(_) => Instant::FAR_FUTURE,
+        match &self.in_store {
+            InStore::Lease { .. } => now.min(self.deadline()) + self.terms.ttl,
+            InStore::Session(_) => Instant::FAR_FUTURE,
         }
     }
 }
@@ -203,6 +236,8 @@ pub(crate) struct Turn {
     pub(crate) hold: Arc<Hold>,
     pub(crate) token: FencingToken,
     phase: AtomicU8,
+    /// Until when it is not released, whatever becomes of its guard: `hold_at_least`.
+    held_until: AtomicU64,
 }
 
 /// The phases of a [`Turn`]. Called: it was passed on, and the next holder has not been polled since.
@@ -212,7 +247,28 @@ const OVER: u8 = 2;
 
 impl Turn {
     pub(crate) fn first(hold: Arc<Hold>, token: FencingToken) -> Arc<Self> {
-        Arc::new(Self { hold, token, phase: AtomicU8::new(TAKEN) })
+        Self::new(hold, token, TAKEN)
+    }
+
+    fn new(hold: Arc<Hold>, token: FencingToken, phase: u8) -> Arc<Self> {
+        Arc::new(Self { hold, token, phase: AtomicU8::new(phase), held_until: AtomicU64::new(0) })
+    }
+
+    /// From here on it is not released before `until`, whatever becomes of its guard.
+    pub(crate) fn hold_until(&self, until: Instant) {
+        self.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// Until when it is not to be released.
+    pub(crate) fn held_until(&self) -> Instant {
+        Instant::from_nanos(self.held_until.load(Ordering::Acquire))
+    }
+
+    /// Keeps the hold without a guard while it is [held](Self::held_until). The keeper has to be told afterwards.
+    pub(crate) fn keep(self: &Arc<Self>, reserved: Reserved) {
+        // First, so that nobody ends it for an end that was before.
+        self.hold.set_turn_ends(self.held_until());
+        self.hold.extra().kept = Some((Arc::clone(self), reserved));
     }
 
     /// The next holder's turn, once this one is over; none when the grant's tokens are used up.
@@ -222,7 +278,7 @@ impl Turn {
         let token = self.token.successor()?;
         let hold = Arc::clone(&self.hold);
         hold.set_turn_ends(now + UNPOLLED);
-        Some(Arc::new(Self { hold, token, phase: AtomicU8::new(CALLED) }))
+        Some(Self::new(hold, token, CALLED))
     }
 
     /// Takes a turn that was passed on; false when it is not to be had any more.
@@ -241,11 +297,20 @@ impl Turn {
     }
 
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
-        self.phase.load(Ordering::Acquire) != OVER && now < self.hold.turn_ends() && self.hold.is_valid(now)
+        !self.is_over() && self.is_covered(now)
+    }
+
+    /// Whether the lease may be relied on for this turn, whether or not it is used still.
+    pub(crate) fn is_covered(&self, now: Instant) -> bool {
+        now < self.hold.turn_ends() && self.hold.is_valid(now)
     }
 
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == OVER
     }
 
     /// The holder left; true the first time.
@@ -278,7 +343,9 @@ impl Turn {
 
     /// The error that says why this turn is not valid.
     pub(crate) fn loss(&self) -> LockError {
-        let why = if Instant::now() < self.hold.turn_ends() {
+        let why = if self.is_over() {
+            "lost: the section that was entered again has ended, and its hold with it"
+        } else if Instant::now() < self.hold.turn_ends() {
             "lost: the lease was not renewed in time or the store gave it to somebody else; \
              check what was done since with the fencing token"
         } else if self.hold.terms.auto_renew {
@@ -329,8 +396,7 @@ mod tests {
         let lease = Arc::new(NoLease(LeaseId { key, owner: OwnerToken::from(1), token, ttl }));
         let now = Instant::now();
         let held = Held::Lease { lease, valid_until: now + valid_for };
-        let hold = Hold::new(held, Terms { ttl, auto_renew: true }, turn_for);
-        Turn::first(hold, token)
+        Turn::first(Hold::new(held, Terms { ttl, auto_renew: true }, turn_for), token)
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! the answers about its own holds.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
+    slice,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -34,7 +35,7 @@ pub(crate) struct Keeper {
 #[derive(Debug, Default)]
 struct Schedule {
     due: BTreeMap<(u64, u64), Arc<Hold>>,
-    /// When the job looks next; none while it sleeps without an end.
+    /// When the job looks next; none while there is nothing to look at.
     looks_at: Option<Instant>,
     started: bool,
 }
@@ -50,12 +51,13 @@ impl Keeper {
         hold.keeper_id.store(id, Ordering::Relaxed);
         let now = Instant::now();
         plan_renewal(hold, now);
-        if self.put(hold, now) {
+        if self.put(slice::from_ref(hold), now) {
             let shared = Arc::downgrade(shared);
             background::handle().spawn(run(shared));
         }
         if let Some(session) = hold.session() {
-            session.tell_loss(Loss(Kept { shared: Arc::downgrade(shared), hold: Arc::downgrade(hold) }));
+            Arc::clone(session)
+                .tell_loss(Loss(ToTell { shared: Arc::downgrade(shared), hold: Arc::downgrade(hold) }));
         }
     }
 
@@ -79,42 +81,44 @@ impl Keeper {
         }
     }
 
-    /// Puts a hold into the schedule; returns whether the job must be started.
-    fn put(&self, hold: &Arc<Hold>, now: Instant) -> bool {
+    /// Puts holds into the schedule; returns whether the job must be started.
+    fn put(&self, holds: &[Arc<Hold>], now: Instant) -> bool {
         let mut schedule = self.schedule();
-        if hold.is_closed() {
-            return false;
+        for hold in holds.iter().filter(|hold| !hold.is_closed()) {
+            self.plan(&mut schedule, hold, now);
         }
+        !schedule.due.is_empty() && !std::mem::replace(&mut schedule.started, true)
+    }
+
+    fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>, now: Instant) {
         // Whoever moves the end of the turn from here on sees that there is something to move here, too.
         hold.due.store(u64::MAX, Ordering::SeqCst);
         // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease.
         let in_turn = now < hold.turn_ends();
         let due = if in_turn { hold.next_in_turn().min(hold.deadline()) } else { hold.deadline() };
-        self.insert(&mut schedule, hold, due);
-        !std::mem::replace(&mut schedule.started, true)
+        self.insert(schedule, hold, due);
     }
 
     fn insert(&self, schedule: &mut Schedule, hold: &Arc<Hold>, due: Instant) {
         let due_nanos = due.as_nanos().max(1);
         hold.due.store(due_nanos, Ordering::SeqCst);
         schedule.due.insert((due_nanos, hold.keeper_id.load(Ordering::Relaxed)), Arc::clone(hold));
-        if schedule.started && schedule.looks_at.is_none_or(|at| due < at) {
+        if schedule.looks_at.is_none_or(|at| due < at) {
             schedule.looks_at = Some(due);
             self.earlier.notify_one();
         }
     }
 
-    /// Takes what is due, and says when to look again.
-    fn take_due(&self, now: Instant) -> (Vec<Arc<Hold>>, Option<Instant>) {
+    /// Takes what is due, and plans the next look.
+    fn take_due(&self, now: Instant) -> Vec<Arc<Hold>> {
         let mut schedule = self.schedule();
         let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
         let due = std::mem::replace(&mut schedule.due, later);
         for hold in due.values() {
             hold.due.store(0, Ordering::SeqCst);
         }
-        let next = schedule.due.first_key_value().map(|((at, _), _)| Instant::from_nanos(*at));
-        schedule.looks_at = next;
-        (due.into_values().collect(), next)
+        schedule.looks_at = schedule.due.first_key_value().map(|((at, _), _)| Instant::from_nanos(*at));
+        due.into_values().collect()
     }
 
     /// How many holds are kept.
@@ -125,12 +129,12 @@ impl Keeper {
 }
 
 /// A hold that is kept, for those outside who hear of its end.
-pub(crate) struct Kept {
+pub(crate) struct ToTell {
     shared: Weak<Shared>,
     hold: Weak<Hold>,
 }
 
-impl Kept {
+impl ToTell {
     pub(crate) fn lost(&self, why: &str) {
         if let (Some(shared), Some(hold)) = (self.shared.upgrade(), self.hold.upgrade()) {
             lost(&shared, &hold, why);
@@ -156,39 +160,44 @@ fn plan_renewal(hold: &Hold, now: Instant) {
 /// The job. It ends when the last handle to the store is gone.
 async fn run(shared: Weak<Shared>) {
     loop {
-        let next = {
-            let Some(shared) = shared.upgrade() else { return };
-            let now = Instant::now();
-            let (due, next) = shared.keeper.take_due(now);
-            look_at(&shared, due, now);
-            next
-        };
-        // Not longer than this without a look whether anybody still uses the store.
-        let next = next.unwrap_or(Instant::now() + Duration::from_mins(1));
         let Some(keeper) = shared.upgrade().map(|shared| Arc::clone(&shared.keeper)) else { return };
+        let next = keeper.schedule().looks_at;
         tokio::select! {
-            () = clock::sleep_until(next) => {}
-            () = keeper.earlier.notified() => {}
+            // Not longer than a minute without a look whether anybody still uses the store.
+            () = clock::sleep_until(next.unwrap_or(Instant::now() + Duration::from_mins(1))) => {}
+            // To sleep less long, not to look: what was put here may be gone by now, and without a plan for the next
+            // look every hold that comes would wake this thread.
+            () = keeper.earlier.notified() => continue,
         }
+        let Some(shared) = shared.upgrade() else { return };
+        let now = Instant::now();
+        look_at(&shared, shared.keeper.take_due(now), now);
     }
 }
 
 fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
-    let mut to_renew: HashMap<_, Vec<_>> = HashMap::new();
+    // There are few of them, and most holds belong to the one of the hold before.
+    let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
     for hold in due {
         if !hold.is_valid(now) {
             lost(shared, &hold, "its deadline passed without an answer from the store");
         } else if now < hold.turn_ends() && hold.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
-            to_renew.entry(batch(&hold, now)).or_default().push(hold);
+            let batch = batch(&hold, now);
+            match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
+                Some((_, holds)) => holds.push(hold),
+                None => to_renew.push((batch, vec![hold])),
+            }
         } else if now < hold.turn_ends() {
-            shared.keeper.put(&hold, now);
-        } else if hold.session().is_some() {
-            lost(shared, &hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
+            shared.keeper.put(&[hold], now);
         } else if !shared.take_back(&hold) {
-            shared.keeper.put(&hold, now);
+            if hold.session().is_some() {
+                lost(shared, &hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
+            } else {
+                shared.keeper.put(&[hold], now);
+            }
         }
     }
-    for holds in to_renew.into_values() {
+    for (_, holds) in to_renew {
         tokio::spawn(renew(Arc::clone(shared), holds));
     }
 }
@@ -203,23 +212,15 @@ fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
 async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
     let now = Instant::now();
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
-    let mut open = Unanswered { shared: &shared, holds: holds.into_iter() };
-    let ids: Vec<LeaseId> = open
-        .holds
-        .as_slice()
-        .iter()
-        .filter_map(|hold| hold.lease())
-        .map(|lease| lease.id().clone())
-        .collect();
+    let mut open =
+        Unanswered { shared: &shared, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
+    let leases = open.holds.as_slice().iter().filter_map(|hold| hold.lease());
+    let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
     let answers = tokio::time::timeout(validity::renewal_limit(remaining), shared.backend.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
         match answer {
-            Renewal::Renewed(until) if hold.renewed(until) => {
-                let now = Instant::now();
-                plan_renewal(&hold, now);
-                shared.keeper.put(&hold, now);
-            }
+            Renewal::Renewed(until) if hold.renewed(until) => open.renewed.push(hold),
             Renewal::Renewed(_) => lost(&shared, &hold, "the answer to its renewal came after its deadline"),
             Renewal::NotHeld => lost(&shared, &hold, "the store says that it is not ours any more"),
             Renewal::Unknown(error) => {
@@ -230,14 +231,21 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
     }
 }
 
-/// Holds whose renewal has not been answered; dropped, also by a panic in the store, it sees that they are tried again.
+/// Holds whose renewal has not been answered, and those for which it has and that are not in the schedule again;
+/// dropped, also by a panic in the store, it sees that all are looked at again.
 struct Unanswered<'a> {
     shared: &'a Arc<Shared>,
+    renewed: Vec<Arc<Hold>>,
     holds: std::vec::IntoIter<Arc<Hold>>,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
+        let now = Instant::now();
+        for hold in &self.renewed {
+            plan_renewal(hold, now);
+        }
+        self.shared.keeper.put(&self.renewed, now);
         for hold in self.holds.by_ref() {
             tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
             try_again(self.shared, &hold);
@@ -250,7 +258,7 @@ fn try_again(shared: &Shared, hold: &Arc<Hold>) {
     let remaining = hold.remaining(now);
     let next = now + (remaining / 3).max(Duration::from_millis(1));
     hold.renew_at.store(next.as_nanos(), Ordering::SeqCst);
-    shared.keeper.put(hold, now);
+    shared.keeper.put(slice::from_ref(hold), now);
 }
 
 /// Tells the holder, and lets the others of this process ask the store again.
@@ -260,11 +268,19 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     }
     hold.lose();
     shared.keeper.remove(hold);
-    tracing::warn!(key = %hold.key(), why, "lock lost");
+    if hold.end_keeping(Instant::now()).is_some() {
+        tracing::debug!(key = %hold.key(), why, "lost while it was kept for `hold_at_least`");
+    } else {
+        tracing::warn!(key = %hold.key(), why, "lock lost");
+    }
+    shared.end_with(hold);
+    let turn = shared.cohorts.turn_of(hold);
     shared.cohorts.dissolve(hold);
     if hold.session().is_some() {
         // It would last as long as the session, which may outlive its deadline.
-        shared.releaser.release(hold.taken(), hold.gone_by(Instant::now()));
+        let now = Instant::now();
+        let held_until = turn.map_or(now, |turn| turn.held_until());
+        shared.releaser.release_after(held_until, hold.taken(), hold.gone_by(now));
     }
 }
 
@@ -393,6 +409,20 @@ mod tests {
         tokio::time::sleep(ttl / 2).await;
         assert_eq!(store.renewals().count("k"), 1, "asked again");
         assert!(!guard.is_valid());
+    }
+
+    #[tokio::test]
+    async fn locks_that_come_and_go_do_not_wake_the_thread_each_time() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let mut plans = Vec::new();
+        for _ in 0..3 {
+            locks.lock("k").acquire().await.expect("granted").release().await.expect("held");
+            // It is woken when the plan for its next look is made earlier.
+            tokio::time::sleep(20 * MS).await;
+            plans.push(locks.shared().keeper.schedule().looks_at);
+        }
+        assert!(plans[0].is_some() && plans.iter().all(|plan| *plan == plans[0]), "{plans:?}");
     }
 
     #[tokio::test]

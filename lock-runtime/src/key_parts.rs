@@ -119,10 +119,7 @@ fn is_encoded(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
-    use crate::__private::template::{self, Piece};
 
     fn encoded(value: &str) -> String {
         let mut key = KeyParts::new();
@@ -185,94 +182,5 @@ mod tests {
             key.finish().expect_err("failed").to_string(),
             "the value of `<it>` could not be written, which would make one lock for everybody"
         );
-    }
-
-    /// xorshift64*, so that a failure comes again.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, end: usize) -> usize {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            let high = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-            usize::try_from(high).expect("31 bits") % end
-        }
-
-        /// Made of what could be mistaken for something else.
-        fn text(&mut self, alphabet: &[&str], least: usize, most: usize) -> String {
-            let length = least + self.below(most - least + 1);
-            (0..length).map(|_| alphabet[self.below(alphabet.len())]).collect()
-        }
-    }
-
-    const VALUES: &[&str] =
-        &[":", "/", "%", "~", " ", "<", ">", "{", "}", "\n", "\u{7f}", "a", "-", "3", "A", "%3A", "é", "%25"];
-    const LITERALS: &[&str] = &[":", "/", "%", "~", " ", "<<", ">>", "a", "-", "3", "A", "%3A", "é"];
-
-    fn fill(pieces: &[Piece], values: &[String]) -> String {
-        let mut values = values.iter();
-        let mut key = KeyParts::new();
-        for piece in pieces {
-            match piece {
-                Piece::Literal(text) => key.literal(text),
-                Piece::Placeholder { path, .. } => key.value(path, values.next().expect("one each")),
-            }
-        }
-        key.finish().expect("no empty value")
-    }
-
-    #[test]
-    fn different_values_never_give_one_name() {
-        let mut random = Random(0x5EED);
-        let mut templates = 0;
-        while templates < 2_000 {
-            let places = 1 + random.below(3);
-            let mut text = random.text(LITERALS, 0, 2);
-            for place in 0..places {
-                write!(text, "<v{place}>").expect("a String takes everything");
-                text += &random.text(LITERALS, 0, 3);
-            }
-            // Most of what chance writes separates nothing and is refused; what passes must keep the promise.
-            let Ok(pieces) = template::parse(&text) else { continue };
-            templates += 1;
-            // Few different texts for one template, so that they meet.
-            let alphabet = [(); 3].map(|()| VALUES[random.below(VALUES.len())]);
-            let mut seen = HashMap::new();
-            for _ in 0..100 {
-                let values: Vec<_> = (0..places).map(|_| random.text(&alphabet, 1, 3)).collect();
-                let name = fill(&pieces, &values);
-                assert!(
-                    !name.starts_with('~') && !name.contains(":~"),
-                    "{text:?} {values:?}: reserved {name:?}"
-                );
-                assert!(!name.contains(['{', '}']) && !name.contains(char::is_control), "{text:?}: {name:?}");
-                if let Some(before) = seen.insert(name.clone(), values.clone()) {
-                    assert_eq!(before, values, "{text:?} gives {name:?} for both");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn every_value_can_be_read_back() {
-        let mut random = Random(0xBEEF);
-        for _ in 0..5_000 {
-            let value = random.text(VALUES, 1, 8);
-            let name = encoded(&value);
-            let mut bytes = Vec::new();
-            let mut rest = name.as_bytes();
-            while let [first, tail @ ..] = rest {
-                if *first == b'%' {
-                    let digits = std::str::from_utf8(&tail[..2]).expect("ASCII");
-                    bytes.push(u8::from_str_radix(digits, 16).expect("hexadecimal"));
-                    rest = &tail[2..];
-                } else {
-                    bytes.push(*first);
-                    rest = tail;
-                }
-            }
-            assert_eq!(String::from_utf8(bytes).expect("UTF-8"), value);
-        }
     }
 }

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! With the feature `macros`, an attribute does the same for a whole function; the crate `lock-tower` has a layer for
-//! axum.
+//! axum and tonic.
 //!
 //! # Stores
 //!
@@ -51,6 +51,8 @@
 //! * `macros` (default): the attribute `#[distributed_lock]`.
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
+//! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] as one of its arguments.
+//! * `tonic`: [`LockError`] as the `Status` of a method.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -58,6 +60,7 @@ pub mod backend;
 pub mod docs;
 
 mod acquire;
+mod answer;
 mod background;
 mod clock;
 mod cohort;
@@ -65,6 +68,7 @@ mod connect;
 mod error;
 mod global;
 mod guard;
+mod guards;
 mod hold;
 mod keeper;
 mod key;
@@ -73,9 +77,13 @@ mod lock;
 mod manager;
 #[cfg(test)]
 mod mock;
+mod multi_guard;
 mod options;
 mod releaser;
+mod returned;
 mod run;
+mod scope;
+mod several;
 mod shared;
 mod token;
 mod underway;
@@ -91,9 +99,12 @@ pub use guard::{HeldLock, LockGuard};
 pub use key::{IntoLockKey, LockKey};
 pub use lock::Lock;
 #[cfg(feature = "macros")]
-pub use lock_macros::distributed_lock;
+pub use lock_macros::{distributed_lock, lock_key};
 pub use manager::LockManager;
+pub use multi_guard::{HeldLocks, MultiGuard};
 pub use run::{OnLost, Run};
+pub use scope::{current, ensure_locked};
+pub use several::MultiLock;
 pub use shared::Limits;
 pub use token::{FencingToken, OwnerToken};
 
@@ -108,6 +119,9 @@ mod assertions {
         send_and_sync::<crate::Lock>();
         send_and_sync::<crate::LockGuard>();
         send_and_sync::<crate::HeldLock>();
+        send_and_sync::<crate::MultiLock>();
+        send_and_sync::<crate::MultiGuard>();
+        send_and_sync::<crate::HeldLocks>();
         send_and_sync::<crate::LockKey>();
         send_and_sync::<crate::LockError>();
         send_and_sync::<crate::FencingToken>();
@@ -120,6 +134,8 @@ mod assertions {
             lock: &crate::Lock,
             guard: crate::LockGuard,
             other: crate::LockGuard,
+            several: &crate::MultiLock,
+            [multi, another]: [crate::MultiGuard; 2],
         ) {
             send(&crate::LockManager::connect(""));
             send(&locks.shutdown());
@@ -129,6 +145,12 @@ mod assertions {
             send(&guard.held().lost());
             send(&guard.release());
             send(&other.run(async {}));
+            send(&several.acquire());
+            send(&several.try_acquire());
+            send(&multi.lost());
+            send(&multi.held().lost());
+            send(&multi.release());
+            send(&another.run(async {}));
         }
         let _ = check;
     }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey, acquire,
     backend::Wait,
-    options::{LockOptions, WaitFor},
+    options::{LockOptions, WaitFor, option_methods},
     shared::Shared,
 };
 
@@ -15,7 +15,7 @@ use crate::{
 pub struct Lock {
     shared: Arc<Shared>,
     key: Result<LockKey, LockError>,
-    options: LockOptions,
+    pub(crate) options: LockOptions,
 }
 
 impl Lock {
@@ -23,41 +23,7 @@ impl Lock {
         Self { shared, key, options }
     }
 
-    /// How long the lease lasts unless it is renewed; the manager's unless set, between 100 ms and 24 h.
-    ///
-    /// After a crash the lock is free at the latest after this time. A short lease means a short outage and little
-    /// patience with a slow network; the default of 30 s suits most.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = ttl;
-        self
-    }
-
-    /// How long [`acquire`](Self::acquire) waits for another holder; the manager's unless set. Zero means one
-    /// attempt.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = WaitFor::AtMost(wait);
-        self
-    }
-
-    /// Lets [`acquire`](Self::acquire) wait without an end.
-    pub fn wait_forever(mut self) -> Self {
-        self.options.wait = WaitFor::Forever;
-        self
-    }
-
-    /// Whether the lease is renewed while it is held; the manager's unless set. Without renewal the lock is lost
-    /// after `ttl`.
-    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
-        self.options.auto_renew = auto_renew;
-        self
-    }
-
-    /// How long the lock is held at most, however often it is renewed; the manager's unless set. `Duration::MAX`
-    /// means no limit.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.max_hold = max_hold;
-        self
-    }
+    option_methods!();
 
     /// Acquires the lock, waiting as long as [`wait`](Self::wait) says.
     ///
@@ -67,7 +33,9 @@ impl Lock {
     /// * [`Backend`](LockErrorKind::Backend) when the store did not answer within the wait;
     /// * [`InvalidKey`](LockErrorKind::InvalidKey), [`InvalidOptions`](LockErrorKind::InvalidOptions) for what the
     ///   caller chose, [`Overloaded`](LockErrorKind::Overloaded) for a limit that is reached,
-    ///   [`ShutDown`](LockErrorKind::ShutDown) after the manager's shutdown.
+    ///   [`ShutDown`](LockErrorKind::ShutDown) after the manager's shutdown;
+    /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) when the section that asks holds it already, see
+    ///   [`reentrant`](Self::reentrant), and [`Lost`](LockErrorKind::Lost) when it has lost it.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue and leaves no hold behind: what was already asked of the

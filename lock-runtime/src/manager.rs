@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Limits, Lock, LockError, LockErrorKind,
+    Limits, Lock, LockError, LockErrorKind, MultiLock,
     backend::{Backend, Capabilities},
     key::{self, IntoLockKey},
     options::{LockOptions, WaitFor},
@@ -84,6 +84,14 @@ impl LockManager {
         Lock::new(Arc::clone(&self.shared), key.into_lock_key(&self.prefix), self.defaults)
     }
 
+    /// The locks named by `keys`, to be held together; all of them or none. A bad name or none at all is an error of
+    /// the acquisition.
+    #[must_use = "locks do nothing until they are acquired"]
+    pub fn all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> MultiLock {
+        let keys = keys.into_iter().map(|key| key.into_lock_key(&self.prefix)).collect();
+        MultiLock::new(Arc::clone(&self.shared), keys, self.defaults)
+    }
+
     /// How long a lease lasts unless it is renewed; 30 s unless set, between 100 ms and 24 h.
     ///
     /// After a crash the lock is free at the latest after this time.
@@ -159,7 +167,8 @@ impl LockManager {
     ///
     /// New and waiting acquisitions end with [`ShutDown`](LockErrorKind::ShutDown) and leave their places in the
     /// store's queue. Guards that are held stay valid and renewed, and releasing them still works. It affects all
-    /// clones of the manager.
+    /// clones of the manager. What is kept for [`hold_at_least`](Lock::hold_at_least) is neither waited for nor
+    /// released early: it ends at its time while the process lives, else with its lease.
     ///
     /// With a store that answers it takes about a round trip. With one that does not, it ends with the last attempt
     /// after the longest `ttl`, by which everything has ended by itself. A future of an acquisition that is kept and

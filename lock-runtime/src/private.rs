@@ -5,15 +5,15 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use pin_project_lite::pin_project;
 
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockManager, global,
-    run::{Outcome, Raced},
+    LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, global, guards::Guards,
+    options::LockOptions, run::Raced, scope,
 };
 #[path = "duration.rs"]
 pub mod duration;
@@ -21,9 +21,11 @@ pub mod duration;
 pub mod template;
 
 pub use crate::{
+    answer::{Answer, Code, log},
     key_parts::{KeyParts, KeyValue},
     options::WaitFor as Wait,
-    run::OnLost,
+    returned::{CanFail, Kept, Nothing, is_contention, nothing, or_else, or_error},
+    run::{OnLost, Outcome},
 };
 
 /// The options that were written; the manager's defaults fill in the others.
@@ -37,6 +39,10 @@ pub struct Options {
     pub auto_renew: Option<bool>,
     /// `max_hold = …`
     pub max_hold: Option<Duration>,
+    /// `hold_at_least = …`
+    pub hold_at_least: Option<Duration>,
+    /// `reentrant = …`
+    pub reentrant: bool,
 }
 
 /// What `manager = …` may name.
@@ -84,44 +90,78 @@ pub fn default_manager() -> Result<LockManager, LockError> {
     })
 }
 
+impl Options {
+    fn apply(self, to: &mut LockOptions) {
+        let Self { ttl, wait, auto_renew, max_hold, hold_at_least, reentrant } = self;
+        *to = LockOptions {
+            ttl: ttl.unwrap_or(to.ttl),
+            wait: wait.unwrap_or(to.wait),
+            auto_renew: auto_renew.unwrap_or(to.auto_renew),
+            max_hold: max_hold.unwrap_or(to.max_hold),
+            hold_at_least: hold_at_least.unwrap_or(to.hold_at_least),
+            reentrant,
+        };
+    }
+}
+
+fn name(key: KeyParts) -> Result<String, LockError> {
+    key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()))
+}
+
+/// What `lock_key!` evaluates to.
+pub fn lock_key(key: KeyParts) -> Result<LockKey, LockError> {
+    LockKey::new(name(key)?)
+}
+
 /// Acquires the lock; borrows nothing, so that nothing of the user's is held across the wait.
 pub fn acquire(
     manager: Result<LockManager, LockError>,
     key: KeyParts,
     options: Options,
 ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-    let name = key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()));
-    let lock = name.and_then(|name| {
+    let lock = name(key).and_then(|name| {
         let mut lock = manager?.lock(name);
-        if let Some(ttl) = options.ttl {
-            lock = lock.ttl(ttl);
-        }
-        if let Some(auto_renew) = options.auto_renew {
-            lock = lock.auto_renew(auto_renew);
-        }
-        if let Some(max_hold) = options.max_hold {
-            lock = lock.max_hold(max_hold);
-        }
-        Ok(match options.wait {
-            Some(Wait::AtMost(wait)) => lock.wait(wait),
-            Some(Wait::Forever) => lock.wait_forever(),
-            None => lock,
-        })
+        options.apply(&mut lock.options);
+        Ok(lock)
     });
     async move { lock?.acquire().await }
 }
 
-/// Runs the body under the lock. An error of the body's own is kept, also when it came too late.
-pub fn run<F, T, E>(guard: LockGuard, body: F, on_lost: OnLost) -> RunBody<F>
-where
-    F: Future<Output = Result<T, E>>,
-{
-    RunBody { raced: Raced::new(guard, body, on_lost), is_kept: Result::is_err }
+/// Acquires all the locks; borrows nothing either.
+pub fn acquire_all<const N: usize>(
+    manager: Result<LockManager, LockError>,
+    keys: [KeyParts; N],
+    options: Options,
+) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + use<N> {
+    let names: Result<Vec<_>, _> = keys.into_iter().map(name).collect();
+    let locks = names.and_then(|names| {
+        let mut locks = manager?.all(names);
+        options.apply(&mut locks.options);
+        Ok(locks)
+    });
+    async move { locks?.acquire().await }
 }
 
-/// As [`run`], for a body whose output is no `Result`: what comes too late is not kept.
-pub fn run_value<F: Future>(guard: LockGuard, body: F, on_lost: OnLost) -> RunBody<F> {
-    RunBody { raced: Raced::new(guard, body, on_lost), is_kept: |_| false }
+/// The scope of a guard, for those who poll what runs under it themselves.
+#[derive(Debug)]
+pub struct Scope(Option<Guards>);
+
+impl Scope {
+    /// Of this guard, which stays the one that releases the lock.
+    #[must_use]
+    pub fn of(guard: &LockGuard) -> Self {
+        Self(Some(guard.again().into()))
+    }
+
+    /// Does `work`, one poll for example, in the scope.
+    pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        scope::enter(&mut self.0, work)
+    }
+}
+
+/// Runs the body under the lock.
+pub fn run<F: Future>(guard: impl Into<Guards>, body: F, on_lost: OnLost) -> RunBody<F> {
+    RunBody { raced: Raced::new(guard.into(), body, on_lost) }
 }
 
 pin_project! {
@@ -130,21 +170,14 @@ pin_project! {
     pub struct RunBody<F: Future> {
         #[pin]
         raced: Raced<F>,
-        // Whether an output that came too late says more than the loss.
-        is_kept: fn(&F::Output) -> bool,
     }
 }
 
 impl<F: Future> Future for RunBody<F> {
-    type Output = Result<F::Output, LockError>;
+    type Output = Outcome<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        Poll::Ready(match ready!(this.raced.poll(cx)) {
-            Outcome::InTime(output) => Ok(output),
-            Outcome::Late(output, _) if (this.is_kept)(&output) => Ok(output),
-            Outcome::Late(_, loss) | Outcome::Dropped(loss) => Err(loss),
-        })
+        self.project().raced.poll(cx)
     }
 }
 

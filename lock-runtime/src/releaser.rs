@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     backend::{Releasable, Released},
-    clock::Instant,
+    clock::{self, Instant},
     underway::{Counted, Underway},
     validity::{backoff, patient_backoff},
 };
@@ -26,9 +26,15 @@ impl Releaser {
 
     /// Starts a release; returns at once, from anywhere.
     pub(crate) fn release(&self, taken: Arc<dyn Releasable>, until: Instant) {
+        self.release_after(Instant::now(), taken, until);
+    }
+
+    /// As [`release`](Self::release), not before `start`.
+    pub(crate) fn release_after(&self, start: Instant, taken: Arc<dyn Releasable>, until: Instant) {
         let pending = Counted::new(Arc::clone(&self.pending));
         self.background.spawn(async move {
             let _pending = pending;
+            clock::sleep_until(start).await;
             repeat(&*taken, until).await;
         });
     }

@@ -9,7 +9,7 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use crate::{LockError, LockGuard, backend::BoxFuture, clock::Instant};
+use crate::{LockError, backend::BoxFuture, guards::Guards, scope};
 
 /// What happens to a body whose lock is lost before it is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pin_project! {
 }
 
 impl<F: Future> Run<F> {
-    pub(crate) fn new(guard: LockGuard, body: F) -> Self {
-        Self { raced: Raced::new(guard, body, OnLost::Cancel) }
+    pub(crate) fn new(guards: Guards, body: F) -> Self {
+        Self { raced: Raced::new(guards, body, OnLost::Cancel) }
     }
 }
 
@@ -55,7 +55,8 @@ impl<F: Future> fmt::Debug for Run<F> {
 }
 
 /// How a body ended.
-pub(crate) enum Outcome<T> {
+#[derive(Debug)]
+pub enum Outcome<T> {
     /// Ready inside the safe deadline.
     InTime(T),
     /// Ready, but the deadline had passed by then.
@@ -68,10 +69,10 @@ pin_project! {
     /// Polls the body only while the lock is valid, unless it is to be finished, and releases the lock after it.
     #[project = RacedProj]
     pub(crate) struct Raced<F: Future> {
-        // Declared before the guard: dropped, the body goes first.
+        // Declared before the guards: dropped, the body goes first.
         #[pin]
         body: Option<F>,
-        guard: Option<LockGuard>,
+        guards: Option<Guards>,
         on_lost: OnLost,
         begun: bool,
         lost: Option<BoxFuture<'static, ()>>,
@@ -81,10 +82,10 @@ pin_project! {
 }
 
 impl<F: Future> Raced<F> {
-    pub(crate) fn new(guard: LockGuard, body: F, on_lost: OnLost) -> Self {
+    pub(crate) fn new(guards: Guards, body: F, on_lost: OnLost) -> Self {
         Self {
             body: Some(body),
-            guard: Some(guard),
+            guards: Some(guards),
             on_lost,
             begun: false,
             lost: None,
@@ -99,17 +100,17 @@ impl<F: Future> Future for Raced<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Some(guard) = this.guard.as_ref() {
+        if this.guards.is_some() {
             let begun = std::mem::replace(this.begun, true);
-            let outcome = ready!(race(this.body.as_mut(), begun, *this.on_lost, guard, this.lost, cx));
+            let outcome = ready!(race(this.body.as_mut(), begun, *this.on_lost, this.guards, this.lost, cx));
             // The body goes before the lock: whatever it still holds is dropped under it.
             this.body.set(None);
             *this.lost = None;
             *this.outcome = Some(outcome);
-            let guard = this.guard.take().expect("looked at above");
+            let guards = this.guards.take().expect(THERE);
             *this.release = Some(Box::pin(async move {
                 // A release that fails is not the body's failure; it was logged, and goes on in the background.
-                if let Err(error) = guard.release().await {
+                if let Err(error) = guards.release().await {
                     tracing::debug!(%error, "released after the section");
                 }
             }));
@@ -122,39 +123,45 @@ impl<F: Future> Future for Raced<F> {
     }
 }
 
+/// The guards are away only while the body is polled, and gone only after the race.
+const THERE: &str = "the guards are there before and after each poll";
+
 /// One poll of the body, if the lock is still valid or the body is to be finished without it.
 fn race<F: Future>(
     mut body: Pin<&mut Option<F>>,
     begun: bool,
     on_lost: OnLost,
-    guard: &LockGuard,
+    guards: &mut Option<Guards>,
     lost: &mut Option<BoxFuture<'static, ()>>,
     cx: &mut Context<'_>,
 ) -> Poll<Outcome<F::Output>> {
     let finishes = on_lost == OnLost::Finish;
     let goes_on = finishes && begun;
-    if !goes_on && !guard.turn().is_valid(Instant::now()) {
+    let held = guards.as_ref().expect(THERE);
+    if !goes_on && !held.is_valid() {
         // Dropped here, before anything else is done with the lock.
         body.set(None);
-        return Poll::Ready(Outcome::Dropped(guard.loss()));
+        return Poll::Ready(Outcome::Dropped(held.loss()));
     }
     if let Some(running) = body.as_mut().as_pin_mut()
-        && let Poll::Ready(output) = running.poll(cx)
+        && let Poll::Ready(output) = scope::enter(guards, || running.poll(cx))
     {
-        return Poll::Ready(if guard.turn().is_valid(Instant::now()) {
+        let held = guards.as_ref().expect(THERE);
+        return Poll::Ready(if held.is_valid() {
             Outcome::InTime(output)
         } else {
-            Outcome::Late(output, guard.loss())
+            Outcome::Late(output, held.loss())
         });
     }
     if finishes {
         return Poll::Pending;
     }
     // The alarm is set only for a body that waits.
-    let lost = lost.get_or_insert_with(|| Box::pin(guard.lost()));
+    let held = guards.as_ref().expect(THERE);
+    let lost = lost.get_or_insert_with(|| held.lost());
     ready!(lost.as_mut().poll(cx));
     body.set(None);
-    Poll::Ready(Outcome::Dropped(guard.loss()))
+    Poll::Ready(Outcome::Dropped(held.loss()))
 }
 
 #[cfg(test)]
@@ -169,8 +176,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        LockErrorKind,
+        LockErrorKind, LockGuard,
         mock::{Mock, Reply},
+        returned::Kept as _,
     };
 
     const MS: Duration = Duration::from_millis(1);
@@ -225,7 +233,7 @@ mod tests {
             }
         };
         let run = crate::__private::run(short(&store).await, body, OnLost::Finish);
-        assert_eq!(run.await.expect_err("lost").kind(), LockErrorKind::Lost);
+        assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
         assert!(ended.get(), "cancelled");
     }
 
@@ -234,23 +242,10 @@ mod tests {
         let store = Mock::new();
         let guard = short(&store).await;
         let begun = Cell::new(false);
-        let run = crate::__private::run_value(guard, async { begun.set(true) }, OnLost::Finish);
+        let run = crate::__private::run(guard, async { begun.set(true) }, OnLost::Finish);
         std::thread::sleep(150 * MS);
-        assert_eq!(run.await.expect_err("lost").kind(), LockErrorKind::Lost);
+        assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
         assert!(!begun.get(), "begun without the lock");
-    }
-
-    #[tokio::test]
-    async fn an_error_of_the_bodys_own_is_kept_and_any_other_late_value_is_not() {
-        let store = Mock::new();
-        let late = || {
-            std::thread::sleep(150 * MS);
-            Err::<(), _>("its own")
-        };
-        let kept = crate::__private::run(short(&store).await, async { late() }, OnLost::Cancel).await;
-        assert_eq!(kept.expect("the body's"), Err("its own"));
-        let value = crate::__private::run_value(short(&store).await, async { late() }, OnLost::Cancel).await;
-        assert_eq!(value.expect_err("lost").kind(), LockErrorKind::Lost);
     }
 
     #[tokio::test]

@@ -81,7 +81,7 @@ impl Shared {
     /// Counts one held lock, until the answer is dropped.
     pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reserved, LockError> {
         self.check_open()?;
-        let reserved = Reserved(Arc::clone(self));
+        let reserved = Reserved { shared: Arc::clone(self), counted: true };
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
             return Err(LockError::new(
                 LockErrorKind::Overloaded,
@@ -142,11 +142,16 @@ impl Shared {
         worth_it
     }
 
-    /// Takes back a turn that was passed on and that nobody took; false when it is being used.
+    /// Ends a turn that nobody uses, kept for long enough or passed on and not taken; false when it is being used.
     pub(crate) fn take_back(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
+        let now = Instant::now();
+        if let Some((turn, _reserved)) = hold.end_keeping(now) {
+            tracing::debug!(key = %hold.key(), "released: it was held for as long as was asked");
+            self.pass_in_background(&turn, hold.is_valid(now), now);
+            return true;
+        }
         let Some(turn) = self.cohorts.turn_of(hold) else { return false };
         // In the stead of the one who was called, and with nothing left of it, so that it is not passed on again.
-        let now = Instant::now();
         let taken = turn.take(now, Duration::ZERO);
         if taken {
             tracing::debug!(key = %hold.key(), "released: it was passed on to a future that nobody polls");
@@ -155,9 +160,31 @@ impl Shared {
         taken
     }
 
+    /// A hold was lost: ends the turns that were held together with it, which nobody can rely on any more.
+    pub(crate) fn end_with(self: &Arc<Self>, lost: &Hold) {
+        let now = Instant::now();
+        for turn in lost.others() {
+            tracing::debug!(key = %turn.hold.key(), "left: another of the locks that were held with it is lost");
+            // What counts it as held has its guard.
+            let mut reserved = Reserved { shared: Arc::clone(self), counted: false };
+            let leaving = reserved.leave_in_time(&turn, now);
+            self.release_in_background(leaving, &turn, now);
+        }
+    }
+
     /// The holder of `turn` left without waiting for the store.
     pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) {
-        if let Leaving::Last = self.leave(turn, now) {
+        let leaving = self.leave(turn, now);
+        self.release_in_background(leaving, turn, now);
+    }
+
+    fn pass_in_background(self: &Arc<Self>, turn: &Arc<Turn>, valid: bool, now: Instant) {
+        let leaving = self.pass(turn, valid, now);
+        self.release_in_background(leaving, turn, now);
+    }
+
+    pub(crate) fn release_in_background(&self, leaving: Leaving, turn: &Turn, now: Instant) {
+        if let Leaving::Last = leaving {
             let hold = &turn.hold;
             self.releaser.release(hold.taken(), hold.gone_by(now));
         }
@@ -170,6 +197,11 @@ impl Shared {
         if !turn.end() {
             return Leaving::Passed;
         }
+        self.pass(turn, valid, now)
+    }
+
+    /// Passes on the lease of a turn that is over, if it was `valid` and somebody waits.
+    fn pass(self: &Arc<Self>, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
         let leaving = self.cohorts.leave(turn, valid, now);
         match leaving {
             Leaving::Passed => self.keeper.turn_moved(&turn.hold),
@@ -193,17 +225,57 @@ impl fmt::Debug for Shared {
 
 /// One of the locks that may be held at the same time.
 #[derive(Debug)]
-pub(crate) struct Reserved(Arc<Shared>);
+pub(crate) struct Reserved {
+    shared: Arc<Shared>,
+    counted: bool,
+}
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.0.held.fetch_sub(1, Ordering::Relaxed);
+        if self.counted {
+            self.shared.held.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Reserved {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0
+        &self.shared
+    }
+
+    /// For the same lock once more, which is not another one.
+    pub(crate) fn again(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), counted: false }
+    }
+
+    /// The guard that this counts is gone. Where its hold is to last for longer it is kept, and counted; else left.
+    pub(crate) fn leave_in_time(&mut self, turn: &Arc<Turn>, now: Instant) -> Leaving {
+        if now >= turn.held_until() {
+            return self.shared.leave(turn, now);
+        }
+        let (covered, hold) = (turn.is_covered(now), &turn.hold);
+        if !turn.end() {
+            return Leaving::Passed;
+        }
+        if covered {
+            let rest = self.again();
+            turn.keep(std::mem::replace(self, rest));
+            self.shared.keeper.turn_moved(hold);
+            // Lost in between, nobody looks at it any more.
+            if hold.is_closed() {
+                hold.end_keeping(now);
+            }
+        } else {
+            // A release would free what the store may still keep until then.
+            tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
+            self.shared.cohorts.leave(turn, false, now);
+            self.shared.keeper.remove(hold);
+            if hold.session().is_some() {
+                // Of itself it would end with the session only.
+                self.shared.releaser.release_after(turn.held_until(), hold.taken(), hold.gone_by(now));
+            }
+        }
+        Leaving::Passed
     }
 }
 

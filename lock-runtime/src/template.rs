@@ -4,8 +4,10 @@
 //! placeholder may name is their business: parameters there, route parameters, headers and the like here.
 //!
 //! The rules make keys injective: two different lists of values never give one name. Values are percent-encoded
-//! (see `KeyParts`), so `:` and `/` in a name come from literals only, and every literal between two placeholders
-//! has one.
+//! (see `KeyParts`), so `:`, `/` and braces in a name come from literals only, and every literal between two
+//! placeholders has one of them.
+//!
+//! Braces are the hash tag that decides the slot in a Redis Cluster: one pair, round a placeholder.
 
 use std::{error::Error, fmt};
 
@@ -53,6 +55,7 @@ pub fn parse(text: &str) -> Result<Vec<Piece>, TemplateError> {
 fn split(text: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
+    let mut tag = Tag::None;
     let mut rest = text;
     while let Some(at) = rest.find(['<', '>', '{', '}']) {
         let (before, from) = rest.split_at(at);
@@ -74,14 +77,22 @@ fn split(text: &str) -> Result<Vec<Piece>, String> {
                 pieces.push(Piece::Literal(std::mem::take(&mut literal)));
             }
             pieces.push(placeholder(inside)?);
+            tag = tag.with_value();
         } else if from.starts_with('>') {
             return Err(
                 "`>` in the lock key closes nothing: write `<name>`, or `>>` where `>` itself is meant"
                     .into(),
             );
         } else {
-            return Err(brace(from));
+            tag = tag.with_brace(from)?;
+            literal.push_str(&from[..1]);
+            rest = &from[1..];
         }
+    }
+    if let Tag::Empty | Tag::Open = tag {
+        return Err(
+            "`{` in the lock key is not closed: write `}` behind the placeholder, like `{<tenant>}:x`".into(),
+        );
     }
     literal.push_str(rest);
     if !literal.is_empty() {
@@ -103,18 +114,37 @@ fn placeholder(inside: &str) -> Result<Piece, String> {
     })
 }
 
-/// What to say about a text that begins with a brace. `{id}` is how Rust and routers write it: taken as text, it would
-/// be one lock for everybody.
-fn brace(from: &str) -> String {
-    match from.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
-        Some((name, _)) if !name.trim().is_empty() && !name.contains(['<', '>', '{']) => {
-            format!("`{{{name}}}` in the lock key is not a placeholder: write `<{name}>`")
+/// What has been seen of the hash tag.
+#[derive(Clone, Copy)]
+enum Tag {
+    None,
+    /// Without a placeholder so far.
+    Empty,
+    Open,
+    Closed,
+}
+
+impl Tag {
+    fn with_value(self) -> Self {
+        if let Self::Empty = self { Self::Open } else { self }
+    }
+
+    /// `from` begins with a brace. `{id}` is how Rust and routers write a placeholder: taken as text, it would be one
+    /// lock for everybody.
+    fn with_brace(self, from: &str) -> Result<Self, String> {
+        if let Some((name, _)) = from.strip_prefix('{').and_then(|rest| rest.split_once('}'))
+            && !name.trim().is_empty()
+            && !name.contains(['<', '>', '{'])
+        {
+            return Err(format!("`{{{name}}}` in the lock key is not a placeholder: write `<{name}>`"));
         }
-        _ => {
-            let brace = &from[..1];
-            format!(
-                "`{brace}` is not allowed in a lock key: placeholders are written in angle brackets, like `<id>`"
-            )
+        match (self, &from[..1]) {
+            (Self::None, "{") => Ok(Self::Empty),
+            (Self::Open, "}") => Ok(Self::Closed),
+            (_, brace) => Err(format!(
+                "`{brace}` does not belong here in the lock key: braces may stand once, around a placeholder, like \
+                 `{{<tenant>}}:x` for the hash tag of a Redis Cluster; a placeholder itself is `<id>`"
+            )),
         }
     }
 }
@@ -138,7 +168,7 @@ fn check(pieces: &[Piece]) -> Result<(), String> {
             Piece::Literal(text),
             Piece::Placeholder { path: second, .. },
         ] = window
-            && !text.contains([':', '/'])
+            && !text.contains([':', '/', '{', '}'])
         {
             return Err(format!(
                 "{text:?} does not separate `<{first}>` and `<{second}>` in the lock key, because values may contain \
@@ -230,19 +260,53 @@ mod tests {
     }
 
     #[test]
-    fn braces_are_answered_with_what_to_write() {
+    fn a_pair_of_braces_round_a_placeholder_is_a_hash_tag() {
+        assert_eq!(
+            parse("{<tenant>}:user:<id>"),
+            Ok(vec![literal("{"), value("tenant"), literal("}:user:"), value("id")])
+        );
+        for text in ["{<id>}", "x{<id>}", "{a:<id>}", "{<a>:<b>}:c", "{<a>b}c", "<a>{<b>}<c>", "a<<{<id>}"] {
+            parse(text).expect(text);
+        }
+    }
+
+    #[test]
+    fn a_name_in_braces_is_answered_with_what_to_write() {
         assert_eq!(refusal("user:{id}"), "`{id}` in the lock key is not a placeholder: write `<id>`");
         assert_eq!(
             refusal("{user.id}:<x>"),
             "`{user.id}` in the lock key is not a placeholder: write `<user.id>`"
         );
-        for text in ["{", "a}", "{}", "{<id>}:x", "{{id}}", "<id>{"] {
-            let brace = &text[text.find(['{', '}']).expect("has one")..][..1];
+        // Also as it is escaped in a format string.
+        assert_eq!(refusal("{{id}}"), "`{id}` in the lock key is not a placeholder: write `<id>`");
+        assert_eq!(refusal("{<x>}:{id}"), "`{id}` in the lock key is not a placeholder: write `<id>`");
+    }
+
+    #[test]
+    fn other_braces_are_refused() {
+        for (text, brace) in [
+            ("a}", '}'),
+            ("{}", '}'),
+            ("{ }", '}'),
+            ("{a<<b}", '}'),
+            ("{<a>}:{<b>}", '{'),
+            ("{{<id>}}", '{'),
+            ("{<id>}}", '}'),
+            ("<id>}{", '}'),
+            ("}{<id>}", '}'),
+        ] {
             assert_eq!(
                 refusal(text),
                 format!(
-                    "`{brace}` is not allowed in a lock key: placeholders are written in angle brackets, like `<id>`"
+                    "`{brace}` does not belong here in the lock key: braces may stand once, around a placeholder, \
+                     like `{{<tenant>}}:x` for the hash tag of a Redis Cluster; a placeholder itself is `<id>`"
                 )
+            );
+        }
+        for text in ["{", "<id>{", "{<id>:x", "{a"] {
+            assert_eq!(
+                refusal(text),
+                "`{` in the lock key is not closed: write `}` behind the placeholder, like `{<tenant>}:x`"
             );
         }
     }

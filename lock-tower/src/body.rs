@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    fmt,
+    fmt, mem,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -21,37 +21,41 @@ pin_project! {
     ///
     /// Its error is the inner body's, or the [`LockError`] of a lock that was lost before the body ended.
     pub struct ResponseBody<B> {
+        // Declared before the hold: dropped, the body goes before its lock. None once it ended, so that it is not
+        // polled again.
         #[pin]
-        state: State<B>,
+        inner: Option<B>,
+        state: State,
     }
 }
 
-pin_project! {
-    #[project = StateProj]
-    enum State<B> {
-        // An answer of the layer's own.
-        Own { data: Option<Bytes> },
-        // Without a lock, or after its release.
-        Plain { #[pin] body: B },
-        // The hold comes last: dropped, the body goes before its lock.
-        Held { #[pin] body: B, hold: Option<Hold> },
-        // The inner body is gone, and with it the danger of polling it after its end.
-        Releasing { released: Task<Result<(), LockError>>, last: Option<Result<Frame<Bytes>, BoxError>> },
-        Done,
-    }
+enum State {
+    /// An answer of the layer's own.
+    Own(Option<Bytes>),
+    /// Without a lock, or after its release.
+    Plain,
+    Held {
+        hold: Hold,
+        /// How many bytes are left, where the response says so: servers do not ask for more.
+        left: Option<u64>,
+    },
+    Releasing {
+        released: Task<Result<(), LockError>>,
+        last: Option<Result<Frame<Bytes>, BoxError>>,
+    },
 }
 
 impl<B> ResponseBody<B> {
     pub(crate) fn own(data: Bytes) -> Self {
-        Self { state: State::Own { data: Some(data) } }
+        Self { inner: None, state: State::Own(Some(data).filter(|data| !data.is_empty())) }
     }
 
     pub(crate) fn plain(body: B) -> Self {
-        Self { state: State::Plain { body } }
+        Self { inner: Some(body), state: State::Plain }
     }
 
-    pub(crate) fn held(body: B, hold: Hold) -> Self {
-        Self { state: State::Held { body, hold: Some(hold) } }
+    pub(crate) fn held(body: B, hold: Hold, left: Option<u64>) -> Self {
+        Self { inner: Some(body), state: State::Held { hold, left } }
     }
 }
 
@@ -67,60 +71,80 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let mut state = self.project().state;
+        let mut this = self.project();
         loop {
-            let next = match state.as_mut().project() {
-                StateProj::Own { data } => return Poll::Ready(data.take().map(|data| Ok(Frame::data(data)))),
-                StateProj::Plain { body } => {
+            match this.state {
+                State::Own(data) => return Poll::Ready(data.take().map(|data| Ok(Frame::data(data)))),
+                State::Plain => {
+                    let Some(body) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
                     return body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
                 }
-                StateProj::Held { mut body, hold } => {
-                    let watched = hold.as_mut().expect("put there with the state");
-                    let last = match ready!(watched.poll(cx, |cx| body.as_mut().poll_frame(cx))) {
-                        Ok(Some(Ok(frame))) if !(frame.is_trailers() || body.is_end_stream()) => {
+                State::Held { hold, left } => {
+                    let mut body = this.inner.as_mut().as_pin_mut().expect("held with its body");
+                    let frame = ready!(hold.poll(cx, |cx| body.as_mut().poll_frame(cx)));
+                    let mut ended = true;
+                    if let Ok(Some(Ok(frame))) = &frame
+                        && let Some(data) = frame.data_ref()
+                    {
+                        *left = left.map(|left| left.saturating_sub(data.len() as u64));
+                        ended = body.is_end_stream();
+                    }
+                    let last = match frame {
+                        Ok(Some(Ok(frame))) if !ended && *left != Some(0) => {
                             return Poll::Ready(Some(Ok(frame)));
                         }
                         Ok(last) => last.map(|frame| frame.map_err(Into::into)),
                         Err(loss) => Some(Err(broken_off(loss))),
                     };
-                    let released = hold.take().expect("put there with the state").release();
-                    State::Releasing { released, last }
+                    if ended {
+                        this.inner.set(None);
+                    }
+                    if let State::Held { hold, .. } = mem::replace(this.state, State::Plain) {
+                        *this.state = State::Releasing { released: hold.release(), last };
+                    }
                 }
-                StateProj::Releasing { released, last } => {
+                State::Releasing { released, last } => {
                     let released = ready!(released.poll(cx));
                     let last = last.take();
-                    state.set(State::Done);
+                    *this.state = State::Plain;
                     return Poll::Ready(match (released, last) {
                         (Ok(()), last) => last,
                         // The error that was there first is kept.
                         (Err(_), Some(Err(error))) => Some(Err(error)),
-                        (Err(loss), _) => Some(Err(broken_off(loss))),
+                        (Err(loss), _) => {
+                            this.inner.set(None);
+                            Some(Err(broken_off(loss)))
+                        }
                     });
                 }
-                StateProj::Done => return Poll::Ready(None),
-            };
-            state.set(next);
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.state {
-            State::Own { data } => data.is_none(),
-            State::Plain { body } => body.is_end_stream(),
+            State::Own(data) => data.is_none(),
+            State::Plain => self.inner.as_ref().is_none_or(Body::is_end_stream),
             // Whoever is told that nothing is left drops the body without another poll, and nothing awaits the release.
             State::Held { .. } | State::Releasing { .. } => false,
-            State::Done => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
+        let rest = || self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         match &self.state {
-            State::Own { data } => SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64)),
-            State::Plain { body } | State::Held { body, .. } => body.size_hint(),
+            State::Own(data) => SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64)),
+            State::Plain | State::Held { .. } => rest(),
             State::Releasing { last: Some(Ok(frame)), .. } => {
-                SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
+                let data = frame.data_ref().map_or(0, |data| data.len() as u64);
+                let (rest, mut hint) = (rest(), SizeHint::new());
+                hint.set_lower(rest.lower().saturating_add(data));
+                if let Some(upper) = rest.upper() {
+                    hint.set_upper(upper.saturating_add(data));
+                }
+                hint
             }
-            State::Releasing { .. } | State::Done => SizeHint::with_exact(0),
+            State::Releasing { .. } => SizeHint::with_exact(0),
         }
     }
 }
@@ -134,11 +158,10 @@ fn broken_off(loss: LockError) -> BoxError {
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Own { data } => return f.debug_struct("ResponseBody").field("data", data).finish(),
-            State::Plain { .. } => "unlocked",
+            State::Own(data) => return f.debug_tuple("ResponseBody").field(data).finish(),
+            State::Plain => "unlocked",
             State::Held { .. } => "holds the lock",
             State::Releasing { .. } => "releases the lock",
-            State::Done => "ended",
         };
         f.debug_tuple("ResponseBody").field(&format_args!("{state}")).finish()
     }

@@ -4,17 +4,20 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header};
 use http_body::Body;
-use lock_runtime::{LockError, LockGuard, LockKey};
+use lock_runtime::{LockError, LockErrorKind, LockGuard, LockKey};
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use crate::{KeyRejection, LockLayer, ResponseBody, hold::Hold, rejection::LockRejection, task::Task};
+use crate::{
+    HoldUntil, KeyRejection, LockLayer, LockRejection, ResponseBody, hold::Hold, protocol::Wire, task::Task,
+};
 
 pin_project! {
     /// The response future of [`LockService`](crate::LockService).
@@ -28,7 +31,6 @@ pin_project! {
     {
         #[pin]
         state: StateOf<S, Request<B>>,
-        contended_status: StatusCode,
     }
 }
 
@@ -39,36 +41,82 @@ pin_project! {
     #[project = StateProj]
     enum State<S, R, F, T> {
         Unlocked { #[pin] inner: F },
-        Rejected { rejection: Option<LockRejection> },
-        Acquiring { guard: Task<Result<LockGuard, LockError>>, ready: Option<(S, R)> },
+        Rejected { response: Option<Response<Bytes>> },
+        Acquiring { guard: Task<Result<LockGuard, LockError>>, ready: Option<(S, R, Call)> },
         // The hold comes last: dropped, the inner future goes before its lock.
-        Working { #[pin] inner: F, hold: Option<Hold> },
+        Working { #[pin] inner: F, call: Option<Call>, hold: Option<Hold> },
         // The output, or the loss that came before it.
-        Releasing { released: Task<Result<(), LockError>>, output: Option<Result<T, LockError>> },
+        Releasing { released: Task<Result<(), LockError>>, output: Option<(Result<T, LockError>, Call)> },
         Done,
     }
+}
+
+/// What is known of a request that is locked.
+struct Call {
+    layer: Arc<LockLayer>,
+    wire: Wire,
+    is_head: bool,
+    /// Its wait is shorter than the layer's, because the client waits no longer.
+    is_cut: bool,
+}
+
+impl Call {
+    fn refuse(self, error: LockError) -> Response<Bytes> {
+        let cut = self.is_cut && matches!(error.kind(), LockErrorKind::Contended | LockErrorKind::Timeout);
+        let rejection = LockRejection::no_lock(error, self.layer.contended_status, self.wire);
+        self.layer.answer(&if cut { rejection.cut() } else { rejection })
+    }
+
+    /// Whether the lock is held until this response is sent.
+    fn is_held_by<B: Body>(&self, response: &Response<B>) -> bool {
+        let (status, body) = (response.status(), response.body());
+        // Servers drop the body of such a response without a look at it, and nothing would await the release.
+        let ends_with_head = self.is_head
+            || status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            || body.is_end_stream()
+            || length(response) == Some(0);
+        match self.layer.hold_until {
+            HoldUntil::ResponseHead => false,
+            // What is of known size is sent from memory.
+            HoldUntil::Auto => !ends_with_head && body.size_hint().exact().is_none(),
+            HoldUntil::ResponseEnd => !ends_with_head,
+        }
+    }
+}
+
+/// How many bytes a server sends of this response, where that is known.
+fn length<B: Body>(response: &Response<B>) -> Option<u64> {
+    let header = || response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    response.body().size_hint().exact().or_else(header)
 }
 
 impl<S, B> ResponseFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    fn new(state: StateOf<S, Request<B>>, layer: &LockLayer) -> Self {
-        Self { state, contended_status: layer.contended_status }
+    pub(crate) fn unlocked(mut ready: S, request: Request<B>) -> Self {
+        Self { state: State::Unlocked { inner: ready.call(request) } }
     }
 
-    pub(crate) fn unlocked(mut ready: S, request: Request<B>, layer: &LockLayer) -> Self {
-        Self::new(State::Unlocked { inner: ready.call(request) }, layer)
+    pub(crate) fn rejected(rejection: KeyRejection, layer: &LockLayer, wire: Wire) -> Self {
+        let response = layer.answer(&LockRejection::no_key(rejection, wire));
+        Self { state: State::Rejected { response: Some(response) } }
     }
 
-    pub(crate) fn rejected(rejection: KeyRejection, layer: &LockLayer) -> Self {
-        Self::new(State::Rejected { rejection: Some(LockRejection::Key(rejection)) }, layer)
-    }
-
-    pub(crate) fn locked(ready: S, request: Request<B>, layer: &LockLayer, key: LockKey) -> Self {
-        let lock = layer.locks.lock(key);
+    pub(crate) fn locked(
+        ready: S,
+        request: Request<B>,
+        layer: &Arc<LockLayer>,
+        key: LockKey,
+        wire: Wire,
+    ) -> Self {
+        let patience = wire.timeout().filter(|timeout| *timeout < layer.wait);
+        let lock = layer.locks.lock(key).wait(patience.unwrap_or(layer.wait));
         let guard = Task::new(async move { lock.acquire().await });
-        Self::new(State::Acquiring { guard, ready: Some((ready, request)) }, layer)
+        let is_head = request.method() == Method::HEAD;
+        let call = Call { layer: Arc::clone(layer), wire, is_head, is_cut: patience.is_some() };
+        Self { state: State::Acquiring { guard, ready: Some((ready, request, call)) } }
     }
 }
 
@@ -80,46 +128,54 @@ where
     type Output = Result<Response<ResponseBody<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let mut state = self.project().state;
         loop {
-            let next = match this.state.as_mut().project() {
+            let next = match state.as_mut().project() {
                 StateProj::Unlocked { inner } => {
                     let output = ready!(inner.poll(cx));
-                    this.state.set(State::Done);
+                    state.set(State::Done);
                     return Poll::Ready(output.map(|response| response.map(ResponseBody::plain)));
                 }
-                StateProj::Rejected { rejection } => {
-                    let rejection = rejection.take().expect("put there with the state");
-                    this.state.set(State::Done);
-                    return Poll::Ready(Ok(rejection.into_response(*this.contended_status)));
+                StateProj::Rejected { response } => {
+                    let response = response.take().expect("put there with the state");
+                    state.set(State::Done);
+                    return Poll::Ready(Ok(response.map(ResponseBody::own)));
                 }
-                StateProj::Acquiring { guard, ready } => match ready!(guard.poll(cx)) {
-                    Ok(guard) => {
-                        let hold = Hold::new(guard);
-                        let (mut ready, mut request) = ready.take().expect("put there with the state");
-                        request.extensions_mut().insert(hold.view());
-                        State::Working { inner: ready.call(request), hold: Some(hold) }
+                StateProj::Acquiring { guard, ready } => {
+                    let guard = ready!(guard.poll(cx));
+                    let (mut ready, mut request, call) = ready.take().expect("put there with the state");
+                    match guard {
+                        Ok(guard) => {
+                            let mut hold = Hold::new(guard, call.layer.on_lost);
+                            request.extensions_mut().insert(hold.view());
+                            let inner = hold.enter(|| ready.call(request));
+                            State::Working { inner, call: Some(call), hold: Some(hold) }
+                        }
+                        Err(error) => State::Rejected { response: Some(call.refuse(error)) },
                     }
-                    Err(error) => State::Rejected { rejection: Some(LockRejection::Lock(error)) },
-                },
-                StateProj::Working { inner, hold } => {
+                }
+                StateProj::Working { inner, call, hold } => {
                     let watched = hold.as_mut().expect("put there with the state");
                     let output = ready!(watched.poll(cx, |cx| inner.poll(cx)));
+                    let call = call.take().expect("put there with the state");
                     let hold = hold.take().expect("put there with the state");
                     match output {
                         // The work goes on in the body.
-                        Ok(Ok(response)) if hold.is_valid() && !is_complete(response.body()) => {
-                            this.state.set(State::Done);
-                            return Poll::Ready(Ok(response.map(|body| ResponseBody::held(body, hold))));
+                        Ok(Ok(response)) if hold.may_go_on() && call.is_held_by(&response) => {
+                            let left = length(&response);
+                            state.set(State::Done);
+                            return Poll::Ready(
+                                Ok(response.map(|body| ResponseBody::held(body, hold, left))),
+                            );
                         }
                         // Setting the state drops the inner future, before the release is begun.
-                        output => State::Releasing { released: hold.release(), output: Some(output) },
+                        output => State::Releasing { released: hold.release(), output: Some((output, call)) },
                     }
                 }
                 StateProj::Releasing { released, output } => {
                     let released = ready!(released.poll(cx));
-                    let output = output.take().expect("put there with the state");
-                    this.state.set(State::Done);
+                    let (output, call) = output.take().expect("put there with the state");
+                    state.set(State::Done);
                     return Poll::Ready(match (output, released) {
                         (Ok(Ok(response)), Ok(())) => Ok(response.map(ResponseBody::plain)),
                         (Ok(Err(error)), released) => {
@@ -129,20 +185,15 @@ where
                             Err(error)
                         }
                         (Ok(Ok(_)), Err(loss)) | (Err(loss), _) => {
-                            Ok(LockRejection::Lock(loss).into_response(*this.contended_status))
+                            Ok(call.refuse(loss).map(ResponseBody::own))
                         }
                     });
                 }
                 StateProj::Done => panic!("polled after it was ready"),
             };
-            this.state.set(next);
+            state.set(next);
         }
     }
-}
-
-/// Whether nothing is left to be produced: such a body is sent from memory, and needs no lock.
-fn is_complete(body: &impl Body) -> bool {
-    body.is_end_stream() || body.size_hint().exact().is_some()
 }
 
 impl<S, B> fmt::Debug for ResponseFuture<S, B>

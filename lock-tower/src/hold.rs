@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use lock_runtime::{HeldLock, LockError, LockErrorKind, LockGuard};
+use lock_runtime::{__private::Scope, HeldLock, LockError, LockErrorKind, LockGuard};
 
-use crate::task::Task;
+use crate::{OnLost, task::Task};
 
 /// How long a response waits for the store to confirm the release. After it the release goes on in the background.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
@@ -15,33 +15,48 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// A lock that is held for a request. Dropped, it is released in the background.
 pub(crate) struct Hold {
     guard: LockGuard,
+    scope: Scope,
+    on_lost: OnLost,
+    begun: bool,
     /// Wakes the task when the lock is lost; set only for what has to wait.
     alarm: Option<Task<()>>,
 }
 
 impl Hold {
-    pub(crate) fn new(guard: LockGuard) -> Self {
-        Self { guard, alarm: None }
+    pub(crate) fn new(guard: LockGuard, on_lost: OnLost) -> Self {
+        Self { scope: Scope::of(&guard), guard, on_lost, begun: false, alarm: None }
     }
 
     pub(crate) fn view(&self) -> HeldLock {
         self.guard.held()
     }
 
-    pub(crate) fn is_valid(&self) -> bool {
-        self.guard.is_valid()
+    /// Whether what runs under the lock may go on. What has not begun does not begin without it.
+    pub(crate) fn may_go_on(&self) -> bool {
+        (self.begun && self.on_lost == OnLost::Finish) || self.guard.is_valid()
     }
 
-    /// Polls what runs under the lock, only while the lock is valid. The error says that it is not, and that what runs
-    /// under it must be dropped.
+    /// Does what is done under the lock: it sees the hold, and does not wait for itself.
+    pub(crate) fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        self.scope.enter(work)
+    }
+
+    /// Polls what runs under the lock, only while it may go on. The error says that it may not, and that what runs
+    /// under the lock must be dropped.
     pub(crate) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
         work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<Result<T, LockError>> {
-        self.guard.ensure_valid()?;
-        if let Poll::Ready(output) = work(cx) {
+        if !self.may_go_on() {
+            self.guard.ensure_valid()?;
+        }
+        self.begun = true;
+        if let Poll::Ready(output) = self.enter(|| work(cx)) {
             return Poll::Ready(Ok(output));
+        }
+        if self.on_lost == OnLost::Finish {
+            return Poll::Pending;
         }
         loop {
             let alarm = self.alarm.get_or_insert_with(|| Task::new(self.guard.lost()));

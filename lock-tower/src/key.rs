@@ -54,6 +54,8 @@ pub struct KeyRejection {
     pub(crate) text: Cow<'static, str>,
     /// For the log.
     pub(crate) source: Option<LockError>,
+    /// A value that a template names is not there at all.
+    pub(crate) missing: bool,
 }
 
 /// Who has to do something about it.
@@ -69,17 +71,22 @@ impl KeyRejection {
     /// The client's fault: 400. The client reads `text`, so it should say what is missing and nothing that is secret.
     #[must_use]
     pub fn bad_request(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::Request, text: text.into(), source: None }
+        Self { fault: Fault::Request, text: text.into(), source: None, missing: false }
     }
 
     /// The server's fault: 500. `text` goes into the log, and the client does not see it.
     #[must_use]
     pub fn internal(text: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::Server, text: text.into(), source: None }
+        Self { fault: Fault::Server, text: text.into(), source: None, missing: false }
     }
 
     pub(crate) fn with_source(mut self, source: LockError) -> Self {
         self.source = Some(source);
+        self
+    }
+
+    pub(crate) fn missing(mut self) -> Self {
+        self.missing = true;
         self
     }
 }

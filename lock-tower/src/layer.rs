@@ -2,11 +2,14 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{Method, StatusCode};
-use lock_runtime::LockManager;
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use lock_runtime::{LockError, LockManager};
 use tower::Layer;
 
-use crate::{KeyExtractor, LockService};
+use crate::{
+    HoldUntil, KeyExtractor, LockRejection, LockService, MissingKey, OnLost, Protocol, template::KeyTemplate,
+};
 
 /// How long a request holds its lock at most, unless it is set.
 const MAX_HOLD: Duration = Duration::from_mins(5);
@@ -22,8 +25,16 @@ pub struct LockLayer {
     pub(crate) locks: LockManager,
     pub(crate) key: Arc<dyn KeyExtractor>,
     pub(crate) methods: Methods,
+    pub(crate) wait: Duration,
+    pub(crate) missing_key: MissingKey,
+    pub(crate) hold_until: HoldUntil,
+    pub(crate) on_lost: OnLost,
+    pub(crate) protocol: Protocol,
     pub(crate) contended_status: StatusCode,
+    on_rejection: Option<Arc<OnRejection>>,
 }
+
+type OnRejection = dyn Fn(&LockRejection) -> Response<Bytes> + Send + Sync;
 
 /// Which requests are locked.
 #[derive(Clone, Debug)]
@@ -43,24 +54,28 @@ impl Methods {
 }
 
 impl LockLayer {
-    /// A layer whose keys come from the route, `user:<id:u64>`; see [the crate's page](crate#keys).
+    /// A layer whose keys come from a template, `user:<id:u64>`; see [the crate's page](crate#keys).
     ///
     /// # Errors
     /// [`InvalidKey`](lock_runtime::LockErrorKind::InvalidKey) for text that is not a template; it says what to write.
-    #[cfg(feature = "axum")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
-    pub fn new(locks: LockManager, template: &str) -> Result<Self, lock_runtime::LockError> {
-        Ok(Self::with_key(locks, crate::template::KeyTemplate::parse(template)?))
+    pub fn new(locks: LockManager, template: &str) -> Result<Self, LockError> {
+        Ok(Self::with_key(locks, KeyTemplate::parse(template)?))
     }
 
     /// A layer whose keys come from a closure or another [`KeyExtractor`].
     #[must_use]
     pub fn with_key(locks: LockManager, key: impl KeyExtractor) -> Self {
         Self {
-            locks: locks.wait(Duration::ZERO).max_hold(MAX_HOLD),
+            locks: locks.max_hold(MAX_HOLD),
             key: Arc::new(key),
             methods: Methods::Writing,
+            wait: Duration::ZERO,
+            missing_key: MissingKey::default(),
+            hold_until: HoldUntil::default(),
+            on_lost: OnLost::default(),
+            protocol: Protocol::default(),
             contended_status: StatusCode::CONFLICT,
+            on_rejection: None,
         }
     }
 
@@ -72,11 +87,11 @@ impl LockLayer {
         self
     }
 
-    /// How long a request waits for its lock; zero unless set, whatever the manager's is. See
-    /// [the crate's page](crate#waiting) for what a wait costs.
+    /// How long a request waits for its lock; zero unless set, whatever the manager's is. A gRPC client that waits for
+    /// a shorter time, by its `grpc-timeout`, shortens it. See [the crate's page](crate#waiting) for what a wait costs.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.locks = self.locks.wait(wait);
+        self.wait = wait;
         self
     }
 
@@ -118,11 +133,74 @@ impl LockLayer {
         self
     }
 
+    /// What becomes of a request that has none of the values which the template names; it is rejected unless set.
+    ///
+    /// A closure says so itself: it returns `None` for a request that is to run without a lock.
+    #[must_use]
+    pub fn missing_key(mut self, missing_key: MissingKey) -> Self {
+        self.missing_key = missing_key;
+        self
+    }
+
+    /// Until when a request holds its lock; [`Auto`](HoldUntil::Auto) unless set.
+    #[must_use]
+    pub fn hold_until(mut self, hold_until: HoldUntil) -> Self {
+        self.hold_until = hold_until;
+        self
+    }
+
+    /// What becomes of the work whose lock is lost; [`Cancel`](OnLost::Cancel) unless set.
+    #[must_use]
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.on_lost = on_lost;
+        self
+    }
+
+    /// How refusals are answered; by the request's `content-type` unless set.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
     /// The status where another request holds the lock; 409 unless set.
     #[must_use]
     pub fn contended_status(mut self, status: StatusCode) -> Self {
         self.contended_status = status;
         self
+    }
+
+    /// Answers refused requests with what `answer` makes of them; with
+    /// [`LockRejection::response`] unless set.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+    /// use http::Response;
+    /// use lock_runtime::LockErrorKind;
+    /// use lock_tower::LockLayer;
+    ///
+    /// let lock = LockLayer::new(locks, "user:<id>")?.on_rejection(|rejection| match rejection.kind() {
+    ///     LockErrorKind::Contended => Response::new("one at a time, please".into()),
+    ///     _ => rejection.response(),
+    /// });
+    /// # let _ = lock;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn on_rejection(
+        mut self,
+        answer: impl Fn(&LockRejection) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.on_rejection = Some(Arc::new(answer));
+        self
+    }
+
+    /// Writes the log and makes the answer.
+    pub(crate) fn answer(&self, rejection: &LockRejection) -> Response<Bytes> {
+        rejection.log();
+        self.on_rejection.as_ref().map_or_else(|| rejection.response(), |answer| answer(rejection))
     }
 }
 
@@ -139,6 +217,11 @@ impl fmt::Debug for LockLayer {
         f.debug_struct("LockLayer")
             .field("locks", &self.locks)
             .field("methods", &self.methods)
+            .field("wait", &self.wait)
+            .field("missing_key", &self.missing_key)
+            .field("hold_until", &self.hold_until)
+            .field("on_lost", &self.on_lost)
+            .field("protocol", &self.protocol)
             .field("contended_status", &self.contended_status)
             .finish_non_exhaustive()
     }

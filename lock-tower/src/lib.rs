@@ -1,10 +1,11 @@
-//! A tower layer that runs each request under a distributed lock of its own key.
+//! A tower layer that runs each request under a distributed lock of its own key, for axum, tonic and what else speaks
+//! `http`.
 //!
 //! Two requests for the same user, order or account do not run at the same time, on however many machines; requests
 //! for different ones do not notice each other.
 //!
 //! ```
-//! use axum::{Extension, Router, extract::Path, routing::post};
+//! use axum::{Router, extract::Path, routing::post};
 //! use lock_runtime::LockManager;
 //! use lock_tower::{HeldLock, LockLayer};
 //!
@@ -14,7 +15,7 @@
 //! let lock = LockLayer::new(locks, "user:<id:u64>")?;
 //! let app: Router = Router::new().route("/users/{id}/withdraw", post(withdraw).route_layer(lock));
 //!
-//! async fn withdraw(Path(id): Path<u64>, Extension(lock): Extension<HeldLock>) -> String {
+//! async fn withdraw(Path(id): Path<u64>, lock: HeldLock) -> String {
 //!     // Hand the token to the store with each write: it refuses what a holder writes who was replaced since.
 //!     format!("user {id} under token {}", lock.fencing_token())
 //! }
@@ -35,6 +36,9 @@
 //! | `Router::layer` | wrong methods (405) and unknown paths (404), which have no parameters: 500 |
 //! | around the `Router` | everything, before the route is known: 500 |
 //!
+//! In tonic it stands around the server, `Server::builder().layer(lock)`, or around one service,
+//! `lock.named_layer(service)`.
+//!
 //! `any(handler)` answers every method by itself and takes `.layer(lock)`. A route that is added after the layer is
 //! not covered by it.
 //!
@@ -43,17 +47,28 @@
 //!
 //! # Keys
 //!
-//! A template is text with placeholders, `order:<tenant>/<id:u64>`. A placeholder is a route parameter of the same
-//! name. Its value comes decoded, and is percent-encoded in the key where it could be mistaken for the template's
-//! own text: no two lists of values give one key.
+//! A template is text with placeholders, `order:<header.x-tenant>/<id:u64>`. Their values come decoded, and are
+//! percent-encoded in the key where they could be mistaken for the template's own text: no two lists of values give
+//! one key.
 //!
-//! Write the type where the handler parses the parameter. `/users/042` and `/users/+42` are both the number 42 to a
+//! | placeholder | value |
+//! |---|---|
+//! | `<id>` | the route parameter of this name (feature `axum`) |
+//! | `<header.x-tenant>` | a header; in gRPC, metadata |
+//! | `<query.name>` | a value of the query, decoded as forms are |
+//! | `<rpc.service>`, `<rpc.method>` | `package.Service` and `Method` of the path of a gRPC request |
+//!
+//! A header or query value that is missing or given twice is the client's fault (400), a route parameter the wiring's
+//! (500, and the log says what to write); [`missing_key`](LockLayer::missing_key) lets requests without a value run
+//! without a lock.
+//!
+//! Write the type where the handler parses the value. `/users/042` and `/users/+42` are both the number 42 to a
 //! handler that takes a `u64`, but three different texts: with `<id>` a client could choose which lock it takes, with
 //! `<id:u64>` it cannot. There are `u64` and `i64`, which also fit the smaller types, and `uuid`; a value that is
 //! none is the client's fault (400).
 //!
-//! Keys from elsewhere, such as a header or the caller's session, come from a closure: see
-//! [`LockLayer::with_key`].
+//! Keys from elsewhere, such as the caller's session, come from a closure: see [`LockLayer::with_key`]. The fields of a
+//! gRPC message are not there yet when the layer runs: annotate the method of the service that takes the message.
 //!
 //! # While the lock is held
 //!
@@ -61,11 +76,16 @@
 //! then complete: the lock is released, and only after that does the response leave, so that the client's next
 //! request never meets its own lock. A response that is produced while it is sent (a stream, server-sent events)
 //! keeps the lock until it ends; its last frame leaves after the release. A proxied body with a `content-length` is
-//! of known size. An upgraded connection, like a WebSocket, is not covered.
+//! of known size. An upgraded connection, like a WebSocket, is not covered. Every gRPC response is a stream, whose end
+//! is its trailers. [`hold_until`](LockLayer::hold_until) chooses otherwise.
+//!
+//! The end of a stream is a small packet that leaves a little after its last data. Where the server does not set
+//! `TCP_NODELAY` (`axum::serve` does not unless told, tonic's server does), some systems hold it back for 40 ms.
 //!
 //! If the lock is lost before the response leaves, the inner future is dropped and the answer is 503; a streamed
 //! response breaks off with an error. In both cases a part of the work may have been done. What the handler spawned
-//! goes on. [`HeldLock`] in the request's extensions has the fencing token, and tells how long the lock may be relied
+//! goes on. With [`on_lost`](LockLayer::on_lost) the work is finished first, and then answered in the same way.
+//! [`HeldLock`] in the request's extensions has the fencing token, and tells how long the lock may be relied
 //! on.
 //!
 //! A client that disconnects ends the request and with it the lock. Servers notice this late or never when the
@@ -76,29 +96,37 @@
 //!
 //! Without the lock the inner service is not called. The answer is an `application/problem+json` (RFC 9457) whose
 //! `type` is `https://docs.rs/lock-tower/#` and the word of the first column. Nothing in it names the key or repeats
-//! what the store said; both are in the log (`tracing`).
+//! what the store said; both are in the log (`tracing`). A gRPC request is known by its `content-type` and answered
+//! with a status in headers alone, whose details have a `RetryInfo` where a time is known.
 //!
-//! | type | status | when |
-//! |---|---|---|
-//! | <span id="contended">`contended`</span> | 409, `Retry-After` | another request holds the lock |
-//! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | the store does not answer, a limit on waiters or locks is reached, or the manager is shut down |
-//! | <span id="lost">`lost`</span> | 503, `Retry-After` | the lock was lost while the request was worked on |
-//! | <span id="invalid-key">`invalid-key`</span> | 400 | the request gives no valid key |
-//! | <span id="failed">`failed`</span> | 500 | the layer is wired or configured wrongly; the log says how |
+//! | type | HTTP | gRPC | when |
+//! |---|---|---|---|
+//! | <span id="contended">`contended`</span> | 409, `Retry-After` | `ABORTED` | another request holds the lock |
+//! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | `UNAVAILABLE` | the store does not answer, a limit on waiters or locks is reached, or the manager is shut down |
+//! | <span id="lost">`lost`</span> | 503, `Retry-After` | `ABORTED` | the lock was lost while the request was worked on |
+//! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request gives no valid key |
+//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is wired or configured wrongly; the log says how |
 //!
-//! `Retry-After` is what the holder's lease has left where that is known, in whole seconds rounded up, and at least
-//! 1. A holder that is done earlier frees the lock earlier.
+//! `Retry-After` is what the holder's lease has left where that is known, in whole seconds rounded up, and never 0. A
+//! holder that is done earlier frees the lock earlier.
+//!
+//! [`on_rejection`](LockLayer::on_rejection) and [`protocol`](LockLayer::protocol) change answers. With the features
+//! `axum` and `tonic` of `lock-runtime`, the errors of annotated handlers and methods are answered alike.
 //!
 //! # Waiting
 //!
 //! A busy lock is answered at once: the default of [`wait`](LockLayer::wait) is zero, whatever the manager's is. A
 //! request that waits keeps its connection and what the inner service had reserved for it, such as a place in a
 //! `ConcurrencyLimit`, so that many waiters for one key can stop requests for all others. Where a short wait is worth
-//! it, set one, and put the limit inside of the lock's own route.
+//! it, set one, and put the limit inside of the lock's own route. Requests above the manager's
+//! [limits](lock_runtime::Limits) on waiters, 1,024 for a key unless set, are refused at once (`unavailable`).
+//!
+//! A waiting request leaves the queue when its client disconnects. One of gRPC waits no longer than its `grpc-timeout`,
+//! and is answered with `DEADLINE_EXCEEDED` where that ended the wait.
 //!
 //! # Features
 //!
-//! * `axum` (default): keys from route parameters, `LockLayer::new`.
+//! * `axum` (default): keys from route parameters, and [`HeldLock`] as an argument of handlers.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -107,17 +135,21 @@ mod future;
 mod hold;
 mod key;
 mod layer;
+mod options;
+mod protocol;
 mod rejection;
 mod service;
 mod task;
-#[cfg(feature = "axum")]
 mod template;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use key::{KeyExtractor, KeyRejection};
 pub use layer::LockLayer;
-pub use lock_runtime::HeldLock;
+pub use lock_runtime::{HeldLock, OnLost};
+pub use options::{HoldUntil, MissingKey};
+pub use protocol::Protocol;
+pub use rejection::LockRejection;
 pub use service::LockService;
 
 /// The examples of the workspace's README, so that they stay true.

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower::Service;
 
-use crate::{LockLayer, ResponseBody, ResponseFuture};
+use crate::{LockLayer, MissingKey, ResponseBody, ResponseFuture, protocol::Wire};
 
 /// What [`LockLayer`] makes of a service.
 ///
@@ -47,15 +47,19 @@ where
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         if !self.layer.methods.contains(request.method()) {
-            return ResponseFuture::unlocked(ready, request, &self.layer);
+            return ResponseFuture::unlocked(ready, request);
         }
+        let wire = Wire::of(request.headers(), self.layer.protocol);
         let (mut parts, body) = request.into_parts();
         let key = self.layer.key.extract(&mut parts);
         let request = Request::from_parts(parts, body);
         match key {
-            Ok(Some(key)) => ResponseFuture::locked(ready, request, &self.layer, key),
-            Ok(None) => ResponseFuture::unlocked(ready, request, &self.layer),
-            Err(rejection) => ResponseFuture::rejected(rejection, &self.layer),
+            Ok(Some(key)) => ResponseFuture::locked(ready, request, &self.layer, key, wire),
+            Ok(None) => ResponseFuture::unlocked(ready, request),
+            Err(rejection) if rejection.missing && self.layer.missing_key == MissingKey::Skip => {
+                ResponseFuture::unlocked(ready, request)
+            }
+            Err(rejection) => ResponseFuture::rejected(rejection, &self.layer, wire),
         }
     }
 }

@@ -1,13 +1,7 @@
-//! Keys from route parameters.
+//! Keys from what a request names: route parameters, headers, the query, the method of gRPC.
 
-use std::{
-    fmt::Write as _,
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
-};
+use std::borrow::Cow;
 
-use axum::extract::{FromRequestParts, RawPathParams, rejection::RawPathParamsRejection};
 use http::request::Parts;
 use lock_runtime::{
     __private::{
@@ -20,17 +14,23 @@ use uuid::Uuid;
 
 use crate::{KeyExtractor, KeyRejection};
 
-/// `user:<id:u64>`: text with route parameters.
+#[cfg(feature = "axum")]
+mod route;
+mod source;
+
+use source::Source;
+
+/// `user:<id:u64>`: text with values of the request.
 #[derive(Debug)]
 pub(crate) struct KeyTemplate(Vec<Segment>);
 
 #[derive(Debug, PartialEq)]
 enum Segment {
     Literal(String),
-    Param { name: String, ty: Type },
+    Value { source: Source, ty: Type },
 }
 
-/// How a parameter's value is read and printed.
+/// How a value is read and printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Type {
     Text,
@@ -53,28 +53,23 @@ impl KeyTemplate {
         Ok(Self(segments))
     }
 
-    fn has_params(&self) -> bool {
-        self.0.iter().any(|segment| matches!(segment, Segment::Param { .. }))
-    }
-
-    /// The key of a route with these parameters.
-    fn fill<'a, P>(&self, params: impl Fn() -> P) -> Result<LockKey, KeyRejection>
-    where
-        P: Iterator<Item = (&'a str, &'a str)>,
-    {
+    /// The key, with a value for each source.
+    fn fill<'a>(
+        &self,
+        value_of: impl Fn(&Source) -> Result<Cow<'a, str>, KeyRejection>,
+    ) -> Result<LockKey, KeyRejection> {
         let mut key = KeyParts::new();
         for segment in &self.0 {
             match segment {
                 Segment::Literal(text) => key.literal(text),
-                Segment::Param { name, ty } => push(&mut key, name, *ty, value_of(name, &params)?)?,
+                Segment::Value { source, ty } => push(&mut key, source, *ty, &value_of(source)?)?,
             }
         }
-        let name = key.finish().map_err(|empty| {
-            KeyRejection::bad_request(format!("the path parameter `{}` is empty", empty.placeholder()))
-        })?;
+        let name = key.finish().map_err(|empty| KeyRejection::internal(empty.to_string()))?;
         // The literals were checked and values are encoded, so what is left to refuse is the length.
-        LockKey::new(name)
-            .map_err(|error| KeyRejection::bad_request("the path parameters are too long").with_source(error))
+        LockKey::new(name).map_err(|error| {
+            KeyRejection::bad_request("the values that name the lock are too long").with_source(error)
+        })
     }
 }
 
@@ -95,96 +90,61 @@ fn segment(piece: Piece) -> Result<Segment, String> {
             ));
         }
     };
-    if let Some(rest) = name.strip_prefix('*') {
-        return Err(format!("`<{name}>` is not the name of a route parameter: write `<{rest}>`"));
-    }
-    if !name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
-        return Err(format!(
-            "`<{name}>` is not the name of a route parameter: write it as the route does, like `<id>`; for keys from \
-             elsewhere use `LockLayer::with_key`"
-        ));
-    }
-    Ok(Segment::Param { name, ty })
+    Ok(Segment::Value { source: Source::parse(&name)?, ty })
 }
 
-/// The one value of `name`. None, or several, mean that the layer stands where it cannot work: nothing is guessed.
-fn value_of<'a, P>(name: &str, params: &impl Fn() -> P) -> Result<&'a str, KeyRejection>
-where
-    P: Iterator<Item = (&'a str, &'a str)>,
-{
-    let mut values = params().filter(|(known, _)| *known == name).map(|(_, value)| value);
-    match (values.next(), values.next()) {
-        (Some(value), None) => Ok(value),
-        (Some(_), Some(_)) => Err(KeyRejection::internal(format!(
-            "the route has two parameters `{name}`, as nested routers may: rename one of them"
-        ))),
-        (None, _) => {
-            let mut known = String::new();
-            for (name, _) in params() {
-                let _ = write!(known, " `{name}`");
-            }
-            Err(KeyRejection::internal(format!(
-                "the lock key names `<{name}>`, which is not a parameter of the matched route (it has:{}); add the \
-                 layer to the route itself, `post(handler).route_layer(lock)`, because `Router::layer` also runs where \
-                 no route matches",
-                if known.is_empty() { " none" } else { &known }
-            )))
-        }
-    }
-}
-
-fn push(key: &mut KeyParts, name: &str, ty: Type, value: &str) -> Result<(), KeyRejection> {
-    let not = |what: &str| KeyRejection::bad_request(format!("the path parameter `{name}` is not {what}"));
+fn push(key: &mut KeyParts, source: &Source, ty: Type, value: &str) -> Result<(), KeyRejection> {
+    // Said here, so that nothing is allocated for an error that does not occur.
+    const UNNAMED: &str = "";
+    let not = |what: &str| KeyRejection::bad_request(format!("{source} is not {what}"));
     match ty {
-        Type::Text => key.value(name, value),
+        Type::Text if value.is_empty() => {
+            return Err(KeyRejection::bad_request(format!("{source} is empty")));
+        }
+        Type::Text => key.value(UNNAMED, value),
         Type::U64 => {
-            key.value(name, &value.parse::<u64>().map_err(|_| not("a whole number from 0 to 2^64-1"))?);
+            key.value(UNNAMED, &value.parse::<u64>().map_err(|_| not("a whole number from 0 to 2^64-1"))?);
         }
         Type::I64 => {
-            key.value(name, &value.parse::<i64>().map_err(|_| not("a whole number from -2^63 to 2^63-1"))?);
+            key.value(
+                UNNAMED,
+                &value.parse::<i64>().map_err(|_| not("a whole number from -2^63 to 2^63-1"))?,
+            );
         }
-        Type::Uuid => key.value(name, &Uuid::try_parse(value).map_err(|_| not("a UUID"))?),
+        Type::Uuid => key.value(UNNAMED, &Uuid::try_parse(value).map_err(|_| not("a UUID"))?),
     }
     Ok(())
 }
 
 impl KeyExtractor for KeyTemplate {
+    #[cfg(feature = "axum")]
     fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
-        if !self.has_params() {
-            return self.fill(std::iter::empty).map(Some);
-        }
-        let params = path_params(parts)?;
-        self.fill(|| params.iter()).map(Some)
+        let in_route = |segment: &Segment| matches!(segment, Segment::Value { source: Source::Param(_), .. });
+        let params = if self.0.iter().any(in_route) { Some(route::params(parts)?) } else { None };
+        let values = |source: &Source| match (source, &params) {
+            (Source::Param(name), Some(params)) => route::value(name, || params.iter()).map(Cow::Borrowed),
+            _ => source.value(parts),
+        };
+        self.fill(values).map(Some)
+    }
+
+    #[cfg(not(feature = "axum"))]
+    fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
+        self.fill(|source| source.value(parts)).map(Some)
     }
 }
 
-/// The route's parameters, decoded. Axum has them ready: its extractor is asynchronous in form only.
-fn path_params(parts: &mut Parts) -> Result<RawPathParams, KeyRejection> {
-    let params = pin!(RawPathParams::from_request_parts(parts, &()));
-    match params.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Ok(params)) => Ok(params),
-        Poll::Ready(Err(RawPathParamsRejection::InvalidUtf8InPathParam(_))) => {
-            Err(KeyRejection::bad_request("a path parameter is not valid UTF-8"))
-        }
-        Poll::Ready(Err(RawPathParamsRejection::MissingPathParams(_))) => Err(KeyRejection::internal(
-            "the lock key names route parameters, but the layer runs before the route is known: add it to the route \
-             itself, `post(handler).route_layer(lock)`, not around the `Router`",
-        )),
-        Poll::Ready(Err(other)) => Err(KeyRejection::internal(format!("no route parameters: {other}"))),
-        Poll::Pending => {
-            Err(KeyRejection::internal("this version of axum does not have route parameters at once"))
-        }
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "axum"))]
 mod tests {
     use super::*;
     use crate::key::Fault;
 
     fn filled(template: &str, params: &[(&str, &str)]) -> Result<String, (Fault, String)> {
         let template = KeyTemplate::parse(template).expect("a template");
-        let key = template.fill(|| params.iter().copied());
+        let key = template.fill(|source| match source {
+            Source::Param(name) => route::value(name, || params.iter().copied()).map(Cow::Borrowed),
+            other => panic!("{other}"),
+        });
         key.map(|key| key.as_str().to_owned()).map_err(|refused| (refused.fault, refused.text.into_owned()))
     }
 
@@ -204,7 +164,9 @@ mod tests {
             ("user:<id:Uuid>", "`uuid`"),
             ("file:<*rest>", "write `<rest>`"),
             ("user:<user.id>", "`LockLayer::with_key`"),
-            ("user:<header.x-tenant>", "`LockLayer::with_key`"),
+            ("user:<header.x tenant>", "`x tenant` is not the name of a header"),
+            ("user:<header.>", "not the name of a header"),
+            ("user:<rpc.host>", "`<rpc.service>`"),
             ("user:<id:>", "like `<id>`"),
             ("~x", "reserved"),
         ] {
@@ -268,8 +230,74 @@ mod tests {
         for long in ["x".repeat(511), ":".repeat(171)] {
             assert_eq!(
                 filled("k:<v>", &[("v", &long)]),
-                Err((Fault::Request, "the path parameters are too long".into()))
+                Err((Fault::Request, "the values that name the lock are too long".into()))
             );
+        }
+    }
+
+    fn read(template: &str, uri: &str, headers: &[(&str, &str)]) -> Result<String, (Fault, String, bool)> {
+        let template = KeyTemplate::parse(template).expect("a template");
+        let mut request = http::Request::builder().uri(uri);
+        for (name, value) in headers {
+            request =
+                request.header(*name, http::HeaderValue::from_bytes(value.as_bytes()).expect("a value"));
+        }
+        let mut parts = request.body(()).expect("a request").into_parts().0;
+        let key = template.extract(&mut parts);
+        key.map(|key| key.expect("always one").as_str().to_owned())
+            .map_err(|refused| (refused.fault, refused.text.into_owned(), refused.missing))
+    }
+
+    #[test]
+    fn headers_and_query_values_name_locks() {
+        let headers = &[("x-tenant", "a:b"), ("X-Id", "042"), ("x-two", "1"), ("x-two", "1"), ("x-none", "")];
+        let uri = "/p?name=J%C3%BCrgen+M&id=%2B7&twice=1&twice=1&none=&a.b=c";
+        for (template, key) in [
+            ("t:<header.x-tenant>", "t:a%3Ab"),
+            ("t:<header.X-Tenant>", "t:a%3Ab"),
+            ("t:<header.x-id>", "t:042"),
+            ("t:<header.x-id:u64>", "t:42"),
+            ("q:<query.name>", "q:Jürgen%20M"),
+            ("q:<query.id:i64>", "q:7"),
+            ("q:<query.a.b>", "q:c"),
+        ] {
+            assert_eq!(read(template, uri, headers), Ok(key.into()), "{template}");
+        }
+        for (template, told, missing) in [
+            ("t:<header.x-other>", "the header `x-other` is missing", true),
+            ("t:<header.x-two>", "the header `x-two` is given more than once", false),
+            ("t:<header.x-none>", "the header `x-none` is empty", false),
+            (
+                "t:<header.x-tenant:u64>",
+                "the header `x-tenant` is not a whole number from 0 to 2^64-1",
+                false,
+            ),
+            ("q:<query.other>", "the query value `other` is missing", true),
+            ("q:<query.twice>", "the query value `twice` is given more than once", false),
+            ("q:<query.none>", "the query value `none` is empty", false),
+            ("q:<query.none:u64>", "the query value `none` is not a whole number from 0 to 2^64-1", false),
+        ] {
+            assert_eq!(
+                read(template, uri, headers),
+                Err((Fault::Request, told.into(), missing)),
+                "{template}"
+            );
+        }
+        let told = read("t:<header.x>", "/", &[("x", "ü")]).expect_err("not ASCII").1;
+        assert_eq!(told, "the header `x` is not visible ASCII");
+    }
+
+    #[test]
+    fn methods_of_grpc_name_locks() {
+        for (path, key) in [
+            ("http://host/demo.Users/Update", Ok("demo.Users/Update".into())),
+            ("/demo.Users/Update", Ok("demo.Users/Update".into())),
+        ] {
+            assert_eq!(read("<rpc.service>/<rpc.method>", path, &[]), key, "{path}");
+        }
+        for path in ["/", "/demo.Users", "/demo.Users/", "//Update", "/a/b/c"] {
+            let (fault, _, missing) = read("<rpc.service>/<rpc.method>", path, &[]).expect_err(path);
+            assert_eq!((fault, missing), (Fault::Request, false), "{path}");
         }
     }
 

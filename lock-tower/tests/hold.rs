@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     future::{Future, pending, ready},
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -127,6 +128,32 @@ async fn a_long_handler_keeps_its_lock_by_renewal() {
 }
 
 #[tokio::test]
+async fn a_handler_that_asks_for_the_lock_of_its_request_is_told_so_or_enters_again() {
+    let (_memory, locks) = store();
+    let service = layer(&locks).layer(service_fn({
+        let locks = locks.clone();
+        move |request: Request<()>| {
+            let (lock, ours) = (locks.lock(KEY), held(&request));
+            let in_call = lock_runtime::current();
+            async move {
+                for held in [in_call, lock_runtime::current()] {
+                    assert_eq!(held.expect("held").fencing_token(), ours.fencing_token());
+                }
+                let error = lock.clone().wait_forever().acquire().await.expect_err("its own");
+                assert_eq!(error.kind(), lock_runtime::LockErrorKind::WouldDeadlock, "{error}");
+                let again = lock.reentrant(true).acquire().await.expect("entered");
+                assert_eq!(again.fencing_token(), ours.fencing_token());
+                again.release().await.expect("held");
+                assert!(ours.is_valid());
+                done()
+            }
+        }
+    }));
+    assert_eq!(text(service.oneshot(post()).await.expect("infallible")).await, (200, "done".into()));
+    assert!(lock_runtime::current().is_none());
+}
+
+#[tokio::test]
 async fn a_request_that_is_dropped_ends_under_the_lock_and_then_frees_it() {
     let (memory, locks) = store();
     let (started, probed, service) = working(pending);
@@ -186,6 +213,38 @@ async fn what_was_polled_ready_is_called() {
             soon("an answer", async { service.ready().await.expect("infallible").call(post()).await });
         assert_eq!(text(response.await.expect("infallible")).await, (200, "done".into()));
     }
+}
+
+/// What the contract of tower asks: no call without readiness, and the readiness of the very service that is called.
+#[tokio::test]
+async fn readiness_is_that_of_the_inner_service() {
+    let (memory, locks) = store();
+    let (mut service, mut handle) =
+        tower_test::mock::spawn_layer::<Request<()>, Response<Full<Bytes>>, _>(layer(&locks));
+    handle.allow(0);
+    assert!(service.poll_ready().is_pending());
+    handle.allow(1);
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+    // It has one permit, which the call takes with it.
+    let answer = tokio::spawn(service.call(post()));
+    let (request, respond) = soon("the call", handle.next_request()).await.expect("called");
+    assert!(held(&request).is_valid() && memory.len() == 1);
+    assert!(service.poll_ready().is_pending());
+    respond.send_response(Response::new(Full::from("done")));
+    assert_eq!(text(answer.await.expect("no panic").expect("answered")).await, (200, "done".into()));
+    assert!(memory.is_empty());
+
+    // Its errors stay errors, of readiness and of the call.
+    handle.allow(1);
+    assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
+    let answer = tokio::spawn(service.call(post()));
+    let (_, respond) = soon("the call", handle.next_request()).await.expect("called");
+    respond.send_error("broken on purpose");
+    let error = answer.await.expect("no panic").expect_err("fails");
+    assert!(error.to_string().contains("broken on purpose"), "{error}");
+    assert!(memory.is_empty());
+    handle.send_error("not ready on purpose");
+    assert!(matches!(service.poll_ready(), Poll::Ready(Err(_))));
 }
 
 #[tokio::test]

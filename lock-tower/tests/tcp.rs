@@ -2,18 +2,33 @@
 
 mod support;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use axum::{Router, body::Body, routing::post};
+use axum::{
+    Router,
+    body::Body,
+    response::{Sse, sse::Event},
+    routing::post,
+};
 use bytes::Bytes;
-use http_body_util::channel::Channel;
-use lock_runtime::{LockManager, backend::Memory};
-use lock_tower::LockLayer;
-use support::{key, slow_store, soon, store, until};
+use http::request::Parts;
+use http_body_util::{Empty, channel::Channel};
+use lock_runtime::{Limits, LockKey, LockManager, backend::Memory};
+use lock_tower::{KeyRejection, LockLayer};
+use support::{DEADLINE, key, slow_store, soon, store, until};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
+use tonic::codegen::tokio_stream;
 
 /// What an HTTP/1.1 client sees of an answer.
 struct Answer {
@@ -33,8 +48,11 @@ impl Client {
     }
 
     async fn send(&mut self, path: &str) {
-        let request = format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: 0\r\n\r\n");
-        self.stream.write_all(request.as_bytes()).await.expect("sent");
+        self.send_all(&head(path, 0)).await;
+    }
+
+    async fn send_all(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.expect("sent");
     }
 
     /// Reads until `pattern`, and takes everything up to its end.
@@ -71,6 +89,10 @@ impl Client {
         };
         Answer { status, body }
     }
+}
+
+fn head(path: &str, length: usize) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n")
 }
 
 async fn serve(app: Router) -> SocketAddr {
@@ -216,4 +238,178 @@ async fn a_stream_that_lost_its_lock_does_not_look_complete() {
     client.received.extend(rest);
     let rest = String::from_utf8_lossy(&client.received).into_owned();
     assert!(!rest.contains("0\r\n\r\n"), "{rest:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_half_frees_its_lock() {
+    let (memory, locks) = store();
+    let handler = || std::future::pending::<()>();
+    let app = Router::new().route("/{id}", post(handler).route_layer(lock(&locks, "user:<id>")));
+    let mut client = Client::connect(serve(app).await).await;
+    client.send("/1").await;
+    until("the hold", || memory.len() == 1).await;
+    client.stream.shutdown().await.expect("closed");
+    until("the release", || memory.is_empty()).await;
+}
+
+/// The server does not look at the connection then, so it is `max_hold` that frees the lock.
+#[tokio::test]
+async fn a_client_whose_end_is_not_noticed_keeps_its_lock_to_the_limit_only() {
+    for unread in [head("/1", 0) + &head("/1", 0), head("/1", 1 << 20) + "a part of it"] {
+        let (memory, locks) = store();
+        let handler = || std::future::pending::<()>();
+        let lock = lock(&locks, "user:<id>").max_hold(Duration::from_millis(300));
+        let app = Router::new().route("/{id}", post(handler).route_layer(lock));
+        let mut client = Client::connect(serve(app).await).await;
+        client.send_all(&unread).await;
+        until("the hold", || memory.len() == 1).await;
+        drop(client);
+        until("the release", || memory.is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn pipelined_requests_do_not_meet_each_other() {
+    let (memory, locks) = slow_store();
+    let app = Router::new().route("/{id}", post(key).route_layer(lock(&locks, "user:<id>")));
+    let mut client = Client::connect(serve(app).await).await;
+    client.send_all(&head("/1", 0).repeat(20)).await;
+    for number in 0..20 {
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "user:1"), "{number}");
+    }
+    assert!(memory.is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_keeps_its_lock_to_the_limit_only() {
+    let (memory, locks) = store();
+    let handler = || async {
+        let chunk = Bytes::from(vec![b'x'; 1 << 16]);
+        Body::from_stream(tokio_stream::iter(std::iter::repeat_with(move || {
+            Ok::<_, Infallible>(chunk.clone())
+        })))
+    };
+    let lock = lock(&locks, "user:<id>").ttl(Duration::from_millis(400)).max_hold(Duration::from_millis(600));
+    let app = Router::new()
+        .route("/{id}", post(handler).route_layer(lock.clone()))
+        .route("/short/{id}", post(key).route_layer(lock));
+    let server = serve(app).await;
+    let mut client = Client::connect(server).await;
+    client.send("/1").await;
+    until("the hold", || memory.len() == 1).await;
+    let mut other = Client::connect(server).await;
+    soon("the other's turn", async {
+        loop {
+            other.send("/short/1").await;
+            match other.answer().await.status {
+                200 => break,
+                409 => tokio::time::sleep(Duration::from_millis(5)).await,
+                status => panic!("{status}"),
+            }
+        }
+    })
+    .await;
+    // Nor does it look complete once it is read.
+    let (mut sink, mut last) = (vec![0; 1 << 16], 0);
+    let complete = soon("the end", async {
+        loop {
+            match client.stream.read(&mut sink).await {
+                Ok(0) => break sink[..last].ends_with(b"0\r\n\r\n"),
+                Ok(read) => last = read,
+                Err(_) => break false,
+            }
+        }
+    });
+    assert!(!complete.await);
+    until("the release", || memory.is_empty()).await;
+}
+
+#[tokio::test]
+async fn server_sent_events_hold_the_lock_until_the_client_goes() {
+    let (memory, locks) = store();
+    let handler = || async {
+        let (events, stream) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            while events.send(Ok::<_, Infallible>(Event::default().data("tick"))).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+        Sse::new(tokio_stream::wrappers::ReceiverStream::new(stream))
+    };
+    let app = Router::new().route("/{id}", post(handler).route_layer(lock(&locks, "user:<id>")));
+    let server = serve(app).await;
+    let mut client = Client::connect(server).await;
+    client.send("/1").await;
+    client.take("data: tick").await;
+    let mut other = Client::connect(server).await;
+    other.send("/1").await;
+    assert_eq!(other.answer().await.status, 409);
+    client.take("data: tick").await;
+    drop(client);
+    until("the release", || memory.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_waiting_client_that_disconnects_leaves_the_queue() {
+    let (memory, locks) = store();
+    let mut limits = Limits::default();
+    limits.waiters_per_key = 1;
+    let locks = locks.with_limits(limits);
+    let guard = locks.lock("user:1").acquire().await.expect("free");
+    // One more in each request that is there: in this runtime of one thread, one that has arrived also asks for its
+    // lock before anything else runs.
+    let (arrived, there) = (Arc::new(AtomicUsize::new(0)), Arc::new(()));
+    let (arrivals, mark) = (Arc::clone(&arrived), Arc::clone(&there));
+    let by_mark = move |parts: &mut Parts| -> Result<_, KeyRejection> {
+        parts.extensions.insert(Arc::clone(&mark));
+        arrivals.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(LockKey::new("user:1")?))
+    };
+    let lock = LockLayer::with_key(locks, by_mark).wait(DEADLINE);
+    let server = serve(Router::new().route("/", post(key).route_layer(lock))).await;
+    let nobody = Arc::strong_count(&there);
+    let [mut first, mut second, mut third] =
+        [Client::connect(server).await, Client::connect(server).await, Client::connect(server).await];
+    first.send("/").await;
+    until("the first", || arrived.load(Ordering::Relaxed) == 1).await;
+    second.send("/").await;
+    assert_eq!(second.answer().await.status, 503, "there is one place");
+    drop(first);
+    until("the end of the first", || Arc::strong_count(&there) == nobody).await;
+    third.send("/").await;
+    until("the third", || arrived.load(Ordering::Relaxed) == 3).await;
+    guard.release().await.expect("held");
+    assert_eq!(third.answer().await.status, 200);
+    assert!(memory.is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_of_http_2_that_is_reset_frees_its_lock_and_not_its_connection() {
+    let (memory, locks) = store();
+    let app = Router::new()
+        .route("/{id}", post(std::future::pending::<()>).route_layer(lock(&locks, "user:<id>")))
+        .route("/short/{id}", post(key).route_layer(lock(&locks, "user:<id>")));
+    let stream = TcpStream::connect(serve(app).await).await.expect("listening");
+    let (mut client, connection) = hyper::client::conn::http2::handshake(
+        hyper_util::rt::TokioExecutor::new(),
+        hyper_util::rt::TokioIo::new(stream),
+    )
+    .await
+    .expect("a handshake");
+    tokio::spawn(connection);
+    let mut send = |path: &str| {
+        let request = http::Request::post(format!("http://test{path}")).body(Empty::<Bytes>::new());
+        client.send_request(request.expect("a request"))
+    };
+    for _ in 0..3 {
+        let mut request = Box::pin(send("/1"));
+        tokio::select! {
+            response = &mut request => panic!("{response:?}"),
+            () = until("the hold", || memory.len() == 1) => {}
+        }
+        drop(request);
+        until("the release", || memory.is_empty()).await;
+        assert_eq!(soon("an answer", send("/short/1")).await.expect("answered").status(), 200);
+    }
 }

@@ -14,7 +14,7 @@ use libtest_mimic::Failed;
 use lock_runtime::backend::Capabilities;
 
 use crate::{
-    stores::{Fault, Store},
+    stores::{Fault, Server, Store},
     world::World,
 };
 
@@ -39,6 +39,8 @@ pub enum Need {
     /// Other clients than ours can hold its locks.
     ForeignClients,
     Passwords,
+    /// The store can say how many calls it answered.
+    CountedCalls,
 }
 
 impl Case {
@@ -92,17 +94,26 @@ impl Case {
             Need::Fault(fault) => store.offers(*fault),
             Need::ForeignClients => store.has_foreign_clients(),
             Need::Passwords => store.has_passwords(),
+            Need::CountedCalls => store.calls_of_a_refused_attempt().is_some(),
         })
     }
 
-    /// A case that hurts its server has one of its own.
-    fn needs_own_server(&self) -> bool {
-        self.needs.iter().any(|need| matches!(need, Need::Fault(_) | Need::Passwords))
+    /// A case that hurts its server, or is disturbed by others, has one of its own.
+    fn server(&self) -> Server {
+        let mut server = Server::Shared;
+        for need in &self.needs {
+            match need {
+                Need::Fault(Fault::ClockForward(_) | Fault::ClockBack(_)) => return Server::OwnWithClock,
+                Need::Fault(_) | Need::Passwords | Need::CountedCalls => server = Server::Own,
+                Need::Can(_) | Need::ForeignClients => {}
+            }
+        }
+        server
     }
 
     /// Runs it on a thread and a runtime of its own, at most for its limit.
     pub fn run(&self, name: &str, store: Arc<dyn Store>) -> Result<(), Failed> {
-        let world = World::new(store, self.needs_own_server());
+        let world = World::new(store, self.server());
         let body = Arc::clone(&self.body);
         let limit = self.limit;
         let thread_name = name.to_owned();

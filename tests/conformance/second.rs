@@ -23,8 +23,7 @@ use crate::{cases::torture, support::child::Child};
 pub struct Second(Child);
 
 impl Second {
-    pub async fn start(url: &str) -> Self {
-        let mut child = Child::start("client");
+    pub async fn start(mut child: Child, url: &str) -> Self {
         assert_eq!(child.ask(url).await, "connected");
         Self(child)
     }

@@ -8,15 +8,15 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::Capabilities};
 
 use crate::{
     second::Second,
-    stores::{Fault, Foreign, Site, Store},
-    support::until,
+    stores::{Fault, Foreign, Server, Site, Store},
+    support::{PATIENCE, child::Child, clock::Clock, until},
 };
 
 /// One case's store, and names in it that no other case uses.
@@ -27,15 +27,19 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(store: Arc<dyn Store>, own_server: bool) -> Self {
+    pub fn new(store: Arc<dyn Store>, server: Server) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let mark = format!("case{}x", NUMBER.fetch_add(1, Ordering::Relaxed));
-        Self { site: store.site(own_server), store, mark }
+        Self { site: store.site(server), store, mark }
     }
 
     /// What the store module says that the store can do.
     pub fn declared(&self) -> Capabilities {
         self.store.capabilities()
+    }
+
+    pub fn calls_of_a_refused_attempt(&self) -> u64 {
+        self.store.calls_of_a_refused_attempt().expect("selected by `Need::CountedCalls`")
     }
 
     pub fn offers(&self, fault: Fault) -> bool {
@@ -62,7 +66,17 @@ impl World {
 
     /// A client in a process of its own.
     pub async fn second(&self) -> Second {
-        Second::start(&self.url()).await
+        Second::start(Child::start("client"), &self.url()).await
+    }
+
+    /// The same, with a wall clock that can be moved.
+    pub async fn second_with_clock(&self, clock: &Clock) -> Second {
+        Second::start(Child::start_with_clock("client", clock), &self.url()).await
+    }
+
+    /// The first part of this case's names.
+    pub fn mark(&self) -> &str {
+        &self.mark
     }
 
     /// A name that no other case uses.
@@ -85,6 +99,11 @@ impl World {
 
     pub fn lost_an_answer(&self) -> bool {
         self.site.lost_an_answer()
+    }
+
+    /// How many calls about locks the server has answered.
+    pub fn calls(&self) -> u64 {
+        self.site.calls()
     }
 
     pub fn connections(&self) -> u64 {
@@ -128,6 +147,17 @@ impl World {
     pub async fn is_free(&self, key: &str) {
         let guard = self.client().await.lock(key).try_acquire().await.unwrap().expect("the lock is free");
         guard.release().await.unwrap();
+    }
+
+    /// Waits until somebody holds the lock.
+    pub async fn is_held_soon(&self, key: &str) {
+        let locks = self.client().await;
+        let end = Instant::now() + PATIENCE;
+        while let Some(guard) = locks.lock(key).try_acquire().await.unwrap() {
+            guard.release().await.unwrap();
+            assert!(Instant::now() < end, "nobody took {key}");
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The lock cannot be taken now.

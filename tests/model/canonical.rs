@@ -30,15 +30,23 @@ impl Handover {
         for message in &mut network {
             if let Message::Request { owner, call, age, awaited } = message
                 && (!s.is_present(*owner)
-                    || matches!(call, Call::Release | Call::CompareAndDelete | Call::Leave))
+                    || matches!(
+                        call,
+                        Call::Release | Call::ReleaseInGroup(_) | Call::CompareAndDelete | Call::Leave
+                    ))
             {
                 (*awaited, *age) = (false, 0);
             }
         }
         // A request of an attempt that has ended does nothing if its owner can never be on the server again. Broken
         // scripts are not so harmless.
-        let harmful =
-            [Break::RenewUncompared, Break::ReleaseUncompared, Break::PollQueuesAgain, Break::MintBesideSet];
+        let harmful = [
+            Break::RenewUncompared,
+            Break::ReleaseUncompared,
+            Break::GroupReleasesUncompared,
+            Break::PollQueuesAgain,
+            Break::MintBesideSet,
+        ];
         if !harmful.iter().any(|rule| self.variant.breaks(*rule)) {
             let coming: Vec<Owner> = network.iter().copied().filter_map(makes_owner).collect();
             network.retain(|message| match message {
@@ -71,6 +79,8 @@ impl Handover {
                 (Phase::Holding { .. }, reply) => reply == Reply::NotYours,
                 _ => true,
             },
+            // What it makes a client do, it may do at any time.
+            Message::Free { .. } => self.variant.breaks(Break::FreeIsAGrant),
             Message::Push { fence, .. } => match phase {
                 Phase::Holding { .. } => false,
                 Phase::Waiting { seen, .. } => fence > seen || self.variant.breaks(Break::StalePushCounts),
@@ -100,9 +110,11 @@ impl Handover {
 /// The owner that a request can bring onto the server.
 fn makes_owner(message: Message) -> Option<Owner> {
     match message {
-        Message::Request { owner, call: Call::Acquire(Mode::Join | Mode::Try) | Call::SetNx, .. } => {
-            Some(owner)
-        }
+        Message::Request {
+            owner,
+            call: Call::Acquire(Mode::Join | Mode::Try | Mode::Group) | Call::SetNx,
+            ..
+        } => Some(owner),
         _ => None,
     }
 }
@@ -134,7 +146,7 @@ fn each_fence(s: &mut State, mut with: impl FnMut(&mut u8)) {
     }
     for message in &mut s.network {
         match message {
-            Message::Request { call: Call::Renew(fence), .. }
+            Message::Request { call: Call::Renew(fence) | Call::ReleaseInGroup(fence), .. }
             | Message::Answer { reply: Reply::Granted(fence) | Reply::Waiting(fence), .. }
             | Message::Push { fence, .. } => with(fence),
             _ => {}

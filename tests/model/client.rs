@@ -26,8 +26,10 @@ impl Handover {
     }
 
     pub(crate) fn has_room(&self, s: &State, client: u8) -> bool {
-        let counts =
-            |message: &&Message| !matches!(message, Message::Push { .. }) && message.owner().client == client;
+        let counts = |message: &&Message| {
+            !matches!(message, Message::Push { .. } | Message::Free { .. })
+                && message.owner().client == client
+        };
         s.network.iter().filter(counts).count() < self.variant.role(client).in_flight
     }
 
@@ -71,6 +73,14 @@ impl Handover {
         } else {
             Call::Release
         };
+        s.network.push(Message::Request { owner, call, age: 0, awaited: false });
+        s.client_mut(client).phase = Phase::Idle;
+    }
+
+    /// Ends a hold that nobody is known to wait for, in a group with the releases of other locks.
+    pub(crate) fn end_in_group(s: &mut State, client: u8) {
+        let Phase::Holding { fence, .. } = s.client(client).phase else { return };
+        let (owner, call) = (s.owner(client), Call::ReleaseInGroup(fence));
         s.network.push(Message::Request { owner, call, age: 0, awaited: false });
         s.client_mut(client).phase = Phase::Idle;
     }
@@ -127,6 +137,12 @@ impl Handover {
         match message {
             Message::Answer { owner, reply, age } => self.hear(s, owner, reply, age),
             Message::Push { owner, fence, px } => self.be_told(s, owner, fence, px),
+            Message::Free { owner } if self.variant.breaks(Break::FreeIsAGrant) => {
+                let Phase::Waiting { seen, .. } = s.client(owner.client).phase else { return };
+                self.enter(s, owner.client, seen + 1, self.validity(self.variant.times.ttl, 0));
+            }
+            // It looks a little later, and a poll may come at any time.
+            Message::Free { .. } => {}
             Message::Request { .. } => unreachable!("requests go to the server"),
         }
     }
@@ -137,6 +153,9 @@ impl Handover {
         let phase = s.client(client).phase;
         let next = match (phase, reply) {
             (Phase::Asking { .. } | Phase::Waiting { .. }, Reply::Granted(fence)) => {
+                if matches!(phase, Phase::Asking { mode: Mode::Group, .. }) {
+                    self.tally.in_groups.fetch_add(1, Relaxed);
+                }
                 return self.enter(s, client, fence, self.validity(ttl, age));
             }
             (Phase::Asking { .. }, Reply::Waiting(seen)) => Phase::Waiting { age: self.proof(age), seen },
@@ -154,6 +173,10 @@ impl Handover {
                 if self.loose() =>
             {
                 return self.end(s, client);
+            }
+            (Phase::Asking { mode: Mode::Group, age }, Reply::Held) => {
+                s.client_mut(client).phase = Phase::Asking { mode: Mode::Join, age };
+                return self.send(s, client, Call::Acquire(Mode::Join));
             }
             (Phase::Asking { .. }, Reply::Held | Reply::NotYours) | (Phase::Waiting { .. }, Reply::Gone) => {
                 Phase::Idle

@@ -23,7 +23,7 @@ pub(crate) const S3: &str = "S3: only the own hold is touched";
 pub(crate) const R1: &str = "R1: a release leaves nothing behind";
 /// An owner is on the server once: as the holder or in one place.
 pub(crate) const R2: &str = "R2: an owner is there once";
-/// After a release no live waiter stands before a free key.
+/// After a release no live waiter stands before a free key, unless it was left free openly and the first was told.
 pub(crate) const P: &str = "P: a release wakes a waiter";
 /// From every state, whatever is lost and whoever dies, all live waiters are served, and within a bound.
 pub(crate) const L: &str = "L: every waiter is served";
@@ -46,6 +46,8 @@ pub(crate) struct Tally {
     pub(crate) expanded: AtomicUsize,
     /// Entries on a push.
     pub(crate) by_push: AtomicUsize,
+    /// Holds taken in a group.
+    pub(crate) in_groups: AtomicUsize,
     /// The longest that a live waiter waits once everybody else is gone, in ticks.
     pub(crate) longest_wait: AtomicU8,
 }
@@ -61,11 +63,14 @@ pub(crate) enum Step {
     GiveUp(u8),
     Renew(u8),
     Release(u8),
+    ReleaseInGroup(u8),
     ReleaseTwice(u8),
     Pass(u8),
     ReleaseAndPass(u8),
     Crash(u8),
     Execute(Message),
+    /// The server executes a release and leaves the lock free.
+    ExecuteOpenly(Message),
     Receive(Message),
     /// Makes room. What stays in flight for ever is lost, too.
     Lose(Message),
@@ -104,6 +109,9 @@ impl Handover {
             Phase::Idle => {
                 if client.attempts_left > 0 && room && Self::leftovers(s, id) < LEFTOVERS {
                     steps.push(Step::Start(id, Mode::Join));
+                    if role.groups {
+                        steps.push(Step::Start(id, Mode::Group));
+                    }
                     if role.tries {
                         steps.push(Step::Start(id, Mode::Try));
                     }
@@ -135,6 +143,9 @@ impl Handover {
                 }
                 if room && role.repeats {
                     steps.push(Step::ReleaseTwice(id));
+                }
+                if role.groups {
+                    steps.push(Step::ReleaseInGroup(id));
                 }
                 steps.push(Step::Release(id));
             }
@@ -189,13 +200,26 @@ impl Model for Handover {
                 continue; // in flight twice
             }
             match message {
-                Message::Request { .. } => steps.push(Step::Execute(*message)),
+                Message::Request { owner, call, .. } => {
+                    steps.push(Step::Execute(*message));
+                    if self.variant.opens
+                        && *call == Call::Release
+                        && s.is_held_by(*owner)
+                        && !s.queue.is_empty()
+                    {
+                        steps.push(Step::ExecuteOpenly(*message));
+                    }
+                }
                 // In the letter box until the answer to `join` is there.
-                Message::Push { owner, .. }
+                Message::Push { owner, .. } | Message::Free { owner }
                     if !self.loose() && matches!(s.client(owner.client).phase, Phase::Asking { .. }) => {}
-                Message::Answer { .. } | Message::Push { .. } => steps.push(Step::Receive(*message)),
+                Message::Answer { .. } | Message::Push { .. } | Message::Free { .. } => {
+                    steps.push(Step::Receive(*message));
+                }
             }
-            if !matches!(message, Message::Push { .. }) && !self.has_room(s, message.owner().client) {
+            if !matches!(message, Message::Push { .. } | Message::Free { .. })
+                && !self.has_room(s, message.owner().client)
+            {
                 steps.push(Step::Lose(*message));
             }
         }
@@ -221,6 +245,7 @@ impl Model for Handover {
                 let Phase::Holding { fence, .. } = s.client(id).phase else { return None };
                 self.send(&mut s, id, Call::Renew(fence));
             }
+            Step::ReleaseInGroup(id) => Self::end_in_group(&mut s, id),
             Step::ReleaseTwice(id) => {
                 self.send(&mut s, id, Call::Release);
                 self.end(&mut s, id);
@@ -246,6 +271,10 @@ impl Model for Handover {
                 if let Message::Request { owner, call, age, awaited } = message {
                     self.execute(&mut s, owner, call, age, awaited);
                 }
+            }
+            Step::ExecuteOpenly(message) => {
+                take(&mut s, message);
+                self.release_openly(&mut s, message.owner());
             }
             Step::Receive(message) => {
                 take(&mut s, message);
@@ -316,11 +345,17 @@ impl Display for Step {
             Self::GiveUp(id) => write!(f, "{} gives up and sends its leave", name(*id)),
             Self::Renew(id) => write!(f, "{} sends a renewal", name(*id)),
             Self::Release(id) => write!(f, "{} ends its hold and sends the release", name(*id)),
+            Self::ReleaseInGroup(id) => {
+                write!(f, "{} ends its hold and sends the release in a group", name(*id))
+            }
             Self::ReleaseTwice(id) => write!(f, "{} ends its hold and sends the release twice", name(*id)),
             Self::Pass(id) => write!(f, "{} passes the lease on inside the process", name(*id)),
             Self::ReleaseAndPass(id) => write!(f, "{} sends the release, and passes the lease on", name(*id)),
             Self::Crash(id) => write!(f, "{} crashes", name(*id)),
             Self::Execute(message) => write!(f, "the server executes: {message}"),
+            Self::ExecuteOpenly(message) => {
+                write!(f, "the server executes, leaving the lock free: {message}")
+            }
             Self::Receive(message) => write!(f, "it arrives: {message}"),
             Self::Lose(message) => write!(f, "it is lost: {message}"),
             Self::Tick => f.write_str("tick"),

@@ -89,8 +89,10 @@ impl Handover {
         while let Some(message) = s.network.pop() {
             match message {
                 Message::Request { owner, call, age, awaited } => self.execute(s, owner, call, age, awaited),
-                Message::Push { .. } if pushes == Pushes::Lost => {}
-                Message::Push { .. } | Message::Answer { .. } => self.receive(s, message),
+                Message::Push { .. } | Message::Free { .. } if pushes == Pushes::Lost => {}
+                Message::Push { .. } | Message::Free { .. } | Message::Answer { .. } => {
+                    self.receive(s, message);
+                }
             }
             for id in (0..).take(self.variant.own()) {
                 if let Phase::Holding { valid: 1.., .. } = s.client(id).phase {

@@ -1,9 +1,11 @@
 //! The hand-over of the Redis queue, searched exhaustively.
 //!
 //! # What is modelled
-//! * **The server**: the scripts `acquire`, `release` and `renew` as they stand in
+//! * **The server**: the scripts `acquire`, `release`, `renew` and those of groups as they stand in
 //!   `lock-runtime/src/backend/redis/scripts`, each one atomic step; `scripts.rs` here has their names and their
-//!   order. The holder's value is owner and fence in one; one counter mints, also in vain; a grant that is handed
+//!   order. Of a group stands here what it does with this lock: the fence that it mints for all its locks, and the way
+//!   through the queue that follows where the lock is not simply free, or not simply held. A release may leave the
+//!   lock free before those who wait, for clients that do not queue; which one does so is left open. The holder's value is owner and fence in one; one counter mints, also in vain; a grant that is handed
 //!   over lasts `min(ttl, age of the place + claim window)`; a poll never makes a place.
 //! * **The network**: requests, answers and pushes in any order, late, lost, or executed after the attempt that sent
 //!   them has ended.

@@ -19,6 +19,10 @@ impl Handover {
                 self.release(s, owner);
                 None
             }
+            Call::ReleaseInGroup(fence) => {
+                self.release_in_group(s, owner, fence);
+                None
+            }
             Call::CompareAndDelete => {
                 if s.is_held_by(owner) {
                     s.holder = None;
@@ -40,6 +44,9 @@ impl Handover {
     /// `acquire_short.lua`, `acquire_long.lua`.
     fn acquire(&self, s: &mut State, owner: Owner, mode: Mode, age: u8, awaited: bool) -> Option<Reply> {
         let ttl = self.variant.times.ttl;
+        if mode == Mode::Group {
+            return Some(self.acquire_in_group(s, owner));
+        }
         if mode != Mode::Poll && s.queue.is_empty() {
             if self.variant.breaks(Break::MintBesideSet) {
                 if s.holder.is_none() {
@@ -87,7 +94,22 @@ impl Handover {
             Some(place) if !joins_twice => place.age = 0,
             _ => s.queue.push(Place { owner, age: 0 }),
         }
-        Some(Reply::Waiting(s.fence))
+        // Every grant of before now has a fence that is not larger than the holder's, if the holder is one of ours.
+        let ours = s.holder.as_ref().map(|holder| holder.fence).filter(|fence| *fence > 0);
+        Some(Reply::Waiting(ours.unwrap_or(s.fence)))
+    }
+
+    /// `acquire_group.lua`, what it does with one lock. The fence is that of the whole group, minted also in vain.
+    fn acquire_in_group(&self, s: &mut State, owner: Owner) -> Reply {
+        if s.fence == 0 || !self.variant.breaks(Break::GroupTakesLastFence) {
+            mint(s);
+        }
+        let fence = s.fence;
+        if s.queue.is_empty() && s.holder.is_none() {
+            self.hold(s, owner, fence, self.variant.times.ttl);
+            return Reply::Granted(fence);
+        }
+        Reply::Held
     }
 
     /// `queue.lua`: the first place that is live, or is `me`; stale ones on the way are removed.
@@ -143,6 +165,35 @@ impl Handover {
             s.queue.retain(|place| place.owner != owner);
         }
         Self::look_for_leftovers(s, owner);
+    }
+
+    /// `release_long.lua`, where it leaves the lock free: the first in the queue, who is told, keeps its place.
+    pub(crate) fn release_openly(&self, s: &mut State, owner: Owner) {
+        s.holder = None;
+        let first = self.head(s, None);
+        if let Some(first) = first.filter(|_| !self.variant.breaks(Break::OpenInSilence)) {
+            s.network.push(Message::Free { owner: first });
+        } else {
+            self.look_for_lost_wake_up(s, owner);
+        }
+        Self::look_for_leftovers(s, owner);
+    }
+
+    /// `release_group.lua`, what it does with one hold; then `lease.rs`.
+    fn release_in_group(&self, s: &mut State, owner: Owner, fence: u8) {
+        let any = self.variant.breaks(Break::GroupReleasesUncompared);
+        let ours = s.holder.as_ref().is_some_and(|holder| holder.owner == owner && holder.fence == fence);
+        let nobody_waits = s.queue.is_empty() || self.variant.breaks(Break::GroupReleasesBlind);
+        if (ours || (any && s.holder.is_some())) && nobody_waits {
+            if !ours {
+                s.violate(Violation::TouchedAnother);
+            }
+            s.holder = None;
+            self.look_for_lost_wake_up(s, owner);
+        } else {
+            // The other way; that it may be lost, and executed at any time, is in its nature as a request.
+            s.network.push(Message::Request { owner, call: Call::Release, age: 0, awaited: false });
+        }
     }
 
     /// `renew.lua`.

@@ -47,6 +47,9 @@ pub(crate) fn holds(variant: Variant) -> Result<(), Failed> {
     if tally.by_push.load(Relaxed) == 0 {
         return Err("nobody ever entered on a push: the variant says nothing about hand-over".into());
     }
+    if checker.model().variant.clients.iter().any(|role| role.groups) && tally.in_groups.load(Relaxed) == 0 {
+        return Err("nobody ever entered with a group: the variant says nothing about groups".into());
+    }
     Ok(())
 }
 

@@ -32,12 +32,14 @@ pub(crate) struct Place {
     pub(crate) age: u8,
 }
 
-/// The third argument of the acquire script.
+/// The third argument of the acquire script, or the group script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Mode {
     Try,
     Join,
     Poll,
+    /// In a group: takes the lock if it is free and nobody waits; else a `Join` follows, with the same owner token.
+    Group,
 }
 
 /// A request to the server.
@@ -48,6 +50,8 @@ pub(crate) enum Call {
     Renew(u8),
     /// Ends a hold or gives up a place, by owner.
     Release,
+    /// Ends the hold `<owner>:<fence>` in a group, if nobody waits; else a `Release` follows.
+    ReleaseInGroup(u8),
     /// What a foreign client takes the lock with.
     SetNx,
     /// What a foreign client releases with: compare and delete, without a look at the queue.
@@ -92,18 +96,28 @@ pub(crate) enum Message {
         fence: u8,
         px: u8,
     },
+    /// Tells the first in the queue that the lock was left free.
+    Free {
+        owner: Owner,
+    },
 }
 
 impl Message {
     pub(crate) fn owner(self) -> Owner {
         match self {
-            Self::Request { owner, .. } | Self::Answer { owner, .. } | Self::Push { owner, .. } => owner,
+            Self::Request { owner, .. }
+            | Self::Answer { owner, .. }
+            | Self::Push { owner, .. }
+            | Self::Free { owner } => owner,
         }
     }
 
     pub(crate) fn owner_mut(&mut self) -> &mut Owner {
         match self {
-            Self::Request { owner, .. } | Self::Answer { owner, .. } | Self::Push { owner, .. } => owner,
+            Self::Request { owner, .. }
+            | Self::Answer { owner, .. }
+            | Self::Push { owner, .. }
+            | Self::Free { owner } => owner,
         }
     }
 }
@@ -158,7 +172,7 @@ pub(crate) enum Violation {
     TouchedAnother,
     /// A release was executed, and something of its owner is left.
     LeftBehind,
-    /// A release left a free key before a live waiter.
+    /// A release left a free key before a live waiter, and told nobody.
     WakeUpLost,
 }
 
@@ -247,6 +261,7 @@ impl Display for Message {
             Self::Request { owner, call, awaited: false, .. } => write!(f, "{owner} {call:?}"),
             Self::Answer { owner, reply, age } => write!(f, "{owner} is answered {reply:?}, asked {age} ago"),
             Self::Push { owner, fence, px } => write!(f, "{owner} is pushed fence {fence} px {px}"),
+            Self::Free { owner } => write!(f, "{owner} is told that the lock is free"),
         }
     }
 }

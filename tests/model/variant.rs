@@ -10,13 +10,23 @@ pub(crate) struct Variant {
     pub(crate) manner: Manner,
     /// How many clients may crash.
     pub(crate) crashes: u8,
+    /// A release may leave the lock free although others queue for it, for clients that do not queue.
+    pub(crate) opens: bool,
     /// Only the mutants break any.
     pub(crate) broken: &'static [Break],
 }
 
 impl Variant {
     pub(crate) fn new(name: &'static str, times: Times, clients: &[Role]) -> Self {
-        Self { name, times, clients: clients.to_vec(), manner: Manner::AsBuilt, crashes: 0, broken: &[] }
+        Self {
+            name,
+            times,
+            clients: clients.to_vec(),
+            manner: Manner::AsBuilt,
+            crashes: 0,
+            opens: false,
+            broken: &[],
+        }
     }
 
     /// Searches the loosest client that the rules allow.
@@ -26,6 +36,10 @@ impl Variant {
 
     pub(crate) fn crashes(self, crashes: u8) -> Self {
         Self { crashes, ..self }
+    }
+
+    pub(crate) fn opens(self) -> Self {
+        Self { opens: true, ..self }
     }
 
     pub(crate) fn breaking(self, broken: &'static [Break]) -> Self {
@@ -72,6 +86,10 @@ impl Times {
 
 /// What one client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing that a client may do, and they go together freely"
+)]
 pub(crate) struct Role {
     /// Somebody else's library: `SET NX` with a fixed lease, compare-and-delete.
     pub(crate) foreign: bool,
@@ -81,6 +99,8 @@ pub(crate) struct Role {
     pub(crate) in_flight: usize,
     /// An attempt may also be one that does not wait.
     pub(crate) tries: bool,
+    /// Acquisitions and releases may go in a group with those of other locks.
+    pub(crate) groups: bool,
     /// Tasks behind its holder.
     pub(crate) followers: u8,
     /// How many ticks its clock may miss.
@@ -94,11 +114,24 @@ impl Role {
     pub(crate) const FOREIGN: Self = Self { foreign: true, ..Self::own(1, 1) };
 
     pub(crate) const fn own(attempts: u8, in_flight: usize) -> Self {
-        Self { foreign: false, attempts, in_flight, tries: false, followers: 0, slack: 0, repeats: false }
+        Self {
+            foreign: false,
+            attempts,
+            in_flight,
+            tries: false,
+            groups: false,
+            followers: 0,
+            slack: 0,
+            repeats: false,
+        }
     }
 
     pub(crate) const fn tries(self) -> Self {
         Self { tries: true, ..self }
+    }
+
+    pub(crate) const fn groups(self) -> Self {
+        Self { groups: true, ..self }
     }
 
     pub(crate) const fn followers(self, followers: u8) -> Self {
@@ -170,4 +203,14 @@ pub(crate) enum Break {
     PassAfterRelease,
     /// A lease is passed on before the last holder's view of it says that its turn is over.
     PassBeforeEnd,
+    /// A release that leaves the lock free tells nobody.
+    OpenInSilence,
+    /// A waiter that is told that the lock is free takes it for its own, without asking.
+    FreeIsAGrant,
+    /// A group takes the last fence, and does not mint one.
+    GroupTakesLastFence,
+    /// A group deletes the holder without a look at the queue.
+    GroupReleasesBlind,
+    /// A group deletes the holder whoever it is.
+    GroupReleasesUncompared,
 }

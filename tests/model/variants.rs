@@ -45,6 +45,15 @@ fn right() -> Vec<Variant> {
         Variant::new("crashes", LONG, &[own(1, 2), own(1, 2)]).crashes(1),
         Variant::new("releases_sent_twice", SHORT, &[own(1, 2).repeats(), own(2, 1).repeats()]),
         Variant::new("foreign_client", SHORT, &[own(1, 1), own(1, 1), Role::FOREIGN]),
+        Variant::new("left_free_for_a_foreign_client", SHORT, &[own(1, 1), own(1, 1), Role::FOREIGN]).opens(),
+        Variant::new(
+            "left_free_without_an_end",
+            SHORTEST,
+            &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)],
+        )
+        .opens(),
+        Variant::new("groups", SHORT, &[own(2, 1).groups(), own(2, 1).groups()]),
+        Variant::new("groups_beside_lone_calls", SHORT, &[own(1, 2).groups(), own(2, 1)]).opens(),
         Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(1, 2).followers(2)]),
         Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(1, 2).slack(1)]),
         // Three comparisons are a second wall: the client as built never needs them.
@@ -65,6 +74,8 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
     let loose = |name, broken| Variant::new(name, SHORTEST, &[own(1, 2), own(2, 1)]).breaking(broken).loose();
     let cohort =
         |name, broken| Variant::new(name, SHORT, &[own(1, 2).followers(1), own(1, 2)]).breaking(broken);
+    let grouped =
+        |name, broken| Variant::new(name, SHORT, &[own(1, 2).groups(), own(2, 1).groups()]).breaking(broken);
     vec![
         (two("deadline_from_the_arrival_of_the_push", &[Break::DatedByArrival]), S1, 12),
         (two("deadline_from_the_last_poll_sent", &[Break::DatedByLastPoll]), S1, 13),
@@ -90,6 +101,11 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
         (cohort("lease_passed_on_with_a_fence_of_the_store", &[Break::PassUnreserved]), S2, 9),
         (cohort("lease_passed_on_after_its_release", &[Break::PassAfterRelease]), S1, 8),
         (cohort("lease_passed_on_before_the_turn_is_over", &[Break::PassBeforeEnd]), S1, 4),
+        (two("left_free_and_nobody_told", &[Break::OpenInSilence]).opens(), P, 6),
+        (two("left_free_and_taken_without_asking", &[Break::FreeIsAGrant]).opens(), S1, 13),
+        (grouped("fence_that_two_groups_share", &[Break::GroupTakesLastFence]), S2, 8),
+        (grouped("group_releases_without_a_look_at_the_queue", &[Break::GroupReleasesBlind]), P, 7),
+        (grouped("group_releases_without_compare", &[Break::GroupReleasesUncompared]), S3, 10),
         (Variant::new("drift_without_margin", LONG, &[own(1, 2).slack(1), own(1, 2).slack(1)]), S1, 10),
     ]
 }

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use super::guardian::Process;
+use super::{clock::Clock, guardian::Process};
 
 /// Set in a process that is to be the second one; says what it is to be.
 pub const ROLE: &str = "LOCK_TEST_ROLE";
@@ -26,11 +26,19 @@ pub struct Child {
 impl Child {
     /// Starts this very program in the role `role`.
     pub fn start(role: &str) -> Self {
-        let program = env::current_exe().expect("the program knows where it is");
-        let mut process = Process::start(
-            Command::new(program).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped()),
-        )
-        .expect("this program can be started again");
+        Self::start_with(role, |_| {})
+    }
+
+    /// Starts it with this clock.
+    pub fn start_with_clock(role: &str, clock: &Clock) -> Self {
+        Self::start_with(role, |command| clock.give_to(command))
+    }
+
+    fn start_with(role: &str, prepare: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(env::current_exe().expect("the program knows where it is"));
+        command.env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped());
+        prepare(&mut command);
+        let mut process = Process::start(&mut command).expect("this program can be started again");
         let stdin = process.child().stdin.take().expect("asked for");
         let stdout = process.child().stdout.take().expect("asked for");
         let (send, answers) = mpsc::unbounded_channel();

@@ -2,6 +2,7 @@
 
 pub mod checker;
 pub mod child;
+pub mod clock;
 pub mod guardian;
 pub mod proxy;
 pub mod redis_server;

@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     PATIENCE,
+    clock::Clock,
     guardian::{self, Process},
     resp::{self, Value},
 };
@@ -22,6 +23,7 @@ pub struct RedisServer {
     folder: PathBuf,
     socket: PathBuf,
     settings: Vec<String>,
+    clock: Option<Clock>,
 }
 
 impl RedisServer {
@@ -41,13 +43,22 @@ impl RedisServer {
 
     /// Starts one with these settings beside the usual ones, for example `["--requirepass", "secret"]`.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_with(settings, None)
+    }
+
+    /// Starts one whose wall clock can be moved.
+    pub fn start_with_clock(settings: &[&str]) -> Self {
+        Self::start_with(settings, Some(Clock::new()))
+    }
+
+    fn start_with(settings: &[&str], clock: Option<Clock>) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder = guardian::folder().join(format!("redis-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(&folder).expect("a temporary folder can be made");
         let socket = folder.join("s");
         let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();
-        let process = launch(&folder, &socket, &settings);
-        Self { process, folder, socket, settings }
+        let process = launch(&folder, &socket, &settings, clock.as_ref());
+        Self { process, folder, socket, settings, clock }
     }
 
     pub fn socket(&self) -> &Path {
@@ -68,8 +79,17 @@ impl RedisServer {
         if self.process.lives() {
             self.process.resume();
         } else {
-            self.process = launch(&self.folder, &self.socket, &self.settings);
+            self.launch();
         }
+    }
+
+    fn launch(&mut self) {
+        self.process = launch(&self.folder, &self.socket, &self.settings, self.clock.as_ref());
+    }
+
+    /// None unless it was [started with one](Self::start_with_clock).
+    pub fn clock(&self) -> Option<&Clock> {
+        self.clock.as_ref()
     }
 
     /// SIGKILL: what was not on disk is lost.
@@ -80,7 +100,27 @@ impl RedisServer {
     /// Starts it again in the same place.
     pub fn restart(&mut self) {
         self.process.kill();
-        self.process = launch(&self.folder, &self.socket, &self.settings);
+        self.launch();
+    }
+
+    /// From now on everything is on disk before it is answered, and a restart loses nothing.
+    pub fn persist(&mut self) {
+        for (setting, value) in [("appendfsync", "always"), ("appendonly", "yes")] {
+            self.settings.extend([format!("--{setting}"), value.to_owned()]);
+            assert_eq!(self.command(&["CONFIG", "SET", setting, value]), Value::Text("OK".into()));
+        }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let Value::Text(info) = self.command(&["INFO", "persistence"]) else { panic!("INFO is a text") };
+            if ["aof_enabled:1", "aof_rewrite_scheduled:0", "aof_rewrite_in_progress:0"]
+                .iter()
+                .all(|line| info.contains(line))
+            {
+                return;
+            }
+            assert!(Instant::now() < end, "the log is not written: {info}");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -91,22 +131,24 @@ impl Drop for RedisServer {
     }
 }
 
-fn launch(folder: &Path, socket: &Path, settings: &[String]) -> Process {
+fn launch(folder: &Path, socket: &Path, settings: &[String], clock: Option<&Clock>) -> Process {
     let log = fs::File::create(folder.join("log")).expect("the temporary folder is writable");
     // Left by a server that was killed.
     let _ = fs::remove_file(socket);
-    let process = Process::start(
-        Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-            .arg(socket)
-            .arg("--dir")
-            .arg(folder)
-            .args(settings)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(Stdio::null()),
-    )
-    .expect("redis-server can be started");
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+        .arg(socket)
+        .arg("--dir")
+        .arg(folder)
+        .args(settings)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(Stdio::null());
+    if let Some(clock) = clock {
+        clock.give_to(&mut command);
+    }
+    let process = Process::start(&mut command).expect("redis-server can be started");
     let end = Instant::now() + PATIENCE;
     // Any answer will do: one that asks for a password comes from a server that is up.
     while !matches!(resp::command(socket, &["PING"]), Ok(Value::Text(_) | Value::Error(_))) {

@@ -40,9 +40,13 @@ impl Reader {
     }
 }
 
-/// 128 bits in hexadecimal digits.
 pub fn has_owner_token(text: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_hexdigit()).any(|run| run.len() >= 32)
+    owner_token(text).is_some()
+}
+
+/// 128 bits in hexadecimal digits.
+pub fn owner_token(text: &str) -> Option<&str> {
+    text.split(|c: char| !c.is_ascii_hexdigit()).find(|run| run.len() >= 32)
 }
 
 #[derive(Default)]

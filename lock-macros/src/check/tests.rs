@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use quote::quote;
 
 use super::*;
@@ -26,7 +28,8 @@ fn values(template: &str, parameters: TokenStream) -> Vec<String> {
         KeyPart::Value { value, .. } => Some(value.to_string()),
         KeyPart::Literal(_) => None,
     };
-    plan.key.parts.into_iter().filter_map(value).collect()
+    let Keys::One(key) = plan.keys else { panic!("several keys") };
+    key.parts.into_iter().filter_map(value).collect()
 }
 
 fn key_refusal(template: &str, parameters: TokenStream) -> String {
@@ -128,7 +131,7 @@ fn ttl_is_a_bounded_length() {
     for (text, millis) in [("100ms", 100), ("30s", 30_000), ("24h", 86_400_000)] {
         let plan = checked(quote!(key = "a", ttl = #text), item()).expect(text);
         assert!(
-            matches!(plan.ttl, Some(Length::Fixed(ttl)) if ttl == Duration::from_millis(millis)),
+            matches!(plan.ttl, Some(Length::Fixed { length, .. }) if length == Duration::from_millis(millis)),
             "{text}"
         );
     }
@@ -161,7 +164,10 @@ fn wait_is_any_length_or_forever() {
     for (text, millis) in [("0s", 0), ("5s", 5_000), ("48h", 172_800_000)] {
         let plan = wait(text).expect(text);
         let expected = Duration::from_millis(millis);
-        assert!(matches!(plan.wait, Some(Wait::AtMost(Length::Fixed(wait))) if wait == expected), "{text}");
+        assert!(
+            matches!(plan.wait, Some(Wait::AtMost(Length::Fixed { length, .. })) if length == expected),
+            "{text}"
+        );
     }
     assert!(matches!(wait("forever").expect("valid").wait, Some(Wait::Forever)));
     for text in ["soon", "Forever", "-1s", ""] {
@@ -173,10 +179,123 @@ fn wait_is_any_length_or_forever() {
 }
 
 #[test]
+fn max_hold_and_hold_at_least_are_lengths_above_zero() {
+    let item = || {
+        quote!(
+            async fn f() -> R {}
+        )
+    };
+    let plan = checked(quote!(key = "a", max_hold = "5m", hold_at_least = "10s"), item()).expect("valid");
+    assert!(matches!(plan.max_hold, Some(Length::Fixed { length, .. }) if length == Duration::from_mins(5)));
+    assert!(
+        matches!(plan.hold_at_least, Some(Length::Fixed { length, .. }) if length == Duration::from_secs(10))
+    );
+    let plan = checked(quote!(key = "a", max_hold = "forever"), item()).expect("valid");
+    assert!(matches!(plan.max_hold, Some(Length::Fixed { length: Duration::MAX, .. })));
+
+    assert!(
+        refusal(quote!(key = "a", max_hold = "0s"), item()).starts_with("the lock would be lost at once")
+    );
+    assert!(refusal(quote!(key = "a", max_hold = "long"), item()).ends_with("; or \"forever\""));
+    for nothing in ["0s", "0ms"] {
+        assert_eq!(
+            refusal(quote!(key = "a", hold_at_least = #nothing), item()),
+            "every lock is held for no time at least: leave `hold_at_least` out"
+        );
+    }
+    assert!(refusal(quote!(key = "a", hold_at_least = "forever"), item()).contains("never released"));
+}
+
+#[test]
+fn each_of_several_keys_is_checked() {
+    let item = || {
+        quote!(
+            async fn f(from: u8, to: u8) -> R {}
+        )
+    };
+    let plan = checked(quote!(keys = ["a:<from>", "a:<to>"]), item()).expect("valid");
+    assert_eq!(plan.keys.roots(), HashSet::from(["from".to_owned(), "to".to_owned()]));
+    assert!(matches!(plan.keys, Keys::Several(keys) if keys.len() == 2));
+    let all = refusals(quote!(keys = ["a:<form>", "b", "a:{to}", "b"]), item());
+    assert_eq!(
+        all,
+        [
+            "`<form>` in the lock key is not a parameter of this function; did you mean `from`?",
+            "`{to}` in the lock key is not a placeholder: write `<to>`",
+            "this key is in the list already: leave it out",
+        ]
+    );
+}
+
+#[test]
+fn the_guard_hides_no_parameter() {
+    let item = || {
+        quote!(
+            async fn f(id: u8, (r#type, _): P) -> R {}
+        )
+    };
+    let plan = checked(quote!(key = "a", guard = held), item()).expect("valid");
+    assert_eq!(plan.guard.expect("given"), "held");
+    for name in ["id", "type"] {
+        let ident = syn::parse_str::<Ident>(name).unwrap_or_else(|_| Ident::new_raw(name, Span::call_site()));
+        assert_eq!(
+            refusal(quote!(key = "a", guard = #ident), item()),
+            format!(
+                "`guard = {ident}` would hide the parameter `{ident}` from the body: choose another name"
+            )
+        );
+    }
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    let item = || {
+        quote!(
+            async fn f() -> Result<(), E> {}
+        )
+    };
+    for (options, told) in [
+        (
+            quote!(hold_at_least = "10s", max_hold = "9s"),
+            "`hold_at_least` is longer than `max_hold`, which is \"9s\"",
+        ),
+        (
+            quote!(hold_at_least = "10s", ttl = "9s", auto_renew = false),
+            "`hold_at_least` is longer than `ttl`, which is \"9s\"",
+        ),
+        (
+            quote!(max_hold = "10s", ttl = "9s", auto_renew = false),
+            "`max_hold` is longer than `ttl`, which is \"9s\"",
+        ),
+        (
+            quote!(on_contention = skip, wait = "forever"),
+            "nothing is ever skipped under `wait = \"forever\"`",
+        ),
+    ] {
+        let refused = refusal(quote!(key = "a", #options), item());
+        assert!(refused.starts_with(told), "{refused}");
+    }
+    for options in [
+        quote!(hold_at_least = "10s", max_hold = "10s"),
+        quote!(hold_at_least = "10s", ttl = "9s"),
+        quote!(hold_at_least = "10s", ttl = "9s", auto_renew = true),
+        quote!(hold_at_least = "10s", ttl = "10s", auto_renew = false),
+        quote!(hold_at_least = "10s", max_hold = most),
+        quote!(hold_at_least = least, max_hold = "1s"),
+        quote!(on_contention = error, wait = "forever"),
+        quote!(on_contention = skip, wait = "0s"),
+        quote!(on_contention = skip),
+    ] {
+        let shown = options.to_string();
+        checked(quote!(key = "a", #options), item()).unwrap_or_else(|error| panic!("{shown}: {error}"));
+    }
+}
+
+#[test]
 fn what_is_surely_no_result_is_refused() {
-    let message = "a locked function returns `Result<_, E>` where `E: From<LockError>`, because taking the lock can \
-                   fail";
-    for output in [
+    let way_out = "return `Result<_, E>` where `E: From<LockError>`, or write `or_else = …`, a function from \
+                   `LockError` to what is returned then";
+    let outputs = [
         quote!(),
         quote!(-> ()),
         quote!(-> (u8, Result<(), E>)),
@@ -190,12 +309,21 @@ fn what_is_surely_no_result_is_refused() {
         quote!(-> String),
         quote!(-> Vec<Result<(), E>>),
         quote!(-> Option<u8>),
-    ] {
-        assert_eq!(output_refusal(output), message);
+    ];
+    for output in outputs {
+        assert_eq!(output_refusal(output.clone()), format!("taking the lock can fail: {way_out}"));
+        let item = quote!(async fn f() #output {});
+        assert_eq!(
+            refusal(quote!(key = "a", on_contention = skip), item.clone()),
+            format!("`skip` is for a lock that is held; the store can fail as well: {way_out}")
+        );
+        checked(quote!(key = "a", or_else = g), item).expect("has a way out");
     }
     assert_eq!(
         output_refusal(quote!(-> impl IntoResponse)),
-        format!("{message}; `impl Trait` hides the error, write `Result<impl Trait, E>`")
+        format!(
+            "taking the lock can fail: {way_out}; `impl Trait` hides the error, write `Result<impl Trait, E>`"
+        )
     );
     for output in
         [quote!(Result<(), E>), quote!(io::Result<u8>), quote!(Answer), quote!(Self::Option), quote!(T)]
@@ -205,10 +333,24 @@ fn what_is_surely_no_result_is_refused() {
 }
 
 #[test]
+fn a_type_that_cannot_be_written_is_left_to_the_body() {
+    for (output, is_written) in [
+        (quote!(), true),
+        (quote!(-> u8), true),
+        (quote!(-> Vec<impl Display>), true),
+        (quote!(-> impl Display), false),
+        (quote!(-> !), false),
+    ] {
+        let plan = checked(quote!(key = "a", or_else = g), quote!(async fn f() #output {})).expect("valid");
+        assert_eq!(plan.output.ty.is_some(), is_written, "{output}");
+    }
+}
+
+#[test]
 fn the_output_of_a_boxed_future_is_checked_too() {
     let output = |ty: TokenStream| {
         checked(quote!(key = "a"), quote!(fn f<'a>() -> #ty { Box::pin(async move { x }) }))
-            .map(|plan| plan.output)
+            .map(|plan| plan.output.ty)
     };
     let found = |ty| output(ty).expect("may be a result").map(|ty| quote!(#ty).to_string());
     let expected = quote!(Result<u8, E>).to_string();

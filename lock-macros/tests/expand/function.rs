@@ -1,50 +1,49 @@
 /// Documentation.
 pub async fn charge(id: u64) -> Result<(), Error> {
-    let guard = {
-        let mut key = ::lock_runtime::__private::KeyParts::new();
-        key.literal("user:");
-        key.value("id", &id);
-        ::lock_runtime::__private::acquire(
-            ::lock_runtime::__private::default_manager(),
-            key,
-            <::lock_runtime::__private::Options as ::core::default::Default>::default(),
-        )
-    };
-    let guard = match guard.await {
-        ::core::result::Result::Ok(guard) => guard,
-        ::core::result::Result::Err(error) => {
-            return ::core::result::Result::Err((::core::convert::From::from)(error));
+    let guard = ::lock_runtime::__private::acquire(
+        ::lock_runtime::__private::default_manager(),
+        {
+            let mut key = ::lock_runtime::__private::KeyParts::new();
+            key.literal("user:");
+            key.value("id", &id);
+            key
+        },
+        <::lock_runtime::__private::Options as ::core::default::Default>::default(),
+    );
+    let outcome = match guard.await {
+        ::core::result::Result::Ok(guard) => {
+            let ended = ::lock_runtime::__private::run(
+                    guard,
+                    async move {
+                        #[allow(clippy::used_underscore_binding)]
+                        let _ = &id;
+                        #[allow(
+                            unknown_lints,
+                            unreachable_code,
+                            clippy::diverging_sub_expression,
+                            clippy::empty_loop,
+                            clippy::let_unit_value,
+                            clippy::let_with_type_underscore,
+                            clippy::needless_return,
+                            clippy::type_complexity,
+                            clippy::unreachable
+                        )]
+                        if false {
+                            let ret: Result<(), Error> = loop {};
+                            return ret;
+                        }
+                        work(id).await
+                    },
+                    ::lock_runtime::__private::OnLost::Cancel,
+                )
+                .await;
+            {
+                #[allow(unused_imports)]
+                use ::lock_runtime::__private::Kept as _;
+                ended.kept()
+            }
         }
+        ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
     };
-    match ::lock_runtime::__private::run(
-            guard,
-            async move {
-                #[allow(clippy::used_underscore_binding)]
-                let _ = &id;
-                #[allow(
-                    unknown_lints,
-                    unreachable_code,
-                    clippy::diverging_sub_expression,
-                    clippy::empty_loop,
-                    clippy::let_unit_value,
-                    clippy::let_with_type_underscore,
-                    clippy::needless_return,
-                    clippy::type_complexity,
-                    clippy::unreachable
-                )]
-                if false {
-                    let ret: Result<(), Error> = loop {};
-                    return ret;
-                }
-                work(id).await
-            },
-            ::lock_runtime::__private::OnLost::Cancel,
-        )
-        .await
-    {
-        ::core::result::Result::Ok(out) => out,
-        ::core::result::Result::Err(error) => {
-            return ::core::result::Result::Err((::core::convert::From::from)(error));
-        }
-    }
+    ::lock_runtime::__private::or_error(outcome)
 }

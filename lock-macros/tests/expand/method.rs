@@ -6,75 +6,94 @@ async fn charge(
     #[cfg(test)]
     (a, b): (u8, u8),
     unused: u8,
-) -> Result<impl Display, Error> {
+) -> Result<Option<impl Display>, Error> {
     #![allow(clippy::unused_async)]
-    let guard = {
-        let mut key = crate::facade::__private::KeyParts::new();
-        key.value("self.tenant", &self.tenant);
-        key.literal("/");
-        key.value("user.id", &user.id);
-        crate::facade::__private::acquire(
-            crate::facade::__private::manager(&self.locks),
-            key,
+    let guard = crate::facade::__private::acquire_all(
+        crate::facade::__private::manager(&self.locks),
+        [
             {
-                let mut options = <crate::facade::__private::Options as ::core::default::Default>::default();
-                options.ttl = ::core::option::Option::Some(
-                    ::core::time::Duration::from_millis(90000u64),
-                );
-                options.wait = {
-                    let wait: ::core::time::Duration = config.wait;
-                    ::core::option::Option::Some(
-                        crate::facade::__private::Wait::AtMost(wait),
-                    )
-                };
-                options.auto_renew = ::core::option::Option::Some(false);
-                options
+                let mut key = crate::facade::__private::KeyParts::new();
+                key.value("self.tenant", &self.tenant);
+                key.literal("/");
+                key.value("user.id", &user.id);
+                key
             },
-        )
-    };
-    let guard = match guard.await {
-        ::core::result::Result::Ok(guard) => guard,
-        ::core::result::Result::Err(error) => {
-            return ::core::result::Result::Err((::core::convert::From::from)(error));
-        }
-    };
-    match crate::facade::__private::run(
-            guard,
-            async move {
-                #[cfg(test)]
-                #[allow(clippy::used_underscore_binding)]
-                let _ = &a;
-                #[allow(clippy::used_underscore_binding)]
-                let _ = &_permit;
-                #[allow(clippy::used_underscore_binding)]
-                let _ = &config;
-                #[allow(clippy::used_underscore_binding)]
-                let _ = &user;
-                let _ = &self;
-                #[allow(
-                    unknown_lints,
-                    unreachable_code,
-                    clippy::diverging_sub_expression,
-                    clippy::empty_loop,
-                    clippy::let_unit_value,
-                    clippy::let_with_type_underscore,
-                    clippy::needless_return,
-                    clippy::type_complexity,
-                    clippy::unreachable
-                )]
-                if false {
-                    let ret: Result<_, Error> = loop {};
-                    return ret;
-                }
-                work(a).await
+            {
+                let mut key = crate::facade::__private::KeyParts::new();
+                key.literal("report");
+                key
             },
-            crate::facade::__private::OnLost::Cancel,
-        )
-        .await
-    {
-        ::core::result::Result::Ok(out) => out,
-        ::core::result::Result::Err(error) => {
-            return ::core::result::Result::Err((::core::convert::From::from)(error));
+        ],
+        {
+            let mut options = <crate::facade::__private::Options as ::core::default::Default>::default();
+            options.ttl = ::core::option::Option::Some(
+                ::core::time::Duration::from_millis(90000u64),
+            );
+            options.wait = {
+                let wait: ::core::time::Duration = config.wait;
+                ::core::option::Option::Some(
+                    crate::facade::__private::Wait::AtMost(wait),
+                )
+            };
+            options.auto_renew = ::core::option::Option::Some(true);
+            options.max_hold = ::core::option::Option::Some(::core::time::Duration::MAX);
+            options.hold_at_least = ::core::option::Option::Some(
+                ::core::time::Duration::from_millis(5000u64),
+            );
+            options.reentrant = true;
+            options
+        },
+    );
+    let outcome = match guard.await {
+        ::core::result::Result::Ok(guard) => {
+            let held = guard.held();
+            let ended = crate::facade::__private::run(
+                    guard,
+                    async move {
+                        #[cfg(test)]
+                        #[allow(clippy::used_underscore_binding)]
+                        let _ = &a;
+                        #[allow(clippy::used_underscore_binding)]
+                        let _ = &_permit;
+                        #[allow(clippy::used_underscore_binding)]
+                        let _ = &config;
+                        #[allow(clippy::used_underscore_binding)]
+                        let _ = &user;
+                        let _ = &self;
+                        #[allow(
+                            unknown_lints,
+                            unreachable_code,
+                            clippy::diverging_sub_expression,
+                            clippy::empty_loop,
+                            clippy::let_unit_value,
+                            clippy::let_with_type_underscore,
+                            clippy::needless_return,
+                            clippy::type_complexity,
+                            clippy::unreachable
+                        )]
+                        if false {
+                            let ret: Result<Option<_>, Error> = loop {};
+                            return ret;
+                        }
+                        work(a, held.fencing_tokens()).await
+                    },
+                    crate::facade::__private::OnLost::Finish,
+                )
+                .await;
+            {
+                #[allow(unused_imports)]
+                use crate::facade::__private::Kept as _;
+                ended.kept()
+            }
         }
+        ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
+    };
+    match outcome {
+        ::core::result::Result::Err(
+            error,
+        ) if crate::facade::__private::is_contention(&error) => {
+            crate::facade::__private::nothing()
+        }
+        outcome => crate::facade::__private::or_else(outcome, Self::refused),
     }
 }

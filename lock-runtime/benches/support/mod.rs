@@ -1,6 +1,9 @@
-//! What the benchmarks share: a server of their own, rounds side by side, and a table.
+//! What the benchmarks share: a server of their own, peers, rounds side by side, tables and pictures.
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
+
+pub(crate) mod peers;
+pub(crate) mod plot;
 
 use std::{
     fs,
@@ -89,6 +92,11 @@ impl Round {
         self.cycles as f64 / self.took.as_secs_f64()
     }
 
+    /// Of client and server, in µs.
+    pub(crate) fn cpu_per_cycle(&self) -> f64 {
+        (self.client_cpu + self.server_cpu).as_secs_f64() * 1e6 / self.cycles.max(1) as f64
+    }
+
     pub(crate) fn percentile(&mut self, p: f64) -> Duration {
         if self.latencies.is_empty() {
             return Duration::ZERO;
@@ -150,8 +158,8 @@ pub(crate) fn ratios(values: &[f64], base: &[f64]) -> String {
     format!("{:.2} [{least:.2}–{most:.2}]", median(&ratios))
 }
 
-/// Prints a Markdown table and writes it, with the same numbers as CSV, below `target/bench/`.
-pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>]) {
+/// Prints a Markdown table and writes it, with the same numbers as CSV and the charts as SVG, below `target/bench/`.
+pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>], charts: &[plot::Chart]) {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
     let rule = line(&vec!["---".to_owned(); header.len()]);
@@ -164,5 +172,6 @@ pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>]) {
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join(format!("{name}.md")), table).unwrap();
     fs::write(dir.join(format!("{name}.csv")), csv).unwrap();
+    plot::write(&dir.join(format!("{name}.svg")), charts);
     println!("written to {}", dir.display());
 }

@@ -4,7 +4,7 @@
 //! process or of several keys: those stand above this contract, once for all stores. How to wait for a lock is
 //! the store's own business, hence one method that waits.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{FencingToken, LockError, LockKey, OwnerToken, cohort::Asker, keeper, releaser::Releaser};
 
@@ -212,13 +212,13 @@ pub trait Lease: Releasable {
 }
 
 /// A hold that lives as long as our session with the store does.
-pub trait Session: Releasable {
+pub trait Session: Releasable + Any {
     /// Until when we may rely on it, as known now. The store moves it whenever it hears from the other side; once the
     /// hold has ended, it lies in the past for ever.
     fn valid_until(&self) -> Instant;
 
     /// Takes where to tell that the hold ended before its deadline; tells at once if it has. Called once.
-    fn tell_loss(&self, loss: Loss);
+    fn tell_loss(self: Arc<Self>, loss: Loss);
 }
 
 /// What identifies a lease in the store.
@@ -309,7 +309,7 @@ impl fmt::Debug for Cleanup {
 }
 
 /// Where a store tells that a hold of a session is lost.
-pub struct Loss(pub(crate) keeper::Kept);
+pub struct Loss(pub(crate) keeper::ToTell);
 
 impl Loss {
     /// Tells the holder; `why` is for the log. Does nothing once the hold is released.

@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lock_runtime::{LockError, LockManager};
@@ -93,7 +93,10 @@ async fn waiting(world: &World, holder: &LockManager, waiter: &LockManager) {
     let lock = waiter.lock(&key).ttl(LONG).wait(LONG);
     for polls in 0..8 {
         assert!(drop_after(lock.acquire(), polls).await.is_none(), "it is held");
+        let dropped = Instant::now();
         world.queued(&key, 0).await;
+        // A place that nobody keeps goes by itself, after some seconds.
+        assert!(dropped.elapsed() < ms(4000), "only after {:?}", dropped.elapsed());
     }
     assert!(guard.is_valid());
     guard.release().await.unwrap();
@@ -267,9 +270,9 @@ async fn at_any_moment_in_time(world: World) {
 async fn cut_at<T>(moment: Duration, future: impl Future<Output = Result<T, LockError>>) -> Option<T> {
     // Finer than the runtime's timer, which counts in milliseconds.
     if moment < ms(2) {
-        let end = std::time::Instant::now() + moment;
+        let end = Instant::now() + moment;
         let mut future = pin!(future);
-        while std::time::Instant::now() < end {
+        while Instant::now() < end {
             if let std::task::Poll::Ready(done) = poll_once(future.as_mut()).await {
                 return done.ok();
             }

@@ -17,7 +17,6 @@ pub fn cases() -> Vec<Case> {
         case!(the_token_of_a_successor_is_larger_than_that_of_the_hold_that_ran_out),
         case!(tokens_fit_a_signed_integer),
         case!(tokens_rise_after_all_data_was_lost).hurts(Fault::DataLost),
-        case!(tokens_rise_after_the_server_s_clock_was_set_back).hurts(Fault::ClockSetBack),
         case!(tokens_rise_after_a_restart_that_lost_all_data).hurts(Fault::Restarted),
     ]
 }
@@ -92,32 +91,6 @@ async fn tokens_fit_a_signed_integer(world: World) {
 
 async fn tokens_rise_after_all_data_was_lost(world: World) {
     rises_through(world, Fault::DataLost).await;
-}
-
-async fn tokens_rise_after_the_server_s_clock_was_set_back(world: World) {
-    let clients = [world.client().await, world.client().await];
-    let key = world.key("k");
-    let before = clients[0].lock(&key).acquire().await.unwrap();
-    let first = before.fencing_token();
-    before.release().await.unwrap();
-    world.hurt(Fault::ClockSetBack);
-    // The token that was given at the wrong time was about this.
-    let an_hour = 3600 * 1_000_000;
-    let mut last = FencingToken::from_micros(first.micros() + an_hour);
-    // Alone, and handed over.
-    for round in 0..10 {
-        let guard = clients[round % 2].lock(&key).acquire().await.unwrap();
-        assert!(guard.fencing_token() > last, "{last:?}, then {:?}", guard.fencing_token());
-        let lock = clients[(round + 1) % 2].lock(&key).wait(LONG);
-        let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-        world.queued(&key, 1).await;
-        let token = guard.fencing_token();
-        guard.release().await.unwrap();
-        let next = waiter.await.unwrap();
-        assert!(next.fencing_token() > token, "{token:?}, then {:?}", next.fencing_token());
-        last = next.fencing_token();
-        next.release().await.unwrap();
-    }
 }
 
 async fn tokens_rise_after_a_restart_that_lost_all_data(world: World) {

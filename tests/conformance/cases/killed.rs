@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_lock_of_a_killed_process_is_free_when_its_lease_ends),
         case!(a_waiter_enters_when_the_lease_of_a_killed_process_ends),
         case!(a_killed_waiter_keeps_the_next_one_for_a_bounded_time),
+        case!(a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time),
         case!(a_crowd_of_killed_waiters_keeps_the_next_one_for_a_bounded_time),
         case!(a_process_that_shuts_down_leaves_nothing),
     ]
@@ -94,6 +95,27 @@ async fn a_killed_waiter_keeps_the_next_one_for_a_bounded_time(world: World) {
     let guard = next.await.unwrap();
     // A grant that nobody claims ends after the claim window and the age of the place; not after its ttl.
     assert!(released.elapsed() < Duration::from_secs(5) + SLACK, "only after {:?}", released.elapsed());
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time(world: World) {
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    let mut other = world.second().await;
+    other.begin_to_acquire(&key, LONG, LONG);
+    world.queued(&key, 1).await;
+    let lock = world.client().await.lock(&key).wait(LONG);
+    let next = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 2).await;
+    // It is woken, and dies before it does anything.
+    other.pause();
+    guard.release().await.unwrap();
+    world.queued(&key, 1).await;
+    other.kill();
+    let killed = Instant::now();
+    let guard = next.await.unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(5) + SLACK, "only after {:?}", killed.elapsed());
     guard.release().await.unwrap();
     world.clean().await;
 }

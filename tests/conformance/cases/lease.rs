@@ -6,9 +6,9 @@ use lock_runtime::LockErrorKind;
 
 use super::{LONG, SLACK, ms};
 use crate::{
-    case::{Case, case},
+    case::{Case, Need, case},
     stores::Fault,
-    world::World,
+    world::{World, drop_after},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -27,7 +27,9 @@ pub fn cases() -> Vec<Case> {
         case!(a_view_of_a_hold_ends_with_it),
         case!(the_lease_counts_from_before_the_request).hurts(Fault::Slow(Duration::ZERO)),
         case!(an_answer_that_comes_too_late_to_be_of_use_is_given_back).hurts(Fault::Slow(Duration::ZERO)),
+        case!(a_renewal_counts_from_before_its_request).hurts(Fault::Slow(Duration::ZERO)),
         case!(slow_renewals_do_not_lose_the_lock).hurts(Fault::Slow(Duration::ZERO)),
+        case!(nothing_is_sent_for_a_hold_that_is_over).needs(Need::CountedCalls),
     ]
 }
 
@@ -271,6 +273,47 @@ async fn an_answer_that_comes_too_late_to_be_of_use_is_given_back(world: World) 
     world.heal();
     world.clean().await;
     world.is_free(&key).await;
+}
+
+async fn a_renewal_counts_from_before_its_request(world: World) {
+    let (delay, ttl) = (ms(500), ms(3000));
+    let locks = world.client().await;
+    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+    // Two renewals pass, so that the connection for them exists.
+    tokio::time::sleep(ttl).await;
+    world.hurt(Fault::Slow(delay));
+    tokio::time::sleep(delay * 2).await;
+    let (began, mut last, mut renewals) = (Instant::now(), guard.remaining(), 0);
+    while began.elapsed() < ttl * 3 / 2 {
+        let now = guard.remaining();
+        renewals += u32::from(now > last);
+        last = now;
+        // The store has begun the lease when the request came, which was at least so long ago.
+        assert!(now <= ttl.saturating_sub(delay), "relied on for {now:?}");
+        tokio::time::sleep(ms(1)).await;
+    }
+    assert!(renewals > 0, "it was not renewed");
+    world.heal();
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn nothing_is_sent_for_a_hold_that_is_over(world: World) {
+    let locks = world.client().await;
+    let ttl = ms(3000);
+    for number in 0..40 {
+        let lock = locks.lock(world.key(&number.to_string())).ttl(ttl);
+        match number % 3 {
+            0 => drop(drop_after(lock.acquire(), number % 7).await),
+            1 => lock.acquire().await.unwrap().release().await.unwrap(),
+            _ => drop(lock.acquire().await.unwrap()),
+        }
+    }
+    world.clean().await;
+    let before = world.calls();
+    // Past the first renewal, and past the end.
+    tokio::time::sleep(ttl * 5 / 4).await;
+    assert_eq!(world.calls() - before, 0, "calls for holds that are over");
 }
 
 async fn slow_renewals_do_not_lose_the_lock(world: World) {

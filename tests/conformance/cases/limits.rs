@@ -127,6 +127,14 @@ async fn leases_out_of_bounds_are_refused(world: World) {
             }
         }
     }
+    for lock in [
+        locks.lock(&key).max_hold(ms(1000)).hold_at_least(ms(1001)),
+        locks.lock(&key).ttl(ms(1000)).auto_renew(false).hold_at_least(ms(1001)),
+    ] {
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::InvalidOptions, "{error}");
+        assert!(error.to_string().contains("hold_at_least"), "{error}");
+    }
     let error = locks.lock(&key).max_hold(Duration::ZERO).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::InvalidOptions, "{error}");
     assert_eq!(world.left(), [""; 0]);

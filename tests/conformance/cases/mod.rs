@@ -1,18 +1,26 @@
 //! What must hold, by group. A case names no store.
 
+mod attribute;
+mod bugs;
 mod cancellation;
+mod clocks;
 mod cohort;
 mod exclusion;
 mod fencing;
+mod hold_at_least;
 mod interop;
 mod killed;
 mod lease;
 mod limits;
+mod options;
 mod outage;
 mod ownership;
 mod paused;
 mod reconnect;
+mod reentrance;
 mod runtimes;
+mod sections;
+mod several;
 mod shutdown;
 mod suite;
 pub mod torture;
@@ -29,11 +37,17 @@ pub fn all() -> Vec<Case> {
         exclusion::cases(),
         wait::cases(),
         lease::cases(),
+        hold_at_least::cases(),
         fencing::cases(),
+        clocks::cases(),
+        attribute::cases(),
         cancellation::cases(),
         ownership::cases(),
+        reentrance::cases(),
+        several::cases(),
         limits::cases(),
         cohort::cases(),
+        options::cases(),
         runtimes::cases(),
         killed::cases(),
         paused::cases(),
@@ -41,6 +55,7 @@ pub fn all() -> Vec<Case> {
         reconnect::cases(),
         shutdown::cases(),
         interop::cases(),
+        sections::cases(),
         torture::cases(),
     ]
     .into_iter()
@@ -50,7 +65,7 @@ pub fn all() -> Vec<Case> {
 
 /// Tests of the suite's own tools.
 pub fn without_a_store() -> Vec<Trial> {
-    suite::trials()
+    suite::trials().into_iter().chain(bugs::trials()).collect()
 }
 
 /// What a busy machine may add to any length of time.

@@ -29,6 +29,7 @@ pub fn cases() -> Vec<Case> {
                 case!(it_heals_without_a_restart, fault),
                 case!(a_waiter_gets_the_lock_after_the_outage, fault),
                 case!(a_release_that_failed_happens_after_the_outage, fault),
+                case!(a_body_keeps_its_result_although_its_release_fails, fault),
                 case!(a_guard_dropped_meanwhile_is_released_after_the_outage, fault),
                 case!(an_acquire_dropped_meanwhile_leaves_nothing, fault),
                 case!(an_acquire_that_failed_leaves_nothing, fault),
@@ -218,6 +219,26 @@ async fn a_release_that_failed_happens_after_the_outage(world: World, fault: Fau
     let error = released.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     assert!(began.elapsed() < ms(5000) + SLACK, "{:?}", began.elapsed());
+    world.heal();
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
+async fn a_body_keeps_its_result_although_its_release_fails(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let key = world.key("k");
+    let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let hurt = || world.hurt(fault);
+    let result = tokio::time::timeout(
+        LONG,
+        guard.run(async {
+            hurt();
+            "done"
+        }),
+    )
+    .await
+    .expect("it does not hang");
+    assert_eq!(result.unwrap(), "done");
     world.heal();
     world.clean().await;
     world.is_free(&key).await;

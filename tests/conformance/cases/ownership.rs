@@ -8,7 +8,7 @@ use super::{LONG, ms};
 use crate::{
     case::{Case, Need, case},
     stores::Fault,
-    support::traces::has_owner_token,
+    support::traces::{has_owner_token, owner_token},
     world::World,
 };
 
@@ -19,6 +19,10 @@ pub fn cases() -> Vec<Case> {
         case!(a_lost_guard_does_not_release_a_later_hold_of_the_same_client),
         case!(a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor),
         case!(a_repeated_release_spares_the_successor).hurts(Fault::AnswerLost(1)),
+        case!(a_release_that_arrives_late_spares_the_successor)
+            .hurts(Fault::RequestsHeld)
+            .needs(Need::ForeignClients),
+        case!(a_lock_asked_for_again_keeps_its_first_hold),
         case!(an_owner_is_known_by_another_name_each_time).needs(Need::ForeignClients),
         case!(nothing_that_is_shown_lets_others_release).needs(Need::ForeignClients),
     ]
@@ -103,13 +107,51 @@ async fn a_repeated_release_spares_the_successor(world: World) {
     still_holds(&world, successor).await;
 }
 
+async fn a_release_that_arrives_late_spares_the_successor(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    let guard = locks.lock(&key).ttl(ms(500)).auto_renew(false).acquire().await.unwrap();
+    world.hurt(Fault::RequestsHeld);
+    // Sent while it holds, on the way until another holds.
+    let release = tokio::spawn(guard.release());
+    let mut owner = None;
+    while owner.is_none() {
+        tokio::time::sleep(ms(2)).await;
+        owner = world.foreign().take(&key, LONG);
+    }
+    world.heal();
+    let released = release.await.unwrap();
+    assert!(released.is_err(), "it was not released by us");
+    locks.shutdown().await;
+    let (holder, _) = world.foreign().holder(&key).expect("the successor still holds it");
+    assert_eq!(Some(holder), owner);
+    assert!(world.foreign().free(&key, &owner.unwrap()));
+    world.clean().await;
+}
+
+async fn a_lock_asked_for_again_keeps_its_first_hold(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    let lock = locks.lock(&key);
+    let guard = lock.acquire().await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let error = lock.clone().wait(ms(100)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    assert!(guard.is_valid());
+    world.is_held(&key).await;
+    guard.release().await.unwrap();
+    world.clean().await;
+    world.is_free(&key).await;
+}
+
 async fn an_owner_is_known_by_another_name_each_time(world: World) {
     let locks = world.client().await;
     let key = world.key("k");
     let mut owners = Vec::new();
     for _ in 0..5 {
         let guard = locks.lock(&key).acquire().await.unwrap();
-        owners.push(world.foreign().holder(&key).expect("it is held").0);
+        let (shown, _) = world.foreign().holder(&key).expect("it is held");
+        owners.push(owner_token(&shown).expect("an owner has one").to_owned());
         guard.release().await.unwrap();
     }
     owners.sort_unstable();

@@ -6,7 +6,7 @@ use lock_runtime::LockErrorKind;
 
 use super::{LONG, SLACK, ms};
 use crate::{
-    case::{Case, case},
+    case::{Case, Need, case},
     stores::Fault,
     world::{World, begun, poll_once},
 };
@@ -17,6 +17,8 @@ pub fn cases() -> Vec<Case> {
         case!(a_connection_cut_in_any_request_leaves_nothing).hurts(Fault::CutInRequest(1)),
         case!(a_server_that_forgot_everything_ends_the_hold).hurts(Fault::Restarted),
         case!(a_waiter_of_a_server_that_forgot_everything_gets_the_lock).hurts(Fault::Restarted),
+        case!(a_lock_survives_a_restart_that_forgets_nothing).hurts(Fault::RestartedWithItsData),
+        case!(a_grant_that_is_told_late_lets_nobody_in).hurts(Fault::AnswersHeld).needs(Need::ForeignClients),
         case!(an_outage_does_not_end_in_a_storm_of_connections).hurts(Fault::Reset),
         case!(a_full_server_refuses_new_holds_and_takes_releases_and_renewals).hurts(Fault::Full),
     ];
@@ -233,6 +235,74 @@ async fn a_waiter_of_a_server_that_forgot_everything_gets_the_lock(world: World)
     assert!(next.is_valid());
     next.release().await.unwrap();
     world.clean().await;
+}
+
+async fn a_lock_survives_a_restart_that_forgets_nothing(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let ttl = ms(4000);
+    let guard = ours.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let lock = theirs.lock(&key).wait(LONG);
+    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+    world.queued(&key, 1).await;
+    world.hurt(Fault::RestartedWithItsData);
+    let began = Instant::now();
+    while began.elapsed() < ttl + ttl / 2 {
+        assert!(guard.is_valid(), "lost {:?} after the restart", began.elapsed());
+        assert!(!waiter.is_finished(), "two hold it");
+        tokio::time::sleep(ms(20)).await;
+    }
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    let released = Instant::now();
+    let next = waiter.await.unwrap();
+    assert!(released.elapsed() < SLACK, "only after {:?}", released.elapsed());
+    assert!(next.fencing_token() > token);
+    next.release().await.unwrap();
+    world.clean().await;
+}
+
+/// A push waits in the network until what it grants has ended and somebody else has come in.
+async fn a_grant_that_is_told_late_lets_nobody_in(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let ttl = ms(400);
+    for _ in 0..4 {
+        // Who has waited is told that others wait, and then hands over with its first call.
+        let first = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
+        let lock = ours.lock(&key).ttl(LONG).wait(LONG);
+        let second = begun(async move { lock.acquire().await.unwrap() }).await;
+        world.queued(&key, 1).await;
+        first.release().await.unwrap();
+        let guard = second.await.unwrap();
+        let lock = theirs.lock(&key).ttl(ttl).wait(LONG);
+        let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+        world.queued(&key, 1).await;
+        // Its answer comes behind that message.
+        ours.lock(world.key("other")).acquire().await.unwrap().release().await.unwrap();
+        world.hurt(Fault::AnswersHeld);
+        let release = tokio::spawn(guard.release());
+        // The lock is handed over, and the waiter is told; then its lease ends without its knowing.
+        world.queued(&key, 0).await;
+        let mut owner = None;
+        while owner.is_none() {
+            tokio::time::sleep(ms(2)).await;
+            owner = world.foreign().take(&key, LONG);
+        }
+        world.heal();
+        let began = Instant::now();
+        while began.elapsed() < ms(300) {
+            assert!(!waiter.is_finished(), "two hold it");
+            tokio::time::sleep(ms(2)).await;
+        }
+        assert!(world.foreign().free(&key, &owner.unwrap()), "it was taken away from its holder");
+        waiter.await.unwrap().release().await.unwrap();
+        // Its answer was held back as well.
+        if let Err(error) = release.await.unwrap() {
+            assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        }
+        world.clean().await;
+    }
 }
 
 async fn an_outage_does_not_end_in_a_storm_of_connections(world: World) {

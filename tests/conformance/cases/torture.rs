@@ -33,7 +33,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// How long the faults go on.
-fn length() -> Duration {
+pub(super) fn length() -> Duration {
     let seconds = std::env::var("LOCK_TEST_TORTURE")
         .map_or(5, |text| text.parse().expect("LOCK_TEST_TORTURE: seconds"));
     Duration::from_secs(seconds)
@@ -93,7 +93,7 @@ fn pass(seed: u64, history: Vec<Hold>) {
 }
 
 /// One fault after the other, each for a moment, and a pause of a process now and then.
-async fn hurt_for(world: &World, mut random: Random, length: Duration, children: &[Child]) {
+pub(super) async fn hurt_for(world: &World, mut random: Random, length: Duration, children: &[Child]) {
     let faults = [
         Fault::Down,
         Fault::Paused,

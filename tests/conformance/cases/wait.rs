@@ -1,6 +1,7 @@
 //! Waiting for a lock, and the end of patience.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -10,6 +11,7 @@ use lock_runtime::LockErrorKind;
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
+    stores::Fault,
     world::{World, begun, forget},
 };
 
@@ -32,6 +34,12 @@ pub fn cases() -> Vec<Case> {
         case!(a_waiter_is_kept_out_for_as_long_as_the_holder_renews),
         case!(a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_turn),
         case!(waiters_with_different_terms_are_all_served),
+        case!(a_release_while_a_waiter_begins_to_wait_is_not_missed).hurts(Fault::Slow(Duration::ZERO)),
+        case!(a_waiter_that_waits_for_long_keeps_its_place).needs(fair),
+        case!(a_failed_attempt_sends_nothing_after_it).needs(Need::CountedCalls),
+        case!(fifty_processes_that_wait_are_no_herd)
+            .needs(Need::CountedCalls)
+            .needs(Need::Can(|can| can.shared_between_processes)),
     ]
 }
 
@@ -332,5 +340,115 @@ async fn waiters_with_different_terms_are_all_served(world: World) {
         let left = waiter.await.unwrap();
         assert!(left <= ms(1000 + number as u64 % 3 * 500), "{left:?}: not on the terms that were asked for");
     }
+    world.clean().await;
+}
+
+async fn a_release_while_a_waiter_begins_to_wait_is_not_missed(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    // So slow that there is time between any two steps of the waiter.
+    let delay = ms(60);
+    for step in 0..16 {
+        let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
+        // A connection that has never waited has more steps to take.
+        let locks = if step % 2 == 0 { world.client().await } else { theirs.clone() };
+        world.hurt(Fault::Slow(delay));
+        let began = Instant::now();
+        let waiter = tokio::spawn({
+            let lock = locks.lock(&key).ttl(LONG).wait(LONG);
+            async move { (lock.acquire().await.unwrap(), Instant::now()) }
+        });
+        tokio::time::sleep(delay / 4 * step / 2).await;
+        let release = tokio::spawn(guard.release());
+        let (next, entered) = waiter.await.unwrap();
+        release.await.unwrap().unwrap();
+        let took = entered - began;
+        // A waiter that misses it looks again after a second.
+        assert!(took < ms(900), "only after {took:?} when released at step {step}");
+        world.heal();
+        next.release().await.unwrap();
+    }
+    world.clean().await;
+}
+
+async fn a_waiter_that_waits_for_long_keeps_its_place(world: World) {
+    const WAITERS: usize = 3;
+    let key = world.key("k");
+    let mut holder = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let mut waiters = VecDeque::new();
+    for number in 0..WAITERS {
+        let lock = world.client().await.lock(&key).ttl(LONG).wait(LONG);
+        waiters.push_back(begun(async move { lock.acquire().await.unwrap() }).await);
+        world.queued(&key, number + 1).await;
+    }
+    // Longer than a store takes a waiter for dead that does not come back.
+    tokio::time::sleep(ms(6500)).await;
+    assert_eq!(world.places(&key), WAITERS);
+    while let Some(next) = waiters.pop_front() {
+        let released = Instant::now();
+        holder.release().await.unwrap();
+        assert_eq!(world.places(&key), waiters.len(), "those behind the next one keep their places");
+        holder = next.await.unwrap();
+        assert!(released.elapsed() < SLACK, "only after {:?}", released.elapsed());
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "the order is kept");
+    }
+    holder.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_failed_attempt_sends_nothing_after_it(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let key = world.key("k");
+    let guard = ours.lock(&key).ttl(LONG).auto_renew(false).acquire().await.unwrap();
+    // The first one may have to get ready.
+    assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
+    let before = world.calls();
+    for _ in 0..50 {
+        assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
+    }
+    // There is nothing to release.
+    tokio::time::sleep(ms(300)).await;
+    let (calls, allowed) = (world.calls() - before, 50 * world.calls_of_a_refused_attempt());
+    assert!(calls <= allowed, "{calls} calls for 50 attempts, instead of {allowed}");
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn fifty_processes_that_wait_are_no_herd(world: World) {
+    const PROCESSES: u64 = 50;
+    let key = world.key("k");
+    let guard = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let mut processes = Vec::new();
+    for _ in 0..PROCESSES {
+        let mut process = world.second().await;
+        process.begin_to_acquire(&key, LONG, LONG);
+        processes.push(process);
+    }
+    world.queued(&key, 50).await;
+    let (began, before) = (Instant::now(), world.calls());
+    guard.release().await.unwrap();
+    let entries: Vec<_> = processes
+        .into_iter()
+        .map(|mut process| {
+            let key = key.clone();
+            tokio::spawn(async move {
+                let token = process.acquired().await.expect("it lives").expect("it gets the lock");
+                assert_eq!(process.release(&key).await, "ok");
+                token
+            })
+        })
+        .collect();
+    let mut tokens = Vec::new();
+    for entry in entries {
+        tokens.push(entry.await.unwrap());
+    }
+    let (calls, took) = (world.calls() - before, began.elapsed());
+    println!("{PROCESSES} processes entered in {took:?} with {calls} calls");
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 50, "each entered once");
+    // A release for each, and a look once a second of those that wait. If all came at each release, they were 1275.
+    let allowed = 2 * PROCESSES + PROCESSES * (took.as_secs() + 1);
+    assert!(calls <= allowed, "{calls} calls instead of {allowed} at most");
     world.clean().await;
 }

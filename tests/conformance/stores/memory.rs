@@ -10,7 +10,7 @@ use lock_runtime::{
     backend::{Capabilities, Memory},
 };
 
-use super::{Fault, Site};
+use super::{Fault, Server, Site};
 
 pub struct Store;
 
@@ -32,7 +32,7 @@ impl super::Store for Store {
     }
 
     /// Each case has a store of its own in any case.
-    fn site(&self, _own: bool) -> Box<dyn Site> {
+    fn site(&self, _server: Server) -> Box<dyn Site> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("case{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         Box::new(MemorySite { store: Memory::named(&name), name })

@@ -43,12 +43,26 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// A store for one case; its own server if it may be hurt.
-    fn site(&self, own: bool) -> Box<dyn Site>;
+    /// How many calls an attempt takes that is refused; none where calls are not counted.
+    fn calls_of_a_refused_attempt(&self) -> Option<u64> {
+        None
+    }
+
+    fn site(&self, server: Server) -> Box<dyn Site>;
 
     /// URLs of this store that are refused, with the kind of the refusal. Those with a password have
     /// [`CANARY`] for it.
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)>;
+}
+
+/// What a case asks of the server that it runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// It is not hurt: all such cases share one.
+    Shared,
+    Own,
+    /// Its clock is to be moved.
+    OwnWithClock,
 }
 
 /// A secret that must not be seen anywhere.
@@ -82,6 +96,11 @@ pub trait Site: Send + Sync {
 
     fn foreign(&self) -> Option<&dyn Foreign> {
         None
+    }
+
+    /// How many calls the server has answered that are about locks.
+    fn calls(&self) -> u64 {
+        unreachable!("selected by `Need::CountedCalls`")
     }
 
     /// How many connections were asked for so far.
@@ -140,12 +159,16 @@ pub enum Fault {
     DataLost,
     /// The server is killed and started again; it forgot everything.
     Restarted,
+    /// The server is killed and started again; it had everything on disk.
+    RestartedWithItsData,
     /// The server forgets what it need not know, once: scripts, subscriptions.
     ForgetsCaches,
     /// The server has no room for anything new.
     Full,
-    /// The server's clock was an hour ahead, at which it gave a token, and goes back; it keeps its data.
-    ClockSetBack,
+    /// The server's wall clock shows so much more than the time.
+    ClockForward(Duration),
+    /// The server's wall clock shows so much less than the time.
+    ClockBack(Duration),
 }
 
 impl Fault {
@@ -165,8 +188,10 @@ impl Fault {
             Self::DataLost => "data_lost",
             Self::Restarted => "restarted",
             Self::ForgetsCaches => "forgets_caches",
+            Self::RestartedWithItsData => "restarted_with_its_data",
             Self::Full => "full",
-            Self::ClockSetBack => "clock_set_back",
+            Self::ClockForward(_) => "clock_forward",
+            Self::ClockBack(_) => "clock_back",
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-use super::{CANARY, Fault, Foreign, Site};
+use super::{CANARY, Fault, Foreign, Server, Site};
 use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
     redis_server::RedisServer,
@@ -55,12 +55,20 @@ impl super::Store for Store {
         true
     }
 
-    fn site(&self, own: bool) -> Box<dyn Site> {
-        if own {
+    fn calls_of_a_refused_attempt(&self) -> Option<u64> {
+        // A group does not say who holds a lock; the attempt then asks by itself.
+        Some(if self.grouped { 2 } else { 1 })
+    }
+
+    fn site(&self, server: Server) -> Box<dyn Site> {
+        if server != Server::Shared {
             let user = user_of_any_prefix();
             let settings: Vec<&str> =
                 ["--maxmemory-policy", "noeviction"].into_iter().chain(user.split(' ')).collect();
-            let server = RedisServer::start(&settings);
+            let server = match server {
+                Server::OwnWithClock => RedisServer::start_with_clock(&settings),
+                Server::Own | Server::Shared => RedisServer::start(&settings),
+            };
             let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
             return Box::new(RedisSite {
                 server: Arc::new(Mutex::new(server)),
@@ -177,7 +185,7 @@ impl Site for RedisSite {
     }
 
     fn places(&self, key: &str) -> usize {
-        usize::try_from(self.command(&["ZCARD", &queue(key)]).int()).unwrap()
+        usize::try_from(self.command(&["LLEN", &queue(key)]).int()).unwrap()
     }
 
     fn lose(&self, key: &str) -> bool {
@@ -208,15 +216,13 @@ impl Site for RedisSite {
                 self.command(&["SCRIPT", "FLUSH"]);
                 self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             }
-            Fault::ClockSetBack => {
-                // What the server then keeps is a last fence that lies in the future.
-                let Value::Array(time) = self.command(&["TIME"]) else {
-                    panic!("TIME answers with an array")
-                };
-                let Some(Value::Text(seconds)) = time.first() else { panic!("seconds come first") };
-                let in_an_hour = format!("{}000000", seconds.parse::<u64>().unwrap() + 3601);
-                self.command(&["SET", "lock:~1:fence", &in_an_hour]);
+            Fault::RestartedWithItsData => {
+                let mut server = lock(&self.server);
+                server.persist();
+                server.restart();
             }
+            Fault::ClockForward(by) => lock(&self.server).clock().expect("asked for").set_forward(by),
+            Fault::ClockBack(by) => lock(&self.server).clock().expect("asked for").set_back(by),
             Fault::Full => {
                 self.command(&["CONFIG", "SET", "maxmemory", "1"]);
             }
@@ -225,7 +231,12 @@ impl Site for RedisSite {
 
     fn heal(&self) {
         self.proxy().heal();
-        lock(&self.server).bring_back();
+        let mut server = lock(&self.server);
+        server.bring_back();
+        if let Some(clock) = server.clock() {
+            clock.set_right();
+        }
+        drop(server);
         self.command(&["CONFIG", "SET", "maxmemory", "0"]);
     }
 
@@ -235,6 +246,16 @@ impl Site for RedisSite {
 
     fn foreign(&self) -> Option<&dyn Foreign> {
         Some(self)
+    }
+
+    fn calls(&self) -> u64 {
+        let Value::Text(stats) = self.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
+        // Everything about locks is a script; what they call inside is counted beside them.
+        stats
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_evalsha:calls="))
+            .filter_map(|line| line.split(',').next()?.parse::<u64>().ok())
+            .sum()
     }
 
     fn connections(&self) -> u64 {

@@ -12,3 +12,8 @@ async fn quoted(id: u64) -> Result<(), LockError> {
 }
 
 fn main() {}
+
+#[distributed_lock(key = "user:<id>", reentrant = yes)]
+async fn word(id: u64) -> Result<(), LockError> {
+    Ok(())
+}

@@ -14,6 +14,7 @@ use super::{
     inbox::{Letter, Letters},
     lease::RedisLease,
     link::Links,
+    names,
     place::{self, Place, Push},
     scripts,
 };
@@ -58,9 +59,12 @@ impl<'a> Attempt<'a> {
 
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
         let connection = self.links.here().await.map_err(Failure::into_error)?;
+        // Also for one that does not wait: as the holder it is told there that others do.
+        let address =
+            Address::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
         if self.request.wait == Wait::No {
             return Ok(
-                match self.ask_first(&connection, "try", None).await.map_err(Failure::into_error)? {
+                match self.ask_first(&address.connection, "try", None).await.map_err(Failure::into_error)? {
                     (sent, Answer::Granted { fence, others_wait }) => {
                         self.granted(fence, others_wait, valid_until(sent, self.request.ttl))
                     }
@@ -73,8 +77,6 @@ impl<'a> Attempt<'a> {
                 },
             );
         }
-        let address =
-            Address::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
         let answer =
             self.ask_first(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
         match answer {
@@ -184,7 +186,7 @@ impl<'a> Attempt<'a> {
             self.unanswered_on = Some(Arc::clone(connection));
             self.open = true;
             self.last_sent = Instant::now();
-            let answer = group.acquire(&self.request.key, self.owner, millis(self.request.ttl)).await;
+            let answer = group.acquire(&self.request.key, self.owner, names::millis(self.request.ttl)).await;
             if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
                 self.unanswered_on = None;
                 self.open = false;
@@ -204,7 +206,7 @@ impl<'a> Attempt<'a> {
         address: Option<&Address>,
     ) -> Result<(Instant, Answer), Failure> {
         let mut call = scripts::ACQUIRE.about(&self.request.key, self.links.process(), self.owner);
-        call.arg(millis(self.request.ttl)).arg(mode);
+        call.arg(names::millis(self.request.ttl)).arg(mode);
         if let Some(address) = address {
             call.write_arg_fmt(address);
         }
@@ -313,9 +315,4 @@ impl FromRedisValue for Answer {
             _ => return Err("an unknown word".into()),
         })
     }
-}
-
-/// A length as Redis counts it: whole milliseconds.
-fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }

@@ -23,7 +23,7 @@ use super::{
     inbox::{Inbox, Letters},
     link::Links,
     names,
-    scripts::Script,
+    scripts::{self, Script},
 };
 use crate::{LockError, LockErrorKind, clock::Instant};
 
@@ -179,7 +179,8 @@ impl Connection {
         })
     }
 
-    /// The channel on which this process is told about locks under `prefix`; subscribed to at first use.
+    /// The channel on which this process is told about locks under `prefix`; subscribed to at first use, when it is
+    /// also seen whether the user may do there what locks need.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -189,8 +190,27 @@ impl Connection {
         }
         let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
         self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(&*channel)).await?;
+        self.check_rights(prefix, &channel).await?;
         lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
         Ok(channel)
+    }
+
+    /// Fails when the user may not do under `prefix` what locks need.
+    async fn check_rights(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
+        let mut call = scripts::RIGHTS.call_with_room(1, 5, 256);
+        call.arg(channel).arg(channel);
+        let refused: Vec<String> = self.run(&scripts::RIGHTS, &call).await?;
+        if refused.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Refused(LockError::new(
+            LockErrorKind::Backend,
+            format!(
+                "the Redis user may not use {} under the prefix `{prefix}`; extend its ACL, the documentation of the store \
+                 shows what locks need",
+                refused.join(", ")
+            ),
+        )))
     }
 
     /// The number under which a waiter is told.

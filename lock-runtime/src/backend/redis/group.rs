@@ -39,14 +39,34 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 enum Operation {
-    Acquire { lock: Lock, ttl_ms: u64, answer: oneshot::Sender<Result<Option<u64>, Failure>> },
-    Release { lock: Lock, fence: u64, answer: oneshot::Sender<Result<bool, Failure>> },
+    Acquire(Acquisition),
+    Release(Release),
 }
 
 #[derive(Debug)]
-struct Lock {
+struct Acquisition {
     key: LockKey,
     owner: OwnerToken,
+    ttl_ms: u64,
+    answer: oneshot::Sender<Result<Option<u64>, Failure>>,
+}
+
+#[derive(Debug)]
+struct Release {
+    key: LockKey,
+    owner: OwnerToken,
+    fence: u64,
+    behind: Behind,
+    answer: oneshot::Sender<Result<bool, Failure>>,
+}
+
+/// What a release must be executed after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// An acquisition that was sent over this connection and not answered: it is of use only here, however late.
+    Unanswered,
+    /// Nothing: the grant was seen, and any connection will do.
+    Nothing,
 }
 
 impl Group {
@@ -86,18 +106,19 @@ impl Group {
         ttl_ms: u64,
     ) -> Result<Option<u64>, Failure> {
         let (answer, answered) = oneshot::channel();
-        let lock = Lock { key: key.clone(), owner };
-        self.put(Operation::Acquire { lock, ttl_ms, answer }, answered).await
+        let acquisition = Acquisition { key: key.clone(), owner, ttl_ms, answer };
+        self.put(Operation::Acquire(acquisition), answered).await
     }
 
     /// Whether this very grant was released; not so when the lock is not simply ours.
     ///
     /// # Cancel safety
     /// Dropped, the release may still be applied.
-    pub(super) async fn release(&self, id: &LeaseId) -> Result<bool, Failure> {
+    pub(super) async fn release(&self, id: &LeaseId, behind: Behind) -> Result<bool, Failure> {
         let (answer, answered) = oneshot::channel();
-        let lock = Lock { key: id.key.clone(), owner: id.owner };
-        self.put(Operation::Release { lock, fence: id.token.micros(), answer }, answered).await
+        let release =
+            Release { key: id.key.clone(), owner: id.owner, fence: id.token.micros(), behind, answer };
+        self.put(Operation::Release(release), answered).await
     }
 
     async fn put<T>(
@@ -140,16 +161,8 @@ async fn send_groups(
         let (mut acquisitions, mut releases) = (Vec::new(), Vec::new());
         for operation in operations.drain(..) {
             match operation {
-                // Its caller is gone, and nothing was sent.
-                Operation::Acquire { answer, .. } if answer.is_closed() => {}
-                // Nor is it now; a release may still be wanted behind what was.
-                Operation::Acquire { answer, .. } if !connection.is_usable() => {
-                    let _ = answer.send(Err(Failure::not_sent()));
-                }
-                Operation::Acquire { lock, ttl_ms, answer } => {
-                    acquisitions.push(Acquisition { lock, ttl_ms, answer });
-                }
-                Operation::Release { lock, fence, answer } => releases.push(Release { lock, fence, answer }),
+                Operation::Acquire(acquisition) => acquisitions.push(acquisition),
+                Operation::Release(release) => releases.push(release),
             }
         }
         // Both are on their way before one is answered; acquisitions first, because a release may be of one of them.
@@ -161,79 +174,97 @@ async fn send_groups(
     }
 }
 
-struct Acquisition {
-    lock: Lock,
-    ttl_ms: u64,
-    answer: oneshot::Sender<Result<Option<u64>, Failure>>,
-}
-
 async fn acquire(connection: &Connection, process: &str, mut rest: Vec<Acquisition>) {
-    while let Some(first) = rest.first() {
-        let prefix = first.lock.key.prefix().to_owned();
-        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.lock.key.prefix() == prefix);
+    loop {
+        // Their callers are gone, and nothing was sent.
+        rest.retain(|one| !one.answer.is_closed());
+        if !connection.is_usable() {
+            return tell(rest.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+        }
+        let Some(first) = rest.first() else { return };
+        let (prefix, ttl_ms) = (first.key.prefix().to_owned(), first.ttl_ms);
+        let (group, others) =
+            rest.into_iter().partition::<Vec<_>, _>(|one| one.key.prefix() == prefix && one.ttl_ms == ttl_ms);
         rest = others;
         let mut call = begin(&scripts::ACQUIRE_GROUP, group.len() + 1);
-        call.write_arg_fmt(names::fence(&group[0].lock.key));
+        call.write_arg_fmt(names::fence(&group[0].key));
         for one in &group {
-            call.arg(one.lock.key.stored());
+            call.arg(one.key.stored());
         }
-        call.arg(&prefix).arg(names::FORMAT);
+        call.arg(&prefix).arg(ttl_ms);
+        call.write_arg_fmt(format_args!("{process}:"));
         for one in &group {
-            call.write_arg_fmt(names::owner(process, one.lock.owner));
-            call.arg(one.ttl_ms);
+            call.write_arg_fmt(names::token(one.owner));
         }
         let answers = connection.run::<Vec<u64>>(&scripts::ACQUIRE_GROUP, &call).await;
         let answers = answers.and_then(|answers| {
-            let Some((fence, granted)) = answers.split_first() else {
-                return Err(Failure::Refused(error::unexpected("acquisitions")));
-            };
-            Ok(granted.iter().map(|granted| (*granted == 1).then_some(*fence)).collect())
+            let (fence, refused) = answers.split_first().ok_or_else(unexpected)?;
+            let mut granted = vec![Some(*fence); group.len()];
+            refuse(&mut granted, refused, None)?;
+            Ok(granted)
         });
-        let callers = group.into_iter().map(|one| one.answer).collect();
-        tell(callers, answers);
+        tell(group.into_iter().map(|one| one.answer), answers);
     }
 }
 
-struct Release {
-    lock: Lock,
-    fence: u64,
-    answer: oneshot::Sender<Result<bool, Failure>>,
-}
-
 async fn release(connection: &Connection, process: &str, mut rest: Vec<Release>) {
-    while let Some(first) = rest.first() {
-        let prefix = first.lock.key.prefix().to_owned();
-        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.lock.key.prefix() == prefix);
+    loop {
+        if !connection.is_usable() {
+            let (behind, others) =
+                rest.into_iter().partition::<Vec<_>, _>(|one| one.behind == Behind::Unanswered);
+            tell(others.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+            rest = behind;
+        }
+        let Some(first) = rest.first() else { return };
+        let prefix = first.key.prefix().to_owned();
+        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.key.prefix() == prefix);
         rest = others;
         let mut call = begin(&scripts::RELEASE_GROUP, group.len());
         for one in &group {
-            call.arg(one.lock.key.stored());
+            call.arg(one.key.stored());
         }
-        call.arg(&prefix).arg(names::FORMAT);
+        call.arg(&prefix);
         for one in &group {
-            call.write_arg_fmt(format_args!("{}:{}", names::owner(process, one.lock.owner), one.fence));
+            call.write_arg_fmt(names::grant(process, one.owner, one.fence));
         }
-        let answers = connection.run::<Vec<u8>>(&scripts::RELEASE_GROUP, &call).await;
-        let answers = answers.map(|answers| answers.into_iter().map(|answer| answer == 1).collect());
-        let callers = group.into_iter().map(|one| one.answer).collect();
-        tell(callers, answers);
+        let answers = connection.run::<Vec<u64>>(&scripts::RELEASE_GROUP, &call).await;
+        let answers = answers.and_then(|refused| {
+            let mut released = vec![true; group.len()];
+            refuse(&mut released, &refused, false)?;
+            Ok(released)
+        });
+        tell(group.into_iter().map(|one| one.answer), answers);
     }
 }
 
 fn begin(script: &scripts::Script, keys: usize) -> Cmd {
-    script.call_with_room(keys, 5 + 4 * keys, 64 + 160 * keys)
+    script.call_with_room(keys, 6 + 2 * keys, 128 + 160 * keys)
+}
+
+/// Marks the answers of those that a script names, by their numbers from 1.
+fn refuse<T>(answers: &mut [T], refused: &[u64], refusal: T) -> Result<(), Failure>
+where
+    T: Copy,
+{
+    for number in refused {
+        let place = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));
+        *place.and_then(|place| answers.get_mut(place)).ok_or_else(unexpected)? = refusal;
+    }
+    Ok(())
+}
+
+fn unexpected() -> Failure {
+    Failure::Refused(error::unexpected("a group of calls"))
 }
 
 /// Gives each caller its answer. One that is gone cleans up by itself.
-fn tell<T>(callers: Vec<oneshot::Sender<Result<T, Failure>>>, answers: Result<Vec<T>, Failure>) {
-    let answers = match answers {
-        Ok(answers) if answers.len() == callers.len() => Ok(answers),
-        Ok(_) => Err(Failure::Refused(error::unexpected("a group of calls"))),
-        Err(failure) => Err(failure),
-    };
+fn tell<T>(
+    callers: impl Iterator<Item = oneshot::Sender<Result<T, Failure>>>,
+    answers: Result<Vec<T>, Failure>,
+) {
     match answers {
         Ok(answers) => {
-            for (caller, answer) in callers.into_iter().zip(answers) {
+            for (caller, answer) in callers.zip(answers) {
                 let _ = caller.send(Ok(answer));
             }
         }

@@ -8,6 +8,7 @@ use std::sync::{
 use super::{
     connection::Connection,
     error::{self, Failure},
+    group::Behind,
     link::Links,
     scripts,
 };
@@ -57,12 +58,15 @@ impl RedisLease {
         let contended = self.is_contended();
         self.links.inbox().forget_contention(&self.id);
         let Some(behind) = &self.unanswered_on else {
-            let connection = self.links.here().await?;
-            if !contended && connection.group().is_due() {
-                match self.release_in_group(&connection).await {
+            let mut connection = self.links.here().await?;
+            // What was not answered before is asked in one step: in a group it might be told to ask again.
+            let again = self.release_unanswered.load(Ordering::Acquire);
+            if !contended && !again && connection.group().is_due() {
+                match self.release_in_group(&connection, Behind::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
-                    // What fails here fails again on the other way, which says why.
-                    Ok(false) | Err(Failure::Refused(_)) => {}
+                    // What fails here fails again on the other way, which says why; what was not sent, because the
+                    // connection was given up meanwhile, goes over the next one.
+                    Ok(false) | Err(Failure::Refused(_)) => connection = self.links.here().await?,
                     Err(failure) => return Err(failure),
                 }
             }
@@ -78,8 +82,8 @@ impl RedisLease {
         self.release_over(&*self.links.here().await?, false).await
     }
 
-    async fn release_in_group(&self, connection: &Connection) -> Result<bool, Failure> {
-        connection.group().release(&self.id).await.inspect_err(|failure| {
+    async fn release_in_group(&self, connection: &Connection, behind: Behind) -> Result<bool, Failure> {
+        connection.group().release(&self.id, behind).await.inspect_err(|failure| {
             if !matches!(failure, Failure::Refused(_)) {
                 self.release_unanswered.store(true, Ordering::Release);
             }
@@ -90,7 +94,7 @@ impl RedisLease {
     async fn release_behind(&self, connection: &Connection) -> Result<Released, Failure> {
         // Its task may belong to a runtime that is blocked.
         let limit = 2 * self.links.config().response_timeout;
-        match tokio::time::timeout(limit, self.release_in_group(connection)).await {
+        match tokio::time::timeout(limit, self.release_in_group(connection, Behind::Unanswered)).await {
             Ok(Ok(true)) => Ok(Released::Released),
             Ok(Ok(false)) => self.release_over(connection, true).await,
             Ok(Err(failure)) => Err(failure),

@@ -15,7 +15,7 @@ mod scripts;
 
 use std::{fmt, sync::Arc};
 
-use ::redis::RedisWrite;
+use ::redis::{Cmd, RedisWrite};
 
 use self::{
     attempt::{Attempt, Ended},
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// So many leases are renewed by one call; more would hold up the server for too long.
-const RENEWALS_PER_CALL: usize = 100;
+const RENEWALS_PER_CALL: usize = 128;
 
 /// One logical Redis server.
 ///
@@ -123,19 +123,23 @@ impl Backend for Redis {
 
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
-            let mut calls = Vec::new();
-            for part in due.chunks(RENEWALS_PER_CALL) {
-                let (this, part) = (self.clone(), part.to_vec());
-                calls.push(tokio::spawn(async move { this.renew_part(&part).await }));
-            }
+            let parts =
+                || due.chunk_by(|a, b| a.ttl == b.ttl).flat_map(|alike| alike.chunks(RENEWALS_PER_CALL));
+            let sent = Instant::now();
+            // All are on their way before one is answered.
+            let calls: Vec<_> = parts()
+                .map(|part| {
+                    let (links, call) = (Arc::clone(&self.links), self.renewals(part));
+                    tokio::spawn(async move { links.here().await?.run(&scripts::RENEW, &call).await })
+                })
+                .collect();
             let mut answers = Vec::with_capacity(due.len());
-            for (call, part) in calls.into_iter().zip(due.chunks(RENEWALS_PER_CALL)) {
-                match call.await {
-                    Ok(part) => answers.extend(part),
-                    Err(_) => {
-                        answers.extend(part.iter().map(|_| Renewal::Unknown(error::unexpected("a renewal"))));
-                    }
-                }
+            for (call, part) in calls.into_iter().zip(parts()) {
+                let refused = match call.await {
+                    Ok(answer) => answer.map_err(Failure::into_error),
+                    Err(_) => Err(error::unexpected("a renewal")),
+                };
+                answers.extend(renewed(part, sent, refused));
             }
             answers
         })
@@ -143,39 +147,79 @@ impl Backend for Redis {
 }
 
 impl Redis {
-    async fn renew_part(&self, part: &[LeaseId]) -> Vec<Renewal> {
-        let sent = Instant::now();
-        let unknown = |error: &LockError| part.iter().map(|_| Renewal::Unknown(error.clone())).collect();
-        match self.send_renewals(part).await.map_err(Failure::into_error) {
-            Ok(answers) if answers.len() == part.len() => answers
-                .into_iter()
-                .zip(part)
-                .map(|(renewed, id)| {
-                    if renewed == 1 { Renewal::Renewed(valid_until(sent, id.ttl)) } else { Renewal::NotHeld }
-                })
-                .collect(),
-            Ok(_) => unknown(&error::unexpected("a renewal")),
-            Err(error) => unknown(&error),
-        }
-    }
-
-    async fn send_renewals(&self, part: &[LeaseId]) -> Result<Vec<u8>, Failure> {
-        let connection = self.links.here().await?;
-        let mut call = scripts::RENEW.call_with_room(part.len(), 3 + 3 * part.len(), 64 + 192 * part.len());
+    /// The call that renews leases of one length.
+    fn renewals(&self, part: &[LeaseId]) -> Cmd {
+        let mut call = scripts::RENEW.call_with_room(part.len(), 4 + 2 * part.len(), 64 + 160 * part.len());
         for id in part {
             call.arg(id.key.stored());
         }
+        call.arg(part.first().map_or(0, |id| names::millis(id.ttl)));
         for id in part {
-            let owner = names::owner(self.links.process(), id.owner);
-            call.write_arg_fmt(format_args!("{owner}:{}", id.token.micros()));
-            call.arg(u64::try_from(id.ttl.as_millis()).unwrap_or(u64::MAX));
+            call.write_arg_fmt(names::grant(self.links.process(), id.owner, id.token.micros()));
         }
-        connection.run(&scripts::RENEW, &call).await
+        call
     }
+}
+
+/// What became of each lease of a call, of which the script names those that are not ours any more.
+fn renewed(
+    part: &[LeaseId],
+    sent: Instant,
+    refused: Result<Vec<usize>, LockError>,
+) -> impl Iterator<Item = Renewal> {
+    let are_numbers = |refused: &[usize]| {
+        refused.is_sorted_by(|a, b| a < b) && refused.iter().all(|number| (1..=part.len()).contains(number))
+    };
+    let (refused, unknown) = match refused {
+        Ok(refused) if are_numbers(&refused) => (refused, None),
+        Ok(_) => (Vec::new(), Some(error::unexpected("a renewal"))),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let mut refused = refused.into_iter().peekable();
+    part.iter().zip(1..).map(move |(id, number)| match &unknown {
+        Some(error) => Renewal::Unknown(error.clone()),
+        None if refused.next_if_eq(&number).is_some() => Renewal::NotHeld,
+        None => Renewal::Renewed(valid_until(sent, id.ttl)),
+    })
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis").field("address", &self.links.config().address()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{FencingToken, LockKey, OwnerToken};
+
+    #[test]
+    fn what_the_script_names_is_not_held_and_what_it_cannot_mean_is_unknown() {
+        let part: Vec<LeaseId> = (0..3)
+            .map(|number| LeaseId {
+                key: LockKey::new(format!("user:{number}")).expect("valid"),
+                owner: OwnerToken::from(number),
+                token: FencingToken::from_micros(7),
+                ttl: Duration::from_secs(30),
+            })
+            .collect();
+        let words = |answer| -> Vec<&str> {
+            renewed(&part, Instant::now(), answer)
+                .map(|renewal| match renewal {
+                    Renewal::Renewed(_) => "renewed",
+                    Renewal::NotHeld => "not held",
+                    Renewal::Unknown(_) => "unknown",
+                })
+                .collect()
+        };
+        assert_eq!(words(Ok(vec![])), ["renewed"; 3]);
+        assert_eq!(words(Ok(vec![1, 3])), ["not held", "renewed", "not held"]);
+        for wrong in [vec![0], vec![4], vec![2, 1], vec![2, 2]] {
+            assert_eq!(words(Ok(wrong.clone())), ["unknown"; 3], "{wrong:?}");
+        }
+        assert_eq!(words(Err(error::unexpected("a renewal"))), ["unknown"; 3]);
     }
 }

@@ -4,7 +4,10 @@
 //! (`SET key token NX PX`, compare-and-delete) excludes us and is excluded by us. What is kept beside it stays under
 //! the prefix, for an ACL, and in the same hash slot; no lock can have such a name, because `:~` is refused.
 
-use std::fmt::{self, Display};
+use std::{
+    fmt::{self, Display},
+    time::Duration,
+};
 
 use crate::{
     LockKey, OwnerToken,
@@ -49,7 +52,37 @@ impl Display for Root<'_> {
 
 /// An owner as the server knows it, `1:<pid>@<host>:<inbox>:<token>`: whom to look for comes first.
 pub(super) fn owner(process: &str, token: OwnerToken) -> impl Display {
-    fmt::from_fn(move |f| write!(f, "{process}:{:032x}", token.expose()))
+    fmt::from_fn(move |f| {
+        f.write_str(process)?;
+        f.write_str(":")?;
+        self::token(token).fmt(f)
+    })
+}
+
+/// What tells an owner from the others of its process.
+pub(super) fn token(token: OwnerToken) -> impl Display {
+    fmt::from_fn(move |f| {
+        // Faster than the formatter's own way, and written for every lock of a group.
+        let mut digits = [0; 32];
+        for (two, byte) in digits.chunks_exact_mut(2).zip(token.expose().to_be_bytes()) {
+            two.copy_from_slice(&[byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+        }
+        f.write_str(str::from_utf8(&digits).unwrap_or_default())
+    })
+}
+
+/// What the holder's key has while a grant lasts.
+pub(super) fn grant(process: &str, token: OwnerToken, fence: u64) -> impl Display {
+    fmt::from_fn(move |f| {
+        owner(process, token).fmt(f)?;
+        f.write_str(":")?;
+        fence.fmt(f)
+    })
+}
+
+/// A length as Redis counts it: whole milliseconds.
+pub(super) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The part of an owner that is the same for all of a store's in this process.

@@ -22,13 +22,19 @@ impl Script {
     /// A script over the queue: its short way, what both ways need, its long way.
     fn over_queue(short: &str, long: &str) -> Self {
         let constants = format!(
-            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS, OPEN_EVERY_US = {}, {}, {}, {}",
+            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS, OPEN_EVERY_US = {}, {}, '{}', {}",
             place::STALE.as_millis(),
             place::CLAIM_WINDOW.as_millis(),
             place::RETENTION.as_millis(),
             place::OPEN_EVERY.as_micros(),
         );
         Self::new([short, &constants, include_str!("scripts/queue.lua"), long].join("\n"))
+    }
+
+    /// A script for many locks.
+    fn over_group(text: &str) -> Self {
+        let constants = format!("local QUEUE = ':~{}:queue'", names::FORMAT);
+        Self::new([&constants, include_str!("scripts/queues.lua"), text].join("\n"))
     }
 
     /// The beginning of a call about one lock: its keys, and the owner.
@@ -66,10 +72,38 @@ pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 pub(super) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/renew.lua").to_owned()));
 pub(super) static ACQUIRE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/acquire_group.lua").to_owned()));
+    LazyLock::new(|| Script::over_group(include_str!("scripts/acquire_group.lua")));
 pub(super) static RELEASE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/release_group.lua").to_owned()));
+    LazyLock::new(|| Script::over_group(include_str!("scripts/release_group.lua")));
+pub(super) static RIGHTS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/rights.lua").to_owned()));
 
-pub(super) fn all() -> [&'static Script; 5] {
-    [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &RELEASE_GROUP]
+pub(super) fn all() -> [&'static Script; 6] {
+    [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &RELEASE_GROUP, &RIGHTS]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The words that stand in `text` behind `before`, up to `after`.
+    fn words<'a>(text: &'a str, before: &str, after: char) -> BTreeSet<&'a str> {
+        text.split(before).skip(1).filter_map(|rest| rest.split(after).next()).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_scripts_is_asked_for_and_in_the_published_acl() {
+        let mut used = BTreeSet::new();
+        for script in [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &RELEASE_GROUP] {
+            used.extend(words(&script.text, "call('", '\''));
+        }
+        assert!(used.contains("PUBLISH"), "{used:?}");
+        assert_eq!(words(&RIGHTS.text, "need('", '\''), used);
+        let page = include_str!("docs.md").split("ACL SETUSER").nth(1).expect("the page has the user");
+        for command in used {
+            assert!(page.contains(&format!(" +{} ", command.to_lowercase())), "{command}");
+        }
+    }
 }

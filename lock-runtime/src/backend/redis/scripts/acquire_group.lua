@@ -1,7 +1,8 @@
--- Takes many locks of one prefix, those that are free and that nobody waits for.
+-- Takes many locks of one prefix for one length, those that are free and that nobody waits for.
 -- KEYS: 1 fence  2… the holders
--- ARGV: 1 prefix  2 format  then for each lock: owner, ttl ms
--- Answer: the fence, then for each lock 1 (granted with that fence) or 0 (the way through the queue must be taken)
+-- ARGV: 1 prefix  2 ttl ms  3 what the owners begin with  then for each lock the rest of its owner
+-- Answer: {fence, …}: the fence of all that were granted, then the numbers of those that were not (from 1; the way
+-- through the queue must be taken)
 -- One fence serves all: fences are compared between grants of the same lock only.
 
 local t = redis.call('TIME')
@@ -12,18 +13,13 @@ if last and tonumber(last) >= tonumber(fence) then
   redis.call('SET', KEYS[1], fence)
 end
 
-local suffix = ':' .. fence
-local before, after, own_tag = ARGV[1] .. '{', '}:~' .. ARGV[2] .. ':queue', ':~' .. ARGV[2] .. ':queue'
+local ttl, process, suffix = ARGV[2], ARGV[3], ':' .. fence
+local queues, waited_for = queues_of(2)
 local answers = { fence }
 for i = 2, #KEYS do
-  local holder = KEYS[i]
-  -- See names.rs: a name with a hash tag of its own keeps it.
-  local queue = string.find(holder, '{', 1, true) and holder .. own_tag or before .. holder .. after
-  answers[i] = 0
-  if redis.call('EXISTS', queue) == 0 then
-    -- What fails here fails again on the other way, which says why.
-    local set = redis.pcall('SET', holder, ARGV[2 * i - 1] .. suffix, 'NX', 'PX', ARGV[2 * i])
-    if set and set.ok then answers[i] = 1 end
-  end
+  -- What fails here fails again on the other way, which says why.
+  local set = not (waited_for and redis.call('EXISTS', queues[i - 1]) == 1)
+    and redis.pcall('SET', KEYS[i], process .. ARGV[i + 2] .. suffix, 'NX', 'PX', ttl)
+  if not (set and set.ok) then answers[#answers + 1] = i - 1 end
 end
 return answers

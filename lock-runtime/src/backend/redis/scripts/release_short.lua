@@ -7,9 +7,11 @@
 local owner = ARGV[1]
 local holder = redis.call('GET', KEYS[1])
 if not holder or string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
-  if redis.call('ZREM', KEYS[2], owner) == 0 then return 'not yours' end
-  redis.call('HDEL', KEYS[3], owner)
+  if redis.call('HDEL', KEYS[3], owner) == 0 then return 'not yours' end
+  redis.call('LREM', KEYS[2], '1', owner)
   return 'left'
 end
-redis.call('DEL', KEYS[1])
-if redis.call('EXISTS', KEYS[2]) == 0 then return 'released' end
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  redis.call('DEL', KEYS[1])
+  return 'released'
+end

@@ -1,16 +1,10 @@
--- Renews many leases; only those that still have this owner and this fence.
--- KEYS: the holders.  ARGV: for each "<owner>:<fence>" and its ttl in ms.
--- Answer: for each 1 (renewed) or 0 (not ours any more)
+-- Renews many leases of one length; only those that still have this owner and this fence.
+-- KEYS: the holders.  ARGV: 1 ttl ms  then for each "<owner>:<fence>"
+-- Answer: the numbers of those that are not ours any more (from 1)
 
+local values, ttl = redis.call('MGET', unpack(KEYS)), ARGV[1] -- a key of another type has no value
 local answers = {}
 for i = 1, #KEYS do
-  -- A key of another type is not ours, and must not stop the others.
-  local value = redis.pcall('GET', KEYS[i])
-  if value == ARGV[2 * i - 1] then
-    redis.call('PEXPIRE', KEYS[i], ARGV[2 * i])
-    answers[i] = 1
-  else
-    answers[i] = 0
-  end
+  if values[i] == ARGV[i + 1] then redis.call('PEXPIRE', KEYS[i], ttl) else answers[#answers + 1] = i end
 end
 return answers

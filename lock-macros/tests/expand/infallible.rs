@@ -1,0 +1,41 @@
+async fn report() {
+    let guard = ::lock_runtime::__private::acquire(
+        ::lock_runtime::__private::default_manager(),
+        {
+            let mut key = ::lock_runtime::__private::KeyParts::new();
+            key.literal("report");
+            key
+        },
+        <::lock_runtime::__private::Options as ::core::default::Default>::default(),
+    );
+    let outcome = match guard.await {
+        ::core::result::Result::Ok(guard) => {
+            let ended = ::lock_runtime::__private::run(
+                    guard,
+                    async move {
+                        #[allow(
+                            unknown_lints,
+                            unreachable_code,
+                            clippy::diverging_sub_expression,
+                            clippy::empty_loop,
+                            clippy::let_unit_value,
+                            clippy::let_with_type_underscore,
+                            clippy::needless_return,
+                            clippy::type_complexity,
+                            clippy::unreachable
+                        )]
+                        if false {
+                            let ret: () = loop {};
+                            return ret;
+                        }
+                        write().await;
+                    },
+                    ::lock_runtime::__private::OnLost::Cancel,
+                )
+                .await;
+            ::lock_runtime::__private::Kept::kept(ended)
+        }
+        ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
+    };
+    ::lock_runtime::__private::or_else(outcome, |error| eprintln!("{error}"))
+}

@@ -1,0 +1,98 @@
+//! `lock_key!` where people write it.
+
+#![deny(warnings, clippy::pedantic)]
+
+use lock_runtime::{LockErrorKind, LockManager, backend::Memory, distributed_lock, lock_key};
+
+struct User {
+    id: u64,
+    r#type: &'static str,
+}
+
+impl User {
+    fn key(&self) -> Result<lock_runtime::LockKey, lock_runtime::LockError> {
+        lock_key!("<self.r#type>/<self.id>")
+    }
+}
+
+fn text(key: Result<lock_runtime::LockKey, lock_runtime::LockError>) -> String {
+    key.expect("valid").as_str().to_owned()
+}
+
+#[test]
+fn values_are_taken_from_where_it_stands() {
+    let user = User { id: 7, r#type: "a:b" };
+    let pair = (1, "x/y");
+    assert_eq!(text(lock_key!("user:<user.id>")), "user:7");
+    assert_eq!(text(user.key()), "a%3Ab/7");
+    assert_eq!(text(lock_key!("<pair.0>:<pair.1>",)), "1:x%2Fy");
+    assert_eq!(text(lock_key!("fixed")), "fixed");
+    let r#fn = "raw";
+    assert_eq!(text(lock_key!("<r#fn>")), "raw");
+    let keys: Vec<_> = (1..3).map(|id| text(lock_key!("user:<id>"))).collect();
+    assert_eq!(keys, ["user:1", "user:2"]);
+    // Used, not moved.
+    let owned = String::from("é");
+    assert_eq!((text(lock_key!("<owned>")), owned.as_str()), ("é".into(), "é"));
+}
+
+#[test]
+fn names_of_its_own_hide_none() {
+    let (key, name, options) = ("k", "n", "o");
+    assert_eq!(text(lock_key!("<key>:<name>:<options>")), "k:n:o");
+}
+
+#[test]
+fn it_means_what_is_written_also_inside_another_macro() {
+    macro_rules! user_key {
+        ($template:literal) => {{
+            let id = "the macro's";
+            let _ = id;
+            lock_key!($template)
+        }};
+    }
+    macro_rules! its_own {
+        ($id:expr) => {{
+            let id = $id;
+            lock_key!("user:<id>")
+        }};
+    }
+    let id = 42;
+    assert_eq!(text(user_key!("user:<id>")), "user:42");
+    assert_eq!(text(its_own!(id + 1)), "user:43");
+}
+
+#[test]
+fn a_value_without_text_is_refused() {
+    let id = "";
+    let error = lock_key!("user:<id>").expect_err("empty");
+    assert_eq!(error.kind(), LockErrorKind::InvalidKey);
+    assert!(error.to_string().contains("<id>"), "{error}");
+    let id = "x".repeat(600);
+    assert_eq!(lock_key!("user:<id>").expect_err("too long").kind(), LockErrorKind::InvalidKey);
+}
+
+mod facade {
+    pub(crate) use lock_runtime as locks;
+}
+
+#[test]
+fn the_runtime_may_be_somewhere_else() {
+    let id = 7;
+    assert_eq!(text(lock_key!("user:<id>", crate = facade::locks)), "user:7");
+}
+
+#[tokio::test]
+async fn it_is_the_lock_that_the_attribute_takes() {
+    #[distributed_lock(key = "<tenant>/user:<id>", manager = locks, wait = "0s")]
+    async fn charge(locks: &LockManager, tenant: &str, id: u64) -> Result<(), lock_runtime::LockError> {
+        Ok(())
+    }
+    let locks = LockManager::new(Memory::new());
+    let (tenant, id) = ("a/b:c", 7);
+    let guard = locks.lock(lock_key!("<tenant>/user:<id>").expect("valid")).acquire().await.expect("free");
+    let error = charge(&locks, tenant, id).await.expect_err("held");
+    assert_eq!(error.kind(), LockErrorKind::Contended);
+    guard.release().await.expect("held");
+    charge(&locks, tenant, id).await.expect("free");
+}

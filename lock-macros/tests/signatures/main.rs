@@ -1,0 +1,9 @@
+//! Every kind of function on the store inside this process.
+
+mod signatures;
+
+use lock_runtime::{LockManager, backend::Memory};
+
+fn connect() -> LockManager {
+    LockManager::new(Memory::new())
+}

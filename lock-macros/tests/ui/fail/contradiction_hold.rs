@@ -1,0 +1,9 @@
+#![allow(unused)]
+use lock_runtime::{LockError, distributed_lock};
+
+#[distributed_lock(key = "user:<id>", hold_at_least = "10s", max_hold = "5s")]
+async fn least_and_most(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+#![allow(unused)]
+use lock_runtime::{LockError, distributed_lock};
+
+#[distributed_lock(key = "user:<id>", wait = "forever", on_contention = skip)]
+async fn never_skipped(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}

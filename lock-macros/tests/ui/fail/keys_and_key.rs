@@ -1,0 +1,9 @@
+#![allow(unused)]
+use lock_runtime::{LockError, distributed_lock};
+
+#[distributed_lock(key = "user:<id>", keys = ["account:<id>"])]
+async fn both(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+#![allow(unused)]
+use lock_runtime::distributed_lock;
+
+#[distributed_lock(key = "user:<name>", or_else = |error| format!("{name}: {error}"))]
+async fn greet(name: String) -> String {
+    name
+}
+
+fn main() {}

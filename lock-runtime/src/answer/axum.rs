@@ -1,0 +1,62 @@
+//! Errors as answers of axum handlers, and the hold of a request as one of their arguments.
+
+use axum_core::{
+    body::Body,
+    extract::{FromRequestParts, OptionalFromRequestParts},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, request::Parts};
+
+use super::{Answer, log};
+use crate::{HeldLock, LockError, LockErrorKind};
+
+/// An `application/problem+json` (RFC 9457), so that a handler may return `Result<_, LockError>`.
+///
+/// | kind | status |
+/// |---|---|
+/// | `Contended`, `Timeout` | 409 with `Retry-After` |
+/// | `Lost`, `Backend`, `Overloaded`, `ShutDown` | 503 with `Retry-After` |
+/// | `InvalidKey` | 400 |
+/// | others | 500 |
+///
+/// The client learns neither the key nor what the store said. Both are written to the log.
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+impl IntoResponse for LockError {
+    fn into_response(self) -> Response {
+        log(&self);
+        let answer = Answer::to(&self);
+        let mut response = Response::new(Body::from(answer.body()));
+        *response.status_mut() = StatusCode::from_u16(answer.status).expect("a status code");
+        for (name, value) in answer.headers() {
+            response.headers_mut().insert(name, HeaderValue::try_from(value).expect("visible ASCII"));
+        }
+        response
+    }
+}
+
+/// The hold under which `lock_tower::LockLayer` runs the request; as `Option<HeldLock>` where it may run without.
+///
+/// Without one it is refused with 500, and the log says what to do.
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
+    type Rejection = LockError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockError> {
+        parts.extensions.get().cloned().ok_or_else(|| {
+            LockError::new(
+                LockErrorKind::InvalidOptions,
+                "the handler takes a `HeldLock`, but no lock layer locked this request: add the layer to the route, \
+                 `post(handler).route_layer(lock)`, or take an `Option<HeldLock>`",
+            )
+        })
+    }
+}
+
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+impl<S: Send + Sync> OptionalFromRequestParts<S> for HeldLock {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
+    }
+}

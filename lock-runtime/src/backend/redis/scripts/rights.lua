@@ -1,0 +1,35 @@
+-- What the user may not do under a prefix that the other scripts need, so that none of them fails after its first write.
+-- KEYS: 1 a name under the prefix  ARGV: 1 the channel of this process
+-- Answer: the commands that are refused
+-- It changes nothing; where the server cannot be asked (before Redis 7), an empty message is sent, which is ignored.
+
+local refused = {}
+local function need(command, ...)
+  local may
+  if redis.acl_check_cmd then
+    may = redis.acl_check_cmd(command, ...)
+  else
+    may = command ~= 'PUBLISH' or type(redis.pcall(command, ...)) == 'number'
+  end
+  if not may then refused[#refused + 1] = command end
+end
+
+local key = KEYS[1]
+need('DEL', key)
+need('EXISTS', key)
+need('GET', key)
+need('HDEL', key, 'field')
+need('HGET', key, 'field')
+need('HSET', key, 'field', 'value')
+need('LINDEX', key, '0')
+need('LPOP', key)
+need('LPOS', key, 'element')
+need('LREM', key, '1', 'element')
+need('MGET', key)
+need('PEXPIRE', key, '1')
+need('PTTL', key)
+need('PUBLISH', ARGV[1], '')
+need('RPUSH', key, 'element')
+need('SET', key, 'value')
+need('TIME')
+return refused

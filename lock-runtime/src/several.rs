@@ -1,0 +1,130 @@
+//! Several locks at once: all of them, or none.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    LockError, LockErrorKind, LockKey, MultiGuard, acquire,
+    backend::Wait,
+    guards,
+    options::{LockOptions, WaitFor, option_methods},
+    scope,
+    shared::Shared,
+};
+
+/// Several named locks with their options, to be held together. Nothing is held until they are acquired; it can be
+/// kept and acquired again.
+///
+/// They are taken in the order of their names, whatever order they are given in, so that two sections that need the
+/// same locks never wait for each other. One that is named twice is taken once. The order is that of one acquisition: a
+/// section that holds one lock already and asks for others inside should ask for all of them at once instead.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+/// let guard = locks.all(["account:7", "account:3"]).acquire().await?;
+/// let held = guard.held();
+/// let section = async {
+///     for account in ["account:3", "account:7"] {
+///         println!("{account} with fence {}", held.get(account).expect("held").fencing_token());
+///     }
+/// };
+/// guard.run(section).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "locks do nothing until they are acquired"]
+pub struct MultiLock {
+    shared: Arc<Shared>,
+    /// In the order in which they are taken, each once.
+    keys: Result<Arc<[LockKey]>, LockError>,
+    pub(crate) options: LockOptions,
+}
+
+impl MultiLock {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        keys: Result<Vec<LockKey>, LockError>,
+        options: LockOptions,
+    ) -> Self {
+        let keys = keys.and_then(|mut keys| {
+            if keys.is_empty() {
+                return Err(LockError::new(
+                    LockErrorKind::InvalidOptions,
+                    "no key was given: name one lock at least, or leave the locking out",
+                ));
+            }
+            keys.sort_unstable_by(|a, b| a.stored().cmp(b.stored()));
+            keys.dedup_by(|a, b| a.stored() == b.stored());
+            Ok(keys.into())
+        });
+        Self { shared, keys, options }
+    }
+
+    option_methods!();
+
+    /// Acquires all the locks, one after the other, waiting for all together as long as [`wait`](Self::wait) says.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire), about the lock that is named by the error;
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) without any key, and [`Lost`](LockErrorKind::Lost) when one of
+    /// the locks was lost while others were waited for. What was acquired by then is released.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`](crate::Lock::acquire), for each of the locks.
+    pub async fn acquire(&self) -> Result<MultiGuard, LockError> {
+        self.acquire_until(self.options.wait.starting_now()).await
+    }
+
+    /// Makes one attempt; `None` when somebody else holds one of the locks.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), except that a busy lock is not an error.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, LockError> {
+        match self.acquire_until(Wait::No).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == LockErrorKind::Contended => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
+        let keys = self.keys.as_ref().map_err(Clone::clone)?;
+        self.options.check(self.shared.backend.capabilities())?;
+        // Only what is held with all the others is to be held for longer.
+        let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
+        // Before anything is taken or waited for.
+        for key in keys.iter() {
+            if let Some(Err(error)) = scope::enter_again(&self.shared, key, &options) {
+                return Err(error.with_key(key));
+            }
+        }
+        let mut held = Vec::with_capacity(keys.len());
+        for key in keys.iter() {
+            let next = acquire::acquire(&self.shared, key, &options, wait);
+            let next = tokio::select! {
+                biased;
+                next = next => next.map_err(|error| error.with_key(key))?,
+                loss = guards::any_lost(&held) => return Err(loss),
+            };
+            held.push(next);
+        }
+        MultiGuard::new(held, self.options.hold_at_least)
+    }
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiLock")
+            .field("keys", &self.keys)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! A lock that is not free before its time although its holder is done.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockErrorKind, LockGuard};
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, case},
+    world::World,
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(a_guard_that_is_gone_leaves_the_lock_held_until_its_time),
+        case!(it_outlives_its_ttl_by_renewal),
+        case!(who_waits_is_let_in_at_its_time),
+        case!(it_neither_holds_up_a_shutdown_nor_is_freed_by_it),
+        case!(it_ends_with_the_lease_when_the_store_loses_it),
+        case!(several_are_kept_together),
+        case!(without_renewal_the_lease_is_left_to_its_end),
+        case!(it_outlives_the_runtime_of_its_holder),
+    ]
+}
+
+/// The lock is free from `length` after `began`, and nobody has it before.
+async fn is_kept(world: &World, key: &str, began: Instant, length: Duration) {
+    assert!(began.elapsed() < length, "the holder was kept waiting: {:?}", began.elapsed());
+    let other = world.client().await;
+    let guard = other.lock(key).wait(length + SLACK * 2).acquire().await.unwrap();
+    assert!(began.elapsed() >= length, "free after {:?}", began.elapsed());
+    guard.release().await.unwrap();
+}
+
+async fn a_guard_that_is_gone_leaves_the_lock_held_until_its_time(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let length = ms(2500);
+    for way in 0..3 {
+        let key = world.key(&way.to_string());
+        let began = Instant::now();
+        let guard = locks.lock(&key).hold_at_least(length).acquire().await.unwrap();
+        let held = guard.held();
+        match way {
+            0 => guard.release().await.unwrap(),
+            1 => guard.run(async {}).await.unwrap(),
+            _ => drop(guard),
+        }
+        assert!(!held.is_valid() && held.remaining().is_zero());
+        world.is_held(&key).await;
+        assert!(locks.lock(&key).try_acquire().await.unwrap().is_none(), "free for its own client");
+        is_kept(&world, &key, began, length).await;
+    }
+    world.clean().await;
+}
+
+async fn it_outlives_its_ttl_by_renewal(world: World) {
+    let key = world.key("k");
+    let length = ms(3000);
+    let began = Instant::now();
+    let lock = world.client().await.lock(&key).ttl(ms(900)).hold_at_least(length);
+    // The manager goes, too.
+    lock.acquire().await.unwrap().release().await.unwrap();
+    drop(lock);
+    is_kept(&world, &key, began, length).await;
+    world.clean().await;
+}
+
+async fn who_waits_is_let_in_at_its_time(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let key = world.key("k");
+    let length = ms(2000);
+    let began = Instant::now();
+    drop(locks.lock(&key).hold_at_least(length).acquire().await.unwrap());
+    let error = locks.lock(&key).wait(ms(100)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
+    assert!(began.elapsed() >= length && began.elapsed() < length + SLACK, "{:?}", began.elapsed());
+    next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn it_neither_holds_up_a_shutdown_nor_is_freed_by_it(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let key = world.key("k");
+    let length = ms(2500);
+    let began = Instant::now();
+    drop(locks.lock(&key).hold_at_least(length).acquire().await.unwrap());
+    locks.shutdown().await;
+    is_kept(&world, &key, began, length).await;
+    world.clean().await;
+}
+
+async fn it_ends_with_the_lease_when_the_store_loses_it(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    let began = Instant::now();
+    let guard = locks.lock(&key).ttl(ms(900)).hold_at_least(LONG).acquire().await.unwrap();
+    guard.release().await.unwrap();
+    world.lose(&key);
+    // Those of the same client are let in when its renewal finds out.
+    let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
+    assert!(began.elapsed() < ms(900) + SLACK, "{:?}", began.elapsed());
+    next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn several_are_kept_together(world: World) {
+    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
+    let keys = ["a", "b"].map(|name| world.key(name));
+    let length = ms(2000);
+    // Not what was taken in vain.
+    let busy = theirs.lock(&keys[1]).acquire().await.unwrap();
+    let lock = ours.all(&keys).hold_at_least(length);
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    busy.release().await.unwrap();
+    world.clean().await;
+    let began = Instant::now();
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for key in &keys {
+        world.is_held(key).await;
+    }
+    let next = theirs.all(&keys).wait(length + SLACK).acquire().await.unwrap();
+    assert!(began.elapsed() >= length, "{:?}", began.elapsed());
+    next.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn without_renewal_the_lease_is_left_to_its_end(world: World) {
+    let locks = world.client().await;
+    let key = world.key("k");
+    let ttl = ms(1000);
+    for lost in [false, true] {
+        let began = Instant::now();
+        let guard: LockGuard =
+            locks.lock(&key).ttl(ttl).auto_renew(false).hold_at_least(ttl).acquire().await.unwrap();
+        if lost {
+            // At its safe deadline, which comes before the end of the lease.
+            guard.lost().await;
+        }
+        drop(guard);
+        let other = world.client().await;
+        let guard = other.lock(&key).wait(ttl + SLACK).acquire().await.unwrap();
+        assert!(began.elapsed() >= ttl, "free after {:?}", began.elapsed());
+        guard.release().await.unwrap();
+        world.clean().await;
+    }
+}
+
+async fn it_outlives_the_runtime_of_its_holder(world: World) {
+    let (key, url) = (world.key("k"), world.url());
+    let length = ms(2500);
+    let began = Instant::now();
+    let holder = std::thread::spawn({
+        let key = key.clone();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let locks = lock_runtime::LockManager::connect(&url).await.unwrap().ttl(ms(900));
+                let guard = locks.lock(&key).hold_at_least(length).acquire().await.unwrap();
+                // Dropped with its runtime.
+                tokio::spawn(async move {
+                    let _guard = guard;
+                    std::future::pending::<()>().await;
+                });
+            });
+        }
+    });
+    tokio::task::spawn_blocking(move || holder.join()).await.unwrap().unwrap();
+    is_kept(&world, &key, began, length).await;
+    world.clean().await;
+}

@@ -1,0 +1,540 @@
+//! What the options of `#[distributed_lock]` do, on a store. Its signatures and its error texts are tested with it.
+
+use std::{
+    cell::Cell,
+    future::pending,
+    panic::resume_unwind,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+use lock_runtime::{LockError, LockErrorKind, LockManager, distributed_lock, with_manager};
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, case},
+    stores::Fault,
+    world::{World, begun},
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(the_key_names_the_lock_that_is_held),
+        case!(different_values_are_different_locks),
+        case!(every_way_out_of_the_body_releases),
+        case!(the_lease_is_as_long_as_ttl_says),
+        case!(no_wait_is_contention_and_a_wait_runs_out_in_time),
+        case!(a_patient_function_runs_after_the_holder),
+        case!(the_lock_comes_from_the_manager_that_is_named),
+        case!(without_renewal_the_body_ends_with_the_lease),
+        case!(the_body_ends_with_max_hold),
+        case!(a_body_is_gone_before_the_next_holder_enters),
+        case!(a_lock_that_is_held_is_skipped),
+        case!(a_store_that_fails_is_not_skipped).hurts(Fault::Down),
+        case!(or_else_gets_every_error).hurts(Fault::Down),
+        case!(or_else_beside_skip_gets_all_but_contention).hurts(Fault::Down),
+        case!(an_error_of_the_bodys_own_is_kept_beside_or_else),
+        case!(a_body_that_is_to_be_finished_is_and_its_output_replaced_by_the_loss),
+        case!(a_function_enters_its_own_lock_only_when_reentrant),
+        case!(the_body_knows_its_hold),
+        case!(functions_with_opposite_keys_never_wait_for_each_other),
+        case!(a_value_that_comes_twice_is_one_lock),
+        case!(all_keys_are_held_or_none),
+        case!(a_lock_is_kept_for_as_long_as_hold_at_least_says),
+    ]
+}
+
+#[distributed_lock(key = "<mark>:user/<id>")]
+async fn by_key(mark: &str, id: &str, world: &World) -> Result<(), LockError> {
+    world.is_held(&world.key(&format!("user/{}", id.replace(':', "%3A")))).await;
+    Ok(())
+}
+
+#[distributed_lock(key = "{<mark>}:slot:<id>")]
+async fn by_hash_tag(mark: &str, id: u8, world: &World) -> Result<(), LockError> {
+    world.is_held(&format!("{{{mark}}}:slot:{id}")).await;
+    Ok(())
+}
+
+async fn the_key_names_the_lock_that_is_held(world: World) {
+    let locks = world.client().await;
+    with_manager(locks.clone(), by_key(world.mark(), "a:b", &world)).await.unwrap();
+    with_manager(locks, by_hash_tag(world.mark(), 7, &world)).await.unwrap();
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:<a>:<b>", wait = "0s")]
+async fn by_two(mark: &str, a: &str, b: &str) -> Result<(), LockError> {
+    pending().await
+}
+
+async fn different_values_are_different_locks(world: World) {
+    let locks = world.client().await;
+    let mark = world.mark();
+    let both = async { tokio::join!(by_two(mark, "1:2", "3"), by_two(mark, "1", "2:3")) };
+    let checks = async {
+        world.is_held_soon(&world.key("1%3A2:3")).await;
+        world.is_held_soon(&world.key("1:2%3A3")).await;
+        world.is_free(&world.key("1:2:3")).await;
+    };
+    tokio::select! {
+        _ = with_manager(locks, both) => unreachable!("they never end"),
+        () = checks => {}
+    }
+    world.clean().await;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Value,
+    Error,
+    Panic,
+    Dropped,
+}
+
+#[distributed_lock(key = "<mark>:k")]
+async fn leaves(mark: String, way: Way) -> Result<Way, LockError> {
+    match way {
+        Way::Value => {}
+        Way::Error => Err(LockError::new(LockErrorKind::Unsupported, "the body's own"))?,
+        // As a panic, without its message.
+        Way::Panic => resume_unwind(Box::new("on purpose")),
+        Way::Dropped => pending().await,
+    }
+    Ok(way)
+}
+
+async fn every_way_out_of_the_body_releases(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    for way in [Way::Value, Way::Error, Way::Panic, Way::Dropped] {
+        let call = tokio::spawn(with_manager(locks.clone(), leaves(world.mark().to_owned(), way)));
+        if way == Way::Dropped {
+            world.is_held_soon(&world.key("k")).await;
+            call.abort();
+        }
+        match (way, call.await) {
+            (Way::Value, Ok(Ok(Way::Value))) => {}
+            (Way::Error, Ok(Err(error))) => assert_eq!(error.kind(), LockErrorKind::Unsupported),
+            (Way::Panic, Err(error)) => assert!(error.is_panic()),
+            (Way::Dropped, Err(error)) => assert!(error.is_cancelled()),
+            (way, ended) => panic!("{way:?}: {ended:?}"),
+        }
+        world.clean().await;
+    }
+}
+
+#[distributed_lock(key = "<mark>:k", ttl = "3s", guard = held)]
+async fn with_ttl(mark: &str) -> Result<Duration, LockError> {
+    Ok(held.remaining())
+}
+
+#[distributed_lock(key = "<mark>:k", ttl = ttl, guard = held)]
+async fn with_computed_ttl(mark: &str, ttl: Duration) -> Result<Duration, LockError> {
+    Ok(held.remaining())
+}
+
+async fn the_lease_is_as_long_as_ttl_says(world: World) {
+    let locks = world.client().await;
+    let remaining = with_manager(locks.clone(), with_ttl(world.mark())).await.unwrap();
+    assert!(remaining <= ms(3000) && remaining > ms(1000), "{remaining:?}");
+    let computed = |ttl| with_manager(locks.clone(), with_computed_ttl(world.mark(), ttl));
+    let remaining = computed(ms(9000)).await.unwrap();
+    assert!(remaining <= ms(9000) && remaining > ms(7000), "{remaining:?}");
+    for ttl in [ms(99), Duration::from_hours(25)] {
+        assert_eq!(computed(ttl).await.unwrap_err().kind(), LockErrorKind::InvalidOptions);
+    }
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "0s")]
+async fn at_once(mark: &str) -> Result<(), LockError> {
+    unreachable!("the lock is held")
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "300ms")]
+async fn soon(mark: &str) -> Result<(), LockError> {
+    unreachable!("the lock is held")
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "forever")]
+async fn some_day(mark: String) -> Result<Instant, LockError> {
+    Ok(Instant::now())
+}
+
+async fn no_wait_is_contention_and_a_wait_runs_out_in_time(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let guard = theirs.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
+    let error = with_manager(ours.clone(), at_once(world.mark())).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Contended);
+    let began = Instant::now();
+    let error = with_manager(ours, soon(world.mark())).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    let took = began.elapsed();
+    assert!(took >= ms(300) && took < ms(300) + SLACK, "{took:?}");
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn a_patient_function_runs_after_the_holder(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let guard = theirs.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
+    let waiter = begun(with_manager(ours.wait(ms(1)), some_day(world.mark().to_owned()))).await;
+    world.queued(&world.key("k"), 1).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    assert!(waiter.await.unwrap().unwrap() >= released);
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", manager = locks, wait = "0s")]
+async fn of_a_parameter(locks: &LockManager, mark: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+async fn the_lock_comes_from_the_manager_that_is_named(world: World) {
+    let locks = world.client().await;
+    let (named, scoped) =
+        (locks.clone().with_prefix("named:").unwrap(), locks.with_prefix("scoped:").unwrap());
+    let guard = scoped.lock(world.key("k")).acquire().await.unwrap();
+    // Its name is another one, so it is free.
+    with_manager(scoped.clone(), of_a_parameter(&named, world.mark())).await.unwrap();
+    let error = with_manager(named.clone(), of_a_parameter(&scoped, world.mark())).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Contended);
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+/// Says when it is dropped.
+struct Dropped<'a>(&'a Cell<Option<Instant>>);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.set(Some(Instant::now()));
+    }
+}
+
+#[distributed_lock(key = "<mark>:k", ttl = "1s", auto_renew = false)]
+async fn not_renewed(mark: &str, gone: &Cell<Option<Instant>>) -> Result<(), LockError> {
+    let _dropped = Dropped(gone);
+    pending().await
+}
+
+#[distributed_lock(key = "<mark>:k", ttl = "5s", max_hold = "500ms")]
+async fn capped(mark: &str, gone: &Cell<Option<Instant>>) -> Result<(), LockError> {
+    let _dropped = Dropped(gone);
+    pending().await
+}
+
+async fn without_renewal_the_body_ends_with_the_lease(world: World) {
+    let gone = Cell::new(None);
+    let began = Instant::now();
+    let error = with_manager(world.client().await, not_renewed(world.mark(), &gone)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
+    let dropped = gone.get().expect("dropped").duration_since(began);
+    assert!(dropped > ms(500) && dropped < ms(1000) + SLACK, "{dropped:?}");
+    world.clean().await;
+}
+
+async fn the_body_ends_with_max_hold(world: World) {
+    let gone = Cell::new(None);
+    let began = Instant::now();
+    let error = with_manager(world.client().await, capped(world.mark(), &gone)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
+    let dropped = gone.get().expect("dropped").duration_since(began);
+    assert!(dropped > ms(200) && dropped < ms(500) + SLACK, "{dropped:?}");
+    // Not by the end of the lease.
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "30s")]
+async fn enters(mark: &str) -> Result<Instant, LockError> {
+    Ok(Instant::now())
+}
+
+async fn a_body_is_gone_before_the_next_holder_enters(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let gone = Cell::new(None);
+    let next = async {
+        world.is_held_soon(&world.key("k")).await;
+        with_manager(theirs, enters(world.mark())).await.unwrap()
+    };
+    let (lost, entered) = tokio::join!(with_manager(ours, capped(world.mark(), &gone)), next);
+    assert_eq!(lost.unwrap_err().kind(), LockErrorKind::Lost);
+    assert!(gone.get().expect("dropped") <= entered);
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "0s", on_contention = skip)]
+async fn skip_unit(mark: &str, runs: &AtomicUsize) -> Result<(), LockError> {
+    runs.fetch_add(1, SeqCst);
+    Ok(())
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "100ms", on_contention = skip)]
+async fn skip_option(mark: &str, runs: &AtomicUsize) -> Result<Option<usize>, LockError> {
+    Ok(Some(runs.fetch_add(1, SeqCst)))
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "0s", on_contention = skip, or_else = |error| panic!("{error}"))]
+async fn skip_nothing(mark: &str, runs: &AtomicUsize) {
+    runs.fetch_add(1, SeqCst);
+}
+
+#[distributed_lock(key = "<mark>:k", wait = "0s", on_contention = skip, or_else = |error| panic!("{error}"))]
+async fn skip_plain_option(mark: &str, runs: &AtomicUsize) -> Option<usize> {
+    Some(runs.fetch_add(1, SeqCst))
+}
+
+async fn a_lock_that_is_held_is_skipped(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let runs = AtomicUsize::new(0);
+    let guard = theirs.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
+    let all = async {
+        let mark = world.mark();
+        skip_nothing(mark, &runs).await;
+        let unit = skip_unit(mark, &runs).await.unwrap();
+        (unit, skip_option(mark, &runs).await.unwrap(), skip_plain_option(mark, &runs).await)
+    };
+    assert_eq!(with_manager(ours.clone(), all).await, ((), None, None));
+    assert_eq!(runs.load(SeqCst), 0, "a body ran without the lock");
+    // The place in the queue of the one that waited is given up in the background.
+    world.queued(&world.key("k"), 0).await;
+    guard.release().await.unwrap();
+    let all = async {
+        let mark = world.mark();
+        skip_nothing(mark, &runs).await;
+        skip_unit(mark, &runs).await.unwrap();
+        (skip_option(mark, &runs).await.unwrap(), skip_plain_option(mark, &runs).await)
+    };
+    assert_eq!(with_manager(ours, all).await, (Some(2), Some(3)));
+    world.clean().await;
+}
+
+async fn a_store_that_fails_is_not_skipped(world: World) {
+    let locks = world.client().await;
+    let runs = AtomicUsize::new(0);
+    world.hurt(Fault::Down);
+    let error = with_manager(locks.clone(), skip_unit(world.mark(), &runs)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    let error = with_manager(locks, skip_option(world.mark(), &runs)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    assert_eq!(runs.load(SeqCst), 0);
+    world.heal();
+}
+
+/// What became of a call that has no `Result`.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Ran,
+    Refused(LockErrorKind),
+}
+
+fn refused(error: LockError) -> Answer {
+    Answer::Refused(error.kind())
+}
+
+#[distributed_lock(key = "<mark>:<name>", ttl = "1s", wait = "0s", auto_renew = false, or_else = refused)]
+async fn answers(mark: &str, name: &str, section: Duration) -> Answer {
+    tokio::time::sleep(section).await;
+    Answer::Ran
+}
+
+async fn or_else_gets_every_error(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let answers = |name, section| with_manager(ours.clone(), answers(world.mark(), name, section));
+    assert_eq!(answers("k", ms(0)).await, Answer::Ran);
+    assert_eq!(answers("", ms(0)).await, Answer::Refused(LockErrorKind::InvalidKey));
+    assert_eq!(answers("k", LONG).await, Answer::Refused(LockErrorKind::Lost));
+    let guard = theirs.lock(world.key("k")).wait(LONG).acquire().await.unwrap();
+    assert_eq!(answers("k", ms(0)).await, Answer::Refused(LockErrorKind::Contended));
+    guard.release().await.unwrap();
+    world.hurt(Fault::Down);
+    assert_eq!(answers("k", ms(0)).await, Answer::Refused(LockErrorKind::Backend));
+    world.heal();
+}
+
+#[distributed_lock(
+    key = "<mark>:k", ttl = "1s", wait = "0s", auto_renew = false, on_contention = skip,
+    or_else = |error| Some(refused(error))
+)]
+async fn answers_or_skips(mark: &str, section: Duration) -> Option<Answer> {
+    tokio::time::sleep(section).await;
+    Some(Answer::Ran)
+}
+
+async fn or_else_beside_skip_gets_all_but_contention(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let answers = |section| with_manager(ours.clone(), answers_or_skips(world.mark(), section));
+    assert_eq!(answers(LONG).await, Some(Answer::Refused(LockErrorKind::Lost)));
+    let guard = theirs.lock(world.key("k")).wait(LONG).acquire().await.unwrap();
+    assert_eq!(answers(ms(0)).await, None);
+    guard.release().await.unwrap();
+    assert_eq!(answers(ms(0)).await, Some(Answer::Ran));
+    world.hurt(Fault::Down);
+    assert_eq!(answers(ms(0)).await, Some(Answer::Refused(LockErrorKind::Backend)));
+    world.heal();
+}
+
+/// Not called `Result`: it is by its type that an error of the body's own is told from a value.
+type Charge = Result<u8, &'static str>;
+
+#[distributed_lock(key = "<mark>:k", ttl = "500ms", auto_renew = false, or_else = |_| Err("lost"))]
+async fn too_late(mark: &str, answer: Charge) -> Charge {
+    // Blocks, so that it cannot be cancelled.
+    std::thread::sleep(ms(700));
+    answer
+}
+
+async fn an_error_of_the_bodys_own_is_kept_beside_or_else(world: World) {
+    let locks = world.client().await.wait(LONG);
+    let too_late = |answer| with_manager(locks.clone(), too_late(world.mark(), answer));
+    assert_eq!(too_late(Err("declined")).await, Err("declined"));
+    assert_eq!(too_late(Ok(1)).await, Err("lost"));
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", ttl = "5s", max_hold = "300ms", on_lost = finish)]
+async fn finishes(mark: &str, ended: &AtomicBool) -> Result<(), LockError> {
+    tokio::time::sleep(ms(800)).await;
+    ended.store(true, SeqCst);
+    Ok(())
+}
+
+#[distributed_lock(key = "<mark>:k", ttl = "5s", max_hold = "300ms", on_lost = cancel)]
+async fn is_cancelled(mark: &str, ended: &AtomicBool) -> Result<(), LockError> {
+    tokio::time::sleep(ms(800)).await;
+    ended.store(true, SeqCst);
+    Ok(())
+}
+
+async fn a_body_that_is_to_be_finished_is_and_its_output_replaced_by_the_loss(world: World) {
+    let locks = world.client().await.wait(LONG);
+    let ended = AtomicBool::new(false);
+    let error = with_manager(locks.clone(), is_cancelled(world.mark(), &ended)).await.unwrap_err();
+    assert_eq!((error.kind(), ended.load(SeqCst)), (LockErrorKind::Lost, false));
+    let error = with_manager(locks, finishes(world.mark(), &ended)).await.unwrap_err();
+    assert_eq!((error.kind(), ended.load(SeqCst)), (LockErrorKind::Lost, true));
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k")]
+async fn outer(mark: &str, reentrant: bool) -> Result<u8, LockError> {
+    if reentrant { inner_again(mark).await } else { inner(mark).await }
+}
+
+#[distributed_lock(key = "<mark>:k")]
+async fn inner(mark: &str) -> Result<u8, LockError> {
+    Ok(1)
+}
+
+#[distributed_lock(key = "<mark>:k", reentrant = true)]
+async fn inner_again(mark: &str) -> Result<u8, LockError> {
+    Ok(2)
+}
+
+async fn a_function_enters_its_own_lock_only_when_reentrant(world: World) {
+    let locks = world.client().await.ttl(LONG).wait(LONG);
+    let began = Instant::now();
+    let error = with_manager(locks.clone(), outer(world.mark(), false)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::WouldDeadlock);
+    assert_eq!(with_manager(locks, outer(world.mark(), true)).await.unwrap(), 2);
+    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", guard = held)]
+async fn knows(mark: &str, world: &World) -> Result<lock_runtime::HeldLock, LockError> {
+    assert!(held.is_valid());
+    assert_eq!(held.key().as_str(), world.key("k"));
+    let ambient = lock_runtime::current().expect("under a lock");
+    assert_eq!(ambient.fencing_token(), held.fencing_token());
+    Ok(held)
+}
+
+async fn the_body_knows_its_hold(world: World) {
+    let locks = world.client().await;
+    let first = with_manager(locks.clone(), knows(world.mark(), &world)).await.unwrap();
+    let second = with_manager(locks, knows(world.mark(), &world)).await.unwrap();
+    assert!(!first.is_valid() && !second.is_valid(), "they ended with the functions");
+    assert!(first.fencing_token() < second.fencing_token());
+    assert!(lock_runtime::current().is_none());
+    world.clean().await;
+}
+
+#[distributed_lock(keys = ["<mark>:account/<from>", "<mark>:account/<to>"], ttl = "5s", wait = "30s", guard = held)]
+async fn transfer(mark: &str, from: u8, to: u8, inside: &AtomicUsize) -> Result<Vec<String>, LockError> {
+    assert!(held.is_valid());
+    let (first, second) = (format!("{mark}:account/{from}"), format!("{mark}:account/{to}"));
+    assert_eq!(held.get(&first).expect("one of them").key().as_str(), first);
+    assert!(held.get(&second).is_some() && held.get("another").is_none());
+    assert_eq!(inside.fetch_add(1, SeqCst), 0, "two hold the same locks");
+    tokio::time::sleep(ms(2)).await;
+    inside.fetch_sub(1, SeqCst);
+    Ok(held.iter().map(|held| held.key().to_string()).collect())
+}
+
+async fn functions_with_opposite_keys_never_wait_for_each_other(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let (mark, inside) = (world.mark(), AtomicUsize::new(0));
+    let there = async {
+        for _ in 0..40 {
+            transfer(mark, 1, 2, &inside).await.unwrap();
+        }
+    };
+    let back = async {
+        for _ in 0..40 {
+            transfer(mark, 2, 1, &inside).await.unwrap();
+        }
+    };
+    // In one process and from two.
+    let both = async { tokio::join!(there, with_manager(theirs, back)) };
+    with_manager(ours, both).await;
+    world.clean().await;
+}
+
+async fn a_value_that_comes_twice_is_one_lock(world: World) {
+    let inside = AtomicUsize::new(0);
+    let call = transfer(world.mark(), 1, 1, &inside);
+    let keys = with_manager(world.client().await, call).await.unwrap();
+    assert_eq!(keys, [world.key("account/1")]);
+    world.clean().await;
+}
+
+#[distributed_lock(keys = ["<mark>:a", "<mark>:b"], wait = "0s", on_contention = skip)]
+async fn both_or_nothing(mark: &str) -> Result<Option<()>, LockError> {
+    Ok(Some(()))
+}
+
+async fn all_keys_are_held_or_none(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    for key in ["a", "b"] {
+        let guard = theirs.lock(world.key(key)).ttl(LONG).acquire().await.unwrap();
+        assert_eq!(with_manager(ours.clone(), both_or_nothing(world.mark())).await.unwrap(), None);
+        guard.release().await.unwrap();
+        world.clean().await;
+    }
+    assert_eq!(with_manager(ours, both_or_nothing(world.mark())).await.unwrap(), Some(()));
+    world.clean().await;
+}
+
+#[distributed_lock(key = "<mark>:k", ttl = "10s", wait = "0s", hold_at_least = "3s")]
+async fn kept(mark: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+async fn a_lock_is_kept_for_as_long_as_hold_at_least_says(world: World) {
+    let (ours, theirs) = (world.client().await, world.client().await);
+    let least = ms(3000);
+    let began = Instant::now();
+    with_manager(ours.clone(), kept(world.mark())).await.unwrap();
+    let returned = began.elapsed();
+    assert!(returned < least, "the caller waited for {returned:?}");
+    for locks in [ours, theirs] {
+        let busy = with_manager(locks, kept(world.mark())).await;
+        let asked = began.elapsed();
+        assert!(busy.is_err() || asked >= least, "given away after {asked:?}");
+    }
+    world.clean().await;
+    let freed = began.elapsed();
+    assert!(freed >= least && freed < least + SLACK, "{freed:?}");
+}

@@ -1,0 +1,253 @@
+//! Several locks at once: all of them or none.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use lock_runtime::{HeldLock, LockErrorKind, LockManager};
+
+use super::{LONG, SLACK, ms};
+use crate::{
+    case::{Case, case},
+    stores::Fault,
+    support::until,
+    world::{World, begun, drop_after},
+};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(all_are_held_until_they_are_released),
+        case!(sections_that_name_them_in_opposite_order_never_deadlock),
+        case!(what_was_taken_is_free_at_once_when_another_is_held),
+        case!(one_attempt_takes_all_or_none),
+        case!(all_are_renewed),
+        case!(the_loss_of_one_frees_the_others),
+        case!(a_guard_that_is_dropped_frees_all),
+        case!(an_acquisition_that_is_dropped_at_any_await_leaves_nothing),
+        case!(an_acquisition_that_is_dropped_while_it_waits_leaves_nothing),
+        case!(a_release_that_is_dropped_happens_for_all),
+        case!(tokens_rise_for_each),
+        case!(a_store_that_breaks_in_between_leaves_nothing).hurts(Fault::Down),
+    ]
+}
+
+/// More awaits than any of the futures has.
+const MANY: usize = 120;
+
+fn keys(world: &World) -> [String; 3] {
+    ["c", "a", "b"].map(|name| world.key(name))
+}
+
+async fn all_are_held_until_they_are_released(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    let keys = keys(&world);
+    let guard = locks.all(keys.iter().chain(&keys)).acquire().await.unwrap();
+    let held = guard.held();
+    assert_eq!(held.iter().count(), 3, "each once");
+    for key in &keys {
+        world.is_held(key).await;
+        assert_eq!(held.get(key).expect("held").key(), key.as_str());
+    }
+    assert!(held.get(world.key("other")).is_none());
+    assert!(guard.is_valid() && guard.remaining() > LONG / 2 && held.is_valid());
+    guard.release().await.unwrap();
+    assert!(!held.is_valid() && held.remaining().is_zero());
+    held.lost().await;
+    assert_eq!(world.left(), [""; 0]);
+}
+
+/// The locks by themselves, taken in the order in which they are named, would wait for each other at once.
+async fn sections_that_name_them_in_opposite_order_never_deadlock(world: World) {
+    let clients: Vec<LockManager> = vec![world.client().await, world.client().await];
+    let names = ["a", "b", "c", "d"].map(|name| world.key(name));
+    let inside: Arc<[AtomicUsize]> = names.iter().map(|_| AtomicUsize::new(0)).collect();
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..8_usize)
+        .map(|number| {
+            let locks = clients[number % 2].clone().wait(LONG);
+            // Two or three of the four, half of them from behind.
+            let mut wanted: Vec<usize> =
+                (0..4).filter(|key| key % 4 != number / 2).take(2 + number % 2).collect();
+            if number % 4 < 2 {
+                wanted.reverse();
+            }
+            let wanted: Vec<_> = wanted.into_iter().map(|at| (at, names[at].clone())).collect();
+            let inside = Arc::clone(&inside);
+            tokio::spawn(async move {
+                for _ in 0..25 {
+                    let guard = locks.all(wanted.iter().map(|(_, key)| key)).acquire().await.unwrap();
+                    for (at, _) in &wanted {
+                        assert_eq!(inside[*at].fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                    }
+                    tokio::task::yield_now().await;
+                    for (at, _) in &wanted {
+                        inside[*at].fetch_sub(1, Ordering::SeqCst);
+                    }
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+    world.clean().await;
+}
+
+async fn what_was_taken_is_free_at_once_when_another_is_held(world: World) {
+    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
+    let [c, a, b] = keys(&world);
+    let guard = theirs.lock(&b).acquire().await.unwrap();
+    let began = Instant::now();
+    let error = ours.all([&a, &b, &c]).wait(ms(200)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    assert_eq!(error.key().expect("named").as_str(), b);
+    assert!(began.elapsed() >= ms(200) && began.elapsed() < ms(200) + SLACK, "{:?}", began.elapsed());
+    // By another client, and far before the end of the lease.
+    theirs.lock(&a).wait(SLACK).acquire().await.unwrap().release().await.unwrap();
+    world.is_free(&c).await;
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn one_attempt_takes_all_or_none(world: World) {
+    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
+    let keys = keys(&world);
+    for key in &keys {
+        let guard = theirs.lock(key).acquire().await.unwrap();
+        assert!(ours.all(&keys).try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        world.clean().await;
+    }
+    let guard = ours.all(&keys).try_acquire().await.unwrap().expect("free");
+    let error = theirs.all(&keys).wait(ms(0)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Contended, "{error}");
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn all_are_renewed(world: World) {
+    let ttl = ms(1200);
+    let guard = world.client().await.ttl(ttl).all(keys(&world)).acquire().await.unwrap();
+    let began = Instant::now();
+    while began.elapsed() < ttl * 2 {
+        assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+        tokio::time::sleep(ms(20)).await;
+    }
+    guard.release().await.unwrap();
+    world.clean().await;
+}
+
+async fn the_loss_of_one_frees_the_others(world: World) {
+    let ttl = ms(3000);
+    let locks = world.client().await.ttl(ttl);
+    for lost in keys(&world) {
+        let guard = locks.all(keys(&world)).acquire().await.unwrap();
+        let held = guard.held();
+        let began = Instant::now();
+        world.lose(&lost);
+        guard.lost().await;
+        assert!(!guard.is_valid() && !held.is_valid() && guard.remaining().is_zero());
+        // The guard is still there; it could not be without the others being renewed for it.
+        until("the others are free", || {
+            let left = world.left();
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        })
+        .await;
+        assert!(began.elapsed() < ttl, "only at the end of their leases: {:?}", began.elapsed());
+        assert!(held.iter().all(|held| !held.is_valid()));
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Lost);
+        assert_eq!(error.key().expect("named").as_str(), lost);
+    }
+}
+
+async fn a_guard_that_is_dropped_frees_all(world: World) {
+    let locks = world.client().await.ttl(LONG);
+    drop(locks.all(keys(&world)).acquire().await.unwrap());
+    world.clean().await;
+    let guard = locks.all(keys(&world)).acquire().await.unwrap();
+    let body = guard.run(std::future::pending::<()>());
+    assert!(tokio::time::timeout(ms(50), body).await.is_err());
+    world.clean().await;
+}
+
+async fn an_acquisition_that_is_dropped_at_any_await_leaves_nothing(world: World) {
+    let lock = world.client().await.ttl(LONG).all(keys(&world));
+    for waits in [true, false] {
+        for polls in 0.. {
+            let ready = if waits {
+                drop_after(lock.acquire(), polls).await.is_some()
+            } else {
+                drop_after(lock.try_acquire(), polls).await.is_some()
+            };
+            world.clean().await;
+            if ready {
+                break;
+            }
+            assert!(polls < MANY, "never ready");
+        }
+    }
+}
+
+async fn an_acquisition_that_is_dropped_while_it_waits_leaves_nothing(world: World) {
+    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
+    let keys = keys(&world);
+    for held in &keys {
+        let guard = theirs.lock(held).acquire().await.unwrap();
+        let lock = ours.all(&keys).wait(LONG);
+        for polls in [1, 3, 6, 9] {
+            assert!(drop_after(lock.acquire(), polls).await.is_none(), "one is held");
+            world.queued(held, 0).await;
+        }
+        guard.release().await.unwrap();
+        world.clean().await;
+    }
+}
+
+async fn a_release_that_is_dropped_happens_for_all(world: World) {
+    let lock = world.client().await.ttl(LONG).all(keys(&world));
+    for polls in 0.. {
+        let guard = lock.acquire().await.unwrap();
+        let done = drop_after(guard.release(), polls).await;
+        world.clean().await;
+        if done.is_some() {
+            return;
+        }
+        assert!(polls < MANY, "never ready");
+    }
+}
+
+async fn tokens_rise_for_each(world: World) {
+    let clients = [world.client().await, world.client().await];
+    let mut before = Vec::new();
+    for round in 0..6 {
+        let guard = clients[round % 2].all(keys(&world)).acquire().await.unwrap();
+        let tokens: Vec<_> = guard.held().iter().map(HeldLock::fencing_token).collect();
+        assert!(before.iter().zip(&tokens).all(|(before, token)| before < token), "{before:?} {tokens:?}");
+        before = tokens;
+        guard.release().await.unwrap();
+    }
+    world.clean().await;
+}
+
+async fn a_store_that_breaks_in_between_leaves_nothing(world: World) {
+    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(ms(2000)));
+    let [c, a, b] = keys(&world);
+    let guard = theirs.lock(&b).acquire().await.unwrap();
+    let lock = ours.all([&a, &b, &c]).wait(ms(1000));
+    let acquire = begun(async move { lock.acquire().await.map(drop) }).await;
+    world.queued(&b, 1).await;
+    world.hurt(Fault::Down);
+    let error = acquire.await.unwrap().unwrap_err();
+    assert!(matches!(error.kind(), LockErrorKind::Backend | LockErrorKind::Timeout), "{error}");
+    assert_eq!(error.key().expect("named").as_str(), b);
+    world.heal();
+    drop(guard);
+    world.clean().await;
+}

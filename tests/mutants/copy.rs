@@ -1,0 +1,143 @@
+//! The copy of the sources that has the mutants, and its build.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use super::table::{Edit, MUTANTS};
+
+/// The programs of the copy.
+pub struct Binaries {
+    pub conformance: PathBuf,
+    pub redis: PathBuf,
+    /// The unit tests of `lock-runtime`.
+    pub unit: PathBuf,
+}
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const SOURCES: &str = "lock-runtime/src";
+
+/// Writes the copy and builds it.
+pub fn build() -> Binaries {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
+    let source = folder.join("source");
+    let edited = edited();
+    copy(Path::new(ROOT), &source, &mut |path| edited.get(path).cloned());
+    write(&source.join(SOURCES).join("mutant.rs"), module().as_bytes());
+    let built = Command::new(env!("CARGO"))
+        .current_dir(&source)
+        .args(["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"])
+        .args(["-p", "lock-suite", "--test", "conformance", "--test", "redis", "-p", "lock-runtime", "--lib"])
+        .args(["--no-default-features", "--features", "lock-suite/redis,lock-runtime/memory"])
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_PROFILE_TEST_DEBUG", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cargo can be run");
+    assert!(built.status.success(), "the mutants do not compile");
+    let messages = String::from_utf8(built.stdout).expect("JSON is text");
+    let binary = |name: &str| {
+        // A line for each artifact; the name of its target and its program are all that is needed of it.
+        messages
+            .lines()
+            .filter(|line| line.contains(&format!("\"name\":\"{name}\"")) && line.contains("\"test\":true"))
+            .find_map(|line| line.split_once("\"executable\":\"")?.1.split('"').next())
+            .unwrap_or_else(|| panic!("cargo says nothing of `{name}`"))
+            .into()
+    };
+    Binaries { conformance: binary("conformance"), redis: binary("redis"), unit: binary("lock_runtime") }
+}
+
+/// The files of the copy that differ, by their path in the workspace.
+///
+/// # Panics
+/// When an edit does not fit its file any more: the mutant has to follow the code.
+pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files: BTreeMap<&str, String> = BTreeMap::new();
+    let read = |file: &str| fs::read_to_string(Path::new(ROOT).join(SOURCES).join(file)).unwrap();
+    let mut replace = |name: &str, file: &'static str, from: &str, to: &str| {
+        let text = files.entry(file).or_insert_with(|| read(file));
+        assert_eq!(text.matches(from).count(), 1, "{name}: not once in {file}: {from}");
+        *text = text.replace(from, to);
+    };
+    replace("all", "lib.rs", "mod acquire;\n", "mod mutant;\nmod acquire;\n");
+    replace(
+        "all",
+        "backend/redis/scripts.rs",
+        "    fn new(text: String) -> Self {\n",
+        "    fn new(text: String) -> Self {\n        let text = crate::mutant::script(text);\n",
+    );
+    let scripts: String = fs::read_dir(Path::new(ROOT).join(SOURCES).join("backend/redis/scripts"))
+        .unwrap()
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    for mutant in MUTANTS {
+        for edit in mutant.edits {
+            match edit {
+                Edit::Rust { file, from, to } => {
+                    let chosen = format!("crate::mutant::is({:?})", mutant.name);
+                    replace(mutant.name, file, from, &to.replace("mutant!()", &chosen));
+                }
+                Edit::Lua { from, .. } => {
+                    assert!(scripts.contains(from), "{}: in no script: {from}", mutant.name);
+                }
+            }
+        }
+    }
+    files.into_iter().map(|(file, text)| (Path::new(SOURCES).join(file), text.into_bytes())).collect()
+}
+
+/// The module of the copy that knows which mutant is chosen.
+fn module() -> String {
+    let mut scripts = String::new();
+    for mutant in MUTANTS {
+        for edit in mutant.edits {
+            if let Edit::Lua { from, to } = edit {
+                let name = mutant.name;
+                writeln!(scripts, "    if is({name:?}) {{ text = text.replace({from:?}, {to:?}); }}")
+                    .expect("a String takes everything");
+            }
+        }
+    }
+    format!(
+        "pub(crate) fn is(name: &str) -> bool {{\n    \
+             static CHOSEN: std::sync::LazyLock<String> =\n        \
+                 std::sync::LazyLock::new(|| std::env::var(\"LOCK_MUTANT\").unwrap_or_default());\n    \
+             *CHOSEN == name\n\
+         }}\n\n\
+         pub(crate) fn script(mut text: String) -> String {{\n{scripts}    text\n}}\n"
+    )
+}
+
+/// Copies a folder; `instead` may have another text for a file.
+fn copy(from: &Path, to: &Path, instead: &mut impl FnMut(&Path) -> Option<Vec<u8>>) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (name, path) = (entry.file_name(), entry.path());
+        // Behind a link, too: some files have two names.
+        let Ok(kind) = fs::metadata(&path) else { continue };
+        if kind.is_dir() {
+            if name != "target" && name != ".git" {
+                copy(&path, &to.join(name), instead);
+            }
+        } else if kind.is_file() {
+            let relative = path.strip_prefix(ROOT).expect("below it");
+            let text = instead(relative).unwrap_or_else(|| fs::read(&path).unwrap());
+            write(&to.join(name), &text);
+        }
+    }
+}
+
+/// Leaves a file alone that is right already, so that cargo does not build it again.
+fn write(path: &Path, text: &[u8]) {
+    if fs::read(path).ok().as_deref() != Some(text) {
+        fs::write(path, text).unwrap();
+    }
+}

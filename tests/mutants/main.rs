@@ -1,0 +1,66 @@
+//! Mistakes that others shipped, built in on purpose: each must be seen by the tests that are named for it.
+//!
+//! One build of a copy of the sources has all of them; which one is made is chosen at run time. Nothing of it stands in
+//! the sources themselves. `cargo test --test mutants -- --ignored` takes minutes; `tests/run all` does it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+#![allow(unreachable_pub, reason = "a program, not a library")]
+
+mod copy;
+mod table;
+
+use std::{
+    process::{Command, ExitCode},
+    sync::LazyLock,
+};
+
+use copy::Binaries;
+use libtest_mimic::{Arguments, Failed, Trial};
+use table::{MUTANTS, Mutant};
+
+static BINARIES: LazyLock<Binaries> = LazyLock::new(copy::build);
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Each waits most of the time, but the tests that it runs are timed.
+    arguments.test_threads.get_or_insert(3);
+    let trials = MUTANTS
+        .iter()
+        .map(|mutant| Trial::test(mutant.name, || is_caught(mutant)).with_ignored_flag(true))
+        .chain([Trial::test("every_mutant_fits_the_sources", || {
+            copy::edited();
+            Ok(())
+        })])
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn is_caught(mutant: &Mutant) -> Result<(), Failed> {
+    for test in mutant.caught_by {
+        for (chosen, expected) in [("", true), (mutant.name, false)] {
+            let output = run(test, chosen);
+            let line =
+                |outcome| output.lines().any(|line| line.starts_with("test ") && line.ends_with(outcome));
+            let (passed, failed) = (line("ok"), line("FAILED"));
+            if passed == failed {
+                return Err(format!("{test} was not run:\n{output}").into());
+            }
+            if passed != expected {
+                let what = if expected { "fails without any mutant" } else { "does not see it" };
+                return Err(format!("{test} {what}:\n{output}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the test says while this mutant is chosen.
+fn run(test: &str, mutant: &str) -> String {
+    let (binary, test) = match test.split_once(' ') {
+        Some(("unit", test)) => (&BINARIES.unit, test),
+        Some(("redis.rs", test)) => (&BINARIES.redis, test),
+        _ => (&BINARIES.conformance, test),
+    };
+    let output = Command::new(binary).args(["--exact", test]).env("LOCK_MUTANT", mutant).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}

@@ -1,0 +1,384 @@
+//! The mutants: what is broken, where, and which test sees it.
+
+/// A mistake that is built in, and made only when it is asked for at run time.
+pub struct Mutant {
+    pub name: &'static str,
+    pub edits: &'static [Edit],
+    /// Tests that fail with it and pass without it: of the conformance suite, of `tests/redis.rs` where they begin with
+    /// `redis.rs `, or of `lock-runtime` where they begin with `unit `.
+    pub caught_by: &'static [&'static str],
+}
+
+/// One change of the text.
+pub enum Edit {
+    /// Of Rust, in a file of `lock-runtime/src`: the text occurs once in it. `mutant!()` in the new text is true while
+    /// the mutant is chosen.
+    Rust { file: &'static str, from: &'static str, to: &'static str },
+    /// Of the scripts, when they are loaded.
+    Lua { from: &'static str, to: &'static str },
+}
+
+use Edit::{Lua, Rust};
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "release_without_owner_check",
+        edits: &[Lua {
+            from: "if not holder or string.sub(holder, 1, #owner + 1) ~= owner .. ':' then",
+            to: "if not holder then",
+        }],
+        caught_by: &[
+            "redis::ownership::a_drop_after_the_end_of_the_lease_spares_the_successor",
+            "redis::ownership::a_release_that_arrives_late_spares_the_successor",
+        ],
+    },
+    Mutant {
+        name: "grouped_release_without_owner_check",
+        edits: &[Lua { from: "if values[i] == ARGV[i + 1] and", to: "if values[i] and" }],
+        caught_by: &[
+            "redis_grouped::ownership::a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor",
+        ],
+    },
+    Mutant {
+        name: "one_owner_token_for_all_attempts",
+        edits: &[
+            Rust {
+                file: "backend/redis/attempt.rs",
+                from: "            owner: OwnerToken::random(),",
+                to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
+            },
+            Rust {
+                file: "cohort.rs",
+                from: "                State::Holding { turn, .. } if turn.hold.is_valid(now) => {",
+                to: "                State::Holding { turn, .. } if turn.hold.is_valid(now) && !mutant!() => {",
+            },
+        ],
+        caught_by: &[
+            "redis::ownership::a_lock_asked_for_again_keeps_its_first_hold",
+            "redis::ownership::an_owner_is_known_by_another_name_each_time",
+            "redis::ownership::a_lost_guard_does_not_release_a_later_hold_of_the_same_client",
+        ],
+    },
+    Mutant {
+        name: "no_drift",
+        edits: &[Rust {
+            file: "validity.rs",
+            from: "    sent + length.saturating_sub(drift + margin)",
+            to: "    sent + if mutant!() { length } else { length.saturating_sub(drift + margin) }",
+        }],
+        caught_by: &["redis::lease::without_renewal_the_lock_is_lost_within_its_ttl"],
+    },
+    Mutant {
+        name: "deadline_from_the_answer",
+        edits: &[Rust {
+            file: "backend/redis/attempt.rs",
+            from: "        answer.map(|answer| (self.last_sent, answer))",
+            to: "        answer.map(|answer| (if mutant!() { Instant::now() } else { self.last_sent }, answer))",
+        }],
+        caught_by: &["redis::lease::the_lease_counts_from_before_the_request"],
+    },
+    Mutant {
+        name: "grouped_deadline_from_the_answer",
+        edits: &[Rust {
+            file: "backend/redis/attempt.rs",
+            from: "                return Ok((self.last_sent, Answer::Granted",
+            to: "                let sent = if mutant!() { Instant::now() } else { self.last_sent };
+                return Ok((sent, Answer::Granted",
+        }],
+        caught_by: &["redis_grouped::lease::the_lease_counts_from_before_the_request"],
+    },
+    Mutant {
+        name: "renewal_from_the_answer",
+        edits: &[Rust {
+            file: "backend/redis/mod.rs",
+            from: "Renewal::Renewed(valid_until(sent, id.ttl))",
+            to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, id.ttl))",
+        }],
+        caught_by: &["redis::lease::a_renewal_counts_from_before_its_request"],
+    },
+    Mutant {
+        name: "push_from_its_arrival",
+        edits: &[Rust {
+            file: "backend/redis/place.rs",
+            from: "Push::ValidUntil(valid_until(self.proven, px))",
+            to: "Push::ValidUntil(valid_until(if mutant!() { Instant::now() } else { self.proven }, px))",
+        }],
+        caught_by: &["redis::reconnect::a_grant_that_is_told_late_lets_nobody_in"],
+    },
+    Mutant {
+        name: "loss_when_the_store_says_so",
+        edits: &[Rust {
+            file: "hold.rs",
+            from: "        if now >= self.deadline() {",
+            to: "        if now >= self.deadline() && !mutant!() {",
+        }],
+        caught_by: &[
+            "redis::outage::black_hole::loss_is_signalled_before_the_lease_ends",
+            "redis::paused::a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_successor",
+        ],
+    },
+    Mutant {
+        name: "wall_clock",
+        edits: &[Rust {
+            file: "clock.rs",
+            from: "    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);",
+            to: "    let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    if mutant!() {
+        return u64::try_from(wall.as_nanos()).unwrap_or(0);
+    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);",
+        }],
+        caught_by: &[
+            "redis::clocks::a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer",
+        ],
+    },
+    Mutant {
+        name: "renewal_without_owner",
+        edits: &[Lua { from: "if value == ARGV[2 * i - 1] then", to: "if value then" }],
+        caught_by: &[
+            "redis::lease::a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back",
+            "redis::interop::a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us",
+        ],
+    },
+    Mutant {
+        name: "renewal_outlives_the_hold",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "        hold.close();
+        schedule.take(hold);
+    }",
+            to: "        if mutant!() {
+            return;
+        }
+        hold.close();
+        schedule.take(hold);
+    }",
+        }],
+        caught_by: &["redis::lease::nothing_is_sent_for_a_hold_that_is_over"],
+    },
+    Mutant {
+        name: "renewal_not_resumed",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "fn try_again(shared: &Shared, hold: &Arc<Hold>) {
+",
+            to: "fn try_again(shared: &Shared, hold: &Arc<Hold>) {
+    if mutant!() {
+        return;
+    }
+",
+        }],
+        caught_by: &[
+            "redis::outage::black_hole::an_outage_shorter_than_the_lease_costs_nothing",
+            "redis::reconnect::connections_that_went_mute_cost_no_lease",
+        ],
+    },
+    Mutant {
+        name: "one_renewal_after_the_other",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "        tokio::spawn(renew(Arc::clone(shared), holds));",
+            to: "        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let renewal = renew(Arc::clone(shared), holds);
+        tokio::spawn(async move {
+            let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
+            renewal.await;
+        });",
+        }],
+        caught_by: &["redis.rs a_server_that_stands_still_delays_no_renewal_on_another"],
+    },
+    Mutant {
+        name: "no_check_after_the_wait",
+        edits: &[Rust {
+            file: "acquire.rs",
+            from: "    if valid_until.saturating_duration_since(now) < min_validity(options.ttl) {",
+            to: "    if !mutant!() && valid_until.saturating_duration_since(now) < min_validity(options.ttl) {",
+        }],
+        caught_by: &["redis::lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back"],
+    },
+    Mutant {
+        name: "no_check_after_the_wait_behind_another",
+        edits: &[Rust {
+            file: "shared.rs",
+            from: "        let worth_it = hold.remaining(now) >= min_validity(hold.terms.ttl);",
+            to: "        let worth_it = mutant!() || hold.remaining(now) >= min_validity(hold.terms.ttl);",
+        }],
+        caught_by: &["unit cohort::tests::a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out"],
+    },
+    Mutant {
+        name: "subscribes_after_the_check",
+        edits: &[
+            Rust {
+                file: "backend/redis/attempt.rs",
+                from: "        let channel = connection.inbox(prefix).await?;
+",
+                to: "        let channel = connection.inbox(prefix).await?;
+        if mutant!() {
+            // The check goes first; the subscription is there a little later.
+            let (connection, channel) = (Arc::clone(&connection), Arc::clone(&channel));
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                connection.call::<Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await
+            });
+        }
+",
+            },
+            Rust {
+                file: "backend/redis/connection.rs",
+                from: "        self.call::<redis::Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await?;
+",
+                to: "        if !mutant!() {
+            self.call::<redis::Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await?;
+        }
+",
+            },
+        ],
+        caught_by: &["redis::wait::a_release_while_a_waiter_begins_to_wait_is_not_missed"],
+    },
+    Mutant {
+        name: "nobody_looks_by_itself",
+        edits: &[Rust {
+            file: "backend/redis/place.rs",
+            from: "    pub(super) fn next_poll(&self, now: Instant) -> Instant {
+",
+            to: "    pub(super) fn next_poll(&self, now: Instant) -> Instant {
+        if mutant!() {
+            return Instant::FAR_FUTURE;
+        }
+",
+        }],
+        caught_by: &[
+            "redis::killed::a_waiter_enters_when_the_lease_of_a_killed_process_ends",
+            "redis::interop::a_release_by_a_foreign_holder_lets_a_waiter_in",
+        ],
+    },
+    Mutant {
+        name: "nobody_looks_after_a_reconnect",
+        edits: &[
+            Rust {
+                file: "backend/redis/attempt.rs",
+                from: "                    None => letters = None,
+",
+                to: "                    None => {
+                        letters = None;
+                        if mutant!() {
+                            continue;
+                        }
+                    }
+",
+            },
+            Rust {
+                file: "backend/redis/place.rs",
+                from: "        let refresh = now + REFRESH;
+",
+                to: "        let refresh = if mutant!() { Instant::FAR_FUTURE } else { now + REFRESH };
+",
+            },
+        ],
+        caught_by: &["redis::reconnect::cut::a_waiter_gets_the_lock"],
+    },
+    Mutant {
+        name: "a_dead_waiter_has_its_whole_lease",
+        edits: &[Lua { from: "math.min(next.ttl, next.age_ms + CLAIM_WINDOW_MS)", to: "next.ttl" }],
+        caught_by: &[
+            "redis::killed::a_killed_waiter_keeps_the_next_one_for_a_bounded_time",
+            "redis::killed::a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time",
+        ],
+    },
+    Mutant {
+        name: "live_waiters_are_dropped",
+        edits: &[Rust {
+            file: "backend/redis/scripts.rs",
+            from: "            place::STALE.as_millis(),",
+            to: "            if mutant!() { 30 } else { place::STALE.as_millis() },",
+        }],
+        caught_by: &["redis::wait::a_waiter_that_waits_for_long_keeps_its_place"],
+    },
+    Mutant {
+        name: "a_release_wakes_the_herd",
+        edits: &[Lua {
+            from: "elseif not hand_over() then
+  redis.call('DEL', KEYS[1])
+end",
+            to: "else
+  redis.call('DEL', KEYS[1])
+  for _, place in ipairs(redis.call('HVALS', KEYS[3])) do
+    local number, inbox = string.match(place, '^%d+ %d+ (%d+) (.*)$')
+    redis.call('PUBLISH', inbox, 'free ' .. number)
+  end
+end",
+        }],
+        caught_by: &["redis::wait::fifty_processes_that_wait_are_no_herd"],
+    },
+    Mutant {
+        name: "a_failed_try_is_released_too",
+        edits: &[Rust {
+            file: "backend/redis/attempt.rs",
+            from: "                    (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
+                        self.open = false;",
+            to: "                    (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
+                        self.open = mutant!();",
+        }],
+        caught_by: &["redis::wait::a_failed_attempt_sends_nothing_after_it"],
+    },
+    Mutant {
+        name: "a_call_at_the_end_of_the_wait_is_ignored",
+        edits: &[Rust {
+            file: "cohort.rs",
+            from: "        match self.called.try_recv() {
+            Ok(call) => self.answer(call),",
+            to: "        match self.called.try_recv() {
+            Ok(call) if mutant!() => {
+                std::mem::forget(call);
+                Waited::TimedOut(why)
+            }
+            Ok(call) => self.answer(call),",
+        }],
+        caught_by: &[
+            "unit cohort::tests::a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
+        ],
+    },
+    Mutant {
+        name: "nothing_is_cleaned_up",
+        edits: &[Rust {
+            file: "backend/redis/attempt.rs",
+            from: "        if self.open {
+",
+            to: "        if self.open && !mutant!() {
+",
+        }],
+        caught_by: &[
+            "redis::cancellation::acquire_of_a_free_lock",
+            "redis::cancellation::acquire_of_a_lock_that_another_client_holds",
+            "redis::outage::requests_held::an_acquire_that_failed_leaves_nothing",
+        ],
+    },
+    Mutant {
+        name: "a_failed_release_replaces_the_result",
+        edits: &[Rust {
+            file: "run.rs",
+            from: "                if let Err(error) = guards.release().await {
+",
+            to: "                if let Err(error) = guards.release().await {
+                    assert!(!mutant!(), \"{error}\");
+",
+        }],
+        caught_by: &["redis::outage::black_hole::a_body_keeps_its_result_although_its_release_fails"],
+    },
+    Mutant {
+        name: "tokens_are_the_server_s_time",
+        edits: &[
+            Lua { from: "if last and tonumber(last) >= tonumber(fence) then", to: "if false then" },
+            Lua { from: "if last and tonumber(last) >= now then", to: "if false then" },
+        ],
+        caught_by: &["redis::clocks::tokens_rise_through_jumps_of_the_server_s_clock"],
+    },
+    Mutant {
+        name: "tokens_are_counted",
+        edits: &[
+            Lua { from: "local fence = t[1] .. string.format('%06d', t[2])", to: "local fence = '0'" },
+            Lua { from: "local fence = now_text", to: "local fence, now = '0', 0" },
+        ],
+        caught_by: &["redis::fencing::tokens_rise_after_all_data_was_lost"],
+    },
+];

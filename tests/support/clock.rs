@@ -1,0 +1,72 @@
+//! The wall clock of another process, which a test can move.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use super::guardian;
+
+/// The clock of the processes it was [given to](Self::give_to). Right until it is moved.
+#[derive(Debug)]
+pub struct Clock {
+    file: PathBuf,
+}
+
+impl Clock {
+    pub fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let file = guardian::folder().join(format!("clock-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        fs::write(&file, 0_i64.to_ne_bytes()).expect("the temporary folder is writable");
+        Self { file }
+    }
+
+    /// A process started by this command has this clock.
+    pub fn give_to(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", shim()).env("LOCK_TEST_CLOCK", &self.file);
+    }
+
+    /// From now on it shows the right time and so much more.
+    pub fn set_forward(&self, by: Duration) {
+        self.move_by(i64::try_from(by.as_millis()).expect("not for ages"));
+    }
+
+    /// From now on it shows the right time and so much less.
+    pub fn set_back(&self, by: Duration) {
+        self.move_by(-i64::try_from(by.as_millis()).expect("not for ages"));
+    }
+
+    pub fn set_right(&self) {
+        self.move_by(0);
+    }
+
+    fn move_by(&self, millis: i64) {
+        // In place, and never cut short: the process has the file mapped, and dies of a byte that is not there.
+        let file = fs::File::options().write(true).open(&self.file).expect("made before");
+        file.write_all_at(&millis.to_ne_bytes(), 0).expect("the temporary folder is writable");
+    }
+}
+
+/// The library that is preloaded; built once.
+fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock.c");
+        let library = guardian::folder().join("clock.so");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(&library)
+            .arg(source)
+            .output()
+            .expect("there is a C compiler, which linking Rust needs as well");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        library
+    })
+}
