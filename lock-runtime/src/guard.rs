@@ -283,6 +283,14 @@ impl HeldLock {
     }
 }
 
+#[cfg(feature = "zookeeper")]
+impl HeldLock {
+    /// How a store that knows sessions remembers it.
+    pub(crate) fn session(&self) -> Option<&Arc<dyn crate::backend::Session>> {
+        self.turn.hold.session()
+    }
+}
+
 impl fmt::Debug for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(f, "HeldLock", &self.turn)

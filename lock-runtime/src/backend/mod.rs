@@ -12,11 +12,15 @@ use crate::{FencingToken, LockError, LockKey, OwnerToken, cohort::Asker, keeper,
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 #[cfg(feature = "memory")]
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub use redis::Redis;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::ZooKeeper;
 
 pub use crate::{clock::Instant, validity::valid_until};
 
