@@ -77,6 +77,9 @@ fn explain(error: Error) -> LockError {
             LockErrorKind::InvalidKey,
             "a temporary node with the lock's name exists and is no lock; choose another name or prefix",
         ),
+        Error::NoNode => {
+            (LockErrorKind::Backend, "the node below which the locks are is gone; make the chroot again")
+        }
         Error::SessionExpired => (LockErrorKind::Backend, "the session with ZooKeeper expired"),
         Error::ClientClosed => (LockErrorKind::Backend, "the session with ZooKeeper was closed"),
         Error::Timeout => (LockErrorKind::Backend, "ZooKeeper did not answer in time"),
