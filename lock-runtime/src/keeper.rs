@@ -291,10 +291,86 @@ mod tests {
     use super::*;
     use crate::{
         LockErrorKind, LockGuard,
+        backend::{BoxFuture, Held, Releasable, Released, Session},
+        hold::Terms,
         mock::{Mock, Reply, until},
     };
 
     const MS: Duration = Duration::from_millis(1);
+
+    /// A hold of a session, whose deadline the test moves.
+    #[derive(Debug)]
+    struct InSession {
+        key: crate::LockKey,
+        valid_until: AtomicU64,
+        loss: Mutex<Option<Loss>>,
+        releases: AtomicU64,
+    }
+
+    impl Releasable for InSession {
+        fn key(&self) -> &crate::LockKey {
+            &self.key
+        }
+
+        fn release(&self) -> BoxFuture<'_, Result<Released, crate::LockError>> {
+            self.releases.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async { Ok(Released::Released) })
+        }
+    }
+
+    impl Session for InSession {
+        fn valid_until(&self) -> Instant {
+            Instant::from_nanos(self.valid_until.load(Ordering::SeqCst))
+        }
+
+        fn tell_loss(self: Arc<Self>, loss: Loss) {
+            *self.loss.lock().expect("no panic") = Some(loss);
+        }
+    }
+
+    fn in_session(shared: &Arc<Shared>, max_hold: Duration) -> (Arc<InSession>, Arc<Hold>) {
+        let session = Arc::new(InSession {
+            key: crate::LockKey::new("k").expect("valid"),
+            valid_until: AtomicU64::new((Instant::now() + 300 * MS).as_nanos()),
+            loss: Mutex::default(),
+            releases: AtomicU64::new(0),
+        });
+        let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
+        let terms = Terms { ttl: Duration::from_secs(30), auto_renew: true };
+        let hold = Hold::new(held, terms, max_hold);
+        shared.keeper.add(shared, &hold);
+        (session, hold)
+    }
+
+    #[tokio::test]
+    async fn a_hold_of_a_session_lasts_while_its_deadline_moves_and_is_released_when_it_does_not() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let (session, hold) = in_session(locks.shared(), Duration::MAX);
+        for _ in 0..8 {
+            tokio::time::sleep(60 * MS).await;
+            session.valid_until.store((Instant::now() + 300 * MS).as_nanos(), Ordering::SeqCst);
+            assert!(hold.is_valid(Instant::now()));
+        }
+        assert_eq!(session.releases.load(Ordering::SeqCst), 0);
+        until("it is released", || session.releases.load(Ordering::SeqCst) == 1).await;
+        assert!(!hold.is_valid(Instant::now()) && hold.is_closed());
+        assert_eq!(store.renewals().count("k"), 0);
+    }
+
+    #[tokio::test]
+    async fn a_hold_of_a_session_ends_when_the_store_tells_and_at_the_end_of_its_turn() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let (told, hold) = in_session(locks.shared(), Duration::MAX);
+        let loss = told.loss.lock().expect("no panic").take().expect("taken when it was kept");
+        loss.tell("told to");
+        assert!(!hold.is_valid(Instant::now()));
+        until("it is released", || told.releases.load(Ordering::SeqCst) == 1).await;
+        let (capped, hold) = in_session(locks.shared(), 50 * MS);
+        until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
+        assert!(Instant::now() >= hold.turn_ends() && !hold.is_valid(Instant::now()));
+    }
 
     #[tokio::test]
     async fn renewals_that_are_never_answered_lose_the_lock_once_and_by_the_deadline() {
