@@ -253,6 +253,7 @@ async fn mixed_load(locks: &LockManager, watch: &Arc<Seen>, seed: u64, length: D
     for number in 0..64 {
         clients.spawn(client(server, seed ^ number, end));
     }
+    tokio::time::sleep(length).await;
     let mut all = Ways::default();
     while let Some(ways) = soon("the end of a client", clients.join_next()).await {
         let ways = ways.unwrap();

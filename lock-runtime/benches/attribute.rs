@@ -1,7 +1,7 @@
 //! The attribute beside the same call by hand: time, allocations and the size of the future.
 //!
 //! By hand is what the attribute stands for: a key made of text and a number, `acquire`, and the body raced against
-//! the loss by `LockGuard::run`. Interleaved rounds on the store inside this process and on one private server, by one
+//! the loss by `LockGuard::run`. Interleaved batches on the store inside this process and on one private server, by one
 //! task, so that nothing but the calls is measured. Judge the ratios by their spread.
 //!
 //! `cargo bench -p lock-runtime-benches --bench attribute [-- rounds [milliseconds]]`
@@ -33,6 +33,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const TTL: Duration = Duration::from_secs(30);
 const CONTENDERS: [&str; 2] = ["by hand", "attribute"];
+const ARGUMENT: [u8; 64] = [1; 64];
 /// So many calls between two looks at the clock.
 const BATCH: usize = 50;
 
@@ -56,16 +57,31 @@ async fn body(id: u64, argument: [u8; 64]) -> Result<u64, LockError> {
     Ok(black_box(id) + u64::from(black_box(argument)[7]))
 }
 
-/// Nanoseconds a call, over `length`.
-async fn round<F: Future<Output = Result<u64, LockError>>>(length: Duration, call: impl Fn(u64) -> F) -> f64 {
-    let (start, mut calls) = (Instant::now(), 0_u32);
-    while start.elapsed() < length {
-        for id in 0..BATCH as u64 {
-            call(id).await.unwrap();
-        }
-        calls += BATCH as u32;
+/// Nanoseconds a call of `BATCH` calls.
+async fn batch<F: Future<Output = Result<u64, LockError>>>(call: impl Fn(u64) -> F) -> f64 {
+    let start = Instant::now();
+    for id in 0..BATCH as u64 {
+        call(id).await.unwrap();
     }
-    start.elapsed().as_nanos() as f64 / f64::from(calls)
+    start.elapsed().as_nanos() as f64 / BATCH as f64
+}
+
+/// The median batch of each contender, over `length`. They take turns batch by batch, and neither always follows the
+/// other, so that what else runs on the machine meets both, and a batch that was interrupted does not count.
+async fn round(locks: &LockManager, length: Duration) -> [f64; 2] {
+    let mut batches: [Vec<f64>; 2] = Default::default();
+    let (start, mut hand_first) = (Instant::now(), true);
+    while start.elapsed() < length {
+        for turn in [hand_first, !hand_first] {
+            if turn {
+                batches[0].push(batch(|id| by_hand(locks, id, ARGUMENT)).await);
+            } else {
+                batches[1].push(batch(|id| attribute(locks, id, ARGUMENT)).await);
+            }
+        }
+        hand_first = !hand_first;
+    }
+    batches.each_ref().map(|batches| median(batches))
 }
 
 /// Allocations and bytes a call.
@@ -97,29 +113,19 @@ async fn main() {
     let mut rows = Vec::new();
     let mut chart = plot::Chart::new("nanoseconds a call (less is better)", plot::Scale::Logarithmic);
     for (store, locks) in &stores {
-        let argument = [1; 64];
         let mut results: [Vec<f64>; 2] = Default::default();
         // The first round warms up and is not counted.
-        for n in 0..=rounds {
-            // In turns, so that neither always follows the other.
-            let hand_first = n % 2 == 0;
-            for first in [true, false] {
-                let is_hand = first == hand_first;
-                let took = if is_hand {
-                    round(length, |id| by_hand(locks, id, argument)).await
-                } else {
-                    round(length, |id| attribute(locks, id, argument)).await
-                };
-                if n > 0 {
-                    results[usize::from(!is_hand)].push(took);
-                }
+        round(locks, length).await;
+        for _ in 0..rounds {
+            for (results, took) in results.iter_mut().zip(round(locks, length).await) {
+                results.push(took);
             }
         }
         let counts = [
-            allocations(|id| by_hand(locks, id, argument)).await,
-            allocations(|id| attribute(locks, id, argument)).await,
+            allocations(|id| by_hand(locks, id, ARGUMENT)).await,
+            allocations(|id| attribute(locks, id, ARGUMENT)).await,
         ];
-        let sizes = [size_of_val(&by_hand(locks, 1, argument)), size_of_val(&attribute(locks, 1, argument))];
+        let sizes = [size_of_val(&by_hand(locks, 1, ARGUMENT)), size_of_val(&attribute(locks, 1, ARGUMENT))];
         for (i, contender) in CONTENDERS.iter().enumerate() {
             chart.bar(store, contender, &results[i]);
             rows.push(vec![
@@ -133,7 +139,7 @@ async fn main() {
             ]);
         }
     }
-    println!("future of the body alone: {} B", size_of_val(&plain(&stores[0].1, 1, [1; 64])));
+    println!("future of the body alone: {} B", size_of_val(&plain(&stores[0].1, 1, ARGUMENT)));
     publish(
         "attribute",
         &["store", "contender", "ns a call", "of by hand [least–most]", "allocations", "bytes", "future B"],

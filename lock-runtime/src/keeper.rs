@@ -337,9 +337,9 @@ mod tests {
         });
         let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
         let terms = Terms { ttl: Duration::from_secs(30), auto_renew: true };
-        let hold = Hold::new(held, terms, max_hold);
-        shared.keeper.add(shared, &hold);
-        (session, hold)
+        let kept = Hold::new(held, terms, max_hold);
+        shared.keeper.add(shared, &kept);
+        (session, kept)
     }
 
     #[tokio::test]

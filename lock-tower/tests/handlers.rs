@@ -194,10 +194,21 @@ async fn a_handler_on_the_layers_key_never_waits_for_itself() {
         assert_eq!(lock_runtime::current().expect("held").key(), format!("order:{id}").as_str());
         Ok(id.to_string())
     }
+    #[distributed_lock(key = "user:<id>", manager = locks, wait = "forever", reentrant = true)]
+    async fn inside(
+        Path(id): Path<u64>,
+        State(locks): State<LockManager>,
+        layers: HeldLock,
+    ) -> Result<String, LockError> {
+        let entered = lock_runtime::current().expect("held");
+        assert_eq!(entered.fencing_token(), layers.fencing_token());
+        Ok(id.to_string())
+    }
     let (memory, locks) = store();
     let lock = LockLayer::new(locks.clone(), "user:<id:u64>").expect("a template");
     let app = Router::new()
         .route("/again/{id}", post(again).route_layer(lock.clone()))
+        .route("/inside/{id}", post(inside).route_layer(lock.clone()))
         .route("/other/{id}", post(other).route_layer(lock.clone()))
         .route("/twice/{id}", post(key).route_layer(lock.clone()).route_layer(lock.wait(support::DEADLINE)))
         .with_state(locks);
@@ -205,6 +216,8 @@ async fn a_handler_on_the_layers_key_never_waits_for_itself() {
         let answer = send(&app, "POST", uri).await;
         assert_eq!((answer.status.as_u16(), answer.problem()), (500, "failed"), "{uri}");
     }
-    assert_eq!(send(&app, "POST", "/other/42").await.body, "42");
+    for uri in ["/inside/042", "/other/42"] {
+        assert_eq!(send(&app, "POST", uri).await.body, "42", "{uri}");
+    }
     until("the release", || memory.is_empty()).await;
 }

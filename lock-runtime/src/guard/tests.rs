@@ -158,15 +158,19 @@ async fn lost_while_it_is_kept_it_is_over_for_everybody() {
 async fn a_lock_that_is_lost_before_its_time_is_not_released_before_it() {
     let store = Mock::new();
     let locks = manager(&store);
-    // Its safe deadline comes before the end of the lease in the store, which is to last.
-    let lock = locks.lock("k").ttl(300 * MS).auto_renew(false).hold_at_least(300 * MS);
-    let error =
-        lock.acquire().await.expect("granted").run(std::future::pending::<()>()).await.expect_err("lost");
-    assert_eq!(error.kind(), LockErrorKind::Lost);
+    let lock = locks.lock("k").auto_renew(false).hold_at_least(1500 * MS);
     let guard = lock.acquire().await.expect("granted");
-    guard.lost().await;
-    drop(guard);
-    // Released in time, as one that was dropped early is not either.
+    let hold = std::sync::Arc::clone(&guard.turn().hold);
+    let section = async {
+        assert!(hold.lose());
+        std::future::pending::<()>().await;
+    };
+    assert_eq!(guard.run(section).await.expect_err("lost").kind(), LockErrorKind::Lost);
+    let guard = lock.acquire().await.expect("granted");
+    assert!(guard.turn().hold.lose());
+    assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+    // The safe deadline of one that is kept comes before the end of the lease in the store, which is to last.
+    let lock = locks.lock("k").ttl(300 * MS).auto_renew(false).hold_at_least(300 * MS);
     drop(lock.acquire().await.expect("granted"));
     tokio::time::sleep(600 * MS).await;
     assert_eq!(store.releases().count("k"), 0);

@@ -156,12 +156,12 @@ async fn no_body_runs_without_its_lock_nor_beside_another(world: World) {
         }
     }
     hurt_for(&world, Random::from_seed(seed), length, &[]).await;
-    let mut seen = Seen::default();
+    let mut total = Seen::default();
     let mut histories: [Vec<Hold>; 3] = Default::default();
     for (lane, task) in tasks {
         let mut more = task.await.unwrap();
         histories[usize::try_from(lane).unwrap()].append(&mut more.history);
-        seen.add(more);
+        total.add(more);
     }
     let mut bodies = 0;
     for history in histories {
@@ -169,16 +169,16 @@ async fn no_body_runs_without_its_lock_nor_beside_another(world: World) {
         assert!(verdict.is_clean(), "{verdict:?}; again with LOCK_TEST_SEED={seed}");
         bodies += verdict.holds;
     }
-    println!("seed {seed}: {bodies} bodies, {seen:?}");
-    assert!(seen.wrong.is_empty(), "{:?}; again with LOCK_TEST_SEED={seed}", seen.wrong);
+    println!("seed {seed}: {bodies} bodies, {total:?}");
+    assert!(total.wrong.is_empty(), "{:?}; again with LOCK_TEST_SEED={seed}", total.wrong);
     for (what, count) in [
         ("bodies", bodies),
-        ("refusals", seen.refused),
-        ("losses", seen.lost),
-        ("panics", seen.panicked),
-        ("calls that were given up", seen.given_up),
+        ("refusals", total.refused),
+        ("losses", total.lost),
+        ("panics", total.panicked),
+        ("calls that were given up", total.given_up),
     ] {
-        assert!(count > 0, "no {what}, which shows nothing: {seen:?}; seed {seed}");
+        assert!(count > 0, "no {what}, which shows nothing: {total:?}; seed {seed}");
     }
     world.clean().await;
 }
@@ -205,13 +205,13 @@ impl Seen {
 }
 
 /// Polls `call`, and counts the polls that ran the body although its lock was known to be lost before.
-async fn watched<F: Future>(call: F, witness: &Witness, late: &AtomicUsize) -> F::Output {
+async fn watched<F: Future>(call: F, witness: &Witness, overrun: &AtomicUsize) -> F::Output {
     let mut call = pin!(call);
     poll_fn(|cx| {
         let (lost, steps) = (witness.is_lost(), witness.steps.load(SeqCst));
         let poll = call.as_mut().poll(cx);
         if lost && witness.steps.load(SeqCst) > steps {
-            late.fetch_add(1, SeqCst);
+            overrun.fetch_add(1, SeqCst);
         }
         poll
     })
@@ -237,9 +237,10 @@ async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, 
         };
         let (kind, patience) = (random.below(4), (random.below(5) == 0).then(|| ms(random.below(40))));
         let witness = Arc::new(Witness { asked: monotonic(), ..Witness::default() });
-        let late = Arc::new(AtomicUsize::new(0));
+        let overrun = Arc::new(AtomicUsize::new(0));
         let call = tokio::spawn({
-            let (locks, mark, witness, late) = (locks.clone(), mark.clone(), witness.clone(), late.clone());
+            let (locks, mark, witness, overrun) =
+                (locks.clone(), mark.clone(), witness.clone(), overrun.clone());
             async move {
                 let call = async {
                     match kind {
@@ -248,7 +249,7 @@ async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, 
                         _ => skipped(&locks, &mark, lane, plan, &witness).await,
                     }
                 };
-                let call = watched(call, &witness, &late);
+                let call = watched(call, &witness, &overrun);
                 match patience {
                     Some(patience) => tokio::time::timeout(patience, call).await.ok(),
                     None => Some(call.await),
@@ -267,15 +268,11 @@ async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, 
                 true
             }
             Ok(Some(Ok(Some(())))) => begun && finished,
-            Ok(Some(Ok(None))) => {
-                seen.refused += 1;
-                !begun
-            }
             Ok(Some(Err(error))) if error.kind() == LockErrorKind::Lost => {
                 seen.lost += 1;
                 true
             }
-            Ok(Some(Err(_))) => {
+            Ok(Some(Ok(None) | Err(_))) => {
                 seen.refused += 1;
                 !begun
             }
@@ -283,7 +280,7 @@ async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, 
         if !is_right {
             seen.wrong.push(format!("{ended:?} of {plan:?}, begun: {begun}, finished: {finished}"));
         }
-        if late.load(SeqCst) > 0 {
+        if overrun.load(SeqCst) > 0 {
             seen.wrong.push(format!("{plan:?} ran on after its lock was lost"));
         }
         if begun && witness.held.get().is_some_and(HeldLock::is_valid) {
