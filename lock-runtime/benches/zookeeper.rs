@@ -3,11 +3,18 @@
 //! `cargo bench -p lock-runtime-benches --bench zookeeper`. kazoo takes part where `LOCK_TEST_KAZOO` names a Python that
 //! has it, as `tests/run interop` installs.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss, reason = "a benchmark")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::too_many_lines,
+    reason = "a benchmark"
+)]
 
-#[allow(dead_code, reason = "shared with the other benchmarks")]
 mod support;
-#[allow(dead_code, clippy::unwrap_used, unreachable_pub, reason = "shared with the tests")]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
 #[path = "../../tests/support/mod.rs"]
 mod tests_support;
 
