@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
-    backend::{Acquire, Acquired, Grant, Held, Mode, Progress, Wait},
+    backend::{Acquire, Acquired, Grant, Mode, Progress, Wait},
     clock::{self, Instant},
     cohort::{Cohorts, Entry, Follower, LATE_ANSWER, Leader, Waited, Why},
     hold::{Hold, Turn},
@@ -21,7 +21,7 @@ pub(crate) async fn acquire(
     options: &LockOptions,
     wait: Wait,
 ) -> Result<LockGuard, LockError> {
-    options.check()?;
+    options.check(shared.backend.capabilities())?;
     if let Some(again) = scope::enter_again(shared, key, options) {
         return again;
     }
@@ -139,12 +139,11 @@ async fn ask_store(
 /// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
 fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<Arc<Turn>> {
     let now = Instant::now();
-    let Held::Lease { lease, valid_until } = grant.held;
-    if valid_until.saturating_duration_since(now) < min_validity(options.ttl) {
-        shared.releaser.release(lease, now + options.ttl);
+    let hold = Hold::new(grant.held, options.terms(), options.max_hold);
+    if hold.remaining_unrenewed(now) < min_validity(options.ttl.min(options.max_hold)) {
+        shared.releaser.release(hold.taken(), hold.gone_by(now));
         return None;
     }
-    let hold = Hold::new(lease, options.terms(), valid_until, options.max_hold);
     let turn = Turn::first(hold, grant.token);
     turn.hold_until(now + options.hold_at_least);
     Some(turn)

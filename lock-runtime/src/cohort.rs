@@ -184,7 +184,7 @@ impl Cohorts {
             && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
             && tenure < MAX_TENURE_ALONE
-            && !(spent && hold.lease.is_contended());
+            && hold.lease().is_some_and(|lease| !(spent && lease.is_contended()));
         // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
         while cohort.waiters.front().is_some_and(takes) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{LockError, LockErrorKind, backend::Backend};
 
 /// The schemes of this version.
-const KNOWN: &str = "`memory:`, `redis:`";
+const KNOWN: &str = "`memory:`, `redis:`, `zookeeper:`";
 /// The schemes that are planned; they deserve a better answer than «unknown».
 const PLANNED: &[&str] = &[
     "rediss",
@@ -13,7 +13,6 @@ const PLANNED: &[&str] = &[
     "redis-sentinel",
     "redlock",
     "redisson",
-    "zookeeper",
     "postgres",
     "postgres+advisory",
     "mysql",
@@ -27,6 +26,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     match scheme {
         "memory" => memory(rest),
         "redis" | "redis+unix" => redis(url).await,
+        "zookeeper" => zookeeper(url).await,
         planned if PLANNED.contains(&planned) => Err(LockError::new(
             LockErrorKind::Unsupported,
             format!("the store `{planned}:` is not in this version of lock-runtime; it has {KNOWN}"),
@@ -66,7 +66,18 @@ async fn redis(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
     Err(not_compiled_in("redis"))
 }
 
-#[cfg(not(all(feature = "memory", feature = "redis")))]
+#[cfg(feature = "zookeeper")]
+async fn zookeeper(url: &str) -> Result<Arc<dyn Backend>, LockError> {
+    Ok(Arc::new(crate::backend::ZooKeeper::connect(url).await?))
+}
+
+#[cfg(not(feature = "zookeeper"))]
+#[expect(clippy::unused_async, reason = "awaited where the feature is on")]
+async fn zookeeper(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
+    Err(not_compiled_in("zookeeper"))
+}
+
+#[cfg(not(all(feature = "memory", feature = "redis", feature = "zookeeper")))]
 fn not_compiled_in(store: &str) -> LockError {
     LockError::new(
         LockErrorKind::Unsupported,
@@ -89,7 +100,7 @@ mod tests {
             ("canary", "begins with its scheme"),
             ("canary@127.0.0.1:6379", "begins with its scheme"),
             ("http://u:canary@h", "unknown scheme `http:`"),
-            ("zookeeper://u:canary@h", "not in this version"),
+            ("postgres://u:canary@h", "not in this version"),
             ("memory:a/b", "nothing but a name"),
         ] {
             let error = connect(url).await.map(drop).expect_err(url);

@@ -175,7 +175,7 @@ impl LockGuard {
 /// One release, and its repetition in the background when the answer does not come or is not waited for.
 async fn release_in_store(shared: &Arc<Shared>, hold: &Arc<Hold>, covered: bool) -> Result<(), LockError> {
     let mut unfinished = Unfinished { shared, hold, armed: true };
-    match hold.lease.release().await {
+    match hold.taken().release().await {
         Ok(Released::Released) => {
             unfinished.disarm();
             tracing::trace!(key = %hold.key(), "lock released");
@@ -219,7 +219,7 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.shared.releaser.release(Arc::clone(&self.hold.lease), self.hold.gone_by(Instant::now()));
+            self.shared.releaser.release(self.hold.taken(), self.hold.gone_by(Instant::now()));
         }
     }
 }
@@ -280,6 +280,14 @@ impl HeldLock {
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let turn = Arc::clone(&self.turn);
         async move { turn.lost().await }
+    }
+}
+
+#[cfg(feature = "zookeeper")]
+impl HeldLock {
+    /// How a store that knows sessions remembers it.
+    pub(crate) fn session(&self) -> Option<&Arc<dyn crate::backend::Session>> {
+        self.turn.hold.session()
     }
 }
 

@@ -12,9 +12,10 @@ use tokio::sync::Notify;
 
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
-    backend::Lease,
+    backend::{Held, Lease, Releasable, Session},
     clock::{self, Instant},
     shared::{Reserved, UNPOLLED},
+    validity,
 };
 
 /// What a holder asked of the lease; it is passed on only to a waiter that asked for the same.
@@ -35,10 +36,8 @@ impl Terms {
 /// One grant of the store, from the answer until its release is sent.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) lease: Arc<dyn Lease>,
+    in_store: InStore,
     pub(crate) terms: Terms,
-    /// Until when the lease may be relied on; renewals move it.
-    deadline: AtomicU64,
     /// When the present turn ends, however often the lease is renewed: `max_hold`, or `ttl` without renewal. A turn
     /// that was passed on and not taken yet ends soon.
     turn_ends: AtomicU64,
@@ -64,18 +63,29 @@ struct Extra {
     kept: Option<(Arc<Turn>, Reserved)>,
 }
 
+/// How the store remembers it, and until when it may be relied on.
+#[derive(Debug)]
+enum InStore {
+    /// Renewals move the deadline.
+    Lease { lease: Arc<dyn Lease>, deadline: AtomicU64 },
+    /// The store moves the deadline.
+    Session(Arc<dyn Session>),
+}
+
 impl Hold {
-    pub(crate) fn new(
-        lease: Arc<dyn Lease>,
-        terms: Terms,
-        valid_until: Instant,
-        max_hold: Duration,
-    ) -> Arc<Self> {
+    pub(crate) fn new(held: Held, terms: Terms, max_hold: Duration) -> Arc<Self> {
+        let (in_store, valid_until) = match held {
+            Held::Lease { lease, valid_until } => {
+                (InStore::Lease { lease, deadline: AtomicU64::new(valid_until.as_nanos()) }, valid_until)
+            }
+            Held::Session { session, since } => {
+                (InStore::Session(session), validity::valid_until(since, terms.ttl))
+            }
+        };
         let turn_ends = terms.turn_ends(Instant::now(), max_hold, valid_until);
         Arc::new(Self {
-            lease,
+            in_store,
             terms,
-            deadline: AtomicU64::new(valid_until.as_nanos()),
             turn_ends: AtomicU64::new(turn_ends.as_nanos()),
             lost: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -110,11 +120,17 @@ impl Hold {
     }
 
     pub(crate) fn key(&self) -> &LockKey {
-        &self.lease.id().key
+        match &self.in_store {
+            InStore::Lease { lease, .. } => lease.key(),
+            InStore::Session(session) => session.key(),
+        }
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::from_nanos(self.deadline.load(Ordering::Acquire))
+        match &self.in_store {
+            InStore::Lease { deadline, .. } => Instant::from_nanos(deadline.load(Ordering::Acquire)),
+            InStore::Session(session) => session.valid_until(),
+        }
     }
 
     pub(crate) fn turn_ends(&self) -> Instant {
@@ -146,11 +162,20 @@ impl Hold {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
+    /// What a fresh grant has left at `now`: of a session that is not to be renewed, not more than until the `ttl` is over.
+    pub(crate) fn remaining_unrenewed(&self, now: Instant) -> Duration {
+        let ttl_ends = match &self.in_store {
+            InStore::Session(_) if !self.terms.auto_renew => self.turn_ends(),
+            _ => Instant::FAR_FUTURE,
+        };
+        self.remaining(now).min(ttl_ends.saturating_duration_since(now))
+    }
+
     /// A renewal was answered; returns whether it still counts.
     pub(crate) fn renewed(&self, valid_until: Instant) -> bool {
         let in_time = self.is_valid(Instant::now()) && !self.is_closed();
-        if in_time {
-            self.deadline.fetch_max(valid_until.as_nanos(), Ordering::AcqRel);
+        if in_time && let InStore::Lease { deadline, .. } = &self.in_store {
+            deadline.fetch_max(valid_until.as_nanos(), Ordering::AcqRel);
         }
         in_time
     }
@@ -173,9 +198,35 @@ impl Hold {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// When the lease must have ended in the store, if it is not renewed after `now`.
+    /// What has to be renewed and may be passed on; none when it lives as long as a session.
+    pub(crate) fn lease(&self) -> Option<&Arc<dyn Lease>> {
+        match &self.in_store {
+            InStore::Lease { lease, .. } => Some(lease),
+            InStore::Session(_) => None,
+        }
+    }
+
+    pub(crate) fn session(&self) -> Option<&Arc<dyn Session>> {
+        match &self.in_store {
+            InStore::Lease { .. } => None,
+            InStore::Session(session) => Some(session),
+        }
+    }
+
+    /// What has to be released in the end.
+    pub(crate) fn taken(&self) -> Arc<dyn Releasable> {
+        match &self.in_store {
+            InStore::Lease { lease, .. } => Arc::<dyn Lease>::clone(lease),
+            InStore::Session(session) => Arc::<dyn Session>::clone(session),
+        }
+    }
+
+    /// When it must have ended in the store, if it is not renewed after `now`. Of a session, only the store knows.
     pub(crate) fn gone_by(&self, now: Instant) -> Instant {
-        now.min(self.deadline()) + self.terms.ttl
+        match &self.in_store {
+            InStore::Lease { .. } => now.min(self.deadline()) + self.terms.ttl,
+            InStore::Session(_) => Instant::FAR_FUTURE,
+        }
     }
 }
 
@@ -319,13 +370,19 @@ mod tests {
     #[derive(Debug)]
     struct NoLease(LeaseId);
 
-    impl Lease for NoLease {
-        fn id(&self) -> &LeaseId {
-            &self.0
+    impl Releasable for NoLease {
+        fn key(&self) -> &LockKey {
+            &self.0.key
         }
 
         fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
             Box::pin(async { Ok(Released::Released) })
+        }
+    }
+
+    impl Lease for NoLease {
+        fn id(&self) -> &LeaseId {
+            &self.0
         }
 
         fn is_contended(&self) -> bool {
@@ -338,8 +395,8 @@ mod tests {
         let key = LockKey::new("k").expect("valid");
         let lease = Arc::new(NoLease(LeaseId { key, owner: OwnerToken::from(1), token, ttl }));
         let now = Instant::now();
-        let hold = Hold::new(lease, Terms { ttl, auto_renew: true }, now + valid_for, turn_for);
-        Turn::first(hold, token)
+        let held = Held::Lease { lease, valid_until: now + valid_for };
+        Turn::first(Hold::new(held, Terms { ttl, auto_renew: true }, turn_for), token)
     }
 
     #[test]

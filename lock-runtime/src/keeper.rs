@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    backend::{LeaseId, Renewal},
+    backend::{LeaseId, Loss, Renewal},
     background,
     clock::{self, Instant},
     hold::Hold,
@@ -54,6 +54,10 @@ impl Keeper {
         if self.put(slice::from_ref(hold), now) {
             let shared = Arc::downgrade(shared);
             background::handle().spawn(run(shared));
+        }
+        if let Some(session) = hold.session() {
+            Arc::clone(session)
+                .tell_loss(Loss(ToTell { shared: Arc::downgrade(shared), hold: Arc::downgrade(hold) }));
         }
     }
 
@@ -124,6 +128,20 @@ impl Keeper {
     }
 }
 
+/// A hold that is kept, for those outside who hear of its end.
+pub(crate) struct ToTell {
+    shared: Weak<Shared>,
+    hold: Weak<Hold>,
+}
+
+impl ToTell {
+    pub(crate) fn lost(&self, why: &str) {
+        if let (Some(shared), Some(hold)) = (self.shared.upgrade(), self.hold.upgrade()) {
+            lost(&shared, &hold, why);
+        }
+    }
+}
+
 impl Schedule {
     fn take(&mut self, hold: &Hold) {
         let due = hold.due.swap(0, Ordering::SeqCst);
@@ -133,7 +151,7 @@ impl Schedule {
 
 /// Decides when a hold that is valid at `now` is renewed next.
 fn plan_renewal(hold: &Hold, now: Instant) {
-    if hold.terms.auto_renew {
+    if hold.terms.auto_renew && hold.lease().is_some() {
         let due = validity::renewal_due(now, hold.remaining(now), hold.terms.ttl);
         hold.renew_at.store(due.as_nanos(), Ordering::SeqCst);
     }
@@ -169,8 +187,14 @@ fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
                 Some((_, holds)) => holds.push(hold),
                 None => to_renew.push((batch, vec![hold])),
             }
-        } else if now < hold.turn_ends() || !shared.take_back(&hold) {
+        } else if now < hold.turn_ends() {
             shared.keeper.put(&[hold], now);
+        } else if !shared.take_back(&hold) {
+            if hold.session().is_some() {
+                lost(shared, &hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
+            } else {
+                shared.keeper.put(&[hold], now);
+            }
         }
     }
     for (_, holds) in to_renew {
@@ -190,7 +214,8 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
     let mut open =
         Unanswered { shared: &shared, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
-    let ids: Vec<LeaseId> = open.holds.as_slice().iter().map(|hold| hold.lease.id().clone()).collect();
+    let leases = open.holds.as_slice().iter().filter_map(|hold| hold.lease());
+    let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
     let answers = tokio::time::timeout(validity::renewal_limit(remaining), shared.backend.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
@@ -249,7 +274,14 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
         tracing::warn!(key = %hold.key(), why, "lock lost");
     }
     shared.end_with(hold);
+    let turn = shared.cohorts.turn_of(hold);
     shared.cohorts.dissolve(hold);
+    if hold.session().is_some() {
+        // It would last as long as the session, which may outlive its deadline.
+        let now = Instant::now();
+        let held_until = turn.map_or(now, |turn| turn.held_until());
+        shared.releaser.release_after(held_until, hold.taken(), hold.gone_by(now));
+    }
 }
 
 #[cfg(test)]
@@ -259,10 +291,86 @@ mod tests {
     use super::*;
     use crate::{
         LockErrorKind, LockGuard,
+        backend::{BoxFuture, Held, Releasable, Released, Session},
+        hold::Terms,
         mock::{Mock, Reply, until},
     };
 
     const MS: Duration = Duration::from_millis(1);
+
+    /// A hold of a session, whose deadline the test moves.
+    #[derive(Debug)]
+    struct InSession {
+        key: crate::LockKey,
+        valid_until: AtomicU64,
+        loss: Mutex<Option<Loss>>,
+        releases: AtomicU64,
+    }
+
+    impl Releasable for InSession {
+        fn key(&self) -> &crate::LockKey {
+            &self.key
+        }
+
+        fn release(&self) -> BoxFuture<'_, Result<Released, crate::LockError>> {
+            self.releases.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async { Ok(Released::Released) })
+        }
+    }
+
+    impl Session for InSession {
+        fn valid_until(&self) -> Instant {
+            Instant::from_nanos(self.valid_until.load(Ordering::SeqCst))
+        }
+
+        fn tell_loss(self: Arc<Self>, loss: Loss) {
+            *self.loss.lock().expect("no panic") = Some(loss);
+        }
+    }
+
+    fn in_session(shared: &Arc<Shared>, max_hold: Duration) -> (Arc<InSession>, Arc<Hold>) {
+        let session = Arc::new(InSession {
+            key: crate::LockKey::new("k").expect("valid"),
+            valid_until: AtomicU64::new((Instant::now() + 300 * MS).as_nanos()),
+            loss: Mutex::default(),
+            releases: AtomicU64::new(0),
+        });
+        let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
+        let terms = Terms { ttl: Duration::from_secs(30), auto_renew: true };
+        let kept = Hold::new(held, terms, max_hold);
+        shared.keeper.add(shared, &kept);
+        (session, kept)
+    }
+
+    #[tokio::test]
+    async fn a_hold_of_a_session_lasts_while_its_deadline_moves_and_is_released_when_it_does_not() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let (session, hold) = in_session(locks.shared(), Duration::MAX);
+        for _ in 0..8 {
+            tokio::time::sleep(60 * MS).await;
+            session.valid_until.store((Instant::now() + 300 * MS).as_nanos(), Ordering::SeqCst);
+            assert!(hold.is_valid(Instant::now()));
+        }
+        assert_eq!(session.releases.load(Ordering::SeqCst), 0);
+        until("it is released", || session.releases.load(Ordering::SeqCst) == 1).await;
+        assert!(!hold.is_valid(Instant::now()) && hold.is_closed());
+        assert_eq!(store.renewals().count("k"), 0);
+    }
+
+    #[tokio::test]
+    async fn a_hold_of_a_session_ends_when_the_store_tells_and_at_the_end_of_its_turn() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let (told, hold) = in_session(locks.shared(), Duration::MAX);
+        let loss = told.loss.lock().expect("no panic").take().expect("taken when it was kept");
+        loss.tell("told to");
+        assert!(!hold.is_valid(Instant::now()));
+        until("it is released", || told.releases.load(Ordering::SeqCst) == 1).await;
+        let (capped, hold) = in_session(locks.shared(), 50 * MS);
+        until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
+        assert!(Instant::now() >= hold.turn_ends() && !hold.is_valid(Instant::now()));
+    }
 
     #[tokio::test]
     async fn renewals_that_are_never_answered_lose_the_lock_once_and_by_the_deadline() {

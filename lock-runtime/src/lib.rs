@@ -34,6 +34,7 @@
 //! |---|---|---|---|
 //! | `memory:` | [in this process](backend::memory) | `memory` | they are in this process |
 //! | `redis:` | one Redis server (`backend::redis`) | `redis` | it keeps its data and its clock does not jump |
+//! | `zookeeper:` | a ZooKeeper ensemble (`backend::zookeeper`) | `zookeeper` | they mind their deadline |
 //!
 //! A store of your own implements [`backend::Backend`].
 //!
@@ -51,6 +52,7 @@
 //! * `macros` (default): the attribute `#[distributed_lock]`.
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
+//! * `zookeeper`: the store `zookeeper:`.
 //! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] as one of its arguments.
 //! * `tonic`: [`LockError`] as the `Status` of a method.
 
@@ -70,6 +72,8 @@ mod global;
 mod guard;
 mod guards;
 mod hold;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod host;
 mod keeper;
 mod key;
 mod key_parts;

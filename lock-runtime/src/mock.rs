@@ -11,9 +11,10 @@ use std::{
 };
 
 use crate::{
-    FencingToken, LockError, LockErrorKind, LockManager, OwnerToken,
+    FencingToken, LockError, LockErrorKind, LockKey, LockManager, OwnerToken,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Released, Renewal,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Releasable,
+        Released, Renewal,
     },
     clock::Instant,
     validity::valid_until,
@@ -186,9 +187,9 @@ struct MockLease {
     id: LeaseId,
 }
 
-impl Lease for MockLease {
-    fn id(&self) -> &LeaseId {
-        &self.id
+impl Releasable for MockLease {
+    fn key(&self) -> &LockKey {
+        &self.id.key
     }
 
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
@@ -205,6 +206,12 @@ impl Lease for MockLease {
                 }
             }
         })
+    }
+}
+
+impl Lease for MockLease {
+    fn id(&self) -> &LeaseId {
+        &self.id
     }
 
     fn is_contended(&self) -> bool {

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{LockError, LockErrorKind, backend::Wait, clock::Instant, hold::Terms};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Capabilities, Wait},
+    clock::Instant,
+    hold::Terms,
+};
 
 /// The shortest and the longest lease.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
@@ -54,7 +59,7 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    pub(crate) fn check(&self) -> Result<(), LockError> {
+    pub(crate) fn check(&self, store: Capabilities) -> Result<(), LockError> {
         let problem = if self.ttl < MIN_TTL {
             format!(
                 "ttl {:?} is too short: at least {MIN_TTL:?}, so that a renewal can arrive in time",
@@ -62,6 +67,12 @@ impl LockOptions {
             )
         } else if self.ttl > MAX_TTL {
             format!("ttl {:?} is too long: at most 24h; a longer hold is renewed, see `auto_renew`", self.ttl)
+        } else if let Some(timeout) = store.session_timeout.filter(|timeout| self.ttl < *timeout) {
+            format!(
+                "ttl {:?} is shorter than {timeout:?}, the session time-out of the store, which bounds the hold after \
+                 a crash; make the one longer or the other shorter",
+                self.ttl
+            )
         } else if self.max_hold.is_zero() {
             "max_hold is zero: the lock would be lost at once; use `Duration::MAX` for no limit".into()
         } else if self.hold_at_least > self.max_hold {
@@ -173,8 +184,8 @@ mod tests {
 
     #[test]
     fn bounds_are_named() {
-        let defaults = LockOptions::default();
-        assert!(defaults.check().is_ok());
+        let (defaults, store) = (LockOptions::default(), Capabilities::new());
+        assert!(defaults.check(store).is_ok());
         for (options, word) in [
             (LockOptions { ttl: Duration::from_millis(99), ..defaults }, "too short"),
             (LockOptions { ttl: Duration::ZERO, ..defaults }, "too short"),
@@ -187,11 +198,11 @@ mod tests {
                 "longer than ttl",
             ),
         ] {
-            let error = options.check().expect_err(word);
+            let error = options.check(store).expect_err(word);
             assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
             assert!(error.to_string().contains(word), "{error}");
         }
-        assert!(LockOptions { hold_at_least: Duration::from_secs(31), ..defaults }.check().is_ok());
-        assert!(LockOptions { ttl: MIN_TTL, max_hold: Duration::MAX, ..defaults }.check().is_ok());
+        assert!(LockOptions { hold_at_least: Duration::from_secs(31), ..defaults }.check(store).is_ok());
+        assert!(LockOptions { ttl: MIN_TTL, max_hold: Duration::MAX, ..defaults }.check(store).is_ok());
     }
 }

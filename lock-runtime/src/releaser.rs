@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use crate::{
-    backend::{Lease, Released},
-    clock::Instant,
+    backend::{Releasable, Released},
+    clock::{self, Instant},
     underway::{Counted, Underway},
-    validity::patient_backoff,
+    validity::{backoff, patient_backoff},
 };
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
@@ -25,11 +25,17 @@ impl Releaser {
     }
 
     /// Starts a release; returns at once, from anywhere.
-    pub(crate) fn release(&self, lease: Arc<dyn Lease>, until: Instant) {
+    pub(crate) fn release(&self, taken: Arc<dyn Releasable>, until: Instant) {
+        self.release_after(Instant::now(), taken, until);
+    }
+
+    /// As [`release`](Self::release), not before `start`.
+    pub(crate) fn release_after(&self, start: Instant, taken: Arc<dyn Releasable>, until: Instant) {
         let pending = Counted::new(Arc::clone(&self.pending));
         self.background.spawn(async move {
             let _pending = pending;
-            repeat(&*lease, until).await;
+            clock::sleep_until(start).await;
+            repeat(&*taken, until).await;
         });
     }
 
@@ -42,10 +48,10 @@ impl Releaser {
     }
 }
 
-async fn repeat(lease: &dyn Lease, until: Instant) {
-    let key = &lease.id().key;
+async fn repeat(taken: &dyn Releasable, until: Instant) {
+    let key = taken.key();
     for attempt in 0.. {
-        match lease.release().await {
+        match taken.release().await {
             Ok(Released::Released) => return tracing::debug!(%key, "released in the background"),
             Ok(Released::NotHeld) => return tracing::debug!(%key, "nothing was left to release"),
             Err(error) if until.has_passed() => {
@@ -53,7 +59,12 @@ async fn repeat(lease: &dyn Lease, until: Instant) {
             }
             Err(error) => tracing::debug!(%key, %error, "release failed, trying again"),
         }
-        tokio::time::sleep(patient_backoff(attempt, until.remaining())).await;
+        let pause = if until == Instant::FAR_FUTURE {
+            backoff(attempt)
+        } else {
+            patient_backoff(attempt, until.remaining())
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -94,7 +94,7 @@ impl MultiLock {
 
     async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
         let keys = self.keys.as_ref().map_err(Clone::clone)?;
-        self.options.check()?;
+        self.options.check(self.shared.backend.capabilities())?;
         // Only what is held with all the others is to be held for longer.
         let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
         // Before anything is taken or waited for.

@@ -186,7 +186,7 @@ impl Shared {
     pub(crate) fn release_in_background(&self, leaving: Leaving, turn: &Turn, now: Instant) {
         if let Leaving::Last = leaving {
             let hold = &turn.hold;
-            self.releaser.release(Arc::clone(&hold.lease), hold.gone_by(now));
+            self.releaser.release(hold.taken(), hold.gone_by(now));
         }
     }
 
@@ -270,6 +270,10 @@ impl Reserved {
             tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
             self.shared.cohorts.leave(turn, false, now);
             self.shared.keeper.remove(hold);
+            if hold.session().is_some() {
+                // Of itself it would end with the session only.
+                self.shared.releaser.release_after(turn.held_until(), hold.taken(), hold.gone_by(now));
+            }
         }
         Leaving::Passed
     }

@@ -28,6 +28,15 @@ impl FencingToken {
         Self((if micros < limit { micros } else { limit }) << SEQUENCE_BITS)
     }
 
+    /// The token of a store whose grants are numbered by itself (at most `i64::MAX`; larger ones are cut to it).
+    ///
+    /// Such a grant is not passed on inside the process: no numbers lie between it and the next one.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        let limit = i64::MAX.cast_unsigned();
+        Self(if number < limit { number } else { limit })
+    }
+
     /// The token as a number, at most `i64::MAX`.
     #[must_use]
     pub const fn get(self) -> u64 {

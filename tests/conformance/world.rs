@@ -38,6 +38,11 @@ impl World {
         self.store.capabilities()
     }
 
+    /// How long a lease is to last: so long, or, where holds live as long as a session, as long as that.
+    pub fn lease(&self, wanted: Duration) -> Duration {
+        self.declared().session_timeout.unwrap_or(wanted)
+    }
+
     pub fn calls_of_a_refused_attempt(&self) -> u64 {
         self.store.calls_of_a_refused_attempt().expect("selected by `Need::CountedCalls`")
     }
@@ -153,10 +158,12 @@ impl World {
     pub async fn is_held_soon(&self, key: &str) {
         let locks = self.client().await;
         let end = Instant::now() + PATIENCE;
+        tokio::time::sleep(Duration::from_millis(10)).await;
         while let Some(guard) = locks.lock(key).try_acquire().await.unwrap() {
             guard.release().await.unwrap();
             assert!(Instant::now() < end, "nobody took {key}");
-            tokio::task::yield_now().await;
+            // Who does not wait for it needs a moment in which it is free.
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 

@@ -10,6 +10,7 @@ use std::{
     path::PathBuf,
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, Instant},
 };
 
 const SCRIPT: &str = r#"
@@ -97,6 +98,17 @@ impl Process {
     /// SIGSTOP: it does nothing any more, and its connections stay open.
     pub fn pause(&self) {
         self.signal(rustix::process::Signal::STOP);
+        // On a busy machine its threads notice one after the other.
+        let tasks = format!("/proc/{}/task", self.0.id());
+        let runs = |task: &fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            !stat.rsplit(')').next().is_none_or(|rest| rest.is_empty() || rest.starts_with(" T"))
+        };
+        let run = || fs::read_dir(&tasks).is_ok_and(|tasks| tasks.flatten().any(|task| runs(&task)));
+        let end = Instant::now() + Duration::from_secs(5);
+        while run() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// SIGCONT.

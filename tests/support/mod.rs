@@ -8,6 +8,8 @@ pub mod proxy;
 pub mod redis_server;
 pub mod resp;
 pub mod traces;
+pub mod zk;
+pub mod zookeeper_server;
 
 use std::time::{Duration, Instant};
 

@@ -4,19 +4,23 @@
 //! process or of several keys: those stand above this contract, once for all stores. How to wait for a lock is
 //! the store's own business, hence one method that waits.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{FencingToken, LockError, LockKey, OwnerToken, cohort::Asker, releaser::Releaser};
+use crate::{FencingToken, LockError, LockKey, OwnerToken, cohort::Asker, keeper, releaser::Releaser};
 
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 #[cfg(feature = "memory")]
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub use redis::Redis;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::ZooKeeper;
 
 pub use crate::{clock::Instant, validity::valid_until};
 
@@ -42,7 +46,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Pushes the deadlines of these leases forward by their `ttl`: many leases, few round trips, one answer
     /// each, in order. A slow part of the store must not delay the answers of the others.
     ///
-    /// Called from a runtime of the library's own, never from the caller's.
+    /// Called from a runtime of the library's own, never from the caller's, and only by a store that grants leases.
     ///
     /// # Cancel safety
     /// May be dropped at any time; what was already sent may still be applied, which is safe.
@@ -57,13 +61,16 @@ pub struct Capabilities {
     pub shared_between_processes: bool,
     /// Waiters of different processes are served in the order in which they came.
     pub fair: bool,
+    /// Holds live as long as a session with the store, whose time-out this is: after a crash they end with it, so a
+    /// shorter `ttl` is refused.
+    pub session_timeout: Option<Duration>,
 }
 
 impl Capabilities {
     /// Of a store whose locks are seen by this process only, without an order of waiting.
     #[must_use]
     pub const fn new() -> Self {
-        Self { shared_between_processes: false, fair: false }
+        Self { shared_between_processes: false, fair: false, session_timeout: None }
     }
 
     /// Other processes see the same locks.
@@ -77,6 +84,13 @@ impl Capabilities {
     #[must_use]
     pub const fn fair(mut self) -> Self {
         self.fair = true;
+        self
+    }
+
+    /// Holds live as long as a session with this time-out.
+    #[must_use]
+    pub const fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = Some(timeout);
         self
     }
 }
@@ -169,12 +183,20 @@ pub enum Held {
         /// Until when we may rely on it: [`valid_until`] of the moment before the request was sent.
         valid_until: Instant,
     },
+    /// For as long as our session with the store lives. Each holder has one of its own: it is not passed on inside the
+    /// process.
+    Session {
+        /// The hold in the store.
+        session: Arc<dyn Session>,
+        /// A moment before the request was sent that made it ours; a hold that is not renewed ends one `ttl` after it.
+        since: Instant,
+    },
 }
 
-/// A hold, or an attempt at one, that ends at a deadline.
-pub trait Lease: fmt::Debug + Send + Sync + 'static {
-    /// What identifies it in the store.
-    fn id(&self) -> &LeaseId;
+/// A hold, or an attempt at one, that can be given back.
+pub trait Releasable: fmt::Debug + Send + Sync + 'static {
+    /// The lock.
+    fn key(&self) -> &LockKey;
 
     /// Ends it: removes the hold, or the place in the queue, if it is still this owner's, and lets the next
     /// waiter in. An error means that the outcome is unknown. May be called again, also after it was applied.
@@ -182,9 +204,25 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// May be dropped at any time; the caller repeats it elsewhere.
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>>;
+}
+
+/// A hold, or an attempt at one, that ends at a deadline.
+pub trait Lease: Releasable {
+    /// What identifies it in the store.
+    fn id(&self) -> &LeaseId;
 
     /// Whether somebody outside this process is known, or must be feared, to wait for this lock.
     fn is_contended(&self) -> bool;
+}
+
+/// A hold that lives as long as our session with the store does.
+pub trait Session: Releasable + Any {
+    /// Until when we may rely on it, as known now. The store moves it whenever it hears from the other side; once the
+    /// hold has ended, it lies in the past for ever.
+    fn valid_until(&self) -> Instant;
+
+    /// Takes where to tell that the hold ended before its deadline; tells at once if it has. Called once.
+    fn tell_loss(self: Arc<Self>, loss: Loss);
 }
 
 /// What identifies a lease in the store.
@@ -200,7 +238,7 @@ pub struct LeaseId {
     pub ttl: Duration,
 }
 
-/// The definite answers to [`Lease::release`].
+/// The definite answers to [`Releasable::release`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// It was ours until now.
@@ -259,10 +297,11 @@ pub struct Cleanup(pub(crate) Arc<Releaser>);
 
 impl Cleanup {
     /// Releases `attempt` in the background. `until` is when it must have ended by itself: one `ttl` after the
-    /// last request that could have granted it can have been executed.
+    /// last request that could have granted it can have been executed, or [`Instant::FAR_FUTURE`] where only its
+    /// [`release`](Releasable::release) knows.
     ///
     /// May be called from a destructor: it neither blocks nor panics nor needs a runtime.
-    pub fn abandon(&self, attempt: Arc<dyn Lease>, until: Instant) {
+    pub fn abandon(&self, attempt: Arc<dyn Releasable>, until: Instant) {
         self.0.release(attempt, until);
     }
 }
@@ -270,5 +309,23 @@ impl Cleanup {
 impl fmt::Debug for Cleanup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cleanup")
+    }
+}
+
+/// Where a store tells that a hold of a session is lost.
+pub struct Loss(pub(crate) keeper::ToTell);
+
+impl Loss {
+    /// Tells the holder; `why` is for the log. Does nothing once the hold is released.
+    ///
+    /// May be called from anywhere: it neither blocks nor panics nor needs a runtime.
+    pub fn tell(self, why: &str) {
+        self.0.lost(why);
+    }
+}
+
+impl fmt::Debug for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Loss")
     }
 }

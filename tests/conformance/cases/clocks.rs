@@ -29,7 +29,7 @@ pub fn cases() -> Vec<Case> {
 
 async fn a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer(world: World) {
     let key = world.key("k");
-    let ttl = ms(1000);
+    let ttl = world.lease(ms(1000));
     let clock = Clock::new();
     let mut other = world.second_with_clock(&clock).await;
     for jump in [Clock::set_forward, Clock::set_back] {

@@ -177,7 +177,7 @@ async fn a_waiter_in_the_middle_that_goes_away_is_passed_over(world: World) {
 }
 
 async fn a_waiter_that_is_called_and_not_polled_does_not_keep_the_lock(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(ms(1000)), world.client().await);
+    let (ours, theirs) = (world.client().await.ttl(world.lease(ms(1000))), world.client().await);
     let key = world.key("k");
     let guard = ours.lock(&key).acquire().await.unwrap();
     let lock = ours.lock(&key).wait(LONG);
@@ -195,7 +195,7 @@ async fn a_waiter_that_is_called_and_not_polled_does_not_keep_the_lock(world: Wo
 async fn waiters_go_on_when_the_holder_s_lease_is_lost(world: World) {
     let locks = world.client().await.wait(LONG);
     let key = world.key("k");
-    let guard = locks.lock(&key).ttl(ms(600)).acquire().await.unwrap();
+    let guard = locks.lock(&key).ttl(world.lease(ms(600))).acquire().await.unwrap();
     let lock = locks.lock(&key);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
     world.lose(&key);

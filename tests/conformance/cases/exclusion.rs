@@ -31,6 +31,7 @@ async fn the_store_can_do_what_its_module_declares(world: World) {
     let (declared, real) = (world.declared(), world.client().await.capabilities());
     assert_eq!(declared.shared_between_processes, real.shared_between_processes);
     assert_eq!(declared.fair, real.fair);
+    assert_eq!(declared.session_timeout, real.session_timeout);
 }
 
 async fn a_held_lock_is_refused_to_everybody_else(world: World) {

@@ -64,7 +64,7 @@ async fn tokens_rise_through_hand_overs_of_many_waiters(world: World) {
 }
 
 async fn renewal_keeps_the_token(world: World) {
-    let ttl = ms(1200);
+    let ttl = world.lease(ms(1200));
     let guard = world.client().await.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
     let token = guard.fencing_token();
     tokio::time::sleep(ttl * 2).await;
@@ -75,7 +75,8 @@ async fn renewal_keeps_the_token(world: World) {
 
 async fn the_token_of_a_successor_is_larger_than_that_of_the_hold_that_ran_out(world: World) {
     let key = world.key("k");
-    let stale = world.client().await.lock(&key).ttl(ms(200)).auto_renew(false).acquire().await.unwrap();
+    let stale =
+        world.client().await.lock(&key).ttl(world.lease(ms(200))).auto_renew(false).acquire().await.unwrap();
     let next = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
     assert!(next.fencing_token() > stale.fencing_token());
     next.release().await.unwrap();

@@ -57,7 +57,7 @@ async fn it_outlives_its_ttl_by_renewal(world: World) {
     let key = world.key("k");
     let length = ms(3000);
     let began = Instant::now();
-    let lock = world.client().await.lock(&key).ttl(ms(900)).hold_at_least(length);
+    let lock = world.client().await.lock(&key).ttl(world.lease(ms(900))).hold_at_least(length);
     // The manager goes, too.
     lock.acquire().await.unwrap().release().await.unwrap();
     drop(lock);
@@ -94,12 +94,12 @@ async fn it_ends_with_the_lease_when_the_store_loses_it(world: World) {
     let locks = world.client().await;
     let key = world.key("k");
     let began = Instant::now();
-    let guard = locks.lock(&key).ttl(ms(900)).hold_at_least(LONG).acquire().await.unwrap();
+    let guard = locks.lock(&key).ttl(world.lease(ms(900))).hold_at_least(LONG).acquire().await.unwrap();
     guard.release().await.unwrap();
     world.lose(&key);
     // Those of the same client are let in when its renewal finds out.
     let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
-    assert!(began.elapsed() < ms(900) + SLACK, "{:?}", began.elapsed());
+    assert!(began.elapsed() < world.lease(ms(900)) + SLACK, "{:?}", began.elapsed());
     next.release().await.unwrap();
     world.clean().await;
 }
@@ -128,7 +128,7 @@ async fn several_are_kept_together(world: World) {
 async fn without_renewal_the_lease_is_left_to_its_end(world: World) {
     let locks = world.client().await;
     let key = world.key("k");
-    let ttl = ms(1000);
+    let ttl = world.lease(ms(1000));
     for lost in [false, true] {
         let began = Instant::now();
         let guard: LockGuard =
@@ -147,7 +147,7 @@ async fn without_renewal_the_lease_is_left_to_its_end(world: World) {
 }
 
 async fn it_outlives_the_runtime_of_its_holder(world: World) {
-    let (key, url) = (world.key("k"), world.url());
+    let (key, url, ttl) = (world.key("k"), world.url(), world.lease(ms(900)));
     let length = ms(2500);
     let began = Instant::now();
     let holder = std::thread::spawn({
@@ -155,7 +155,7 @@ async fn it_outlives_the_runtime_of_its_holder(world: World) {
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let locks = lock_runtime::LockManager::connect(&url).await.unwrap().ttl(ms(900));
+                let locks = lock_runtime::LockManager::connect(&url).await.unwrap().ttl(ttl);
                 let guard = locks.lock(&key).hold_at_least(length).acquire().await.unwrap();
                 // Dropped with its runtime.
                 tokio::spawn(async move {

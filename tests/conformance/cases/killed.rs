@@ -42,7 +42,7 @@ async fn a_lock_held_by_another_process_is_held(world: World) {
 
 async fn a_lock_of_a_killed_process_is_free_when_its_lease_ends(world: World) {
     let key = world.key("k");
-    let ttl = ms(800);
+    let ttl = world.lease(ms(800));
     let mut other = world.second().await;
     let token = other.acquire(&key, ttl, LONG).await.unwrap();
     // Beyond its first lease: it renews.
@@ -65,7 +65,7 @@ async fn a_lock_of_a_killed_process_is_free_when_its_lease_ends(world: World) {
 
 async fn a_waiter_enters_when_the_lease_of_a_killed_process_ends(world: World) {
     let key = world.key("k");
-    let ttl = ms(800);
+    let ttl = world.lease(ms(800));
     let mut other = world.second().await;
     let token = other.acquire(&key, ttl, LONG).await.unwrap();
     let lock = world.client().await.lock(&key).wait(LONG);

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::case::Case;
+use crate::case::{Case, Need};
 
 pub fn all() -> Vec<Case> {
     [
@@ -74,6 +74,9 @@ pub const SLACK: Duration = Duration::from_millis(1500);
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
+
+/// A hold ends of itself when its `ttl` is over, however short that is, and no session keeps it.
+pub const LEASES: Need = Need::Can(|can| can.session_timeout.is_none());
 
 /// So long that a case in which it runs out has failed.
 pub const LONG: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use std::{
 
 use lock_runtime::{LockError, LockErrorKind, LockManager, distributed_lock, with_manager};
 
-use super::{LONG, SLACK, ms};
+use super::{LEASES, LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
     stores::Fault,
@@ -22,18 +22,18 @@ pub fn cases() -> Vec<Case> {
         case!(the_key_names_the_lock_that_is_held),
         case!(different_values_are_different_locks),
         case!(every_way_out_of_the_body_releases),
-        case!(the_lease_is_as_long_as_ttl_says),
+        case!(the_lease_is_as_long_as_ttl_says).needs(LEASES),
         case!(no_wait_is_contention_and_a_wait_runs_out_in_time),
         case!(a_patient_function_runs_after_the_holder),
         case!(the_lock_comes_from_the_manager_that_is_named),
-        case!(without_renewal_the_body_ends_with_the_lease),
+        case!(without_renewal_the_body_ends_with_the_lease).needs(LEASES),
         case!(the_body_ends_with_max_hold),
         case!(a_body_is_gone_before_the_next_holder_enters),
         case!(a_lock_that_is_held_is_skipped),
         case!(a_store_that_fails_is_not_skipped).hurts(Fault::Down),
-        case!(or_else_gets_every_error).hurts(Fault::Down),
-        case!(or_else_beside_skip_gets_all_but_contention).hurts(Fault::Down),
-        case!(an_error_of_the_bodys_own_is_kept_beside_or_else),
+        case!(or_else_gets_every_error).hurts(Fault::Down).needs(LEASES),
+        case!(or_else_beside_skip_gets_all_but_contention).hurts(Fault::Down).needs(LEASES),
+        case!(an_error_of_the_bodys_own_is_kept_beside_or_else).needs(LEASES),
         case!(a_body_that_is_to_be_finished_is_and_its_output_replaced_by_the_loss),
         case!(a_function_enters_its_own_lock_only_when_reentrant),
         case!(the_body_knows_its_hold),

@@ -74,7 +74,7 @@ async fn one_attempt_ends_and_says_that_the_store_failed(world: World, fault: Fa
     let locks = warm(&world).await;
     world.hurt(fault);
     let began = Instant::now();
-    let error = locks.lock(world.key("k")).ttl(ms(2000)).try_acquire().await.unwrap_err();
+    let error = locks.lock(world.key("k")).ttl(world.lease(ms(2000))).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     assert!(began.elapsed() < ms(5000) + SLACK, "{:?}", began.elapsed());
     world.heal();
@@ -129,7 +129,7 @@ async fn a_waiter_behind_another_is_told_that_the_store_failed(world: World, fau
 
 async fn loss_is_signalled_before_the_lease_ends(world: World, fault: Fault) {
     let locks = warm(&world).await;
-    let ttl = ms(2000);
+    let ttl = world.lease(ms(2000));
     let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
     tokio::time::sleep(ms(100)).await;
     world.hurt(fault);
@@ -150,7 +150,7 @@ async fn loss_is_signalled_before_the_lease_ends(world: World, fault: Fault) {
 async fn an_outage_shorter_than_the_lease_costs_nothing(world: World, fault: Fault) {
     let locks = warm(&world).await;
     let key = world.key("k");
-    let ttl = ms(4000);
+    let ttl = world.lease(ms(4000));
     let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
     // Over the first renewal, which is due after a third of the lease.
     tokio::time::sleep(ttl / 4).await;

@@ -30,7 +30,8 @@ pub fn cases() -> Vec<Case> {
 
 /// Lets the lease of a hold run out and gives the lock to another client.
 async fn succeeded(world: &World, key: &str) -> (lock_runtime::LockGuard, lock_runtime::LockGuard) {
-    let stale = world.client().await.lock(key).ttl(ms(200)).auto_renew(false).acquire().await.unwrap();
+    let stale =
+        world.client().await.lock(key).ttl(world.lease(ms(200))).auto_renew(false).acquire().await.unwrap();
     let successor = world.client().await.lock(key).wait(LONG).acquire().await.unwrap();
     (stale, successor)
 }
@@ -51,7 +52,7 @@ async fn a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor
 async fn a_drop_after_the_end_of_the_lease_spares_the_successor(world: World) {
     let locks = world.client().await;
     let key = world.key("k");
-    let stale = locks.lock(&key).ttl(ms(200)).auto_renew(false).acquire().await.unwrap();
+    let stale = locks.lock(&key).ttl(world.lease(ms(200))).auto_renew(false).acquire().await.unwrap();
     let successor = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
     drop(stale);
     // Returns when the background release of the dropped guard is done.
@@ -63,7 +64,7 @@ async fn a_lost_guard_does_not_release_a_later_hold_of_the_same_client(world: Wo
     let locks = world.client().await;
     let key = world.key("k");
     for dropped in [false, true] {
-        let stale = locks.lock(&key).ttl(ms(200)).auto_renew(false).acquire().await.unwrap();
+        let stale = locks.lock(&key).ttl(world.lease(ms(200))).auto_renew(false).acquire().await.unwrap();
         let later = locks.lock(&key).wait(LONG).acquire().await.unwrap();
         assert!(!stale.is_valid());
         if dropped {

@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
 
 async fn a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_successor(world: World) {
     let key = world.key("k");
-    let ttl = ms(1000);
+    let ttl = world.lease(ms(1000));
     let mut other = world.second().await;
     for _ in 0..2 {
         let token = other.acquire(&key, ttl, LONG).await.unwrap();
@@ -43,7 +43,7 @@ async fn a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_succes
 async fn a_body_paused_beyond_its_lease_is_not_polled_again(world: World) {
     let key = world.key("k");
     let mut other = world.second().await;
-    other.acquire(&key, ms(600), LONG).await.unwrap();
+    other.acquire(&key, world.lease(ms(600)), LONG).await.unwrap();
     other.run_body(&key).await;
     tokio::time::sleep(ms(100)).await;
     other.pause();
@@ -59,12 +59,12 @@ async fn a_body_paused_beyond_its_lease_is_not_polled_again(world: World) {
 
 async fn a_holder_paused_for_less_than_its_lease_keeps_the_lock(world: World) {
     let key = world.key("k");
-    let ttl = ms(6000);
+    let ttl = world.lease(ms(6000));
     let mut other = world.second().await;
     let token = other.acquire(&key, ttl, LONG).await.unwrap();
     for _ in 0..3 {
         other.pause();
-        tokio::time::sleep(ms(700)).await;
+        tokio::time::sleep(ttl / 8).await;
         other.resume();
         assert!(other.is_valid(&key).await);
     }

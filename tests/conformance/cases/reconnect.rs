@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 async fn a_held_lock_is_kept_and_renewed(world: World, fault: Fault) {
-    let ttl = ms(1500);
+    let ttl = world.lease(ms(1500));
     let guard = world.client().await.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
     for _ in 0..8 {
         world.hurt(fault);
@@ -52,10 +52,10 @@ async fn a_held_lock_is_kept_and_renewed(world: World, fault: Fault) {
 
 /// What a firewall does that forgets a quiet connection: it stays open, and nothing passes.
 async fn connections_that_went_mute_cost_no_lease(world: World) {
-    let ttl = ms(2000);
+    let ttl = world.lease(ms(2000));
     let locks = world.client().await;
     // Long enough for a renewal, so that there is a connection for it.
-    let warm = locks.lock(world.key("warm")).ttl(ms(300)).acquire().await.unwrap();
+    let warm = locks.lock(world.key("warm")).ttl(world.lease(ms(300))).acquire().await.unwrap();
     tokio::time::sleep(ms(300)).await;
     warm.release().await.unwrap();
     let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
@@ -205,7 +205,7 @@ async fn a_connection_cut_in_any_request_leaves_nothing(world: World) {
 async fn a_server_that_forgot_everything_ends_the_hold(world: World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let key = world.key("k");
-    let ttl = ms(1500);
+    let ttl = world.lease(ms(1500));
     let guard = ours.lock(&key).ttl(ttl).acquire().await.unwrap();
     let began = Instant::now();
     world.hurt(Fault::Restarted);
@@ -222,7 +222,7 @@ async fn a_server_that_forgot_everything_ends_the_hold(world: World) {
 async fn a_waiter_of_a_server_that_forgot_everything_gets_the_lock(world: World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let key = world.key("k");
-    let guard = ours.lock(&key).ttl(ms(1500)).acquire().await.unwrap();
+    let guard = ours.lock(&key).ttl(world.lease(ms(1500))).acquire().await.unwrap();
     let lock = theirs.lock(&key).wait(LONG);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
     world.queued(&key, 1).await;
@@ -240,7 +240,7 @@ async fn a_waiter_of_a_server_that_forgot_everything_gets_the_lock(world: World)
 async fn a_lock_survives_a_restart_that_forgets_nothing(world: World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let key = world.key("k");
-    let ttl = ms(4000);
+    let ttl = world.lease(ms(4000));
     let guard = ours.lock(&key).ttl(ttl).acquire().await.unwrap();
     let lock = theirs.lock(&key).wait(LONG);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
@@ -337,7 +337,7 @@ async fn an_outage_does_not_end_in_a_storm_of_connections(world: World) {
 
 async fn a_full_server_refuses_new_holds_and_takes_releases_and_renewals(world: World) {
     let locks = world.client().await;
-    let ttl = ms(1500);
+    let ttl = world.lease(ms(1500));
     let (key, other) = (world.key("k"), world.key("other"));
     let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
     let waiter = begun({

@@ -48,7 +48,7 @@ async fn a_section_that_asks_for_its_own_lock_is_told_at_once(world: World) {
 }
 
 async fn a_section_that_may_enter_again_shares_the_hold(world: World) {
-    let locks = world.client().await.ttl(ms(1200));
+    let locks = world.client().await.ttl(world.lease(ms(1200)));
     let key = world.key("k");
     let lock = locks.lock(&key).reentrant(true);
     let outer = lock.acquire().await.unwrap();
@@ -74,7 +74,8 @@ async fn a_section_that_may_enter_again_shares_the_hold(world: World) {
 async fn an_inner_guard_neither_frees_nor_shortens_the_outer_hold(world: World) {
     let locks = world.client().await.ttl(LONG);
     let key = world.key("k");
-    let inner = locks.lock(&key).reentrant(true).ttl(ms(100)).auto_renew(false).max_hold(ms(100));
+    let inner =
+        locks.lock(&key).reentrant(true).ttl(world.lease(ms(100))).auto_renew(false).max_hold(ms(100));
     let section = async {
         drop(inner.acquire().await.unwrap());
         inner.acquire().await.unwrap().release().await.unwrap();
@@ -138,7 +139,7 @@ async fn an_inner_guard_ends_with_the_outer_hold(world: World) {
 }
 
 async fn a_section_that_lost_its_lock_cannot_enter_it_again(world: World) {
-    let locks = world.client().await.ttl(ms(900));
+    let locks = world.client().await.ttl(world.lease(ms(900)));
     let key = world.key("k");
     let lock = locks.lock(&key).reentrant(true);
     let outer = lock.acquire().await.unwrap();

@@ -52,7 +52,7 @@ async fn a_manager_outlives_the_runtime_it_was_made_in(world: World) {
     .await;
     let key = world.key("k");
     for _ in 0..2 {
-        let guard = locks.lock(&key).ttl(ms(1200)).wait(LONG).acquire().await.unwrap();
+        let guard = locks.lock(&key).ttl(world.lease(ms(1200))).wait(LONG).acquire().await.unwrap();
         tokio::time::sleep(ms(1800)).await;
         assert!(guard.is_valid(), "it is not renewed");
         guard.release().await.unwrap();
@@ -103,7 +103,7 @@ async fn a_guard_moves_to_another_runtime(world: World) {
 async fn a_guard_outlives_the_runtime_in_which_it_was_acquired(world: World) {
     let locks = world.client().await;
     let key = world.key("k");
-    let lock = locks.lock(&key).ttl(ms(1200));
+    let lock = locks.lock(&key).ttl(world.lease(ms(1200)));
     let guard = elsewhere(move || runtime().block_on(lock.acquire())).await.unwrap();
     let began = Instant::now();
     while began.elapsed() < ms(2500) {
@@ -171,7 +171,7 @@ async fn a_blocked_runtime_does_not_stop_renewal(world: World) {
     let locks = world.client().await;
     let other = world.client().await;
     let key = world.key("k");
-    let ttl = ms(1200);
+    let ttl = world.lease(ms(1200));
     let lock = locks.lock(&key).ttl(ttl);
     let blocked = thread::spawn(move || {
         runtime().block_on(async {
@@ -202,7 +202,7 @@ async fn a_blocked_runtime_does_not_stop_renewal(world: World) {
 async fn the_last_manager_may_go_before_its_guards(world: World) {
     let guard = {
         let locks = world.client().await;
-        locks.lock(world.key("k")).ttl(ms(1200)).acquire().await.unwrap()
+        locks.lock(world.key("k")).ttl(world.lease(ms(1200))).acquire().await.unwrap()
     };
     tokio::time::sleep(ms(2500)).await;
     assert!(guard.is_valid(), "it is not renewed");

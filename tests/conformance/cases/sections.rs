@@ -15,7 +15,7 @@ use lock_runtime::{HeldLock, LockError, LockErrorKind, LockManager, distributed_
 
 use super::{
     LONG, ms,
-    torture::{hurt_for, length},
+    torture::{hurt_for, length, limit},
 };
 use crate::{
     case::{Case, case},
@@ -29,11 +29,7 @@ use crate::{
 };
 
 pub fn cases() -> Vec<Case> {
-    vec![
-        case!(no_body_runs_without_its_lock_nor_beside_another)
-            .hurts(Fault::Down)
-            .limit(length() + Duration::from_mins(1)),
-    ]
+    vec![case!(no_body_runs_without_its_lock_nor_beside_another).hurts(Fault::Down).limit(limit())]
 }
 
 /// So many locks, each wanted by several tasks of each client.
@@ -149,16 +145,17 @@ async fn skipped(
 async fn no_body_runs_without_its_lock_nor_beside_another(world: World) {
     let seed = Random::seed();
     println!("seed {seed}");
+    let length = length(&world);
     let mut tasks = Vec::new();
     for client in 0..3 {
         let locks = world.client().await;
         for task in 0..6 {
             let random = Random::from_seed(seed + client * 16 + task);
-            let calls = calls(locks.clone(), world.mark().to_owned(), task % LANES, random, length());
+            let calls = calls(locks.clone(), world.mark().to_owned(), task % LANES, random, length);
             tasks.push((task % LANES, tokio::spawn(calls)));
         }
     }
-    hurt_for(&world, Random::from_seed(seed), length(), &[]).await;
+    hurt_for(&world, Random::from_seed(seed), length, &[]).await;
     let mut total = Seen::default();
     let mut histories: [Vec<Hold>; 3] = Default::default();
     for (lane, task) in tasks {
@@ -223,10 +220,11 @@ async fn watched<F: Future>(call: F, witness: &Witness, overrun: &AtomicUsize) -
 
 async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, length: Duration) -> Seen {
     let mut seen = Seen::default();
+    let least = locks.capabilities().session_timeout.unwrap_or(ms(300));
     let end = Instant::now() + length;
     while Instant::now() < end {
         let plan = Plan {
-            ttl: ms(300 + random.below(3) * 150),
+            ttl: least + ms(random.below(3) * 150),
             wait: ms([0, 20, 300, 2000][usize::try_from(random.below(4)).unwrap()]),
             max_hold: if random.below(2) == 0 { ms(100) } else { LONG },
             // Most sections are short; some are longer than the lease.

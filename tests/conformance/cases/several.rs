@@ -53,7 +53,7 @@ async fn all_are_held_until_they_are_released(world: World) {
         assert_eq!(held.get(key).expect("held").key(), key.as_str());
     }
     assert!(held.get(world.key("other")).is_none());
-    assert!(guard.is_valid() && guard.remaining() > LONG / 2 && held.is_valid());
+    assert!(guard.is_valid() && guard.remaining() > world.lease(LONG) / 2 && held.is_valid());
     guard.release().await.unwrap();
     assert!(!held.is_valid() && held.remaining().is_zero());
     held.lost().await;
@@ -132,7 +132,7 @@ async fn one_attempt_takes_all_or_none(world: World) {
 }
 
 async fn all_are_renewed(world: World) {
-    let ttl = ms(1200);
+    let ttl = world.lease(ms(1200));
     let guard = world.client().await.ttl(ttl).all(keys(&world)).acquire().await.unwrap();
     let began = Instant::now();
     while began.elapsed() < ttl * 2 {
@@ -144,7 +144,7 @@ async fn all_are_renewed(world: World) {
 }
 
 async fn the_loss_of_one_frees_the_others(world: World) {
-    let ttl = ms(3000);
+    let ttl = world.lease(ms(3000));
     let locks = world.client().await.ttl(ttl);
     for lost in keys(&world) {
         let guard = locks.all(keys(&world)).acquire().await.unwrap();
@@ -237,7 +237,7 @@ async fn tokens_rise_for_each(world: World) {
 }
 
 async fn a_store_that_breaks_in_between_leaves_nothing(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(ms(2000)));
+    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(world.lease(ms(2000))));
     let [c, a, b] = keys(&world);
     let guard = theirs.lock(&b).acquire().await.unwrap();
     let lock = ours.all([&a, &b, &c]).wait(ms(1000));

@@ -78,7 +78,7 @@ async fn a_waiter_that_nobody_polls_does_not_hold_it_up(world: World) {
 async fn held_guards_stay_valid_and_renewed_and_can_be_released(world: World) {
     let locks = world.client().await;
     let (key, other) = (world.key("k"), world.key("other"));
-    let ttl = ms(1200);
+    let ttl = world.lease(ms(1200));
     let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
     let dropped = locks.lock(&other).ttl(ttl).acquire().await.unwrap();
     let began = Instant::now();
@@ -124,7 +124,7 @@ async fn it_may_be_called_twice_and_without_anything_to_do(world: World) {
 async fn other_managers_go_on(world: World) {
     let (one, two) = (world.client().await, world.client().await);
     one.shutdown().await;
-    let guard = two.lock(world.key("k")).ttl(ms(1200)).acquire().await.unwrap();
+    let guard = two.lock(world.key("k")).ttl(world.lease(ms(1200))).acquire().await.unwrap();
     tokio::time::sleep(ms(2000)).await;
     assert!(guard.is_valid());
     guard.release().await.unwrap();
@@ -132,7 +132,7 @@ async fn other_managers_go_on(world: World) {
 }
 
 async fn it_returns_during_an_outage_when_the_leases_have_ended(world: World) {
-    let ttl = ms(800);
+    let ttl = world.lease(ms(800));
     let locks = world.client().await.ttl(ttl);
     let guard = locks.lock(world.key("k")).acquire().await.unwrap();
     world.hurt(Fault::Down);

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{Lock, LockManager};
+use lock_runtime::LockManager;
 use tokio::sync::mpsc;
 
 use super::{LONG, ms};
@@ -22,34 +22,41 @@ use crate::{
 };
 
 pub fn cases() -> Vec<Case> {
-    let limit = length() + Duration::from_mins(1);
     vec![
-        case!(holds_of_one_process_are_disjoint_and_in_order_under_faults).hurts(Fault::Down).limit(limit),
+        case!(holds_of_one_process_are_disjoint_and_in_order_under_faults).hurts(Fault::Down).limit(limit()),
         case!(holds_of_several_processes_are_disjoint_and_in_order_under_faults)
             .hurts(Fault::Down)
             .needs(Need::Can(|can| can.shared_between_processes))
-            .limit(limit),
+            .limit(limit()),
     ]
 }
 
-/// How long the faults go on.
-pub(super) fn length() -> Duration {
+/// How long the faults go on; longer where each costs more, because a session has to be taken up again.
+pub(super) fn length(world: &World) -> Duration {
+    shortest() + world.declared().session_timeout.map_or(Duration::ZERO, |timeout| timeout * 4)
+}
+
+pub(super) fn limit() -> Duration {
+    shortest() + Duration::from_mins(2)
+}
+
+fn shortest() -> Duration {
     let seconds = std::env::var("LOCK_TEST_TORTURE")
         .map_or(5, |text| text.parse().expect("LOCK_TEST_TORTURE: seconds"));
     Duration::from_secs(seconds)
 }
 
 async fn holds_of_one_process_are_disjoint_and_in_order_under_faults(world: World) {
-    let seed = Random::seed();
+    let (seed, length) = (Random::seed(), length(&world));
     let key = world.key("k");
     let mut tasks = Vec::new();
     for client in 0..3 {
         let locks = world.client().await;
         for task in 0..4 {
-            tasks.push(tokio::spawn(torture(locks.lock(&key), seed + client * 16 + task, length())));
+            tasks.push(tokio::spawn(torture(locks.clone(), key.clone(), seed + client * 16 + task, length)));
         }
     }
-    hurt_for(&world, Random::from_seed(seed), length(), &[]).await;
+    hurt_for(&world, Random::from_seed(seed), length, &[]).await;
     let mut history = Vec::new();
     for task in tasks {
         history.extend(task.await.unwrap());
@@ -60,17 +67,14 @@ async fn holds_of_one_process_are_disjoint_and_in_order_under_faults(world: Worl
 }
 
 async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(world: World) {
-    let seed = Random::seed();
+    let (seed, length) = (Random::seed(), length(&world));
     let key = world.key("k");
     let mut children: Vec<_> = (0..3).map(|_| Child::start("torture")).collect();
     for (number, child) in children.iter_mut().enumerate() {
         let seed = seed + 16 * number as u64;
-        assert_eq!(
-            child.ask(&format!("{} {key} {seed} {}", world.url(), length().as_millis())).await,
-            "begun"
-        );
+        assert_eq!(child.ask(&format!("{} {key} {seed} {}", world.url(), length.as_millis())).await, "begun");
     }
-    hurt_for(&world, Random::from_seed(seed), length(), &children).await;
+    hurt_for(&world, Random::from_seed(seed), length, &children).await;
     let mut history = Vec::new();
     for child in &mut children {
         loop {
@@ -136,7 +140,9 @@ pub async fn worker(mut lines: mpsc::UnboundedReceiver<String>) {
     println!("begun");
     let seed: u64 = seed.parse().unwrap();
     let tasks: Vec<_> = (0..4)
-        .map(|task| tokio::spawn(torture(locks.lock(key), seed + task, ms(millis.parse().unwrap()))))
+        .map(|task| {
+            tokio::spawn(torture(locks.clone(), key.into(), seed + task, ms(millis.parse().unwrap())))
+        })
         .collect();
     for task in tasks {
         for hold in task.await.unwrap() {
@@ -150,14 +156,15 @@ pub async fn worker(mut lines: mpsc::UnboundedReceiver<String>) {
 }
 
 /// Takes and leaves the lock in all ways there are, and writes down when it believed to hold it.
-async fn torture(lock: Lock, seed: u64, length: Duration) -> Vec<Hold> {
+async fn torture(locks: LockManager, key: String, seed: u64, length: Duration) -> Vec<Hold> {
+    let least = locks.capabilities().session_timeout.unwrap_or(ms(300));
     let mut random = Random::from_seed(seed);
     let history = Arc::new(Mutex::new(Vec::new()));
     let end = Instant::now() + length;
     while Instant::now() < end {
-        let lock = lock
-            .clone()
-            .ttl(ms(300 + random.below(3) * 150))
+        let lock = locks
+            .lock(&key)
+            .ttl(least + ms(random.below(3) * 150))
             .auto_renew(random.below(5) != 0)
             .max_hold(if random.below(8) == 0 { ms(100) } else { LONG })
             .wait(ms([0, 20, 300, 2000][usize::try_from(random.below(4)).unwrap()]));

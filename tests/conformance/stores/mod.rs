@@ -3,6 +3,8 @@
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,6 +17,8 @@ pub fn all() -> Vec<Arc<dyn Store>> {
         Arc::new(redis::Store { grouped: false }),
         #[cfg(feature = "redis")]
         Arc::new(redis::Store { grouped: true }),
+        #[cfg(feature = "zookeeper")]
+        Arc::new(zookeeper::Store),
     ]
 }
 
@@ -22,6 +26,8 @@ pub fn all() -> Vec<Arc<dyn Store>> {
 pub fn finish() {
     #[cfg(feature = "redis")]
     redis::finish();
+    #[cfg(feature = "zookeeper")]
+    zookeeper::finish();
 }
 
 pub trait Store: Send + Sync {

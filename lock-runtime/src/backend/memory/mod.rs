@@ -22,8 +22,8 @@ use self::{
 use crate::{
     FencingToken, LockError, LockKey, OwnerToken,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Released, Renewal,
-        Wait,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Releasable,
+        Released, Renewal, Wait,
     },
     clock::{self, Instant},
     validity::valid_until,
@@ -287,9 +287,9 @@ impl fmt::Debug for MemoryLease {
     }
 }
 
-impl Lease for MemoryLease {
-    fn id(&self) -> &LeaseId {
-        &self.id
+impl Releasable for MemoryLease {
+    fn key(&self) -> &LockKey {
+        &self.id.key
     }
 
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
@@ -299,6 +299,12 @@ impl Lease for MemoryLease {
             let was_held = self.store.release(self.id.key.stored(), self.id.owner);
             Ok(if was_held { Released::Released } else { Released::NotHeld })
         })
+    }
+}
+
+impl Lease for MemoryLease {
+    fn id(&self) -> &LeaseId {
+        &self.id
     }
 
     fn is_contended(&self) -> bool {

@@ -13,8 +13,8 @@ use super::{
     scripts,
 };
 use crate::{
-    LockError, LockErrorKind,
-    backend::{BoxFuture, Lease, LeaseId, Released},
+    LockError, LockErrorKind, LockKey,
+    backend::{BoxFuture, Lease, LeaseId, Releasable, Released},
 };
 
 #[derive(Debug)]
@@ -103,9 +103,9 @@ impl RedisLease {
     }
 }
 
-impl Lease for RedisLease {
-    fn id(&self) -> &LeaseId {
-        &self.id
+impl Releasable for RedisLease {
+    fn key(&self) -> &LockKey {
+        &self.id.key
     }
 
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
@@ -116,6 +116,12 @@ impl Lease for RedisLease {
                 answer => answer.map_err(Failure::into_error),
             }
         })
+    }
+}
+
+impl Lease for RedisLease {
+    fn id(&self) -> &LeaseId {
+        &self.id
     }
 
     fn is_contended(&self) -> bool {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    LockKey, OwnerToken,
+    LockKey, OwnerToken, host,
     key::{HashTag, hash_tag},
 };
 
@@ -87,19 +87,7 @@ pub(super) fn millis(length: Duration) -> u64 {
 
 /// The part of an owner that is the same for all of a store's in this process.
 pub(super) fn process(inbox_id: &str) -> String {
-    let host: String =
-        host().chars().filter(|c| c.is_ascii_alphanumeric() || ".-".contains(*c)).take(64).collect();
-    format!("{FORMAT}:{}@{host}:{inbox_id}", std::process::id())
-}
-
-#[cfg(target_os = "linux")]
-fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn host() -> String {
-    std::env::var("HOSTNAME").unwrap_or_default()
+    format!("{FORMAT}:{}@{}:{inbox_id}", std::process::id(), host::name())
 }
 
 #[cfg(test)]

@@ -1,0 +1,133 @@
+//! ZooKeeper: one task that takes and frees a lock beside the driver's bare calls, and the hand-over beside kazoo's.
+//!
+//! `cargo bench -p lock-runtime-benches --bench zookeeper`. kazoo takes part where `LOCK_TEST_KAZOO` names a Python that
+//! has it, as `tests/run interop` installs.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::too_many_lines,
+    reason = "a benchmark"
+)]
+
+mod support;
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
+#[path = "../../tests/support/mod.rs"]
+mod tests_support;
+
+use std::{
+    env,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use lock_runtime::LockManager;
+use support::{median, publish, ratios};
+use tests_support::zookeeper_server::ZooKeeperServer;
+use zookeeper_client as zk;
+
+const ROUNDS: usize = 7;
+const LENGTH: Duration = Duration::from_millis(1500);
+const HAND_OVERS: usize = 300;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let server = ZooKeeperServer::start("");
+    let address = server.address().to_string();
+    let locks = LockManager::connect(&format!("zookeeper://{address}/ours"))
+        .await
+        .unwrap()
+        .wait(Duration::from_mins(1));
+    let client = zk::Client::connect(&address).await.unwrap();
+    let acls = zk::Acls::anyone_all();
+    client.create("/raw", b"", &zk::CreateMode::Persistent.with_acls(acls)).await.unwrap();
+    let node = zk::CreateMode::EphemeralSequential.with_acls(acls);
+    let lock = locks.lock("k");
+    let raw = async || {
+        let (_, number) = client.create("/raw/_c_0-lock-", b"1", &node).await.unwrap();
+        let children = client.list_children("/raw").await.unwrap();
+        assert_eq!(children.len(), 1);
+        client.delete(&format!("/raw/_c_0-lock-{number}"), None).await.unwrap();
+    };
+    let ours = async || lock.acquire().await.unwrap().release().await.unwrap();
+    let (mut raw_rates, mut our_rates) = (Vec::new(), Vec::new());
+    let (mut raw_p50, mut our_p50) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let (rate, p50) = cycles(&raw).await;
+        let (our_rate, our_median) = cycles(&ours).await;
+        // The first warms the virtual machine up.
+        if round > 0 {
+            raw_rates.push(rate);
+            our_rates.push(our_rate);
+            raw_p50.push(p50);
+            our_p50.push(our_median);
+        }
+    }
+    let mut rows = vec![
+        row("bare calls", "create, list, delete", &raw_rates, &raw_rates, median(&raw_p50)),
+        row("lock-runtime", "acquire, release", &our_rates, &raw_rates, median(&our_p50)),
+    ];
+    let two = [&locks, &LockManager::connect(&format!("zookeeper://{address}/ours")).await.unwrap()]
+        .map(|locks| locks.clone().wait(Duration::from_mins(1)).lock("handed over"));
+    let mut micros = hand_overs(&two).await;
+    rows.push(latency("lock-runtime", &mut micros));
+    if let Some(python) = env::var_os("LOCK_TEST_KAZOO") {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/kazoo_hand_over.py");
+        let output =
+            Command::new(python).arg(script).arg(&address).arg(HAND_OVERS.to_string()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut micros: Vec<f64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        rows.push(latency("kazoo", &mut micros));
+    }
+    publish("zookeeper", &["who", "what", "a second", "of bare [least–most]", "p50 µs"], &rows, &[]);
+}
+
+fn row(who: &str, what: &str, rates: &[f64], base: &[f64], p50: f64) -> Vec<String> {
+    vec![who.into(), what.into(), format!("{:.0}", median(rates)), ratios(rates, base), format!("{p50:.0}")]
+}
+
+fn latency(who: &str, micros: &mut [f64]) -> Vec<String> {
+    micros.sort_by(f64::total_cmp);
+    let p99 = micros[micros.len() * 99 / 100];
+    vec![
+        who.into(),
+        format!("hand-over, p99 {p99:.0} µs"),
+        "–".into(),
+        "–".into(),
+        format!("{:.0}", median(micros)),
+    ]
+}
+
+/// Cycles a second, and the median of one in µs.
+async fn cycles(cycle: &impl AsyncFn()) -> (f64, f64) {
+    let began = Instant::now();
+    let mut took = Vec::new();
+    while began.elapsed() < LENGTH {
+        let before = Instant::now();
+        cycle().await;
+        took.push(before.elapsed().as_secs_f64() * 1e6);
+    }
+    (took.len() as f64 / began.elapsed().as_secs_f64(), median(&took))
+}
+
+/// From the release by one client to the entry of the other, which waits, in µs.
+async fn hand_overs(two: &[lock_runtime::Lock; 2]) -> Vec<f64> {
+    let mut took = Vec::new();
+    let mut guard = two[0].acquire().await.unwrap();
+    for number in 0..HAND_OVERS {
+        let next = two[(number + 1) % 2].clone();
+        let waiter = tokio::spawn(async move { (next.acquire().await.unwrap(), Instant::now()) });
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let released = Instant::now();
+        let release = tokio::spawn(guard.release());
+        let (next, entered) = waiter.await.unwrap();
+        release.await.unwrap().unwrap();
+        took.push(entered.duration_since(released).as_secs_f64() * 1e6);
+        guard = next;
+    }
+    guard.release().await.unwrap();
+    took
+}

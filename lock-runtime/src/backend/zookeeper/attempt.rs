@@ -1,0 +1,257 @@
+//! One attempt at a lock: a node of our own, its place among the others, and the wait for the one before it.
+
+use std::sync::Arc;
+
+use ::zookeeper_client as zk;
+use tokio::sync::watch;
+
+use super::{
+    error::Failure,
+    names,
+    node::Node,
+    queue::{self, Place},
+    session::{self, Session, State},
+};
+use crate::{
+    FencingToken, LockError, LockErrorKind,
+    backend::{Acquire, Acquired, Grant, Held, Wait},
+    clock::{self, Instant},
+    validity::backoff,
+};
+
+/// How an attempt ended without an error.
+pub(super) enum Ended {
+    With(Acquired),
+    /// The node is gone, or its session; a new attempt begins at the end of the queue.
+    Gone,
+}
+
+/// From before the first byte until the grant is handed on; dropped earlier, the node is removed in the background.
+pub(super) struct Attempt<'a> {
+    request: &'a Acquire,
+    node: Arc<Node>,
+    /// Something may be on the server.
+    open: bool,
+    /// Before the request was sent after which the node stood where it stands.
+    since: Instant,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(request: &'a Acquire, session: Arc<Session>) -> Self {
+        let node = Node::new(session, &request.key);
+        Self { request, node, open: false, since: Instant::now() }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Ended, LockError> {
+        // From before the first question on, so that no change is missed.
+        let states = self.node.session().states();
+        let Some(children) = self.join().await.map_err(Failure::into_error)? else { return Ok(Ended::Gone) };
+        if self.request.wait == Wait::No {
+            return self.try_once(&children).await;
+        }
+        self.wait(children, states).await
+    }
+
+    /// Makes the node and looks who is there, in one round trip. None when the node surely does not exist and has to
+    /// be asked for anew.
+    async fn join(&mut self) -> Result<Option<Vec<String>>, Failure> {
+        let session = Arc::clone(self.node.session());
+        let client = session.client();
+        let template = self.node.template();
+        let data = names::process();
+        let options = zk::CreateMode::EphemeralSequential.with_acls(session.acls());
+        loop {
+            // What is sent without a connection stands in the queue when it comes, whether it is still wanted or not.
+            match session.answering().await {
+                Err(Failure::Ended(_)) => return Ok(None),
+                answering => answering?,
+            }
+            self.open = true;
+            // Both are on their way when they are called; the server carries them out in this order.
+            let create = client.create(&template, data.as_bytes(), &options);
+            let list = client.list_children(self.node.parent());
+            let (created, listed) = tokio::join!(session.answer(create), session.answer(list));
+            match created {
+                Ok((stat, number)) => self.node.was_made(number, &stat),
+                Err(zk::Error::NoNode) => {
+                    self.open = false;
+                    self.make_parent(&session).await?;
+                    continue;
+                }
+                Err(error) => match Failure::of(error) {
+                    Failure::Unknown(_) => {
+                        if !self.node.find().await.map_err(Failure::of)? {
+                            self.open = false;
+                            return Ok(None);
+                        }
+                    }
+                    Failure::Ended(_) => {
+                        self.open = false;
+                        return Ok(None);
+                    }
+                    refused @ Failure::Refused(_) => {
+                        self.open = false;
+                        return Err(refused);
+                    }
+                },
+            }
+            // A node that was found may be older than the list.
+            return match listed {
+                Ok(children) if children.iter().any(|child| self.is_own(child)) => Ok(Some(children)),
+                _ => self.list().await.map(Some),
+            };
+        }
+    }
+
+    fn is_own(&self, child: &str) -> bool {
+        self.node.made().is_some_and(|made| made.name == child)
+    }
+
+    /// A lock's own node goes by itself when it has been empty for a while, at any time.
+    async fn make_parent(&self, session: &Session) -> Result<(), Failure> {
+        let (client, path) = (session.client(), self.node.parent());
+        let make = |mode: zk::CreateMode| client.create(path, b"", &mode.with_acls(session.acls()));
+        match session.answer(make(zk::CreateMode::Container)).await {
+            Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
+            Err(error) => Err(Failure::of(error)),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<String>, Failure> {
+        let session = self.node.session();
+        match session.answer(session.client().list_children(self.node.parent())).await {
+            // With the lock's node, ours is gone.
+            Err(zk::Error::NoNode) => Ok(Vec::new()),
+            listed => listed.map_err(Failure::of),
+        }
+    }
+
+    fn place<'c>(&self, children: &'c [String]) -> Place<'c> {
+        let own = self.node.made().map_or("", |made| &made.name);
+        queue::place(children, own, |_| true)
+    }
+
+    async fn try_once(&mut self, children: &[String]) -> Result<Ended, LockError> {
+        match self.place(children) {
+            Place::First => Ok(self.granted()),
+            Place::Gone => Ok(self.gone()),
+            Place::Behind(_) => Ok(self.busy().await),
+        }
+    }
+
+    /// Waits until nobody is before us.
+    async fn wait(
+        &mut self,
+        mut children: Vec<String>,
+        mut states: watch::Receiver<State>,
+    ) -> Result<Ended, LockError> {
+        let end = self.request.wait.end();
+        let mut failures = 0;
+        loop {
+            let before = match self.place(&children) {
+                Place::First => return Ok(self.granted()),
+                Place::Gone => return Ok(self.gone()),
+                Place::Behind(before) => before,
+            };
+            self.request.progress.heard();
+            if end.has_passed() {
+                return Ok(self.busy().await);
+            }
+            let outcome = tokio::select! {
+                biased;
+                left = self.left(before) => left,
+                () = self.heard_again(&mut states) => Ok(()),
+                () = clock::sleep_until(end) => Ok(()),
+            };
+            let looked_at = Instant::now();
+            let mut looked = match outcome {
+                Ok(()) => self.list().await,
+                Err(failure) => Err(failure),
+            };
+            // The place lasts as long as the session, so an outage that is shorter costs nothing.
+            while let Err(failure) = looked {
+                if let Failure::Ended(_) = failure {
+                    return Ok(self.gone());
+                }
+                let refused = matches!(failure, Failure::Refused(_));
+                let error = failure.into_error();
+                if refused || end.has_passed() {
+                    return Err(error);
+                }
+                self.request.progress.trouble(&error);
+                tracing::debug!(key = %self.request.key, %error, "looking again");
+                clock::sleep_until((Instant::now() + backoff(failures)).min(end)).await;
+                failures += 1;
+                looked = self.list().await;
+            }
+            if let Ok(listed) = looked {
+                children = listed;
+                failures = 0;
+                self.since = looked_at;
+            }
+        }
+    }
+
+    /// Completes when the contender `before` us has left, or anything else happened to its node.
+    async fn left(&self, before: &str) -> Result<(), Failure> {
+        let session = self.node.session();
+        let path = format!("{}/{before}", self.node.parent());
+        match session.answer(session.client().get_and_watch_data(&path)).await {
+            Ok((_, _, watcher)) => {
+                watcher.changed().await;
+                Ok(())
+            }
+            Err(zk::Error::NoNode) => Ok(()),
+            Err(error) => Err(Failure::of(error)),
+        }
+    }
+
+    /// Completes when the servers answer again, or never will: a look is due.
+    async fn heard_again(&self, states: &mut watch::Receiver<State>) {
+        while states.changed().await.is_ok() {
+            match *states.borrow_and_update() {
+                State::Suspect => self.request.progress.trouble(&session::silent()),
+                State::Answering | State::Ended => return,
+            }
+        }
+    }
+
+    fn granted(&mut self) -> Ended {
+        self.open = false;
+        let number = self.node.made().map_or(0, |made| made.czxid);
+        let token = FencingToken::from_number(number.cast_unsigned());
+        let held = Held::Session { session: Arc::<Node>::clone(&self.node), since: self.since };
+        Ended::With(Acquired::Granted(Grant { token, held }))
+    }
+
+    fn gone(&mut self) -> Ended {
+        self.open = false;
+        Ended::Gone
+    }
+
+    /// Leaves the queue, and waits for that; what cannot be confirmed is repeated in the background.
+    async fn busy(&mut self) -> Ended {
+        use crate::backend::Releasable;
+        if self.node.release().await.is_ok() {
+            self.open = false;
+        }
+        Ended::With(Acquired::Busy { holder_remaining: None })
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            // As long as the session lives, its node does.
+            self.request.cleanup.abandon(Arc::<Node>::clone(&self.node), Instant::FAR_FUTURE);
+        }
+    }
+}
+
+/// The error of an acquisition whose nodes vanish again and again, or at the end of the wait.
+pub(super) fn gone() -> LockError {
+    LockError::new(
+        LockErrorKind::Backend,
+        "the place in ZooKeeper's queue was lost: the session ended, or somebody removed the node",
+    )
+}

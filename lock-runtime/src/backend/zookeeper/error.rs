@@ -1,0 +1,123 @@
+//! From the driver's words to an outcome, and to an error that says what to do.
+
+use ::zookeeper_client::Error;
+
+use crate::{LockError, LockErrorKind};
+
+/// Why a call got no answer that can be used.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// The servers refused the call: it was not applied.
+    Refused(LockError),
+    /// Nobody knows whether it was or will be applied.
+    Unknown(LockError),
+    /// The session is over, and what it held with it.
+    Ended(LockError),
+}
+
+impl Failure {
+    pub(super) fn of(error: Error) -> Self {
+        let (ended, refused) = (is_end(&error), is_refusal(&error));
+        let error = explain(error);
+        if ended {
+            Self::Ended(error)
+        } else if refused {
+            Self::Refused(error)
+        } else {
+            Self::Unknown(error)
+        }
+    }
+
+    pub(super) fn into_error(self) -> LockError {
+        match self {
+            Self::Refused(error) | Self::Unknown(error) | Self::Ended(error) => error,
+        }
+    }
+}
+
+/// Whether the session is over.
+fn is_end(error: &Error) -> bool {
+    matches!(error, Error::SessionExpired | Error::ClientClosed | Error::AuthFailed)
+}
+
+/// Whether the call was surely not applied.
+///
+/// Not what the driver makes of a heartbeat that failed, of input and output, and of a peer that is not understood: each
+/// of them may come after the call was applied.
+fn is_refusal(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoNode
+            | Error::NodeExists
+            | Error::NotEmpty
+            | Error::BadVersion
+            | Error::BadArguments(_)
+            | Error::NoAuth
+            | Error::NoChildrenForEphemerals
+            | Error::InvalidAcl
+            | Error::NotReadOnly
+            | Error::QuotaExceeded
+            | Error::Throttled
+            | Error::MarshallingError
+            | Error::Unimplemented
+    )
+}
+
+/// What happened and what to do, with the driver's error as the source.
+fn explain(error: Error) -> LockError {
+    let (kind, message) = match &error {
+        Error::NoAuth | Error::InvalidAcl => (
+            LockErrorKind::Backend,
+            "ZooKeeper refuses the access; check user and password in the URL, and who owns the lock's node",
+        ),
+        Error::AuthFailed => {
+            (LockErrorKind::Backend, "ZooKeeper refused the credentials; check user and password in the URL")
+        }
+        Error::NoChildrenForEphemerals => (
+            LockErrorKind::InvalidKey,
+            "a temporary node with the lock's name exists and is no lock; choose another name or prefix",
+        ),
+        Error::NoNode => {
+            (LockErrorKind::Backend, "the node below which the locks are is gone; make the chroot again")
+        }
+        Error::SessionExpired => (LockErrorKind::Backend, "the session with ZooKeeper expired"),
+        Error::ClientClosed => (LockErrorKind::Backend, "the session with ZooKeeper was closed"),
+        Error::Timeout => (LockErrorKind::Backend, "ZooKeeper did not answer in time"),
+        Error::NoHosts => (
+            LockErrorKind::Backend,
+            "none of the ZooKeeper servers answers; are they running, and a majority of them?",
+        ),
+        Error::QuotaExceeded => (LockErrorKind::Backend, "a quota of ZooKeeper is used up; raise it"),
+        Error::Throttled => (LockErrorKind::Backend, "ZooKeeper is overloaded and refused the call"),
+        Error::Unimplemented => {
+            (LockErrorKind::Backend, "this ZooKeeper is too old: version 3.5.3 is needed")
+        }
+        Error::NotReadOnly => (LockErrorKind::Backend, "this ZooKeeper has no majority and takes no writes"),
+        _ => (LockErrorKind::Backend, "the connection to ZooKeeper failed"),
+    };
+    LockError::new(kind, message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_surely_not_applied_counts_as_refused() {
+        for error in [Error::NoNode, Error::NoAuth, Error::Throttled] {
+            assert!(matches!(Failure::of(error), Failure::Refused(_)));
+        }
+        for error in [
+            Error::ConnectionLoss,
+            Error::Timeout,
+            Error::SessionMoved,
+            Error::UnexpectedError("no response from connection".into()),
+            Error::UnexpectedErrorCode(-1),
+        ] {
+            assert!(matches!(Failure::of(error), Failure::Unknown(_)));
+        }
+        for error in [Error::SessionExpired, Error::ClientClosed] {
+            assert!(matches!(Failure::of(error), Failure::Ended(_)));
+        }
+    }
+}

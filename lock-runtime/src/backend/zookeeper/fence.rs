@@ -1,0 +1,64 @@
+//! Writes into ZooKeeper that are carried out only while a lock is held.
+//!
+//! Every other resource has to compare fencing tokens. What lies in the same ensemble as the lock need not: a
+//! transaction that begins with a look at the lock's node is carried out as a whole, or, once the hold has ended, not at
+//! all, however late it arrives.
+
+use std::any::Any;
+
+use ::zookeeper_client as zk;
+
+use super::node::Node;
+use crate::{HeldLock, LockError, LockErrorKind};
+
+/// Begins a transaction of a client of your own that is carried out only while `held` is held.
+///
+/// Add writes to it and commit it. It fails with
+/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) when the hold had ended.
+///
+/// # Errors
+/// [`Unsupported`](LockErrorKind::Unsupported) when the lock is of another store,
+/// [`InvalidOptions`](LockErrorKind::InvalidOptions) when the client has a chroot in which the lock is not.
+///
+/// # Example
+/// ```no_run
+/// use lock_runtime::{LockManager, backend::zookeeper::fence};
+///
+/// # async fn example(client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = LockManager::connect("zookeeper://127.0.0.1:2181/locks").await?;
+/// let guard = locks.lock("user:42").acquire().await?;
+/// let mut write = fence::begin(&client, &guard.held())?;
+/// write.add_set_data("/balance/42", b"70", None)?;
+/// write.commit().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn begin<'c>(client: &'c zk::Client, held: &HeldLock) -> Result<zk::CheckWriter<'c>, LockError> {
+    let node = held.session().and_then(|session| {
+        let any: &dyn Any = &**session;
+        any.downcast_ref::<Node>()
+    });
+    let Some(path) = node.and_then(Node::absolute_path) else {
+        return Err(LockError::new(
+            LockErrorKind::Unsupported,
+            "the lock is not held in ZooKeeper; hand its fencing token to the resource",
+        )
+        .with_key(held.key()));
+    };
+    let below = match client.path() {
+        "/" => Some(&*path),
+        chroot => path.strip_prefix(chroot).filter(|rest| rest.starts_with('/')),
+    };
+    let Some(below) = below else {
+        return Err(LockError::new(
+            LockErrorKind::InvalidOptions,
+            format!("the client cannot reach the lock's node below its chroot `{}`", client.path()),
+        )
+        .with_key(held.key()));
+    };
+    client.new_check_writer(below, None).map_err(|error| {
+        LockError::new(LockErrorKind::Backend, "ZooKeeper's driver refuses the path of the lock")
+            .with_source(error)
+    })
+}

@@ -1,0 +1,98 @@
+//! Until when the session is sure to live at the servers: decided from the heartbeats that were answered.
+//!
+//! The leader of the ensemble ends a session when it has not heard of it for the session's time-out. It hears of it
+//! from the server to which we are connected, which collects the signs of life of its clients and reports them each
+//! half tick. So an answer proves less than it seems: the server may have died, or have lost the leader, before it
+//! reported what it had just answered; and a server that lost the leader answers reads for a while.
+//!
+//! Hence a heartbeat is a `sync`, which the server passes to the leader on the way on which it reports, and whose
+//! answer proves that what was sent half a tick before it has been reported. A session's time-out is two ticks or more,
+//! so a quarter of it is long enough.
+
+use std::{collections::VecDeque, time::Duration};
+
+use crate::{clock::Instant, validity::valid_until};
+
+/// Heartbeats in one session time-out.
+const IN_A_TIMEOUT: u32 = 8;
+
+/// The heartbeats of one session that were answered.
+#[derive(Debug)]
+pub(super) struct Heartbeats {
+    timeout: Duration,
+    /// When they were sent; the first is the one from which the session's time counts.
+    sent: VecDeque<Instant>,
+}
+
+impl Heartbeats {
+    /// Of a session that was asked for at `sent`: the leader itself made it after that.
+    pub(super) fn new(timeout: Duration, sent: Instant) -> Self {
+        Self { timeout, sent: VecDeque::from([sent]) }
+    }
+
+    /// How long to wait between two.
+    pub(super) fn interval(&self) -> Duration {
+        self.timeout / IN_A_TIMEOUT
+    }
+
+    /// One that was sent at `sent` was answered.
+    pub(super) fn answered(&mut self, sent: Instant) {
+        self.sent.push_back(sent);
+        let reported = |earlier: &Instant| *earlier + self.timeout / 4 <= sent;
+        while self.sent.get(1).is_some_and(reported) {
+            self.sent.pop_front();
+        }
+    }
+
+    /// Until when the session may be relied on.
+    pub(super) fn valid_until(&self) -> Instant {
+        let since = self.sent.front().expect("one is always kept");
+        valid_until(*since, self.timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn an_answer_proves_only_what_was_sent_long_enough_before_it() {
+        let mut beats = Heartbeats::new(8 * SEC, at(10));
+        assert_eq!(beats.valid_until(), valid_until(at(10), 8 * SEC));
+        beats.answered(at(11));
+        assert_eq!(beats.valid_until(), valid_until(at(10), 8 * SEC), "nothing is sure to be reported");
+        beats.answered(at(12));
+        assert_eq!(beats.valid_until(), valid_until(at(10), 8 * SEC));
+        beats.answered(at(13));
+        assert_eq!(beats.valid_until(), valid_until(at(11), 8 * SEC));
+    }
+
+    #[test]
+    fn a_pause_leaves_what_was_proved_before_it_and_counts_anew_after_it() {
+        let mut beats = Heartbeats::new(8 * SEC, at(10));
+        for second in 11..=16 {
+            beats.answered(at(second));
+        }
+        assert_eq!(beats.valid_until(), valid_until(at(14), 8 * SEC));
+        // Reconnected.
+        beats.answered(at(21));
+        assert_eq!(beats.valid_until(), valid_until(at(16), 8 * SEC));
+        beats.answered(at(22));
+        assert_eq!(beats.valid_until(), valid_until(at(16), 8 * SEC));
+        beats.answered(at(23));
+        assert_eq!(beats.valid_until(), valid_until(at(21), 8 * SEC));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut beats = Heartbeats::new(8 * SEC, at(0));
+        (1..1000).for_each(|second| beats.answered(at(second)));
+        assert!(beats.sent.len() <= 4, "{}", beats.sent.len());
+    }
+}

@@ -1,0 +1,80 @@
+#![doc = include_str!("docs.md")]
+
+mod attempt;
+mod config;
+mod error;
+pub mod fence;
+mod heartbeat;
+mod link;
+mod names;
+mod node;
+mod queue;
+mod session;
+
+use std::{fmt, sync::Arc};
+
+use self::{
+    attempt::{Attempt, Ended},
+    config::Config,
+    link::Link,
+};
+use crate::{
+    LockError,
+    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Renewal, Wait},
+};
+
+/// A ZooKeeper ensemble.
+///
+/// Clones use the same session. See the [module](self) for what it needs and promises.
+#[derive(Clone)]
+pub struct ZooKeeper {
+    link: Arc<Link>,
+}
+
+impl ZooKeeper {
+    /// Connects to `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood,
+    /// [`Backend`](crate::LockErrorKind::Backend) when no server answers or they refuse us.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        let link = Link::new(Config::from_url(url)?);
+        link.session().await?;
+        Ok(Self { link })
+    }
+}
+
+impl Backend for ZooKeeper {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes().fair().session_timeout(self.link.session_timeout())
+    }
+
+    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
+        Box::pin(async move {
+            // A session that has ended is replaced. A node that vanishes under one that lives was removed by hand.
+            for _ in 0..3 {
+                let session = self.link.session().await?;
+                match Attempt::new(request, session).run().await? {
+                    Ended::With(answer) => return Ok(answer),
+                    Ended::Gone if request.wait != Wait::No && request.wait.end().has_passed() => break,
+                    Ended::Gone => {}
+                }
+            }
+            Err(attempt::gone())
+        })
+    }
+
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        // There are none: what we grant lives as long as the session.
+        Box::pin(async move { due.iter().map(|_| Renewal::NotHeld).collect() })
+    }
+}
+
+impl fmt::Debug for ZooKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeper").field("servers", &self.link.config().servers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,236 @@
+//! A contender's node: a place in the queue, a hold, or an attempt that may have left one.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use ::zookeeper_client as zk;
+
+use super::{error::Failure, names, session::Session};
+use crate::{
+    LockError, LockKey, OwnerToken,
+    backend::{self, BoxFuture, Loss, Releasable, Released},
+    clock::Instant,
+};
+
+/// It belongs to one session, and its name to one attempt: what is found under it is ours.
+pub(super) struct Node {
+    session: Arc<Session>,
+    key: LockKey,
+    /// The lock's node.
+    parent: String,
+    /// What the name begins with; the server appends a number.
+    prefix: String,
+    made: OnceLock<Made>,
+    /// It is not there any more, or will not be: nobody may rely on it.
+    over: AtomicBool,
+    /// A deletion was sent and not answered: it may have been applied.
+    delete_unanswered: AtomicBool,
+    watched: AtomicBool,
+    /// Whom to tell when it is lost, and the number under which the session knows that.
+    held: Mutex<Option<(Loss, u64)>>,
+}
+
+/// What is known of a node that exists.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) name: String,
+    /// The transaction that made it: the fencing token.
+    pub(super) czxid: i64,
+}
+
+impl Node {
+    pub(super) fn new(session: Arc<Session>, key: &LockKey) -> Arc<Self> {
+        Arc::new(Self {
+            session,
+            key: key.clone(),
+            parent: names::lock(key),
+            prefix: names::contender(OwnerToken::random()),
+            made: OnceLock::new(),
+            over: AtomicBool::new(false),
+            delete_unanswered: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            held: Mutex::default(),
+        })
+    }
+
+    pub(super) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(super) fn parent(&self) -> &str {
+        &self.parent
+    }
+
+    pub(super) fn made(&self) -> Option<&Made> {
+        self.made.get()
+    }
+
+    /// Where the server is to make it.
+    pub(super) fn template(&self) -> String {
+        format!("{}/{}", self.parent, self.prefix)
+    }
+
+    /// The server made it.
+    pub(super) fn was_made(&self, number: zk::CreateSequence, stat: &zk::Stat) {
+        let _ = self.made.set(Made { name: format!("{}{number}", self.prefix), czxid: stat.czxid });
+    }
+
+    /// Below the chroot of our session.
+    fn path(&self) -> Option<String> {
+        self.made().map(|made| format!("{}/{}", self.parent, made.name))
+    }
+
+    /// From the root of the ensemble.
+    pub(super) fn absolute_path(&self) -> Option<String> {
+        let chroot = self.session.client().path();
+        self.path().map(|path| if chroot == "/" { path } else { format!("{chroot}{path}") })
+    }
+
+    /// Looks whether the server made it although its answer was lost. `Ok(false)` is definite: it is not there, and
+    /// the request that could make it is not on its way any more.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn find(&self) -> Result<bool, zk::Error> {
+        let client = self.session.client();
+        // On the connection on which it was asked for, requests are carried out in their order. On another one they
+        // are as soon as the session has moved, which the leader does before it answers this; and what was carried
+        // out until then, the server knows after it.
+        self.session.answer(client.sync(&self.parent)).await?;
+        let children = match self.session.answer(client.list_children(&self.parent)).await {
+            Ok(children) => children,
+            Err(zk::Error::NoNode) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let Some(name) = children.into_iter().find(|child| child.starts_with(&self.prefix)) else {
+            return Ok(false);
+        };
+        let path = format!("{}/{name}", self.parent);
+        let stat = self.session.answer(client.check_stat(&path)).await?;
+        let ours = stat.filter(|stat| stat.ephemeral_owner == client.session_id().0);
+        if let Some(stat) = ours {
+            let _ = self.made.set(Made { name, czxid: stat.czxid });
+        }
+        Ok(ours.is_some())
+    }
+
+    async fn delete(&self) -> Result<Released, Failure> {
+        self.over.store(true, Ordering::Release);
+        if self.session.has_ended() {
+            return Ok(Released::NotHeld);
+        }
+        if self.made().is_none() && !self.find().await.map_err(Failure::of)? {
+            return Ok(Released::NotHeld);
+        }
+        let path = self.path().expect("made or found");
+        match self.session.answer(self.session.client().delete(&path, None)).await {
+            Ok(()) => Ok(Released::Released),
+            // The one before was applied, and its answer lost.
+            Err(zk::Error::NoNode) if self.delete_unanswered.load(Ordering::Acquire) => {
+                Ok(Released::Released)
+            }
+            Err(zk::Error::NoNode) => Ok(Released::NotHeld),
+            Err(error) => {
+                let failure = Failure::of(error);
+                if let Failure::Unknown(_) = failure {
+                    self.delete_unanswered.store(true, Ordering::Release);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<(Loss, u64)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is not there any more.
+    pub(super) fn lost(&self, why: &str) {
+        self.over.store(true, Ordering::Release);
+        let held = self.held().take();
+        if let Some((loss, number)) = held {
+            self.session.forget(number);
+            loss.tell(why);
+        }
+    }
+
+    /// Begins to watch whether somebody deletes it. To be called on the library's own runtime.
+    pub(super) fn watch(self: &Arc<Self>) {
+        if !self.watched.swap(true, Ordering::AcqRel) {
+            tokio::spawn(watch(Arc::clone(self)));
+        }
+    }
+}
+
+async fn watch(node: Arc<Node>) {
+    let Some(path) = node.path() else { return };
+    let session = Arc::clone(&node.session);
+    match session.answer(session.client().check_and_watch_stat(&path)).await {
+        Ok((Some(_), watcher)) => {
+            // It must not keep the session from being closed.
+            let node = Arc::downgrade(&node);
+            drop(session);
+            let event = watcher.changed().await;
+            let Some(node) = node.upgrade() else { return };
+            if event.event_type == zk::EventType::NodeDeleted {
+                node.lost("its node was deleted");
+            } else if !node.over.load(Ordering::Acquire) {
+                // Its data was changed, or the session is over, which is told elsewhere.
+                node.watched.store(false, Ordering::Release);
+            }
+        }
+        Ok((None, _)) => node.lost("its node was deleted"),
+        // With the next heartbeat again.
+        Err(_) => node.watched.store(false, Ordering::Release),
+    }
+}
+
+impl Releasable for Node {
+    fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        Box::pin(async move {
+            let released = match self.delete().await {
+                // With the session its nodes end.
+                Err(Failure::Ended(_)) => Ok(Released::NotHeld),
+                Err(failure) => Err(failure.into_error()),
+                Ok(released) => Ok(released),
+            };
+            if released.is_ok() {
+                let held = self.held().take();
+                if let Some((_, number)) = held {
+                    self.session.forget(number);
+                }
+            }
+            released
+        })
+    }
+}
+
+impl backend::Session for Node {
+    fn valid_until(&self) -> Instant {
+        if self.over.load(Ordering::Acquire) { Instant::from_nanos(0) } else { self.session.valid_until() }
+    }
+
+    fn tell_loss(self: Arc<Self>, loss: Loss) {
+        let number = self.session.remember(&self);
+        *self.held() = Some((loss, number));
+        if self.over.load(Ordering::Acquire) || self.session.has_ended() {
+            self.lost("it was lost before it was handed out");
+        }
+    }
+}
+
+/// Without the name: whoever knows it can release the lock.
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("key", &self.key).field("session", &self.session).finish_non_exhaustive()
+    }
+}

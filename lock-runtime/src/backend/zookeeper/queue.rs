@@ -1,0 +1,115 @@
+//! Who may pass, and whom to watch: decided from the names of the children alone.
+
+/// Where a contender stands among the children of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place<'a> {
+    /// Nobody before it keeps it out.
+    First,
+    /// The nearest before it that keeps it out: nothing changes for it until that one leaves.
+    Behind(&'a str),
+    /// It is not there any more.
+    Gone,
+}
+
+/// Finds the place of `own` among `children`. `keeps_out` says of one that stands before it whether it has to be
+/// waited for: each of them under an exclusive lock, only writers for a reader.
+///
+/// The order is that of the sequence numbers, which the server counts for all children of a node, whatever they are
+/// called; a child without one contends for nothing.
+pub(super) fn place<'a>(children: &'a [String], own: &str, keeps_out: impl Fn(&str) -> bool) -> Place<'a> {
+    if !children.iter().any(|child| child == own) {
+        return Place::Gone;
+    }
+    let Some(own_number) = sequence(own) else { return Place::Gone };
+    let nearest = children
+        .iter()
+        .filter_map(|child| {
+            // The numbers wrap round. All that are there at one time lie within half of the circle.
+            let ahead = own_number.wrapping_sub(sequence(child)?);
+            (ahead > 0 && keeps_out(child)).then_some((ahead, child))
+        })
+        .min();
+    nearest.map_or(Place::First, |(_, child)| Place::Behind(child))
+}
+
+/// What a contender's name has before its number, here and in the clients that share locks with us.
+const MARKERS: [&str; 2] = ["lock-", "__lock__"];
+/// The server writes `%010d`, which is longer for the most negative numbers.
+const DIGITS: usize = 10;
+
+/// The sequence number at the end of a name, a signed 32-bit one.
+fn sequence(name: &str) -> Option<i32> {
+    // With a known marker it is clear whether a `-` is a sign.
+    let marked = MARKERS.iter().find_map(|marker| {
+        let (_, number) = name.rsplit_once(marker)?;
+        (number.len() >= DIGITS).then(|| number.parse().ok()).flatten()
+    });
+    marked.or_else(|| {
+        let number = name.get(name.len().checked_sub(DIGITS)?..)?;
+        number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn exclusive<'a>(children: &'a [String], own: &str) -> Place<'a> {
+        place(children, own, |_| true)
+    }
+
+    #[test]
+    fn the_lowest_passes_and_each_other_watches_only_the_one_before_it() {
+        let children = names(&["_c_b-lock-0000000012", "_c_c-lock-0000000007", "_c_a-lock-0000000009"]);
+        assert_eq!(exclusive(&children, "_c_c-lock-0000000007"), Place::First);
+        assert_eq!(exclusive(&children, "_c_a-lock-0000000009"), Place::Behind("_c_c-lock-0000000007"));
+        assert_eq!(exclusive(&children, "_c_b-lock-0000000012"), Place::Behind("_c_a-lock-0000000009"));
+        assert_eq!(exclusive(&children, "_c_b-lock-0000000013"), Place::Gone);
+        assert_eq!(exclusive(&[], "_c_b-lock-0000000012"), Place::Gone);
+    }
+
+    #[test]
+    fn contenders_of_other_clients_count_and_what_is_no_contender_does_not() {
+        let children = names(&[
+            "0123456789abcdef0123456789abcdef__lock__0000000003",
+            "leases",
+            "x-0000000002",
+            "config-1",
+            "_c_a-lock-0000000004",
+        ]);
+        let (own, kazoo) = (&children[4], &children[0]);
+        assert_eq!(exclusive(&children, own), Place::Behind(kazoo));
+        assert_eq!(exclusive(&children, kazoo), Place::Behind("x-0000000002"));
+        assert_eq!(exclusive(&children, "leases"), Place::Gone);
+    }
+
+    #[test]
+    fn numbers_wrap_round() {
+        let children = names(&[
+            "_c_c-lock--2147483648",
+            "_c_d-lock--2147483647",
+            "_c_b-lock-2147483647",
+            "_c_a-lock-2147483646",
+        ]);
+        for (number, before) in [(0, 2), (1, 0), (2, 3)] {
+            assert_eq!(exclusive(&children, &children[number]), Place::Behind(&children[before]));
+        }
+        assert_eq!(exclusive(&children, &children[3]), Place::First);
+        let negative = names(&["_c_a-lock--000000005", "_c_b-lock--000000001", "_c_c-lock-0000000000"]);
+        assert_eq!(exclusive(&negative, &negative[0]), Place::First);
+        assert_eq!(exclusive(&negative, &negative[2]), Place::Behind(&negative[1]));
+    }
+
+    #[test]
+    fn a_reader_waits_for_writers_only() {
+        let children = names(&["w-__WRIT__0000000001", "r-__READ__0000000002", "r-__READ__0000000003"]);
+        let writers = |child: &str| child.contains("__WRIT__");
+        assert_eq!(place(&children, &children[2], writers), Place::Behind(&children[0]));
+        assert_eq!(place(&children[1..], &children[2], writers), Place::First);
+        assert_eq!(place(&children, &children[2], |_| true), Place::Behind(&children[1]));
+    }
+}

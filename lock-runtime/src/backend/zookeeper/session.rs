@@ -1,0 +1,273 @@
+//! One session with the ensemble, shared by all locks of a store, from its making to its end.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use ::zookeeper_client as zk;
+use tokio::sync::watch;
+
+use super::{config::Config, error::Failure, heartbeat::Heartbeats, node::Node};
+use crate::{
+    LockError, LockErrorKind,
+    clock::{self, Instant},
+};
+
+/// What is heard of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// They answer.
+    Answering,
+    /// They do not, and the session may still live.
+    Suspect,
+    /// It is over. Final.
+    Ended,
+}
+
+/// A session; dropped, it is closed, and its nodes go with it.
+pub(super) struct Session {
+    client: zk::Client,
+    acls: zk::Acls<'static>,
+    response_timeout: Duration,
+    /// Until when the session may be relied on; heartbeats move it.
+    valid_until: AtomicU64,
+    state: watch::Sender<State>,
+    /// What is held in it.
+    held: Mutex<HashMap<u64, Weak<Node>>>,
+    numbers: AtomicU64,
+}
+
+impl Session {
+    /// Makes a session. To be called on the library's own runtime: the driver's tasks stay there.
+    pub(super) async fn open(config: &Config) -> Result<Arc<Self>, LockError> {
+        let limit = config.connect_timeout;
+        let sent = Instant::now();
+        let connecting = async {
+            let client = config.connector().connect(&config.servers).await.map_err(Failure::of)?;
+            match &config.chroot {
+                None => Ok(client),
+                Some(chroot) => enter(client, chroot, config).await,
+            }
+        };
+        let client = match tokio::time::timeout(limit, connecting).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(failure)) => {
+                let error = failure.into_error();
+                let message =
+                    format!("cannot connect to ZooKeeper at {}: {}", config.servers, error.message());
+                return Err(LockError::new(error.kind(), message).with_source(error));
+            }
+            Err(_) => {
+                return Err(LockError::new(
+                    LockErrorKind::Backend,
+                    format!(
+                        "ZooKeeper at {} did not answer within {limit:?}; check addresses, ports and firewall",
+                        config.servers
+                    ),
+                ));
+            }
+        };
+        let beats = Heartbeats::new(client.session_timeout(), sent);
+        tracing::debug!(servers = config.servers, timeout = ?client.session_timeout(), "session with ZooKeeper");
+        let states = client.state_watcher();
+        let this = Arc::new(Self {
+            acls: config.acls(),
+            response_timeout: config.response_timeout,
+            valid_until: AtomicU64::new(beats.valid_until().as_nanos()),
+            state: watch::channel(State::Answering).0,
+            held: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            client,
+        });
+        tokio::spawn(keep(Arc::downgrade(&this), states, beats));
+        Ok(this)
+    }
+
+    pub(super) fn client(&self) -> &zk::Client {
+        &self.client
+    }
+
+    pub(super) fn acls(&self) -> zk::Acls<'static> {
+        self.acls
+    }
+
+    /// As the servers granted it, which may be other than what was asked for.
+    pub(super) fn timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    pub(super) fn valid_until(&self) -> Instant {
+        Instant::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        *self.state.borrow() == State::Ended
+    }
+
+    /// What is heard of the servers, from now on.
+    pub(super) fn states(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// Completes when the servers answer; at once, where nothing else is known.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn answering(&self) -> Result<(), Failure> {
+        let mut states = self.states();
+        let known = states.wait_for(|state| *state != State::Suspect);
+        match tokio::time::timeout(self.response_timeout, known).await {
+            Ok(Ok(state)) if *state == State::Answering => Ok(()),
+            Ok(_) => Err(Failure::Ended(LockError::new(LockErrorKind::Backend, SESSION_OVER))),
+            Err(_) => Err(Failure::Unknown(silent())),
+        }
+    }
+
+    /// A call that has been sent; within the time-out of an answer.
+    ///
+    /// # Cancel safety
+    /// Dropped, the call is made all the same.
+    pub(super) async fn answer<T>(
+        &self,
+        sent: impl Future<Output = Result<T, zk::Error>>,
+    ) -> Result<T, zk::Error> {
+        // What the driver sends while it is not connected waits there without an end.
+        tokio::time::timeout(self.response_timeout, sent).await.unwrap_or(Err(zk::Error::Timeout))
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<u64, Weak<Node>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells this hold when the session ends; returns the number by which it is [forgotten](Self::forget).
+    pub(super) fn remember(&self, node: &Arc<Node>) -> u64 {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        self.held().insert(number, Arc::downgrade(node));
+        if self.has_ended() {
+            // Ended before it could be told with the others.
+            node.lost(SESSION_OVER);
+        }
+        number
+    }
+
+    pub(super) fn forget(&self, number: u64) {
+        self.held().remove(&number);
+    }
+
+    fn say(&self, state: State) {
+        self.state.send_if_modified(|now| {
+            let changes = *now != state && *now != State::Ended;
+            if changes {
+                tracing::debug!(?state, "session with ZooKeeper");
+                *now = state;
+            }
+            changes
+        });
+    }
+
+    /// Tells everybody at once.
+    fn end(&self) {
+        self.valid_until.store(0, Ordering::Release);
+        self.say(State::Ended);
+        let held = std::mem::take(&mut *self.held());
+        for node in held.into_values().filter_map(|node| node.upgrade()) {
+            node.lost(SESSION_OVER);
+        }
+    }
+
+    /// Holds that have lasted for a heartbeat are watched: somebody may delete their nodes.
+    fn watch_held(&self) {
+        let held: Vec<_> = self.held().values().filter_map(Weak::upgrade).collect();
+        held.iter().for_each(Node::watch);
+    }
+}
+
+const SESSION_OVER: &str = "the session with ZooKeeper is over";
+
+/// The error of those who wait for servers that went silent.
+pub(super) fn silent() -> LockError {
+    LockError::new(LockErrorKind::Backend, "the connection to ZooKeeper is lost, and not back yet")
+}
+
+/// Below `chroot`, which is made if it is not there.
+async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::Client, Failure> {
+    let options = zk::CreateMode::Persistent.with_acls(config.acls());
+    if client.check_stat(chroot).await.map_err(Failure::of)?.is_none() {
+        client.mkdir(chroot, &options).await.map_err(Failure::of)?;
+    }
+    Ok(client.chroot(chroot).expect("the path was checked with the URL"))
+}
+
+type Beat = Pin<Box<dyn Future<Output = Result<(), zk::Error>> + Send>>;
+
+/// Sends heartbeats and says what is heard, until the session has ended or nobody uses it any more.
+async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, mut beats: Heartbeats) {
+    let mut connected = true;
+    let mut under_way: Option<(Instant, Beat)> = None;
+    let mut next = Instant::now() + beats.interval();
+    loop {
+        tokio::select! {
+            biased;
+            state = states.changed() => {
+                let Some(session) = session.upgrade() else { return };
+                connected = state == zk::SessionState::SyncConnected;
+                match state {
+                    zk::SessionState::SyncConnected => next = Instant::now(),
+                    zk::SessionState::Disconnected | zk::SessionState::ConnectedReadOnly => {
+                        session.say(State::Suspect);
+                        under_way = None;
+                    }
+                    _ => return session.end(),
+                }
+            }
+            (sent, answer) = answered(&mut under_way), if under_way.is_some() => {
+                under_way = None;
+                let Some(session) = session.upgrade() else { return };
+                match answer {
+                    Ok(()) => {
+                        beats.answered(sent);
+                        session.valid_until.fetch_max(beats.valid_until().as_nanos(), Ordering::AcqRel);
+                        session.say(State::Answering);
+                        session.watch_held();
+                    }
+                    Err(error) => tracing::debug!(%error, "a heartbeat failed"),
+                }
+            }
+            () = clock::sleep_until(next) => {
+                next = Instant::now() + beats.interval();
+                let Some(session) = session.upgrade() else { return };
+                if under_way.is_some() {
+                    // Not answered for a whole interval.
+                    session.say(State::Suspect);
+                } else if connected {
+                    let beat = async move { session.client.sync("/").await };
+                    under_way = Some((Instant::now(), Box::pin(beat)));
+                }
+            }
+        }
+    }
+}
+
+async fn answered(beat: &mut Option<(Instant, Beat)>) -> (Instant, Result<(), zk::Error>) {
+    match beat {
+        Some((sent, beat)) => (*sent, beat.await),
+        None => std::future::pending().await,
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &self.client.session_id())
+            .field("state", &*self.state.borrow())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,215 @@
+//! `zookeeper:`, one server alone.
+
+use std::{
+    fmt::Write as _,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use lock_runtime::{LockErrorKind, backend::Capabilities};
+
+use super::{CANARY, Fault, Server, Site};
+use crate::support::{
+    proxy::{Flow, Proxy, Upstream, Way},
+    zk::{Client, NO_NODE},
+    zookeeper_server::{SESSION, ZooKeeperServer},
+};
+
+pub struct Store;
+
+/// The server of all cases that do not hurt it.
+static SHARED: Mutex<Option<Arc<Mutex<ZooKeeperServer>>>> = Mutex::new(None);
+/// Servers of cases that are over: a virtual machine takes long to start, and no case sees what another left.
+static IDLE: Mutex<Vec<ZooKeeperServer>> = Mutex::new(Vec::new());
+
+pub fn finish() {
+    *lock(&SHARED) = None;
+    lock(&IDLE).clear();
+}
+
+impl super::Store for Store {
+    fn name(&self) -> &'static str {
+        "zookeeper"
+    }
+
+    fn absence(&self) -> Option<String> {
+        ZooKeeperServer::absence()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes().fair().session_timeout(SESSION)
+    }
+
+    /// All but those that lose what a majority has on its disks, those of a server of another kind, and a restart, which
+    /// takes longer than a session survives.
+    fn offers(&self, fault: Fault) -> bool {
+        !matches!(
+            fault,
+            Fault::DataLost
+                | Fault::Restarted
+                | Fault::RestartedWithItsData
+                | Fault::ForgetsCaches
+                | Fault::Full
+                | Fault::ClockForward(_)
+                | Fault::ClockBack(_)
+        )
+    }
+
+    fn site(&self, server: Server) -> Box<dyn Site> {
+        if server == Server::Shared {
+            let start = || Arc::new(Mutex::new(ZooKeeperServer::start("")));
+            let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
+            return Box::new(ZooKeeperSite { server: Some(server), proxy: None, admin: Mutex::new(None) });
+        }
+        let idle = lock(&IDLE).pop();
+        let server = idle.unwrap_or_else(|| ZooKeeperServer::start(""));
+        let proxy = Some(Proxy::start(Upstream::Tcp(server.address())));
+        Box::new(ZooKeeperSite { server: Some(Arc::new(Mutex::new(server))), proxy, admin: Mutex::new(None) })
+    }
+
+    fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
+        let bad = |rest: &str| (format!("zookeeper:{rest}"), LockErrorKind::InvalidOptions);
+        vec![
+            bad(""),
+            bad("//"),
+            bad(&format!("//user:{CANARY}@")),
+            bad(&format!("//user:{CANARY}@host:99999")),
+            bad(&format!("//user:{CANARY}@host:port")),
+            bad(&format!("//user:{CANARY}@host,,host")),
+            bad(&format!("//user:{CANARY}@host/a//b")),
+            bad(&format!("//user:{CANARY}@host?unknown=1")),
+            bad(&format!("//user:{CANARY}@[::1")),
+            // Understood, and nobody is there.
+            (format!("zookeeper://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
+            (format!("zookeeper://user:{CANARY}@host.invalid"), LockErrorKind::Backend),
+        ]
+    }
+}
+
+struct ZooKeeperSite {
+    server: Option<Arc<Mutex<ZooKeeperServer>>>,
+    /// Between the clients and a server that may be hurt.
+    proxy: Option<Proxy>,
+    /// Made when it is needed, and anew when it broke.
+    admin: Mutex<Option<Client>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ZooKeeperSite {
+    fn server(&self) -> MutexGuard<'_, ZooKeeperServer> {
+        lock(self.server.as_ref().expect("there until it is dropped"))
+    }
+
+    fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("a case that hurts its server has one of its own")
+    }
+
+    /// Asks the server itself; a session that expired meanwhile is replaced.
+    fn admin<T>(&self, ask: impl Fn(&mut Client) -> io::Result<T>) -> T {
+        let mut admin = lock(&self.admin);
+        if let Some(Ok(answer)) = admin.as_mut().map(&ask) {
+            return answer;
+        }
+        let fresh =
+            admin.insert(Client::connect(self.server().address()).expect("the server can be reached"));
+        ask(fresh).expect("the server answers")
+    }
+
+    fn children(&self, path: &str) -> Vec<String> {
+        match self.admin(|client| client.children(path)) {
+            Ok(children) => children,
+            Err(NO_NODE) => Vec::new(),
+            Err(code) => panic!("error {code} for {path}"),
+        }
+    }
+}
+
+/// The lock's node, as published.
+fn node(key: &str) -> String {
+    let mut escaped = String::new();
+    for c in key.chars() {
+        match c {
+            '/' => escaped.push_str("%2F"),
+            '%' => escaped.push_str("%25"),
+            c if c > '\u{ffff}' => {
+                for byte in c.to_string().bytes() {
+                    write!(escaped, "%{byte:02X}").unwrap();
+                }
+            }
+            c => escaped.push(c),
+        }
+    }
+    format!("/lock:{escaped}")
+}
+
+impl Site for ZooKeeperSite {
+    fn url(&self) -> String {
+        let address = self.proxy.as_ref().map_or_else(|| self.server().address(), Proxy::address);
+        format!("zookeeper://{address}?session_timeout={}ms", SESSION.as_millis())
+    }
+
+    fn left(&self, mark: &str) -> Vec<String> {
+        let locks = self.children("/").into_iter().filter(|name| name.contains(mark));
+        locks.flat_map(|name| self.children(&format!("/{name}"))).collect()
+    }
+
+    fn places(&self, key: &str) -> usize {
+        self.children(&node(key)).len().saturating_sub(1)
+    }
+
+    fn lose(&self, key: &str) -> bool {
+        let mut contenders = self.children(&node(key));
+        contenders.sort_by_key(|name| name.rsplit_once("lock-").map(|(_, number)| number.to_owned()));
+        contenders.first().is_some_and(|holder| {
+            self.admin(|client| client.delete(&format!("{}/{holder}", node(key)))).is_ok()
+        })
+    }
+
+    fn hurt(&self, fault: Fault) {
+        match fault {
+            Fault::Down => {
+                self.proxy().refuse();
+                self.proxy().reset();
+            }
+            Fault::Killed => self.server().kill(),
+            Fault::Paused => self.server().pause(),
+            Fault::BlackHole => self.proxy().black_hole(),
+            Fault::AnswersHeld => self.proxy().set(Way::ToClient, Flow::Hold),
+            Fault::RequestsHeld => self.proxy().set(Way::ToServer, Flow::Hold),
+            Fault::Slow(delay) => self.proxy().set(Way::ToClient, Flow::Delay(delay)),
+            Fault::Cut => self.proxy().cut(),
+            Fault::Reset => self.proxy().reset(),
+            Fault::AnswerLost(nth) => self.proxy().lose_answer(nth),
+            Fault::CutInRequest(nth) => self.proxy().cut_after(Way::ToServer, nth),
+            fault => unreachable!("{fault:?} is not offered"),
+        }
+    }
+
+    fn heal(&self) {
+        self.proxy().heal();
+        self.server().bring_back();
+    }
+
+    fn lost_an_answer(&self) -> bool {
+        !self.proxy().keep_answers()
+    }
+
+    fn connections(&self) -> u64 {
+        self.proxy().accepted()
+    }
+}
+
+impl Drop for ZooKeeperSite {
+    fn drop(&mut self) {
+        if self.proxy.take().is_some()
+            && let Some(server) = self.server.take().and_then(Arc::into_inner)
+        {
+            let mut server = server.into_inner().unwrap_or_else(PoisonError::into_inner);
+            server.bring_back();
+            lock(&IDLE).push(server);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Locks shared with clients that nobody here wrote, as other processes: kazoo and Apache Curator on ZooKeeper.
+//!
+//! `tests/run interop` installs them and names them in the environment; without that the tests are not run.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{ChildStdin, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use lock_runtime::LockManager;
+use support::{
+    guardian::{self, Process},
+    zookeeper_server::ZooKeeperServer,
+};
+
+const LONG: Duration = Duration::from_mins(1);
+/// Each process adds one so often.
+const TIMES: usize = 100;
+
+/// A process that obeys one word a line and answers one line. Dropped, it is killed.
+struct Contender {
+    _process: Process,
+    stdin: ChildStdin,
+    answers: mpsc::Receiver<String>,
+}
+
+impl Contender {
+    fn start(mut command: Command) -> Self {
+        let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
+        let stdin = process.child().stdin.take().unwrap();
+        let stdout = process.child().stdout.take().unwrap();
+        let (send, answers) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let this = Self { _process: process, stdin, answers };
+        this.says("ready");
+        this
+    }
+
+    fn tell(&mut self, words: &str) {
+        writeln!(self.stdin, "{words}").unwrap();
+    }
+
+    fn says(&self, words: &str) {
+        assert_eq!(self.answers.recv_timeout(LONG).expect("it answers"), words);
+    }
+
+    fn ask(&mut self, words: &str, answer: &str) {
+        self.tell(words);
+        self.says(answer);
+    }
+}
+
+/// What `tests/run interop` installed, or why it is not there.
+fn installed(variable: &str) -> PathBuf {
+    let path =
+        env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set; `tests/run interop` sets it"));
+    PathBuf::from(path)
+}
+
+fn here(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop").join(file)
+}
+
+fn kazoo() -> Command {
+    let mut command = Command::new(installed("LOCK_TEST_KAZOO"));
+    command.arg(here("contender.py"));
+    command
+}
+
+fn curator() -> Command {
+    let jars = format!("{}/*", installed("LOCK_TEST_CURATOR").display());
+    let classes = guardian::folder().join("classes");
+    let compiled = Command::new("javac")
+        .args(["-cp", &jars, "-d"])
+        .arg(&classes)
+        .arg(here("Contender.java"))
+        .status()
+        .unwrap();
+    assert!(compiled.success(), "the contender cannot be compiled");
+    let mut command = Command::new("java");
+    command
+        .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+        .arg(format!("{jars}:{}", classes.display()))
+        .arg("Contender")
+        .stderr(Stdio::null());
+    command
+}
+
+async fn exclude_each_other(mut command: Command) {
+    let server = ZooKeeperServer::start("");
+    let address = server.address();
+    let counter = guardian::folder().join(format!("counter-{}", address.port()));
+    fs::write(&counter, "0").unwrap();
+    command.arg(address.to_string()).arg("/locks/orders/42").arg(&counter);
+    let mut theirs = Contender::start(command);
+    let locks = LockManager::connect(&format!("zookeeper://{address}/locks/orders")).await.unwrap();
+    let lock = locks.with_prefix("").unwrap().lock("42").wait(LONG);
+    for _ in 0..3 {
+        // They hold it.
+        theirs.ask("acquire", "held");
+        assert!(lock.try_acquire().await.unwrap().is_none(), "both hold it");
+        let waiting = lock.clone();
+        let waiter = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!waiter.is_finished(), "both hold it");
+        theirs.ask("release", "released");
+        let released = Instant::now();
+        let guard = waiter.await.unwrap();
+        assert!(released.elapsed() < Duration::from_secs(2), "only after {:?}", released.elapsed());
+        // We hold it.
+        theirs.ask("try", "busy");
+        theirs.tell("acquire");
+        assert!(theirs.answers.recv_timeout(Duration::from_millis(200)).is_err(), "both hold it");
+        guard.release().await.unwrap();
+        theirs.says("held");
+        theirs.ask("release", "released");
+    }
+    // Both at once, in the same place.
+    theirs.tell(&format!("count {TIMES}"));
+    for _ in 0..TIMES {
+        let guard = lock.acquire().await.unwrap();
+        let value: usize = fs::read_to_string(&counter).unwrap().trim().parse().unwrap();
+        fs::write(&counter, (value + 1).to_string()).unwrap();
+        guard.release().await.unwrap();
+    }
+    theirs.says("counted");
+    assert_eq!(fs::read_to_string(&counter).unwrap().trim(), (2 * TIMES).to_string(), "updates were lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs what `tests/run interop` installs"]
+async fn a_lock_of_kazoo_and_ours_exclude_each_other() {
+    exclude_each_other(kazoo()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs what `tests/run interop` installs"]
+async fn a_mutex_of_curator_and_ours_exclude_each_other() {
+    exclude_each_other(curator()).await;
+}

@@ -1,0 +1,178 @@
+//! A ZooKeeper server of a test's own, alone or as one of an ensemble.
+
+#![allow(dead_code, reason = "each program that tests uses a part of it")]
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::guardian::{self, Process};
+
+/// Where Debian has it.
+const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// The servers' unit of time.
+pub const TICK: Duration = Duration::from_millis(250);
+/// A session time-out that they grant.
+pub const SESSION: Duration = Duration::from_secs(4);
+/// A virtual machine starts slowly where many do.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[derive(Debug)]
+pub struct ZooKeeperServer {
+    process: Process,
+    folder: PathBuf,
+    port: u16,
+}
+
+impl ZooKeeperServer {
+    /// Why there can be no server here; none when there can.
+    pub fn absence() -> Option<String> {
+        if !Path::new(JAR).exists() {
+            return Some(format!("there is no {JAR}"));
+        }
+        let version =
+            Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        match version {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(format!("`java -version` ended with {status}")),
+            Err(error) => Some(format!("`java` cannot be run: {error}")),
+        }
+    }
+
+    /// Starts one alone, with these lines in its configuration beside the usual ones.
+    pub fn start(settings: &str) -> Self {
+        // Many that start at once would keep each other, and the tests that run, from the processor.
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = Self::launch(settings);
+        server.is_up("standalone");
+        server
+    }
+
+    /// Starts three that form an ensemble.
+    pub fn ensemble() -> Vec<Self> {
+        let ports: Vec<_> = (0..3).map(|_| (free_port(), free_port())).collect();
+        let mut members = String::new();
+        for (number, (quorum, election)) in ports.iter().enumerate() {
+            writeln!(members, "server.{number}=127.0.0.1:{quorum}:{election}").unwrap();
+        }
+        let servers: Vec<_> = (0..3).map(|number| Self::launch(&format!("#{number}\n{members}"))).collect();
+        for server in &servers {
+            server.is_up("");
+        }
+        servers
+    }
+
+    fn launch(settings: &str) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let folder = guardian::folder().join(format!("zookeeper-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        fs::create_dir_all(folder.join("data")).expect("a temporary folder can be made");
+        let port = free_port();
+        let usual = format!(
+            "tickTime={}\ninitLimit=20\nsyncLimit=8\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
+             admin.enableServer=false\nmaxSessionTimeout=60000\n4lw.commands.whitelist=*\nmaxClientCnxns=0\nextendedTypesEnabled=true\n",
+            TICK.as_millis(),
+            folder.join("data").display(),
+        );
+        fs::write(folder.join("zoo.cfg"), usual + settings).expect("the folder takes files");
+        if let Some(number) = settings.strip_prefix('#') {
+            fs::write(folder.join("data/myid"), &number[..1]).expect("the folder takes files");
+        }
+        Self { process: run(&folder), folder, port }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// What the server answers to one of its four-letter words.
+    pub fn ask(&self, word: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.address())?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(word.as_bytes())?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// One of the numbers of `mntr`.
+    pub fn number(&self, name: &str) -> u64 {
+        let answer = self.ask("mntr").expect("the server answers");
+        let line = answer.lines().find_map(|line| line.strip_prefix(name)).expect("mntr has it");
+        line.trim().parse().expect("it is a number")
+    }
+
+    pub fn is_leader(&self) -> bool {
+        self.ask("srvr").is_ok_and(|answer| answer.contains("Mode: leader"))
+    }
+
+    /// Waits until it serves clients.
+    pub fn is_up(&self, mode: &str) {
+        let end = Instant::now() + PATIENCE;
+        let wanted = format!("Mode: {mode}");
+        while !self.ask("srvr").is_ok_and(|answer| answer.contains(&wanted)) {
+            let log = || fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            assert!(Instant::now() < end, "ZooKeeper does not serve after {PATIENCE:?}: {}", log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn pause(&self) {
+        self.process.pause();
+    }
+
+    /// Ends a pause, or starts it again after it was killed, with what it had on disk.
+    pub fn bring_back(&mut self) {
+        if self.process.lives() {
+            self.process.resume();
+        } else {
+            self.process = run(&self.folder);
+            self.is_up("");
+        }
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+}
+
+impl Drop for ZooKeeperServer {
+    fn drop(&mut self) {
+        self.process.kill();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// ZooKeeper cannot choose one itself.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port is free").port()
+}
+
+fn run(folder: &Path) -> Process {
+    let log = fs::File::create(folder.join("log")).expect("the folder takes files");
+    let mut command = Command::new("java");
+    command
+        .args(["-Xmx128m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
+        .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"])
+        .arg("-Dzookeeper.skipACL=no")
+        .args(["-Dzookeeper.extendedTypesEnabled=true", "-Dznode.container.checkIntervalMs=1000"])
+        .args(["-cp", JAR, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+        .arg(folder.join("zoo.cfg"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    Process::start(&mut command).expect("java can be run")
+}

@@ -1,0 +1,415 @@
+//! What is particular to ZooKeeper, and so no case of the conformance suite.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
+
+mod support;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use lock_runtime::{LockErrorKind, LockManager};
+use support::{
+    proxy::{Proxy, Upstream},
+    until,
+    zk::{self, Client},
+    zookeeper_server::{SESSION, TICK, ZooKeeperServer},
+};
+
+const LONG: Duration = Duration::from_secs(30);
+/// What a busy machine may add.
+const SLACK: Duration = Duration::from_millis(1500);
+
+fn url(addresses: &str, rest: &str) -> String {
+    format!("zookeeper://{addresses}{rest}?session_timeout={}ms", SESSION.as_millis())
+}
+
+async fn connect(server: &ZooKeeperServer) -> LockManager {
+    LockManager::connect(&url(&server.address().to_string(), "")).await.unwrap()
+}
+
+fn admin(server: &ZooKeeperServer) -> Client {
+    Client::connect(server.address()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_wakes_exactly_one_of_two_hundred_waiters() {
+    const WAITERS: usize = 200;
+    let server = ZooKeeperServer::start("");
+    let holder = connect(&server).await.wait(LONG);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    // Each in a session of its own: the tasks of one manager wait inside it.
+    let (entered, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = Vec::new();
+    for number in 0..WAITERS {
+        let lock = connect(&server).await.wait(LONG * 4).lock("k");
+        let (entered, (leave, left)) = (entered.clone(), tokio::sync::oneshot::channel::<()>());
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            entered.send((number, leave)).unwrap();
+            let _ = left.await;
+            guard.release().await.unwrap();
+        }));
+        let mut admin = admin(&server);
+        until("it stands in the queue", || {
+            let there = admin.children("/lock:k").unwrap().unwrap().len();
+            if there == number + 2 { Ok(()) } else { Err(there) }
+        })
+        .await;
+    }
+    let watches = || usize::try_from(server.number("zk_watch_count")).unwrap();
+    // The holder's own node is watched once it has been held for a while.
+    until("each watches one", || {
+        let watches = watches();
+        if watches == WAITERS + 1 { Ok(()) } else { Err(watches) }
+    })
+    .await;
+    assert_eq!(
+        watched_twice(&server),
+        1,
+        "a node has two watchers: the second one's, its own and its successor's"
+    );
+    guard.release().await.unwrap();
+    let mut left = WAITERS;
+    let mut turns = 0;
+    while let Some((number, leave)) = order.recv().await {
+        assert_eq!(number, turns, "the order is kept");
+        turns += 1;
+        left -= 1;
+        if turns <= 5 {
+            // One watch fired; the others are where they were.
+            until("the next ones still wait", || {
+                let now = watches();
+                // Of the new holder's own node, from its next heartbeat on.
+                if (left..=left + 1).contains(&now) { Ok(()) } else { Err(now) }
+            })
+            .await;
+        }
+        let _ = leave.send(());
+        if turns == WAITERS {
+            break;
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(admin(&server).children("/lock:k").unwrap().unwrap_or_default().len(), 0);
+}
+
+/// How many nodes have more than one watcher.
+fn watched_twice(server: &ZooKeeperServer) -> usize {
+    let answer = server.ask("wchp").unwrap();
+    let mut watchers: Vec<usize> = Vec::new();
+    for line in answer.lines() {
+        if line.starts_with('/') {
+            watchers.push(0);
+        } else if let Some(count) = watchers.last_mut() {
+            *count += usize::from(!line.trim().is_empty());
+        }
+    }
+    watchers.into_iter().filter(|count| *count > 1).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loss_is_signalled_before_the_next_one_holds_and_to_all_guards_at_once() {
+    let server = ZooKeeperServer::start("");
+    let proxy = Proxy::start(Upstream::Tcp(server.address()));
+    let cut_off = LockManager::connect(&url(&proxy.address().to_string(), "")).await.unwrap();
+    let other = connect(&server).await;
+    for _ in 0..2 {
+        let mut guards = Vec::new();
+        for name in ["a", "b", "c"] {
+            guards.push(cut_off.lock(name).wait(LONG).acquire().await.unwrap());
+        }
+        let lock = other.lock("a").wait(LONG);
+        let next = tokio::spawn(async move { (lock.acquire().await.unwrap(), Instant::now()) });
+        tokio::time::sleep(SESSION / 4).await;
+        let began = Instant::now();
+        proxy.black_hole();
+        let told: Vec<_> = guards
+            .iter()
+            .map(|guard| {
+                let lost = guard.lost();
+                tokio::spawn(async move {
+                    lost.await;
+                    Instant::now()
+                })
+            })
+            .collect();
+        let mut moments = Vec::new();
+        for told in told {
+            moments.push(told.await.unwrap());
+        }
+        assert!(guards.iter().all(|guard| !guard.is_valid()));
+        let (first, last) = (*moments.iter().min().unwrap(), *moments.iter().max().unwrap());
+        assert!(last - first < SLACK, "not at once: {:?}", last - first);
+        assert!(last - began < SESSION, "after {:?}", last - began);
+        let (guard, entered) = next.await.unwrap();
+        assert!(entered > last, "the next one held it before the loss was signalled");
+        println!("lost after {:?}, held by the next one after {:?}", last - began, entered - began);
+        proxy.heal();
+        // Its session has expired, so a new one is made.
+        assert!(guards.iter().all(|guard| !guard.is_valid()), "revived");
+        for guard in guards {
+            assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+        }
+        guard.release().await.unwrap();
+        cut_off.lock("a").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_comes_back_in_time_keeps_its_locks_and_its_places() {
+    let server = ZooKeeperServer::start("");
+    let proxy = Proxy::start(Upstream::Tcp(server.address()));
+    let ours = LockManager::connect(&url(&proxy.address().to_string(), "")).await.unwrap();
+    let other = connect(&server).await;
+    let held = ours.lock("held").acquire().await.unwrap();
+    let theirs = other.lock("wanted").acquire().await.unwrap();
+    let lock = ours.lock("wanted").wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let mut admin = admin(&server);
+    let mut children = move || admin.children("/lock:wanted").unwrap().unwrap();
+    until("it waits", || if children().len() == 2 { Ok(()) } else { Err(()) }).await;
+    let before = children();
+    for _ in 0..3 {
+        proxy.refuse();
+        proxy.reset();
+        tokio::time::sleep(SESSION / 8).await;
+        proxy.heal();
+        tokio::time::sleep(SESSION / 2).await;
+        assert!(held.is_valid());
+    }
+    let mut now = children();
+    now.sort_unstable();
+    let mut then = before;
+    then.sort_unstable();
+    assert_eq!(now, then, "the place was given up");
+    theirs.release().await.unwrap();
+    let released = Instant::now();
+    waiter.await.unwrap().release().await.unwrap();
+    assert!(released.elapsed() < SLACK, "{:?}", released.elapsed());
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_rise_when_a_lock_s_node_is_deleted_and_made_again() {
+    let server = ZooKeeperServer::start("");
+    let locks = connect(&server).await;
+    let mut admin = admin(&server);
+    let (mut last, mut sequences) = (None, Vec::new());
+    for _ in 0..4 {
+        let guard = locks.lock("k").acquire().await.unwrap();
+        assert!(last < Some(guard.fencing_token()), "{last:?}, then {:?}", guard.fencing_token());
+        last = Some(guard.fencing_token());
+        let name = admin.children("/lock:k").unwrap().unwrap().remove(0);
+        sequences.push(name.rsplit_once('-').unwrap().1.to_owned());
+        guard.release().await.unwrap();
+        // The server's own clean-up may have been first.
+        let deleted = admin.delete("/lock:k").unwrap();
+        assert!(matches!(deleted, Ok(()) | Err(zk::NO_NODE)), "{deleted:?}");
+    }
+    assert!(sequences.iter().all(|number| number == "0000000000"), "it would not have shown: {sequences:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_was_used_once_does_not_stay() {
+    let server = ZooKeeperServer::start("");
+    let locks = connect(&server).await;
+    for number in 0..20 {
+        locks.lock(format!("once:{number}")).acquire().await.unwrap().release().await.unwrap();
+    }
+    let mut admin = admin(&server);
+    until("they are gone", || {
+        let left: Vec<_> = admin.children("/").unwrap().unwrap();
+        let left: Vec<_> = left.into_iter().filter(|name| name.contains("once:")).collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_node_is_removed_contends_anew() {
+    let server = ZooKeeperServer::start("");
+    let (ours, theirs) = (connect(&server).await, connect(&server).await);
+    let guard = ours.lock("k").acquire().await.unwrap();
+    let lock = theirs.lock("k").wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let mut admin = admin(&server);
+    let mut contenders = || {
+        let mut names = admin.children("/lock:k").unwrap().unwrap_or_default();
+        names.sort_by_key(|name| name.rsplit_once('-').unwrap().1.to_owned());
+        names
+    };
+    until("it waits", || if contenders().len() == 2 { Ok(()) } else { Err(()) }).await;
+    let mut names = contenders();
+    admin.delete(&format!("/lock:k/{}", names.remove(1))).unwrap().unwrap();
+    guard.release().await.unwrap();
+    let guard = tokio::time::timeout(LONG, waiter).await.expect("let in").unwrap();
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chroot_is_made_and_credentials_keep_others_out() {
+    let server = ZooKeeperServer::start("");
+    let address = server.address();
+    let mine = LockManager::connect(&url(&format!("us:secret@{address}"), "/of/us")).await.unwrap();
+    let guard = mine.lock("k").acquire().await.unwrap();
+    let mut admin = admin(&server);
+    assert_eq!(admin.children("/of/us/lock:k").unwrap().unwrap_err(), -102, "NoAuth");
+    guard.release().await.unwrap();
+    let others = LockManager::connect(&url(&format!("them:secret@{address}"), "/of/us")).await.unwrap();
+    let error = others.lock("k").wait(Duration::from_millis(300)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend);
+    assert!(error.to_string().contains("refuses the access"), "{error}");
+    mine.lock("k").acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ttl_shorter_than_the_granted_session_is_refused() {
+    let server = ZooKeeperServer::start("");
+    // Less than two ticks is not granted.
+    let locks = LockManager::connect(&format!("zookeeper://{}?session_timeout=100ms", server.address()))
+        .await
+        .unwrap();
+    let granted = locks.capabilities().session_timeout.unwrap();
+    assert_eq!(granted, TICK * 2);
+    let error = locks
+        .lock("k")
+        .ttl(granted.saturating_sub(Duration::from_millis(1)))
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+    assert!(error.to_string().contains("session"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fenced_transaction_is_carried_out_only_while_the_lock_is_held() {
+    use lock_runtime::backend::zookeeper::fence;
+
+    let server = ZooKeeperServer::start("");
+    let address = server.address().to_string();
+    let locks = LockManager::connect(&url(&address, "/locks")).await.unwrap();
+    let mut admin = admin(&server);
+    admin.create("/balance", b"100", zk::PERSISTENT).unwrap().unwrap();
+    let client = zookeeper_client::Client::connect(&address).await.unwrap();
+    let guard = locks.lock("user:42").acquire().await.unwrap();
+    let held = guard.held();
+    let mut write = fence::begin(&client, &held).unwrap();
+    write.add_set_data("/balance", b"70", None).unwrap();
+    write.commit().await.unwrap();
+    assert_eq!(admin.data("/balance").unwrap().unwrap(), b"70");
+    // Prepared while it is held, and late.
+    let mut late = fence::begin(&client, &held).unwrap();
+    late.add_set_data("/balance", b"0", None).unwrap();
+    guard.release().await.unwrap();
+    let next = locks.lock("user:42").acquire().await.unwrap();
+    let error = late.commit().await.unwrap_err();
+    assert!(matches!(error, zookeeper_client::CheckWriteError::CheckFailed { .. }), "{error:?}");
+    assert_eq!(admin.data("/balance").unwrap().unwrap(), b"70");
+    let below = client.clone().chroot("/locks").unwrap();
+    fence::begin(&below, &next.held()).unwrap();
+    let elsewhere = client.chroot("/elsewhere").unwrap();
+    let error = fence::begin(&elsewhere, &next.held()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::InvalidOptions, "{error}");
+    let memory = LockManager::connect("memory:").await.unwrap().lock("k").acquire().await.unwrap();
+    let error = fence::begin(&elsewhere, &memory.held()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unsupported, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ensemble_goes_on_when_its_leader_is_killed() {
+    let mut servers = ZooKeeperServer::ensemble();
+    let addresses: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+    let url = url(&addresses.join(","), "/locks");
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(LockManager::connect(&url).await.unwrap().wait(LONG));
+    }
+    let kept = clients[0].lock("kept").acquire().await.unwrap();
+    // Everybody wants one lock, all the time; what each believed is judged afterwards.
+    let history = Arc::new(Mutex::new(Vec::new()));
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let tasks: Vec<_> = (0..6)
+        .map(|number| {
+            let lock = clients[number % 3].lock("k");
+            let (history, stop) = (Arc::clone(&history), Arc::clone(&stop));
+            tokio::spawn(async move {
+                while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                    let asked = support::monotonic();
+                    let Ok(guard) = lock.acquire().await else { continue };
+                    let (token, mut believed) = (guard.fencing_token().get(), None);
+                    for _ in 0..3 {
+                        let now = support::monotonic();
+                        if !guard.is_valid() {
+                            break;
+                        }
+                        let hold = support::checker::Hold { token, asked, from: now, until: now };
+                        believed.get_or_insert(hold).until = now;
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    history.lock().unwrap().extend(believed);
+                    let _ = guard.release().await;
+                }
+            })
+        })
+        .collect();
+    let entries = || history.lock().unwrap().len();
+    until("they enter", || if entries() > 100 { Ok(()) } else { Err(entries()) }).await;
+    for round in 0..2 {
+        let leader = servers.iter().position(ZooKeeperServer::is_leader).expect("there is a leader");
+        let killed = Instant::now();
+        servers[leader].kill();
+        let before = entries();
+        until("they enter under the next leader", || {
+            if entries() > before + 50 { Ok(()) } else { Err(entries() - before) }
+        })
+        .await;
+        println!("round {round}: 50 entries {:?} after the leader was killed", killed.elapsed());
+        servers[leader].bring_back();
+    }
+    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let verdict = support::checker::judge(std::mem::take(&mut *history.lock().unwrap()));
+    println!("{verdict:?}");
+    assert!(verdict.is_clean(), "{verdict:?}");
+    // An election takes less than what a session survives; on a busy machine it may not.
+    if kept.is_valid() {
+        kept.release().await.unwrap();
+    } else {
+        assert_eq!(kept.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+    }
+    let mut admin = admin(&servers[0]);
+    until("nothing is left", || {
+        let mut left = Vec::new();
+        for lock in ["kept", "k"] {
+            left.extend(admin.children(&format!("/locks/lock:{lock}")).unwrap().unwrap_or_default());
+        }
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_free_within_a_session_and_two_ticks_after_its_client_vanished() {
+    let server = ZooKeeperServer::start("");
+    let proxy = Proxy::start(Upstream::Tcp(server.address()));
+    let vanishing = LockManager::connect(&url(&proxy.address().to_string(), "")).await.unwrap();
+    let other = connect(&server).await;
+    let guard = vanishing.lock("k").acquire().await.unwrap();
+    tokio::time::sleep(SESSION / 2).await;
+    proxy.black_hole();
+    let vanished = Instant::now();
+    let next = other.lock("k").wait(LONG).acquire().await.unwrap();
+    let took = vanished.elapsed();
+    assert!(took < SESSION + 2 * TICK + SLACK, "{took:?}");
+    assert!(!guard.is_valid() && next.fencing_token() > guard.fencing_token());
+    println!("free after {took:?}");
+    next.release().await.unwrap();
+}
