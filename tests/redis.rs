@@ -13,7 +13,7 @@ use std::{
 use lock_runtime::{LockErrorKind, LockGuard, LockManager};
 
 use support::{
-    proxy::{Proxy, Upstream},
+    proxy::{Flow, Proxy, Upstream, Way},
     redis_server::RedisServer,
     resp::Value,
     until,
@@ -266,4 +266,111 @@ async fn releases_behind_a_connection_that_went_silent_do_not_wait_for_one_anoth
         size => Err(size),
     })
     .await;
+}
+
+/// A user of these names and channels, and of the commands that locks need.
+fn narrow_user(name: &str, allowed: &[&str]) -> Vec<String> {
+    let mut user = vec!["--user", name, "on", ">password"];
+    user.extend(allowed);
+    user.extend(published_user().into_iter().filter(|word| word.starts_with(['+', '-'])));
+    user.into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_name_that_is_forbidden_fails_no_other_of_its_round_trip() {
+    let allowed = ["~lock:a*", "~lock:{lock:a*", "~lock:~1:*", "&lock:~1:*"];
+    let user = narrow_user("narrow", &allowed);
+    let server = RedisServer::start(&user.iter().map(String::as_str).collect::<Vec<_>>());
+    let locks = LockManager::connect(&url(&server, "?user=narrow&pass=password")).await.unwrap();
+    for round in 0..10 {
+        let calls: Vec<_> = (0..20)
+            .map(|number| {
+                let name = if number == 10 { "b".to_owned() } else { format!("a{round}-{number}") };
+                let lock = locks.lock(name);
+                tokio::spawn(async move { lock.try_acquire().await })
+            })
+            .collect();
+        for (number, tried) in calls.into_iter().enumerate() {
+            let tried = tried.await.unwrap();
+            if number == 10 {
+                assert_eq!(tried.unwrap_err().kind(), LockErrorKind::Backend);
+            } else {
+                assert!(tried.unwrap().is_some(), "{number} of round {round}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_of_many_lengths_share_a_round_trip() {
+    const DELAY: Duration = Duration::from_millis(5);
+    let server = RedisServer::start(&[]);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let locks =
+        LockManager::connect(&format!("redis://{}?group_commit=always", proxy.address())).await.unwrap();
+    locks.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    proxy.set(Way::ToServer, Flow::Delay(DELAY));
+    let began = Instant::now();
+    let calls: Vec<_> = (0..256)
+        .map(|number| {
+            let lock = locks.lock(format!("k{number}")).ttl(LONG + Duration::from_millis(number));
+            tokio::spawn(async move { lock.acquire().await.unwrap() })
+        })
+        .collect();
+    let mut guards = Vec::new();
+    for call in calls {
+        guards.push(call.await.unwrap());
+    }
+    let took = began.elapsed();
+    // One after the other they would need 256 round trips.
+    assert!(took < 100 * DELAY, "{took:?}");
+    drop(guards);
+    locks.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_went_silent_costs_no_short_lease() {
+    let server = RedisServer::start(&[]);
+    let ttl = Duration::from_millis(1500);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let locks = LockManager::connect(&format!("redis://{}", proxy.address())).await.unwrap();
+    let guard = locks.lock("user:42").ttl(ttl).acquire().await.unwrap();
+    // Then renewals have their connection.
+    tokio::time::sleep(ttl).await;
+    assert!(guard.is_valid());
+    proxy.black_hole();
+    proxy.heal();
+    tokio::time::sleep(2 * ttl).await;
+    assert!(guard.is_valid(), "it was renewed over the silent connection only");
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_away_under_one_prefix_ends_no_lease_under_another() {
+    let user = narrow_user("two", &["~a:*", "~b:*", "&a:*", "&b:*"]);
+    let server = RedisServer::start(&user.iter().map(String::as_str).collect::<Vec<_>>());
+    let locks = LockManager::connect(&url(&server, "?user=two&pass=password")).await.unwrap();
+    let ttl = Duration::from_secs(2);
+    let (a, b) = (locks.clone().with_prefix("a:").unwrap(), locks.with_prefix("b:").unwrap());
+    let kept = a.lock("x").ttl(ttl).acquire().await.unwrap();
+    let lost = b.lock("x").ttl(ttl).acquire().await.unwrap();
+    server.command(&["ACL", "SETUSER", "two", "resetkeys", "~a:*"]);
+    tokio::time::sleep(2 * ttl).await;
+    assert!(kept.is_valid());
+    assert!(!lost.is_valid());
+}
+
+#[tokio::test]
+async fn a_user_of_no_more_names_than_locks_need_is_enough() {
+    let allowed = ["~lock:user:*", "~lock:{lock:user:*", "~lock:~1:fence", "&lock:~1:inbox:*"];
+    let user = narrow_user("least", &allowed);
+    let server = RedisServer::start(&user.iter().map(String::as_str).collect::<Vec<_>>());
+    let locks = LockManager::connect(&url(&server, "?user=least&pass=password")).await.unwrap();
+    let guard = locks.lock("user:42").acquire().await.unwrap();
+    let waiter = {
+        let other = LockManager::connect(&url(&server, "?user=least&pass=password")).await.unwrap();
+        tokio::spawn(async move { other.lock("user:42").wait(LONG).acquire().await.unwrap().release().await })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap();
 }

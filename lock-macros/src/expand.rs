@@ -115,11 +115,11 @@ fn acquire(plan: &Plan, runtime: &TokenStream) -> TokenStream {
     match &plan.keys {
         Keys::One(one) => {
             let name = name(one, runtime);
-            quote!(#runtime::acquire(#manager, #name, #options))
+            quote!(#runtime::acquire(#runtime::lock(#manager, #name, #options)))
         }
         Keys::Several(several) => {
             let names = several.iter().map(|key| name(key, runtime));
-            quote!(#runtime::acquire_all(#manager, [#(#names),*], #options))
+            quote!(#runtime::acquire_all(#runtime::all(#manager, [#(#names),*], #options)))
         }
     }
 }

@@ -12,8 +12,8 @@ use std::{
 use pin_project_lite::pin_project;
 
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, global, guards::Guards,
-    options::LockOptions, run::Raced, scope,
+    Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, MultiLock, global,
+    guards::Guards, options::LockOptions, run::Raced, scope,
 };
 #[path = "duration.rs"]
 pub mod duration;
@@ -76,8 +76,8 @@ impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
 }
 
 /// The manager that `manager = …` names.
-pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<LockManager, LockError> {
-    Ok(manager.as_lock_manager().clone())
+pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, LockError> {
+    Ok(manager.as_lock_manager())
 }
 
 /// The manager where none is named.
@@ -113,33 +113,38 @@ pub fn lock_key(key: KeyParts) -> Result<LockKey, LockError> {
     LockKey::new(name(key)?)
 }
 
-/// Acquires the lock; borrows nothing, so that nothing of the user's is held across the wait.
-pub fn acquire(
-    manager: Result<LockManager, LockError>,
+/// The lock that is asked for.
+pub fn lock<M: AsLockManager>(
+    manager: Result<M, LockError>,
     key: KeyParts,
     options: Options,
-) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-    let lock = name(key).and_then(|name| {
-        let mut lock = manager?.lock(name);
-        options.apply(&mut lock.options);
-        Ok(lock)
-    });
-    async move { lock?.acquire().await }
+) -> Result<Lock, LockError> {
+    let name = name(key)?;
+    let mut lock = manager?.as_lock_manager().lock(name);
+    options.apply(&mut lock.options);
+    Ok(lock)
+}
+
+/// Acquires the lock; borrows nothing, so that nothing of the user's is held across the wait.
+pub async fn acquire(lock: Result<Lock, LockError>) -> Result<LockGuard, LockError> {
+    lock?.acquire().await
+}
+
+/// All the locks that are asked for.
+pub fn all<M: AsLockManager, const N: usize>(
+    manager: Result<M, LockError>,
+    keys: [KeyParts; N],
+    options: Options,
+) -> Result<MultiLock, LockError> {
+    let names: Vec<_> = keys.into_iter().map(name).collect::<Result<_, _>>()?;
+    let mut locks = manager?.as_lock_manager().all(names);
+    options.apply(&mut locks.options);
+    Ok(locks)
 }
 
 /// Acquires all the locks; borrows nothing either.
-pub fn acquire_all<const N: usize>(
-    manager: Result<LockManager, LockError>,
-    keys: [KeyParts; N],
-    options: Options,
-) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + use<N> {
-    let names: Result<Vec<_>, _> = keys.into_iter().map(name).collect();
-    let locks = names.and_then(|names| {
-        let mut locks = manager?.all(names);
-        options.apply(&mut locks.options);
-        Ok(locks)
-    });
-    async move { locks?.acquire().await }
+pub async fn acquire_all(locks: Result<MultiLock, LockError>) -> Result<MultiGuard, LockError> {
+    locks?.acquire().await
 }
 
 /// The scope of a guard, for those who poll what runs under it themselves.

@@ -191,8 +191,14 @@ impl<'a> Attempt<'a> {
                 self.unanswered_on = None;
                 self.open = false;
             }
-            if let Some(fence) = answer? {
-                return Ok((self.last_sent, Answer::Granted { fence, others_wait: false }));
+            match answer {
+                Ok(Some(fence)) => {
+                    return Ok((self.last_sent, Answer::Granted { fence, others_wait: false }));
+                }
+                // What one of a group may not do is refused to all of it; alone it says why.
+                Ok(None) => {}
+                Err(Failure::Refused(_)) if connection.is_usable() => {}
+                Err(failure) => return Err(failure),
             }
         }
         let _alone = group.alone();

@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisWrite, aio::MultiplexedConnection,
+};
 use tokio::sync::oneshot;
 
 use super::{
@@ -198,7 +200,8 @@ impl Connection {
     /// Fails when the user may not do under `prefix` what locks need.
     async fn check_rights(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
         let mut call = scripts::RIGHTS.call_with_room(1, 5, 256);
-        call.arg(channel).arg(channel);
+        call.write_arg_fmt(names::fence(prefix));
+        call.arg(channel);
         let refused: Vec<String> = self.run(&scripts::RIGHTS, &call).await?;
         if refused.is_empty() {
             return Ok(());

@@ -182,19 +182,19 @@ async fn acquire(connection: &Connection, process: &str, mut rest: Vec<Acquisiti
             return tell(rest.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
         }
         let Some(first) = rest.first() else { return };
-        let (prefix, ttl_ms) = (first.key.prefix().to_owned(), first.ttl_ms);
-        let (group, others) =
-            rest.into_iter().partition::<Vec<_>, _>(|one| one.key.prefix() == prefix && one.ttl_ms == ttl_ms);
+        let prefix = first.key.prefix().to_owned();
+        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.key.prefix() == prefix);
         rest = others;
         let mut call = begin(&scripts::ACQUIRE_GROUP, group.len() + 1);
-        call.write_arg_fmt(names::fence(&group[0].key));
+        call.write_arg_fmt(names::fence(&prefix));
         for one in &group {
             call.arg(one.key.stored());
         }
-        call.arg(&prefix).arg(ttl_ms);
+        call.arg(&prefix);
         call.write_arg_fmt(format_args!("{process}:"));
         for one in &group {
             call.write_arg_fmt(names::token(one.owner));
+            call.arg(one.ttl_ms);
         }
         let answers = connection.run::<Vec<u64>>(&scripts::ACQUIRE_GROUP, &call).await;
         let answers = answers.and_then(|answers| {

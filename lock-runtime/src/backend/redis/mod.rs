@@ -13,7 +13,7 @@ mod names;
 mod place;
 mod scripts;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use ::redis::{Cmd, RedisWrite};
 
@@ -123,32 +123,50 @@ impl Backend for Redis {
 
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
-            let parts =
-                || due.chunk_by(|a, b| a.ttl == b.ttl).flat_map(|alike| alike.chunks(RENEWALS_PER_CALL));
+            // One prefix in a call: a user who may not touch another any more loses only the locks under that.
+            let terms = |number: &usize| (due[*number].ttl, due[*number].key.prefix());
+            let mut numbers: Vec<usize> = (0..due.len()).collect();
+            numbers.sort_by(|a, b| terms(a).cmp(&terms(b)));
+            let alike = numbers.chunk_by(|a, b| terms(a) == terms(b));
+            let parts: Vec<&[usize]> = alike.flat_map(|alike| alike.chunks(RENEWALS_PER_CALL)).collect();
             let sent = Instant::now();
             // All are on their way before one is answered.
-            let calls: Vec<_> = parts()
+            let calls: Vec<_> = parts
+                .iter()
                 .map(|part| {
-                    let (links, call) = (Arc::clone(&self.links), self.renewals(part));
-                    tokio::spawn(async move { links.here().await?.run(&scripts::RENEW, &call).await })
+                    let ids: Vec<&LeaseId> = part.iter().map(|number| &due[*number]).collect();
+                    let (links, call) = (Arc::clone(&self.links), self.renewals(&ids));
+                    Call(tokio::spawn(async move { links.here().await?.run(&scripts::RENEW, &call).await }))
                 })
                 .collect();
-            let mut answers = Vec::with_capacity(due.len());
-            for (call, part) in calls.into_iter().zip(parts()) {
-                let refused = match call.await {
+            let mut answers: Vec<Option<Renewal>> = (0..due.len()).map(|_| None).collect();
+            for (mut call, part) in calls.into_iter().zip(parts) {
+                let refused = match (&mut call.0).await {
                     Ok(answer) => answer.map_err(Failure::into_error),
                     Err(_) => Err(error::unexpected("a renewal")),
                 };
-                answers.extend(renewed(part, sent, refused));
+                let ttl = due[part[0]].ttl;
+                for (number, answer) in part.iter().zip(renewed(part.len(), ttl, sent, refused)) {
+                    answers[*number] = Some(answer);
+                }
             }
-            answers
+            answers.into_iter().map(|answer| answer.expect("each is in one part")).collect()
         })
+    }
+}
+
+/// A call of its own task, which ends with it: unanswered at its end, the connection is known to be mute.
+struct Call<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for Call<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
 impl Redis {
     /// The call that renews leases of one length.
-    fn renewals(&self, part: &[LeaseId]) -> Cmd {
+    fn renewals(&self, part: &[&LeaseId]) -> Cmd {
         let mut call = scripts::RENEW.call_with_room(part.len(), 4 + 2 * part.len(), 64 + 160 * part.len());
         for id in part {
             call.arg(id.key.stored());
@@ -161,14 +179,15 @@ impl Redis {
     }
 }
 
-/// What became of each lease of a call, of which the script names those that are not ours any more.
+/// What became of each of `count` leases of a call, of which the script names those that are not ours any more.
 fn renewed(
-    part: &[LeaseId],
+    count: usize,
+    ttl: Duration,
     sent: Instant,
     refused: Result<Vec<usize>, LockError>,
 ) -> impl Iterator<Item = Renewal> {
     let are_numbers = |refused: &[usize]| {
-        refused.is_sorted_by(|a, b| a < b) && refused.iter().all(|number| (1..=part.len()).contains(number))
+        refused.is_sorted_by(|a, b| a < b) && refused.iter().all(|number| (1..=count).contains(number))
     };
     let (refused, unknown) = match refused {
         Ok(refused) if are_numbers(&refused) => (refused, None),
@@ -176,10 +195,10 @@ fn renewed(
         Err(error) => (Vec::new(), Some(error)),
     };
     let mut refused = refused.into_iter().peekable();
-    part.iter().zip(1..).map(move |(id, number)| match &unknown {
+    (1..=count).map(move |number| match &unknown {
         Some(error) => Renewal::Unknown(error.clone()),
         None if refused.next_if_eq(&number).is_some() => Renewal::NotHeld,
-        None => Renewal::Renewed(valid_until(sent, id.ttl)),
+        None => Renewal::Renewed(valid_until(sent, ttl)),
     })
 }
 
@@ -191,23 +210,12 @@ impl fmt::Debug for Redis {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::{FencingToken, LockKey, OwnerToken};
 
     #[test]
     fn what_the_script_names_is_not_held_and_what_it_cannot_mean_is_unknown() {
-        let part: Vec<LeaseId> = (0..3)
-            .map(|number| LeaseId {
-                key: LockKey::new(format!("user:{number}")).expect("valid"),
-                owner: OwnerToken::from(number),
-                token: FencingToken::from_micros(7),
-                ttl: Duration::from_secs(30),
-            })
-            .collect();
         let words = |answer| -> Vec<&str> {
-            renewed(&part, Instant::now(), answer)
+            renewed(3, Duration::from_secs(30), Instant::now(), answer)
                 .map(|renewal| match renewal {
                     Renewal::Renewed(_) => "renewed",
                     Renewal::NotHeld => "not held",

@@ -23,15 +23,15 @@ pub(super) fn beside(key: &LockKey, what: &'static str) -> impl Display {
         let stored = key.stored();
         match hash_tag(stored) {
             // A name with a hash tag of its own keeps it; else the whole name becomes the tag.
-            HashTag::Tag => write!(f, "{stored}:~{FORMAT}:{what}"),
-            HashTag::None | HashTag::Malformed => write!(f, "{}{{{stored}}}:~{FORMAT}:{what}", key.prefix()),
+            HashTag::Tag | HashTag::Malformed => write!(f, "{stored}:~{FORMAT}:{what}"),
+            HashTag::None => write!(f, "{}{{{stored}}}:~{FORMAT}:{what}", key.prefix()),
         }
     })
 }
 
 /// The counter of fences, one for all locks under a prefix.
-pub(super) fn fence(key: &LockKey) -> impl Display {
-    fmt::from_fn(move |f| write!(f, "{}~{FORMAT}:fence", Root(key.prefix())))
+pub(super) fn fence(prefix: &str) -> impl Display {
+    fmt::from_fn(move |f| write!(f, "{}~{FORMAT}:fence", Root(prefix)))
 }
 
 /// The channel on which a process is told about locks under `prefix`.
@@ -99,7 +99,7 @@ mod tests {
         let key = LockKey::with_prefix("lock:", "user:42").expect("valid");
         assert_eq!(beside(&key, "queue").to_string(), "lock:{lock:user:42}:~1:queue");
         assert_eq!(beside(&key, "places").to_string(), "lock:{lock:user:42}:~1:places");
-        assert_eq!(fence(&key).to_string(), "lock:~1:fence");
+        assert_eq!(fence(key.prefix()).to_string(), "lock:~1:fence");
         assert_eq!(inbox("lock:", "ab"), "lock:~1:inbox:ab");
         assert_eq!(inbox("", "ab"), "~1:inbox:ab");
         assert_eq!(inbox("app", "ab"), "app:~1:inbox:ab", "`app~1:inbox:ab` could be a lock");
@@ -109,6 +109,9 @@ mod tests {
     fn a_hash_tag_of_its_own_is_kept() {
         let key = LockKey::with_prefix("lock:", "{acme}:orders").expect("valid");
         assert_eq!(beside(&key, "queue").to_string(), "lock:{acme}:orders:~1:queue");
+        // The scripts tell by the first brace as well.
+        let key = LockKey::with_prefix("{app}:", "{acme}:orders").expect("valid");
+        assert_eq!(beside(&key, "queue").to_string(), "{app}:{acme}:orders:~1:queue");
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Script {
         call.arg(key.stored());
         call.write_arg_fmt(names::beside(key, "queue"));
         call.write_arg_fmt(names::beside(key, "places"));
-        call.write_arg_fmt(names::fence(key));
+        call.write_arg_fmt(names::fence(key.prefix()));
         call.write_arg_fmt(names::owner(process, owner));
         call
     }

@@ -1,5 +1,5 @@
 -- What the user may not do under a prefix that the other scripts need, so that none of them fails after its first write.
--- KEYS: 1 a name under the prefix  ARGV: 1 the channel of this process
+-- KEYS: 1 fence  ARGV: 1 the channel of this process
 -- Answer: the commands that are refused
 -- It changes nothing; where the server cannot be asked (before Redis 7), an empty message is sent, which is ignored.
 
