@@ -228,8 +228,8 @@ async fn a_server_that_stands_still_delays_no_renewal_on_another() {
     let during = least_remaining(other, ttl).await.expect("none of the others is lost");
     println!("at least {before:?} of {ttl:?} left, {during:?} while the other server stood still");
     assert!(stalled.iter().all(|guard| !guard.is_valid()), "its lease cannot have been renewed");
-    // One attempt that hangs has a third of what is left.
-    assert!(during > before * 3 / 4, "{during:?} left of {ttl:?}, {before:?} before");
+    // One attempt that hangs takes a second.
+    assert!(during + ttl / 16 > before, "{during:?} left of {ttl:?}, {before:?} before");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

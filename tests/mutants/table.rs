@@ -91,8 +91,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "renewal_from_the_answer",
         edits: &[Rust {
             file: "backend/redis/mod.rs",
-            from: "Renewal::Renewed(valid_until(sent, id.ttl))",
-            to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, id.ttl))",
+            from: "Renewal::Renewed(valid_until(sent, ttl))",
+            to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, ttl))",
         }],
         caught_by: &["redis::lease::a_renewal_counts_from_before_its_request"],
     },
@@ -191,8 +191,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no_check_after_the_wait",
         edits: &[Rust {
             file: "acquire.rs",
-            from: "    if valid_until.saturating_duration_since(now) < min_validity(options.ttl) {",
-            to: "    if !mutant!() && valid_until.saturating_duration_since(now) < min_validity(options.ttl) {",
+            from: "    if hold.remaining_unrenewed(now) < min_validity",
+            to: "    if !mutant!() && hold.remaining_unrenewed(now) < min_validity",
         }],
         caught_by: &["redis::lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back"],
     },

@@ -395,8 +395,8 @@ async fn a_waiter_that_waits_for_long_keeps_its_place(world: World) {
     while let Some(next) = waiters.pop_front() {
         let released = Instant::now();
         holder.release().await.unwrap();
-        assert_eq!(world.places(&key), waiters.len(), "those behind the next one keep their places");
         holder = next.await.unwrap();
+        assert_eq!(world.places(&key), waiters.len(), "those behind the next one keep their places");
         assert!(released.elapsed() < SLACK, "only after {:?}", released.elapsed());
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "the order is kept");
     }
