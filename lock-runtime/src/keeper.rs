@@ -273,7 +273,9 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     } else {
         tracing::warn!(key = %hold.key(), why, "lock lost");
     }
-    shared.end_with(hold);
+    for turn in hold.others() {
+        turn.begin_to_end();
+    }
     let turn = shared.cohorts.turn_of(hold);
     shared.cohorts.dissolve(hold);
     if hold.session().is_some() {
@@ -290,9 +292,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        LockErrorKind, LockGuard,
+        FencingToken, LockErrorKind, LockGuard, MultiGuard,
         backend::{BoxFuture, Held, Releasable, Released, Session},
-        hold::Terms,
+        hold::{Terms, Turn},
         mock::{Mock, Reply, until},
     };
 
@@ -370,6 +372,31 @@ mod tests {
         let (capped, hold) = in_session(locks.shared(), 50 * MS);
         until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
         assert!(Instant::now() >= hold.turn_ends() && !hold.is_valid(Instant::now()));
+    }
+
+    #[tokio::test]
+    async fn the_loss_of_one_hold_of_a_session_leaves_the_others_to_their_guard() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let shared = locks.shared();
+        let (lost, one) = in_session(shared, Duration::MAX);
+        let (other, two) = in_session(shared, Duration::MAX);
+        for session in [&lost, &other] {
+            session.valid_until.store((Instant::now() + 60_000 * MS).as_nanos(), Ordering::SeqCst);
+        }
+        let guards = [one, two].map(|hold| {
+            let turn = Turn::first(hold, FencingToken::from_micros(7));
+            LockGuard::new(turn, shared.reserve().expect("room"))
+        });
+        let guard = MultiGuard::new(guards.into(), Duration::ZERO).expect("held");
+        let [_, ended] = guard.locks() else { unreachable!("two") };
+        lost.loss.lock().expect("no panic").take().expect("kept").tell("told to");
+        assert!(!ended.is_valid());
+        until("it is released", || lost.releases.load(Ordering::SeqCst) == 1).await;
+        assert_eq!(other.releases.load(Ordering::SeqCst), 0, "free while the guard is there");
+        drop(guard);
+        until("it is released", || other.releases.load(Ordering::SeqCst) == 1).await;
+        assert_eq!(shared.keeper.len(), 0);
     }
 
     #[tokio::test]

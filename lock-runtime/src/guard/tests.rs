@@ -221,12 +221,27 @@ async fn the_loss_of_one_does_not_free_the_others_before_their_time() {
     let began = Instant::now();
     let guard = locks.all(["j", "k"]).hold_at_least(LENGTH).acquire().await.expect("granted");
     guard.lost().await;
+    drop(guard);
     let released = || store.releases().count("j") + store.releases().count("k");
     assert_eq!(released(), 0);
     until("the other is released", || released() == 1).await;
     assert!(Instant::now() >= began + LENGTH);
-    drop(guard);
     assert_eq!(locks.shared().keeper.len(), 0);
+}
+
+#[tokio::test]
+async fn what_is_kept_after_the_loss_of_another_counts_as_held() {
+    let store = Mock::new();
+    let locks = manager(&store).with_limits(Limits { held: 2, ..Limits::default() });
+    store.renewals().once([Reply::No]);
+    let guard = locks.all(["j", "k"]).hold_at_least(LENGTH).acquire().await.expect("granted");
+    guard.lost().await;
+    drop(guard);
+    assert_eq!(locks.shared().keeper.len(), 1);
+    let _beside = locks.lock("x").acquire().await.expect("room for what was lost");
+    assert_eq!(locks.lock("y").acquire().await.expect_err("full").kind(), LockErrorKind::Overloaded);
+    until("it is released", || locks.shared().keeper.len() == 1).await;
+    locks.lock("y").acquire().await.expect("room").release().await.expect("held");
 }
 
 #[tokio::test]
