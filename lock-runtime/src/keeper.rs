@@ -279,10 +279,12 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     let turn = shared.cohorts.turn_of(hold);
     shared.cohorts.dissolve(hold);
     if hold.session().is_some() {
-        // It would last as long as the session, which may outlive its deadline.
+        // It would last as long as the session, which may outlive its deadline. Not at once, unless its guard does so:
+        // the holder has only been told to stop.
         let now = Instant::now();
-        let held_until = turn.map_or(now, |turn| turn.held_until());
-        shared.releaser.release_after(held_until, hold.taken(), hold.gone_by(now));
+        let stopped = now + validity::margin(hold.terms.ttl);
+        let start = turn.map_or(stopped, |turn| turn.held_until().max(stopped));
+        shared.releaser.release_after(start, hold.taken(), hold.gone_by(now));
     }
 }
 
@@ -371,7 +373,9 @@ mod tests {
         until("it is released", || told.releases.load(Ordering::SeqCst) == 1).await;
         let (capped, hold) = in_session(locks.shared(), 50 * MS);
         until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
-        assert!(Instant::now() >= hold.turn_ends() && !hold.is_valid(Instant::now()));
+        // As with a lease, there is time to stop before the store can give it to somebody else.
+        assert!(Instant::now() >= hold.turn_ends() + validity::margin(hold.terms.ttl));
+        assert!(!hold.is_valid(Instant::now()));
     }
 
     #[tokio::test]
