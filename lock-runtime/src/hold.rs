@@ -50,6 +50,8 @@ pub(crate) struct Hold {
     /// Its place in the keeper's schedule; 0 when it has none.
     pub(crate) due: AtomicU64,
     pub(crate) keeper_id: AtomicU64,
+    /// The end of a turn that the keeper saw pass while the turn was being used.
+    pub(crate) end_seen: AtomicU64,
     changed: Notify,
     extra: Mutex<Extra>,
 }
@@ -92,6 +94,7 @@ impl Hold {
             renew_at: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(0),
             keeper_id: AtomicU64::new(0),
+            end_seen: AtomicU64::new(0),
             changed: Notify::new(),
             extra: Mutex::default(),
         })

@@ -245,6 +245,23 @@ async fn what_is_kept_after_the_loss_of_another_counts_as_held() {
 }
 
 #[tokio::test]
+async fn a_renewal_on_its_way_at_the_end_of_the_time_does_not_make_it_longer() {
+    let store = Mock::new();
+    let locks = manager(&store);
+    // Sent at a third of the lease, answered behind the end.
+    store.renewals().once([Reply::Late(400 * MS)]);
+    let began = Instant::now();
+    let lock = locks.lock("k");
+    drop(lock.clone().hold_at_least(600 * MS).acquire().await.expect("granted"));
+    let next = lock.wait(10_000 * MS).acquire().await.expect("granted");
+    let after = Instant::now().saturating_duration_since(began);
+    assert_eq!(store.renewals().count("k"), 1);
+    // Without a look at its end, the lease would have to run out: 1.9 s.
+    assert!(after >= 600 * MS && after < 1600 * MS, "{after:?}");
+    next.release().await.expect("held");
+}
+
+#[tokio::test]
 async fn who_enters_again_can_ask_for_a_longer_hold_within_that_of_the_section() {
     let store = Mock::new();
     let locks = manager(&store);
