@@ -86,6 +86,24 @@ async fn one_deadline_is_for_all() {
 }
 
 #[tokio::test]
+async fn one_that_is_asked_for_after_the_end_of_the_wait_is_given_time_to_answer() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Late(450 * MS), Reply::Late(250 * MS)]);
+    let granted = locks.all(["a", "b"]).wait(50 * MS).acquire().await;
+    granted.expect("an answer that it is ours is no outage").release().await.expect("held");
+    // Nor is it an outage when a task of this process, which asked a little before, is told that it is held.
+    store.acquires().once([Reply::Late(400 * MS), Reply::Late(450 * MS)]);
+    let (several, other) = (locks.all(["c", "d"]).wait(50 * MS), locks.lock("d"));
+    let (several, other) = tokio::join!(several.acquire(), async {
+        tokio::time::sleep(200 * MS).await;
+        other.acquire().await.expect("granted")
+    });
+    assert_eq!(several.expect_err("held").kind(), LockErrorKind::Timeout);
+    drop(other);
+}
+
+#[tokio::test]
 async fn a_lock_that_is_lost_while_the_next_is_waited_for_ends_the_wait() {
     let store = Mock::new();
     let locks = store.manager();
