@@ -19,7 +19,8 @@ pub const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// What happens to a body whose lock is lost before it is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// It is dropped, before the store can give the lock to somebody else.
+    /// It is dropped at its next `.await`: before the store can give the lock to somebody else, if it comes to one in time
+    /// and the store has not done so already.
     #[default]
     Cancel,
     /// It is finished, perhaps beside the next holder's, and its result replaced by the loss. For what must not stop
