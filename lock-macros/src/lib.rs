@@ -18,7 +18,8 @@ mod template;
 /// The lock is acquired before the body starts and released after it has ended, however it ends: with a value, with
 /// `return` or `?`, with a panic, or because the future is dropped. The body never runs without the lock. When the
 /// lock is lost on the way, because its store was unreachable for too long, the body is dropped at its next `.await`
-/// and the answer is an error, before anybody else can hold the lock.
+/// and the answer is an error. That is before anybody else can hold the lock, unless the body comes to no `.await` in
+/// time or the store itself gave the lock away.
 ///
 /// ```
 /// use lock_runtime::{LockError, distributed_lock};
@@ -276,16 +277,17 @@ mod template;
 /// ```
 ///
 /// It runs outside of the body, to which the parameters belong by then: a closure can use those that are `Copy`, such
-/// as references and numbers, and `self` when that is a reference.
+/// as references and numbers, and `self` when that is `&self`.
 ///
 /// A body that comes to its end after the loss of its lock has not been protected to its end; what it returns is
 /// replaced by the loss. An error of its own is kept, because it says more.
 ///
 /// ## `on_lost`
 ///
-/// What becomes of the body when the lock is lost on the way. It is dropped at its next `.await`, before anybody else
-/// can hold the lock; with `finish` it runs to its end, perhaps beside the next holder, and its result is replaced by
-/// the loss. That is for what must not stop half-way and whose writes are checked by the fencing token.
+/// What becomes of the body when the lock is lost on the way. It is dropped at its next `.await`: before anybody else can
+/// hold the lock, if it comes to one in time and the store has not given the lock away. With `finish` it runs to its
+/// end, perhaps beside the next holder, and its result is replaced by the loss. That is for what must not stop half-way
+/// and whose writes are checked by the fencing token.
 ///
 /// ```
 /// # use lock_runtime::{FencingToken, LockError, distributed_lock};

@@ -6,7 +6,7 @@ use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
     backend::{Acquire, Acquired, Grant, Mode, Progress, Wait},
     clock::{self, Instant},
-    cohort::{Cohorts, Entry, Follower, LATE_ANSWER, Leader, Waited, Why},
+    cohort::{Cohorts, Entry, Follower, Leader, Waited, Why, last_answer},
     hold::{Hold, Turn},
     options::LockOptions,
     scope,
@@ -88,7 +88,7 @@ async fn ask_store(
         progress: Progress(leader.as_ref().map(|leader| leader.asker().clone())),
     };
     // One attempt ends when the store gives up; only the store knows how long an answer may take.
-    let give_up = if wait == Wait::No { Instant::FAR_FUTURE } else { wait.end() + LATE_ANSWER };
+    let give_up = if wait == Wait::No { Instant::FAR_FUTURE } else { last_answer(wait.end()) };
     for attempt in 0.. {
         // First: a store that grants at once would be asked after the end.
         shared.check_open()?;

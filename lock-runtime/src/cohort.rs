@@ -32,7 +32,13 @@ const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
 const LEAVE_FREE: Duration = Duration::from_millis(5);
 
 /// For so long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
-pub(crate) const LATE_ANSWER: Duration = Duration::from_millis(500);
+const LATE_ANSWER: Duration = Duration::from_millis(500);
+
+/// Until when an answer is waited for that was asked for now, where the wait ends at `end`. Several locks have one wait,
+/// so one of them may be asked for when it is over.
+pub(crate) fn last_answer(end: Instant) -> Instant {
+    end.max(Instant::now()) + LATE_ANSWER
+}
 
 /// The queues of all locks of one store.
 #[derive(Debug)]
@@ -371,7 +377,7 @@ impl Follower {
             () = clock::sleep_until(end) => None,
         };
         if call.is_none() {
-            call = self.wait_for_a_word(end + LATE_ANSWER).await;
+            call = self.wait_for_a_word(last_answer(end)).await;
         }
         match call {
             Some(call) => self.answer(call),

@@ -92,7 +92,8 @@ impl LockGuard {
 
     /// Runs `body` under the lock, drops it when the lock is lost, and releases the lock.
     ///
-    /// A body that is ready before the safe deadline keeps its result.
+    /// A body that is ready before the safe deadline keeps its result. It waits for the store to confirm the release, two
+    /// seconds at most; then the release goes on in the background.
     ///
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost) when the lock was lost before the body was ready.

@@ -6,7 +6,7 @@ use std::{
     task::Poll,
 };
 
-use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture};
+use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture, clock::Instant};
 
 /// What covers a body.
 #[derive(Debug)]
@@ -67,7 +67,8 @@ pub(crate) fn are_valid(held: &[LockGuard]) -> bool {
 /// Why they cannot be relied on: the loss of one, which ended the others.
 pub(crate) fn loss(held: &[LockGuard]) -> LockError {
     let lost = held.iter().filter(|held| !held.is_valid());
-    let cause = lost.min_by_key(|held| held.turn().is_over());
+    let now = Instant::now();
+    let cause = lost.min_by_key(|held| held.turn().is_covered(now));
     cause.or(held.first()).expect("no guard is without a lock").loss()
 }
 

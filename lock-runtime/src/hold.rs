@@ -50,6 +50,8 @@ pub(crate) struct Hold {
     /// Its place in the keeper's schedule; 0 when it has none.
     pub(crate) due: AtomicU64,
     pub(crate) keeper_id: AtomicU64,
+    /// The end of a turn that the keeper saw pass while the turn was being used.
+    pub(crate) end_seen: AtomicU64,
     changed: Notify,
     extra: Mutex<Extra>,
 }
@@ -92,6 +94,7 @@ impl Hold {
             renew_at: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(0),
             keeper_id: AtomicU64::new(0),
+            end_seen: AtomicU64::new(0),
             changed: Notify::new(),
             extra: Mutex::default(),
         })
@@ -243,7 +246,9 @@ pub(crate) struct Turn {
 /// The phases of a [`Turn`]. Called: it was passed on, and the next holder has not been polled since.
 const CALLED: u8 = 0;
 const TAKEN: u8 = 1;
-const OVER: u8 = 2;
+/// Not to be relied on any more, and not left either: another of the locks that are held with it is lost.
+const ENDING: u8 = 2;
+const OVER: u8 = 3;
 
 impl Turn {
     pub(crate) fn first(hold: Arc<Hold>, token: FencingToken) -> Arc<Self> {
@@ -309,8 +314,17 @@ impl Turn {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == OVER
+    /// Whether its holder may not use it any more, whatever becomes of the lease.
+    fn is_over(&self) -> bool {
+        self.phase.load(Ordering::Acquire) >= ENDING
+    }
+
+    /// Tells the holder to leave. Until it has, nobody else gets the lock: what it does still runs, if only to its
+    /// next await.
+    pub(crate) fn begin_to_end(&self) {
+        if self.phase.fetch_max(ENDING, Ordering::AcqRel) < ENDING {
+            self.hold.changed.notify_waiters();
+        }
     }
 
     /// The holder left; true the first time.
@@ -343,8 +357,11 @@ impl Turn {
 
     /// The error that says why this turn is not valid.
     pub(crate) fn loss(&self) -> LockError {
-        let why = if self.is_over() {
+        let phase = self.phase.load(Ordering::Acquire);
+        let why = if phase == OVER {
             "lost: the section that was entered again has ended, and its hold with it"
+        } else if phase == ENDING && self.is_covered(Instant::now()) {
+            "lost: another of the locks that were held with it is"
         } else if Instant::now() < self.hold.turn_ends() {
             "lost: the lease was not renewed in time or the store gave it to somebody else; \
              check what was done since with the fencing token"

@@ -49,9 +49,8 @@ impl Keeper {
     pub(crate) fn add(&self, shared: &Arc<Shared>, hold: &Arc<Hold>) {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         hold.keeper_id.store(id, Ordering::Relaxed);
-        let now = Instant::now();
-        plan_renewal(hold, now);
-        if self.put(slice::from_ref(hold), now) {
+        plan_renewal(hold, Instant::now());
+        if self.put(slice::from_ref(hold)) {
             let shared = Arc::downgrade(shared);
             background::handle().spawn(run(shared));
         }
@@ -82,20 +81,21 @@ impl Keeper {
     }
 
     /// Puts holds into the schedule; returns whether the job must be started.
-    fn put(&self, holds: &[Arc<Hold>], now: Instant) -> bool {
+    fn put(&self, holds: &[Arc<Hold>]) -> bool {
         let mut schedule = self.schedule();
         for hold in holds.iter().filter(|hold| !hold.is_closed()) {
-            self.plan(&mut schedule, hold, now);
+            self.plan(&mut schedule, hold);
         }
         !schedule.due.is_empty() && !std::mem::replace(&mut schedule.started, true)
     }
 
-    fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>, now: Instant) {
+    fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
         // Whoever moves the end of the turn from here on sees that there is something to move here, too.
         hold.due.store(u64::MAX, Ordering::SeqCst);
-        // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease.
-        let in_turn = now < hold.turn_ends();
-        let due = if in_turn { hold.next_in_turn().min(hold.deadline()) } else { hold.deadline() };
+        // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease. An end that
+        // was moved since the job looked is looked at again, at once if it has passed.
+        let behind = hold.end_seen.load(Ordering::SeqCst) == hold.turn_ends().as_nanos();
+        let due = if behind { hold.deadline() } else { hold.next_in_turn().min(hold.deadline()) };
         self.insert(schedule, hold, due);
     }
 
@@ -187,19 +187,31 @@ fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
                 Some((_, holds)) => holds.push(hold),
                 None => to_renew.push((batch, vec![hold])),
             }
-        } else if now < hold.turn_ends() {
-            shared.keeper.put(&[hold], now);
-        } else if !shared.take_back(&hold) {
-            if hold.session().is_some() {
-                lost(shared, &hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
-            } else {
-                shared.keeper.put(&[hold], now);
-            }
+        } else if !end_turn(shared, &hold, now) {
+            shared.keeper.put(&[hold]);
         }
     }
     for (_, holds) in to_renew {
         tokio::spawn(renew(Arc::clone(shared), holds));
     }
+}
+
+/// Ends a turn whose time is over and that nobody uses; of a session, also one that is being used. False when the hold
+/// goes on.
+fn end_turn(shared: &Arc<Shared>, hold: &Arc<Hold>, now: Instant) -> bool {
+    let ends = hold.turn_ends();
+    if now < ends {
+        return false;
+    }
+    if shared.take_back(hold) {
+        return true;
+    }
+    if hold.session().is_some() {
+        lost(shared, hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
+        return true;
+    }
+    hold.end_seen.store(ends.as_nanos(), Ordering::SeqCst);
+    false
 }
 
 /// What leases have in common that are renewed in one call: their length, and about what they have left, because the
@@ -245,7 +257,9 @@ impl Drop for Unanswered<'_> {
         for hold in &self.renewed {
             plan_renewal(hold, now);
         }
-        self.shared.keeper.put(&self.renewed, now);
+        // The turn may have ended meanwhile.
+        self.renewed.retain(|hold| !end_turn(self.shared, hold, now));
+        self.shared.keeper.put(&self.renewed);
         for hold in self.holds.by_ref() {
             tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
             try_again(self.shared, &hold);
@@ -253,12 +267,14 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-fn try_again(shared: &Shared, hold: &Arc<Hold>) {
+fn try_again(shared: &Arc<Shared>, hold: &Arc<Hold>) {
     let now = Instant::now();
     let remaining = hold.remaining(now);
     let next = now + (remaining / 3).max(Duration::from_millis(1));
     hold.renew_at.store(next.as_nanos(), Ordering::SeqCst);
-    shared.keeper.put(slice::from_ref(hold), now);
+    if !end_turn(shared, hold, now) {
+        shared.keeper.put(slice::from_ref(hold));
+    }
 }
 
 /// Tells the holder, and lets the others of this process ask the store again.
@@ -273,14 +289,18 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     } else {
         tracing::warn!(key = %hold.key(), why, "lock lost");
     }
-    shared.end_with(hold);
+    for turn in hold.others() {
+        turn.begin_to_end();
+    }
     let turn = shared.cohorts.turn_of(hold);
     shared.cohorts.dissolve(hold);
     if hold.session().is_some() {
-        // It would last as long as the session, which may outlive its deadline.
+        // It would last as long as the session, which may outlive its deadline. Not at once, unless its guard does so:
+        // the holder has only been told to stop.
         let now = Instant::now();
-        let held_until = turn.map_or(now, |turn| turn.held_until());
-        shared.releaser.release_after(held_until, hold.taken(), hold.gone_by(now));
+        let stopped = now + validity::margin(hold.terms.ttl);
+        let start = turn.map_or(stopped, |turn| turn.held_until().max(stopped));
+        shared.releaser.release_after(start, hold.taken(), hold.gone_by(now));
     }
 }
 
@@ -290,9 +310,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        LockErrorKind, LockGuard,
+        FencingToken, LockErrorKind, LockGuard, MultiGuard,
         backend::{BoxFuture, Held, Releasable, Released, Session},
-        hold::Terms,
+        hold::{Terms, Turn},
         mock::{Mock, Reply, until},
     };
 
@@ -369,7 +389,50 @@ mod tests {
         until("it is released", || told.releases.load(Ordering::SeqCst) == 1).await;
         let (capped, hold) = in_session(locks.shared(), 50 * MS);
         until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
-        assert!(Instant::now() >= hold.turn_ends() && !hold.is_valid(Instant::now()));
+        // As with a lease, there is time to stop before the store can give it to somebody else.
+        assert!(Instant::now() >= hold.turn_ends() + validity::margin(hold.terms.ttl));
+        assert!(!hold.is_valid(Instant::now()));
+    }
+
+    #[tokio::test]
+    async fn the_loss_of_one_hold_of_a_session_leaves_the_others_to_their_guard() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let shared = locks.shared();
+        let (lost, one) = in_session(shared, Duration::MAX);
+        let (other, two) = in_session(shared, Duration::MAX);
+        for session in [&lost, &other] {
+            session.valid_until.store((Instant::now() + 60_000 * MS).as_nanos(), Ordering::SeqCst);
+        }
+        let guards = [one, two].map(|hold| {
+            let turn = Turn::first(hold, FencingToken::from_micros(7));
+            LockGuard::new(turn, shared.reserve().expect("room"))
+        });
+        let guard = MultiGuard::new(guards.into(), Duration::ZERO).expect("held");
+        let [_, ended] = guard.locks() else { unreachable!("two") };
+        lost.loss.lock().expect("no panic").take().expect("kept").tell("told to");
+        assert!(!ended.is_valid());
+        until("it is released", || lost.releases.load(Ordering::SeqCst) == 1).await;
+        assert_eq!(other.releases.load(Ordering::SeqCst), 0, "free while the guard is there");
+        drop(guard);
+        until("it is released", || other.releases.load(Ordering::SeqCst) == 1).await;
+        assert_eq!(shared.keeper.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_time_that_ends_between_two_looks_is_looked_at_at_once() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let guard = locks.lock("k").acquire().await.expect("granted");
+        let (keeper, turn) = (&locks.shared().keeper, Arc::clone(guard.turn()));
+        // In the job's hands, which has looked and does not take it back.
+        keeper.schedule().take(&turn.hold);
+        assert!(!locks.shared().take_back(&turn.hold));
+        turn.hold_until(Instant::now() + 50 * MS);
+        drop(guard);
+        std::thread::sleep(100 * MS);
+        keeper.put(slice::from_ref(&turn.hold));
+        until("it is released", || store.releases().count("k") == 1).await;
     }
 
     #[tokio::test]

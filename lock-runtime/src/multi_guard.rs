@@ -14,8 +14,8 @@ use crate::{HeldLock, LockError, LockErrorKind, LockGuard, Run, clock::Instant, 
 /// Several locks that are held together. Dropping it releases them in the background; [`release`](Self::release) does
 /// so and tells whether the section was covered to its end.
 ///
-/// The loss of one is the loss of all: what is left of the others is released then. See [`LockGuard`] for how a loss is
-/// seen.
+/// The loss of one is the loss of all: none can be relied on from then on, and the others stay held until the guard is
+/// released or dropped, so that nobody enters beside what still runs under it. See [`LockGuard`] for how a loss is seen.
 #[must_use = "the locks are released as soon as the guard is dropped"]
 pub struct MultiGuard {
     held: Vec<LockGuard>,

@@ -25,7 +25,7 @@ pub use crate::{
     key_parts::{KeyParts, KeyValue},
     options::WaitFor as Wait,
     returned::{CanFail, Kept, Nothing, is_contention, nothing, or_else, or_error},
-    run::{OnLost, Outcome},
+    run::{OnLost, Outcome, RELEASE_LIMIT},
 };
 
 /// The options that were written; the manager's defaults fill in the others.

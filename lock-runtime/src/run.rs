@@ -5,16 +5,22 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use pin_project_lite::pin_project;
 
 use crate::{LockError, backend::BoxFuture, guards::Guards, scope};
 
+/// How long the result of a section waits for the store to confirm the release. After it the release goes on in the
+/// background.
+pub const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+
 /// What happens to a body whose lock is lost before it is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// It is dropped, before the store can give the lock to somebody else.
+    /// It is dropped at its next `.await`: before the store can give the lock to somebody else, if it comes to one in time
+    /// and the store has not done so already.
     #[default]
     Cancel,
     /// It is finished, perhaps beside the next holder's, and its result replaced by the loss. For what must not stop
@@ -109,9 +115,11 @@ impl<F: Future> Future for Raced<F> {
             *this.outcome = Some(outcome);
             let guards = this.guards.take().expect(THERE);
             *this.release = Some(Box::pin(async move {
-                // A release that fails is not the body's failure; it was logged, and goes on in the background.
-                if let Err(error) = guards.release().await {
-                    tracing::debug!(%error, "released after the section");
+                // A release that fails or hangs is not the body's failure; it goes on in the background.
+                match tokio::time::timeout(RELEASE_LIMIT, guards.release()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!(%error, "released after the section"),
+                    Err(_) => tracing::debug!("not released yet after the section, which goes on"),
                 }
             }));
         }
@@ -171,7 +179,6 @@ mod tests {
         future::{pending, poll_fn},
         rc::Rc,
         task::Waker,
-        time::Duration,
     };
 
     use super::*;
@@ -258,6 +265,24 @@ mod tests {
             assert_eq!(guard.run(async { 7 }).await.expect("in time"), 7);
         }
         locks.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn a_release_that_is_not_answered_goes_on_without_the_section() {
+        let store = Mock::new();
+        let locks = store.manager();
+        for several in [false, true] {
+            let guards: Guards = if several {
+                locks.all(["k", "l"]).acquire().await.expect("granted").into()
+            } else {
+                locks.lock("k").acquire().await.expect("granted").into()
+            };
+            store.releases().once([Reply::Silent].repeat(guards.locks().len()));
+            let run = tokio::time::timeout(10_000 * MS, Run::new(guards, async { 7 }));
+            assert_eq!(run.await.expect("it does not wait for ever").expect("in time"), 7);
+            locks.shared().releaser.drained().await;
+        }
+        assert_eq!((store.releases().count("k"), store.releases().count("l")), (4, 2));
     }
 
     #[tokio::test]

@@ -85,7 +85,8 @@ pub(crate) fn enter_again(
 /// The hold that covers the code that runs now; the innermost where there are several.
 ///
 /// A body is covered while it is polled by [`LockGuard::run`], by the attribute or by a layer, with whatever it polls
-/// in turn. A task that it spawns is not, nor is code beside a guard that is merely alive.
+/// in turn. A task that it spawns is not, nor is code beside a guard that is merely alive, nor are the destructors of a
+/// body that is dropped before its end: they run under the lock, and outside the scope.
 ///
 /// None also where the innermost section holds several locks, since none of them is more its own than another:
 /// [`ensure_locked`] finds each by its name.

@@ -160,18 +160,6 @@ impl Shared {
         taken
     }
 
-    /// A hold was lost: ends the turns that were held together with it, which nobody can rely on any more.
-    pub(crate) fn end_with(self: &Arc<Self>, lost: &Hold) {
-        let now = Instant::now();
-        for turn in lost.others() {
-            tracing::debug!(key = %turn.hold.key(), "left: another of the locks that were held with it is lost");
-            // What counts it as held has its guard.
-            let mut reserved = Reserved { shared: Arc::clone(self), counted: false };
-            let leaving = reserved.leave_in_time(&turn, now);
-            self.release_in_background(leaving, &turn, now);
-        }
-    }
-
     /// The holder of `turn` left without waiting for the store.
     pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) {
         let leaving = self.leave(turn, now);

@@ -15,8 +15,12 @@ use crate::clock::Instant;
 #[must_use]
 pub fn valid_until(sent: Instant, length: Duration) -> Instant {
     let drift = length / 100 + Duration::from_millis(2);
-    let margin = (length / 100).max(Duration::from_millis(5));
-    sent + length.saturating_sub(drift + margin)
+    sent + length.saturating_sub(drift + margin(length))
+}
+
+/// The time in which the holder of a lease of `length` is stopped before somebody else can have the lock.
+pub(crate) fn margin(length: Duration) -> Duration {
+    (length / 100).max(Duration::from_millis(5))
 }
 
 /// With less than this left, a grant is given back instead of being handed out.

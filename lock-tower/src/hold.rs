@@ -1,16 +1,13 @@
 //! The lock of one request: watched while the request is worked on, then released.
 
-use std::{
-    task::{Context, Poll, ready},
-    time::Duration,
+use std::task::{Context, Poll, ready};
+
+use lock_runtime::{
+    __private::{RELEASE_LIMIT, Scope},
+    HeldLock, LockError, LockErrorKind, LockGuard,
 };
 
-use lock_runtime::{__private::Scope, HeldLock, LockError, LockErrorKind, LockGuard};
-
 use crate::{OnLost, task::Task};
-
-/// How long a response waits for the store to confirm the release. After it the release goes on in the background.
-const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A lock that is held for a request. Dropped, it is released in the background.
 pub(crate) struct Hold {

@@ -221,12 +221,44 @@ async fn the_loss_of_one_does_not_free_the_others_before_their_time() {
     let began = Instant::now();
     let guard = locks.all(["j", "k"]).hold_at_least(LENGTH).acquire().await.expect("granted");
     guard.lost().await;
+    drop(guard);
     let released = || store.releases().count("j") + store.releases().count("k");
     assert_eq!(released(), 0);
     until("the other is released", || released() == 1).await;
     assert!(Instant::now() >= began + LENGTH);
-    drop(guard);
     assert_eq!(locks.shared().keeper.len(), 0);
+}
+
+#[tokio::test]
+async fn what_is_kept_after_the_loss_of_another_counts_as_held() {
+    let store = Mock::new();
+    let locks = manager(&store).with_limits(Limits { held: 2, ..Limits::default() });
+    store.renewals().once([Reply::No]);
+    let guard = locks.all(["j", "k"]).hold_at_least(LENGTH).acquire().await.expect("granted");
+    guard.lost().await;
+    drop(guard);
+    assert_eq!(locks.shared().keeper.len(), 1);
+    let _beside = locks.lock("x").acquire().await.expect("room for what was lost");
+    assert_eq!(locks.lock("y").acquire().await.expect_err("full").kind(), LockErrorKind::Overloaded);
+    until("it is released", || locks.shared().keeper.len() == 1).await;
+    locks.lock("y").acquire().await.expect("room").release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_renewal_on_its_way_at_the_end_of_the_time_does_not_make_it_longer() {
+    let store = Mock::new();
+    let locks = manager(&store);
+    // Sent at a third of the lease, answered behind the end.
+    store.renewals().once([Reply::Late(400 * MS)]);
+    let began = Instant::now();
+    let lock = locks.lock("k");
+    drop(lock.clone().hold_at_least(600 * MS).acquire().await.expect("granted"));
+    let next = lock.wait(10_000 * MS).acquire().await.expect("granted");
+    let after = Instant::now().saturating_duration_since(began);
+    assert_eq!(store.renewals().count("k"), 1);
+    // Without a look at its end, the lease would have to run out: 1.9 s.
+    assert!(after >= 600 * MS && after < 1600 * MS, "{after:?}");
+    next.release().await.expect("held");
 }
 
 #[tokio::test]

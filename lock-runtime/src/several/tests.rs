@@ -1,15 +1,17 @@
 use std::{
     future::Future,
     pin::pin,
+    sync::atomic::{AtomicBool, Ordering},
     task::{Context, Waker},
     time::Instant as StdInstant,
 };
 
 use super::*;
 use crate::{
-    HeldLock, Limits, LockManager, ensure_locked,
+    HeldLock, Limits, LockManager, OnLost, ensure_locked,
     mock::{Mock, Reply, until},
     returned::Kept as _,
+    run::Outcome,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -84,6 +86,24 @@ async fn one_deadline_is_for_all() {
 }
 
 #[tokio::test]
+async fn one_that_is_asked_for_after_the_end_of_the_wait_is_given_time_to_answer() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Late(450 * MS), Reply::Late(250 * MS)]);
+    let granted = locks.all(["a", "b"]).wait(50 * MS).acquire().await;
+    granted.expect("an answer that it is ours is no outage").release().await.expect("held");
+    // Nor is it an outage when a task of this process, which asked a little before, is told that it is held.
+    store.acquires().once([Reply::Late(400 * MS), Reply::Late(450 * MS)]);
+    let (several, other) = (locks.all(["c", "d"]).wait(50 * MS), locks.lock("d"));
+    let (several, other) = tokio::join!(several.acquire(), async {
+        tokio::time::sleep(200 * MS).await;
+        other.acquire().await.expect("granted")
+    });
+    assert_eq!(several.expect_err("held").kind(), LockErrorKind::Timeout);
+    drop(other);
+}
+
+#[tokio::test]
 async fn a_lock_that_is_lost_while_the_next_is_waited_for_ends_the_wait() {
     let store = Mock::new();
     let locks = store.manager();
@@ -107,7 +127,7 @@ async fn a_lock_that_is_almost_over_when_the_last_is_granted_is_not_handed_out()
 }
 
 #[tokio::test]
-async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released() {
+async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released_with_the_guard() {
     let store = Mock::new();
     let locks = store.manager();
     // The first renewal is refused, whichever lock it is about.
@@ -118,17 +138,76 @@ async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released() {
     guard.lost().await;
     held.lost().await;
     assert!(!guard.is_valid() && guard.remaining().is_zero() && !held.is_valid());
+    until("the others have ended", || held.iter().all(|held| !held.is_valid())).await;
+    for held in &held {
+        tokio::time::timeout(5000 * MS, held.lost()).await.expect("told");
+    }
     let releases = || counts(&store, ["a", "b", "c"]).map(|(_, releases)| releases).iter().sum::<usize>();
-    until("the others are released", || releases() == 2).await;
-    assert!(held.iter().all(|held| !held.is_valid()));
+    assert_eq!(releases(), 0, "free while the guard is there");
     let error = guard.ensure_valid().expect_err("lost");
     let lost = error.key().expect("named").as_str().to_owned();
     assert_eq!(store.releases().count(&lost), 0, "the one that was lost is named: {error}");
     assert!(error.to_string().contains("renewed in time"), "{error}");
+    for other in guard.locks().iter().filter(|held| held.key() != lost.as_str()) {
+        let error = other.ensure_valid().expect_err("ended");
+        assert!(error.to_string().contains("another of the locks"), "{error}");
+    }
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+    assert_eq!(releases(), 3);
     assert_eq!(locks.shared().keeper.len(), 0);
     // Nothing is in the way of those who come next.
     locks.all(["a", "b", "c"]).acquire().await.expect("free").release().await.expect("held");
+}
+
+/// Whether a body is still there when another task gets the lock that was not lost.
+async fn overlaps(on_lost: OnLost) -> bool {
+    struct Inside(Arc<AtomicBool>);
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            self.0.store(false, Ordering::SeqCst);
+        }
+    }
+    let store = Mock::new();
+    let locks = store.manager().ttl(1500 * MS);
+    // `a` is lost, `b` is ours.
+    store.renewals().once([Reply::No]);
+    let guard = locks.all(["a", "b"]).acquire().await.expect("granted");
+    let (held, is_inside) = (guard.held(), Arc::new(AtomicBool::new(true)));
+    let inside = Inside(Arc::clone(&is_inside));
+    let body = async move {
+        let _inside = inside;
+        if on_lost == OnLost::Finish {
+            held.lost().await;
+            // Longer than the lease of `b` lasts without renewal.
+            tokio::time::sleep(2000 * MS).await;
+        } else {
+            while held.is_valid() {
+                std::thread::sleep(MS);
+            }
+            // It does not come to an await for a while.
+            std::thread::sleep(200 * MS);
+            tokio::task::yield_now().await;
+            unreachable!("polled without the locks");
+        }
+    };
+    let section = tokio::spawn(crate::__private::run(guard, body, on_lost));
+    let next = locks.lock("b").wait(10_000 * MS);
+    let next = tokio::spawn(async move {
+        let next = next.acquire().await.expect("granted in the end");
+        assert!(next.is_valid());
+        is_inside.load(Ordering::SeqCst)
+    });
+    let overlaps = next.await.expect("no panic");
+    let outcome = section.await.expect("no panic");
+    assert_eq!(matches!(outcome, Outcome::Dropped(_)), on_lost == OnLost::Cancel, "{outcome:?}");
+    overlaps
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn the_loss_of_one_frees_the_others_only_when_the_body_is_gone() {
+    for on_lost in [OnLost::Cancel, OnLost::Finish] {
+        assert!(!overlaps(on_lost).await, "two inside, {on_lost:?}");
+    }
 }
 
 #[tokio::test]
