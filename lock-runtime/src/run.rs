@@ -10,7 +10,13 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use crate::{LockError, backend::BoxFuture, guards::Guards, scope};
+use crate::{
+    LockError,
+    backend::BoxFuture,
+    clock::{self, Instant},
+    guards::Guards,
+    scope,
+};
 
 /// How long the result of a section waits for the store to confirm the release. After it the release goes on in the
 /// background.
@@ -116,10 +122,14 @@ impl<F: Future> Future for Raced<F> {
             let guards = this.guards.take().expect(THERE);
             *this.release = Some(Box::pin(async move {
                 // A release that fails or hangs is not the body's failure; it goes on in the background.
-                match tokio::time::timeout(RELEASE_LIMIT, guards.release()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::debug!(%error, "released after the section"),
-                    Err(_) => tracing::debug!("not released yet after the section, which goes on"),
+                tokio::select! {
+                    biased;
+                    released = guards.release() => if let Err(error) = released {
+                        tracing::debug!(%error, "released after the section");
+                    },
+                    () = clock::sleep_until(Instant::now() + RELEASE_LIMIT) => {
+                        tracing::debug!("not released yet after the section, which goes on");
+                    }
                 }
             }));
         }
