@@ -59,10 +59,10 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         ReturnType::Default => function.sig.ident.span(),
     };
     let edge = plan.output.ty.as_ref().map(|output| inference_edge(output, place));
-    let acquire = acquire(plan, &runtime);
+    let [wanted, acquire] = acquire(plan, &runtime);
     let answer = answer(plan, &runtime, place);
 
-    let [guard, ended, outcome, error] = ["guard", "ended", "outcome", "error"].map(local);
+    let [lock, guard, ended, outcome, error] = ["lock", "guard", "ended", "outcome", "error"].map(local);
     let held = plan.guard.as_ref().map(|name| quote!(let #name = #guard.held();));
     let on_lost = match plan.on_lost {
         OnLost::Cancel => quote!(#runtime::OnLost::Cancel),
@@ -82,8 +82,8 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         let body = if moved.is_some() { body } else { mention_rebound(body, &roots) };
         let body = group(Delimiter::Brace, quote!(#moved #edge #body), braces);
         quote! {
-            let #guard = #acquire;
-            let #outcome = match #guard.await {
+            let #lock = #wanted;
+            let #outcome = match #acquire(#lock).await {
                 ::core::result::Result::Ok(#guard) => {
                     #held
                     let #ended = #runtime::run(#guard, async move #body, #on_lost).await;
@@ -96,8 +96,9 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
     })
 }
 
-/// The future of the guard, which borrows nothing: what its arguments borrow is given back before anything is awaited.
-fn acquire(plan: &Plan, runtime: &TokenStream) -> TokenStream {
+/// The lock, which borrows nothing: what its arguments borrow is given back before anything is awaited. And the function
+/// that acquires it.
+fn acquire(plan: &Plan, runtime: &TokenStream) -> [TokenStream; 2] {
     let manager = plan.manager.as_ref().map_or_else(
         || quote!(#runtime::default_manager()),
         |manager| {
@@ -115,11 +116,11 @@ fn acquire(plan: &Plan, runtime: &TokenStream) -> TokenStream {
     match &plan.keys {
         Keys::One(one) => {
             let name = name(one, runtime);
-            quote!(#runtime::acquire(#runtime::lock(#manager, #name, #options)))
+            [quote!(#runtime::lock(#manager, #name, #options)), quote!(#runtime::acquire)]
         }
         Keys::Several(several) => {
             let names = several.iter().map(|key| name(key, runtime));
-            quote!(#runtime::acquire_all(#runtime::all(#manager, [#(#names),*], #options)))
+            [quote!(#runtime::all(#manager, [#(#names),*], #options)), quote!(#runtime::acquire_all)]
         }
     }
 }

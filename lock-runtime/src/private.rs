@@ -127,7 +127,8 @@ pub fn lock<M: AsLockManager>(
 
 /// Acquires the lock; borrows nothing, so that nothing of the user's is held across the wait.
 pub async fn acquire(lock: Result<Lock, LockError>) -> Result<LockGuard, LockError> {
-    lock?.acquire().await
+    // Not moved out, which would take its room twice.
+    lock.as_ref().map_err(Clone::clone)?.acquire().await
 }
 
 /// All the locks that are asked for.
@@ -144,7 +145,7 @@ pub fn all<M: AsLockManager, const N: usize>(
 
 /// Acquires all the locks; borrows nothing either.
 pub async fn acquire_all(locks: Result<MultiLock, LockError>) -> Result<MultiGuard, LockError> {
-    locks?.acquire().await
+    locks.as_ref().map_err(Clone::clone)?.acquire().await
 }
 
 /// The scope of a guard, for those who poll what runs under it themselves.

@@ -3,25 +3,23 @@ fn charge<'a>(
     id: u64,
 ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>> {
     Box::pin(async move {
-        let guard = ::lock_runtime::__private::acquire(
-            ::lock_runtime::__private::lock(
-                ::lock_runtime::__private::default_manager(),
-                {
-                    let mut key = ::lock_runtime::__private::KeyParts::new();
-                    key.literal("user:");
-                    key.value("id", &id);
-                    key
-                },
-                {
-                    let mut options = <::lock_runtime::__private::Options as ::core::default::Default>::default();
-                    options.wait = ::core::option::Option::Some(
-                        ::lock_runtime::__private::Wait::Forever,
-                    );
-                    options
-                },
-            ),
+        let lock = ::lock_runtime::__private::lock(
+            ::lock_runtime::__private::default_manager(),
+            {
+                let mut key = ::lock_runtime::__private::KeyParts::new();
+                key.literal("user:");
+                key.value("id", &id);
+                key
+            },
+            {
+                let mut options = <::lock_runtime::__private::Options as ::core::default::Default>::default();
+                options.wait = ::core::option::Option::Some(
+                    ::lock_runtime::__private::Wait::Forever,
+                );
+                options
+            },
         );
-        let outcome = match guard.await {
+        let outcome = match ::lock_runtime::__private::acquire(lock).await {
             ::core::result::Result::Ok(guard) => {
                 let ended = ::lock_runtime::__private::run(
                         guard,

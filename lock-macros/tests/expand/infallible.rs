@@ -1,16 +1,14 @@
 async fn report() {
-    let guard = ::lock_runtime::__private::acquire(
-        ::lock_runtime::__private::lock(
-            ::lock_runtime::__private::default_manager(),
-            {
-                let mut key = ::lock_runtime::__private::KeyParts::new();
-                key.literal("report");
-                key
-            },
-            <::lock_runtime::__private::Options as ::core::default::Default>::default(),
-        ),
+    let lock = ::lock_runtime::__private::lock(
+        ::lock_runtime::__private::default_manager(),
+        {
+            let mut key = ::lock_runtime::__private::KeyParts::new();
+            key.literal("report");
+            key
+        },
+        <::lock_runtime::__private::Options as ::core::default::Default>::default(),
     );
-    let outcome = match guard.await {
+    let outcome = match ::lock_runtime::__private::acquire(lock).await {
         ::core::result::Result::Ok(guard) => {
             let ended = ::lock_runtime::__private::run(
                     guard,

@@ -8,47 +8,43 @@ async fn charge(
     unused: u8,
 ) -> Result<Option<impl Display>, Error> {
     #![allow(clippy::unused_async)]
-    let guard = crate::facade::__private::acquire_all(
-        crate::facade::__private::all(
-            crate::facade::__private::manager(&self.locks),
-            [
-                {
-                    let mut key = crate::facade::__private::KeyParts::new();
-                    key.value("self.tenant", &self.tenant);
-                    key.literal("/");
-                    key.value("user.id", &user.id);
-                    key
-                },
-                {
-                    let mut key = crate::facade::__private::KeyParts::new();
-                    key.literal("report");
-                    key
-                },
-            ],
+    let lock = crate::facade::__private::all(
+        crate::facade::__private::manager(&self.locks),
+        [
             {
-                let mut options = <crate::facade::__private::Options as ::core::default::Default>::default();
-                options.ttl = ::core::option::Option::Some(
-                    ::core::time::Duration::from_millis(90000u64),
-                );
-                options.wait = {
-                    let wait: ::core::time::Duration = config.wait;
-                    ::core::option::Option::Some(
-                        crate::facade::__private::Wait::AtMost(wait),
-                    )
-                };
-                options.auto_renew = ::core::option::Option::Some(true);
-                options.max_hold = ::core::option::Option::Some(
-                    ::core::time::Duration::MAX,
-                );
-                options.hold_at_least = ::core::option::Option::Some(
-                    ::core::time::Duration::from_millis(5000u64),
-                );
-                options.reentrant = true;
-                options
+                let mut key = crate::facade::__private::KeyParts::new();
+                key.value("self.tenant", &self.tenant);
+                key.literal("/");
+                key.value("user.id", &user.id);
+                key
             },
-        ),
+            {
+                let mut key = crate::facade::__private::KeyParts::new();
+                key.literal("report");
+                key
+            },
+        ],
+        {
+            let mut options = <crate::facade::__private::Options as ::core::default::Default>::default();
+            options.ttl = ::core::option::Option::Some(
+                ::core::time::Duration::from_millis(90000u64),
+            );
+            options.wait = {
+                let wait: ::core::time::Duration = config.wait;
+                ::core::option::Option::Some(
+                    crate::facade::__private::Wait::AtMost(wait),
+                )
+            };
+            options.auto_renew = ::core::option::Option::Some(true);
+            options.max_hold = ::core::option::Option::Some(::core::time::Duration::MAX);
+            options.hold_at_least = ::core::option::Option::Some(
+                ::core::time::Duration::from_millis(5000u64),
+            );
+            options.reentrant = true;
+            options
+        },
     );
-    let outcome = match guard.await {
+    let outcome = match crate::facade::__private::acquire_all(lock).await {
         ::core::result::Result::Ok(guard) => {
             let held = guard.held();
             let ended = crate::facade::__private::run(
