@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
         case!(what_was_taken_is_free_at_once_when_another_is_held),
         case!(one_attempt_takes_all_or_none),
         case!(all_are_renewed),
-        case!(the_loss_of_one_frees_the_others),
+        case!(the_loss_of_one_ends_all_and_the_guard_frees_the_others),
         case!(a_guard_that_is_dropped_frees_all),
         case!(an_acquisition_that_is_dropped_at_any_await_leaves_nothing),
         case!(an_acquisition_that_is_dropped_while_it_waits_leaves_nothing),
@@ -143,27 +143,35 @@ async fn all_are_renewed(world: World) {
     world.clean().await;
 }
 
-async fn the_loss_of_one_frees_the_others(world: World) {
+async fn the_loss_of_one_ends_all_and_the_guard_frees_the_others(world: World) {
     let ttl = world.lease(ms(3000));
     let locks = world.client().await.ttl(ttl);
+    let elsewhere = world.client().await.ttl(ttl);
     for lost in keys(&world) {
         let guard = locks.all(keys(&world)).acquire().await.unwrap();
         let held = guard.held();
-        let began = Instant::now();
         world.lose(&lost);
         guard.lost().await;
         assert!(!guard.is_valid() && !held.is_valid() && guard.remaining().is_zero());
-        // The guard is still there; it could not be without the others being renewed for it.
+        until("all have ended", || {
+            if held.iter().all(|held| !held.is_valid()) { Ok(()) } else { Err(held.clone()) }
+        })
+        .await;
+        // What runs under the guard may not have come to its end.
+        for other in keys(&world).into_iter().filter(|key| *key != lost) {
+            let entered = elsewhere.lock(&other).try_acquire().await.unwrap();
+            assert!(entered.is_none(), "{other} is free while the guard is there");
+        }
+        let began = Instant::now();
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Lost);
+        assert_eq!(error.key().expect("named").as_str(), lost);
         until("the others are free", || {
             let left = world.left();
             if left.is_empty() { Ok(()) } else { Err(left) }
         })
         .await;
         assert!(began.elapsed() < ttl, "only at the end of their leases: {:?}", began.elapsed());
-        assert!(held.iter().all(|held| !held.is_valid()));
-        let error = guard.release().await.unwrap_err();
-        assert_eq!(error.kind(), LockErrorKind::Lost);
-        assert_eq!(error.key().expect("named").as_str(), lost);
     }
 }
 
