@@ -52,6 +52,8 @@ pub(crate) struct Hold {
     pub(crate) keeper_id: AtomicU64,
     /// The end of a turn that the keeper saw pass while the turn was being used.
     pub(crate) end_seen: AtomicU64,
+    /// Until when it is not to be released, whichever turn asked for that.
+    held_until: AtomicU64,
     changed: Notify,
     extra: Mutex<Extra>,
 }
@@ -95,6 +97,7 @@ impl Hold {
             due: AtomicU64::new(0),
             keeper_id: AtomicU64::new(0),
             end_seen: AtomicU64::new(0),
+            held_until: AtomicU64::new(0),
             changed: Notify::new(),
             extra: Mutex::default(),
         })
@@ -114,6 +117,11 @@ impl Hold {
         let together = self.extra().together.clone();
         let turns = together.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
         turns.filter(|turn| !std::ptr::eq(Arc::as_ptr(&turn.hold), self)).collect()
+    }
+
+    /// Until when it is not to be released.
+    pub(crate) fn held_until(&self) -> Instant {
+        Instant::from_nanos(self.held_until.load(Ordering::Acquire))
     }
 
     /// Ends the keeping of a turn without a guard, when its time is over or the hold is.
@@ -262,6 +270,7 @@ impl Turn {
     /// From here on it is not released before `until`, whatever becomes of its guard.
     pub(crate) fn hold_until(&self, until: Instant) {
         self.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+        self.hold.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
     }
 
     /// Until when it is not to be released.

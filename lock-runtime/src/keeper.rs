@@ -292,15 +292,13 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     for turn in hold.others() {
         turn.begin_to_end();
     }
-    let turn = shared.cohorts.turn_of(hold);
     shared.cohorts.dissolve(hold);
     if hold.session().is_some() {
         // It would last as long as the session, which may outlive its deadline. Not at once, unless its guard does so:
         // the holder has only been told to stop.
         let now = Instant::now();
         let stopped = now + validity::margin(hold.terms.ttl);
-        let start = turn.map_or(stopped, |turn| turn.held_until().max(stopped));
-        shared.releaser.release_after(start, hold.taken(), hold.gone_by(now));
+        shared.releaser.release_after(hold.held_until().max(stopped), hold.taken(), hold.gone_by(now));
     }
 }
 
