@@ -1,0 +1,135 @@
+use super::*;
+use crate::{
+    OwnerToken,
+    backend::{BoxFuture, LeaseId, Released},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+struct NoLease(LeaseId);
+
+impl Releasable for NoLease {
+    fn key(&self) -> &LockKey {
+        &self.0.key
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        Box::pin(async { Ok(Released::Released) })
+    }
+}
+
+impl Lease for NoLease {
+    fn id(&self) -> &LeaseId {
+        &self.0
+    }
+
+    fn is_contended(&self) -> bool {
+        false
+    }
+}
+
+fn turn(valid_for: Duration, turn_for: Duration) -> Arc<Turn> {
+    let (token, ttl) = (FencingToken::from_micros(7), Duration::from_secs(1));
+    let key = LockKey::new("k").expect("valid");
+    let lease = Arc::new(NoLease(LeaseId { key, owner: OwnerToken::from(1), token, ttl }));
+    let now = Instant::now();
+    let held = Held::Lease { lease, valid_until: now + valid_for };
+    Turn::first(Hold::new(held, Terms { ttl, auto_renew: true }, turn_for), token)
+}
+
+#[test]
+fn a_renewal_moves_the_deadline_and_never_back() {
+    let turn = turn(1000 * MS, 5000 * MS);
+    let later = turn.deadline() + 100 * MS;
+    assert!(turn.hold.renewed(later));
+    assert_eq!(turn.deadline(), later);
+    assert!(turn.hold.renewed(Instant::now()));
+    assert_eq!(turn.deadline(), later);
+}
+
+#[test]
+fn a_late_renewal_does_not_revive() {
+    let turn = turn(5 * MS, 5000 * MS);
+    std::thread::sleep(10 * MS);
+    // Nobody has looked since the deadline passed.
+    assert!(!turn.hold.renewed(Instant::now() + 1000 * MS));
+    let now = Instant::now();
+    assert!(!turn.is_valid(now) && !turn.hold.is_valid(now));
+    assert_eq!(turn.remaining(now), Duration::ZERO);
+}
+
+#[test]
+fn a_deadline_seen_to_have_passed_stays_passed() {
+    let turn = turn(1000 * MS, 5000 * MS);
+    let deadline = turn.deadline();
+    assert!(!turn.is_valid(deadline));
+    assert!(!turn.is_valid(Instant::now()), "seen before");
+    assert!(!turn.hold.renewed(deadline + 1000 * MS));
+}
+
+#[test]
+fn a_release_that_was_sent_ends_renewal() {
+    let turn = turn(1000 * MS, 5000 * MS);
+    turn.hold.close();
+    assert!(!turn.hold.renewed(Instant::now() + 2000 * MS));
+}
+
+#[test]
+fn a_turn_ends_though_the_lease_goes_on_and_the_next_one_has_its_own_end() {
+    let turn = turn(10_000 * MS, Duration::ZERO);
+    let now = Instant::now();
+    assert!(!turn.is_valid(now) && turn.hold.is_valid(now));
+    assert!(turn.loss().to_string().contains("max_hold"));
+    assert!(turn.end() && !turn.end());
+    let next = turn.next(now).expect("tokens are left");
+    assert!(next.is_valid(now) && next.token > turn.token);
+    assert_eq!(next.deadline(), now + UNPOLLED);
+    assert!(next.take(now, 5000 * MS));
+    assert_eq!(next.deadline(), now + 5000 * MS);
+    assert!(!next.take(now, 6000 * MS), "taken before");
+    assert!(next.is_valid(now) && !turn.is_valid(now));
+}
+
+#[test]
+fn a_loss_is_marked_once() {
+    let turn = turn(1000 * MS, 5000 * MS);
+    assert!(turn.hold.lose());
+    assert!(!turn.hold.lose());
+    assert!(!turn.is_valid(Instant::now()));
+}
+
+#[tokio::test]
+async fn everybody_who_waits_for_the_loss_is_told_of_a_loss_a_release_and_a_deadline() {
+    let endings: [fn(&Turn); 3] = [|turn| assert!(turn.hold.lose()), |turn| assert!(turn.end()), |_| {}];
+    for (number, ending) in endings.into_iter().enumerate() {
+        // The last one ends by its deadline.
+        let turn = turn(if number == 2 { 30 * MS } else { 60_000 * MS }, 60_000 * MS);
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let turn = Arc::clone(&turn);
+                tokio::spawn(async move { turn.lost().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        ending(&turn);
+        for waiting in waiting {
+            tokio::time::timeout(5000 * MS, waiting).await.expect("told").expect("no panic");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_turn_moves_with_renewal_for_those_who_wait() {
+    let turn = turn(60 * MS, 60_000 * MS);
+    let waiting = tokio::spawn({
+        let turn = Arc::clone(&turn);
+        async move { turn.lost().await }
+    });
+    tokio::time::sleep(20 * MS).await;
+    turn.hold.renewed(Instant::now() + 60_000 * MS);
+    tokio::time::sleep(100 * MS).await;
+    assert!(!waiting.is_finished(), "told at the deadline that was");
+    turn.end();
+    waiting.await.expect("no panic");
+}
