@@ -4,7 +4,7 @@
 //! side by side, in interleaved rounds on one private server; ours twice, with group commit and with a script for each
 //! call, which are the same guarantees. Judge the ratios by their spread.
 //!
-//! `cargo bench -p lock-runtime-benches --bench uncontended [-- rounds [milliseconds]]`
+//! `cargo bench -p lock-runtime-benches --bench uncontended [-- rounds [milliseconds [tasks…]]]`
 
 #![allow(
     missing_docs,
@@ -43,6 +43,7 @@ async fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
     let rounds = numbers.next().unwrap_or(7);
     let length = Duration::from_millis(numbers.next().unwrap_or(700));
+    let tasks: Vec<usize> = numbers.map(|number| number as usize).collect();
     let server = Server::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let single = LockManager::connect(&format!("{}?group_commit=never", server.url())).await.unwrap();
@@ -58,7 +59,7 @@ async fn main() {
         Chart::new("acquire and release of distinct keys, cycles/s (more is better)", Scale::Linear);
     let mut cpu = Chart::new("CPU of client and Redis per cycle, µs (less is better)", Scale::Linear);
     let mut rows = Vec::new();
-    for tasks in [1, 64, 256] {
+    for tasks in if tasks.is_empty() { vec![1, 64, 256] } else { tasks } {
         let mut results: [Vec<Round>; CONTENDERS.len()] = Default::default();
         // The first round warms up and is not counted.
         for n in 0..=rounds {

@@ -152,12 +152,27 @@ impl Connection {
     /// # Cancel safety
     /// Dropped, the call may still be applied.
     pub(super) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
+        match self.run_once(script, call).await? {
+            Some(answer) => Ok(answer),
+            None => self.call(call).await,
+        }
+    }
+
+    /// Runs a script, unless the server does not know it: it does afterwards.
+    ///
+    /// # Cancel safety
+    /// Dropped, the call may still be applied.
+    pub(super) async fn run_once<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+    ) -> Result<Option<T>, Failure> {
         match self.call(call).await {
             Err(Failure::Refused(error)) if is_no_script(&error) => {
                 self.call::<redis::Value>(&script.load()).await?;
-                self.call(call).await
+                Ok(None)
             }
-            answer => answer,
+            answer => answer.map(Some),
         }
     }
 
