@@ -413,3 +413,16 @@ async fn a_lock_is_free_within_a_session_and_two_ticks_after_its_client_vanished
     println!("free after {took:?}");
     next.release().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_shortest_session_is_long_enough_for_the_default_ttl() {
+    let server = ZooKeeperServer::start("");
+    let locks = LockManager::connect(&format!("zookeeper://{}?session_timeout=500ms", server.address()))
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for _ in 0..20 {
+        locks.lock("k").try_acquire().await.unwrap().expect("free").release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
