@@ -415,6 +415,26 @@ async fn a_lock_is_free_within_a_session_and_two_ticks_after_its_client_vanished
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_nobody_follows_keeps_no_hold_alive() {
+    let servers = ZooKeeperServer::ensemble();
+    let leader = servers.iter().find(|server| server.is_leader()).expect("there is a leader");
+    let locks = connect(leader).await;
+    let guard = locks.lock("k").acquire().await.unwrap();
+    tokio::time::sleep(SESSION / 2).await;
+    assert!(guard.is_valid());
+    // It goes on to answer for a while. The others, were they only cut off, would choose another, whose time of the
+    // session began when they last heard of this one.
+    for follower in servers.iter().filter(|server| !std::ptr::eq(*server, leader)) {
+        follower.pause();
+    }
+    let paused = Instant::now();
+    guard.lost().await;
+    let took = paused.elapsed();
+    println!("lost after {took:?}");
+    assert!(took < SESSION, "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_shortest_session_is_long_enough_for_the_default_ttl() {
     let server = ZooKeeperServer::start("");
     let locks = LockManager::connect(&format!("zookeeper://{}?session_timeout=500ms", server.address()))

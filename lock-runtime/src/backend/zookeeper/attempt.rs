@@ -67,6 +67,7 @@ impl<'a> Attempt<'a> {
                 answering => answering?,
             }
             self.open = true;
+            let sent = Instant::now();
             // Both are on their way when they are called; the server carries them out in this order.
             let create = client.create(&template, data.as_bytes(), &options);
             let list = client.list_children(self.node.parent());
@@ -95,6 +96,7 @@ impl<'a> Attempt<'a> {
                     }
                 },
             }
+            session.wrote(sent);
             // A node that was found may be older than the list.
             return match listed {
                 Ok(children) if children.iter().any(|child| self.is_own(child)) => Ok(Some(children)),
