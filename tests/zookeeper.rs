@@ -435,6 +435,40 @@ async fn a_leader_that_nobody_follows_keeps_no_hold_alive() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_counter_of_a_lock_s_contenders_does_not_come_to_its_end() {
+    // There the server gives one number again and again, and two contenders have the same.
+    for used in [i32::MAX, i32::MAX - 3] {
+        let mut server = ZooKeeperServer::start("");
+        server.with_used("/lock:k", used);
+        let mut admin = admin(&server);
+        let foreign = admin.create("/lock:k/foreign-", b"", zk::EPHEMERAL_SEQUENTIAL).unwrap().unwrap();
+        assert!(foreign.ends_with(&format!("-{used:010}")), "{foreign}: it would not have shown");
+        let managers = [connect(&server).await.wait(LONG), connect(&server).await.wait(LONG)];
+        for locks in &managers {
+            assert!(locks.lock("k").try_acquire().await.unwrap().is_none(), "beside another contender");
+        }
+        let waiters = managers.each_ref().map(|locks| {
+            let lock = locks.lock("k");
+            tokio::spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                let entered = support::monotonic();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let left = support::monotonic();
+                assert!(guard.is_valid());
+                guard.release().await.unwrap();
+                (entered, left)
+            })
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "beside another contender");
+        admin.delete(&foreign).unwrap().unwrap();
+        let [first, second] = waiters;
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        assert!(first.1 <= second.0 || second.1 <= first.0, "both at a time: {first:?}, {second:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_shortest_session_is_long_enough_for_the_default_ttl() {
     let server = ZooKeeperServer::start("");
     let locks = LockManager::connect(&format!("zookeeper://{}?session_timeout=500ms", server.address()))

@@ -53,6 +53,9 @@ impl<'a> Attempt<'a> {
         // From before the first question on, so that no change is missed.
         let states = self.node.session().states();
         let Some(children) = self.join().await? else { return Ok(self.gone()) };
+        if queue::is_used_up(self.name()) {
+            return self.use_up().await;
+        }
         if self.request.wait == Wait::No {
             return Ok(self.try_once(&children).await);
         }
@@ -139,6 +142,25 @@ impl<'a> Attempt<'a> {
 
     fn place<'c>(&self, children: &'c [String]) -> Place<'c> {
         queue::place(children, self.name(), |_| true)
+    }
+
+    /// There are no more numbers for contenders. They begin anew with the lock's node, once it has no more children.
+    async fn use_up(&mut self) -> Result<Ended, Failure> {
+        let (busy, session) = (self.busy().await, Arc::clone(self.node.session()));
+        for attempt in 0.. {
+            match session.answer(session.client().delete(self.node.parent(), None)).await {
+                Ok(()) | Err(zk::Error::NoNode) => return Ok(Ended::Gone),
+                Err(zk::Error::NotEmpty) => {}
+                Err(error) => return Err(Failure::of(error)),
+            }
+            let end = self.request.wait.end();
+            if end.has_passed() {
+                break;
+            }
+            self.request.progress.heard();
+            clock::sleep_until((Instant::now() + backoff(attempt)).min(end)).await;
+        }
+        Ok(busy)
     }
 
     async fn try_once(&mut self, children: &[String]) -> Ended {
