@@ -12,7 +12,7 @@ use crate::{
     scope,
     shared::{Reserved, Shared},
     underway::Counted,
-    validity::{backoff, min_validity},
+    validity::backoff,
 };
 
 pub(crate) async fn acquire(
@@ -140,7 +140,7 @@ async fn ask_store(
 fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<Arc<Turn>> {
     let now = Instant::now();
     let hold = Hold::new(grant.held, options.terms(), options.max_hold);
-    if hold.remaining_unrenewed(now) < min_validity(options.ttl.min(options.max_hold)) {
+    if hold.remaining_unrenewed(now) < shared.least_validity(options.ttl.min(options.max_hold)) {
         shared.releaser.release(hold.taken(), hold.gone_by(now));
         return None;
     }

@@ -17,7 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::guardian::{self, Process};
+use super::{
+    guardian::{self, Process},
+    zk::Bytes,
+};
 
 /// Where Debian has it.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
@@ -147,6 +150,42 @@ impl ZooKeeperServer {
     pub fn kill(&mut self) {
         self.process.kill();
     }
+
+    /// Starts it again with a container `path` in which children were made up to this number of the counter: by a log as
+    /// it would have written it. Before any client has written anything.
+    pub fn with_used(&mut self, path: &str, numbers: i32) {
+        const CREATE: i32 = 1;
+        const DELETE: i32 = 2;
+        const CREATE_CONTAINER: i32 = 19;
+        let anyone = |bytes: Bytes| bytes.int(1).int(31).buffer(b"world").buffer(b"anyone");
+        let child = format!("{path}/made");
+        let node = |path: &str| anyone(Bytes::default().buffer(path.as_bytes()).buffer(b""));
+        let mut made = node(&child);
+        made.0.push(0);
+        let transactions = [
+            (CREATE_CONTAINER, node(path).int(1)),
+            (CREATE, made.int(numbers)),
+            (DELETE, Bytes::default().buffer(child.as_bytes())),
+        ];
+        let mut log = Bytes::default().int(i32::from_be_bytes(*b"ZKLG")).int(2).long(0);
+        for (zxid, (kind, transaction)) in (1..).zip(transactions) {
+            let mut bytes = Bytes::default().long(0).int(0).long(zxid).long(0).int(kind);
+            bytes.0.extend(transaction.0);
+            log = log.long(i64::from(adler32(&bytes.0))).buffer(&bytes.0);
+            log.0.push(b'B');
+        }
+        self.process.kill();
+        fs::write(self.folder.join("data/version-2/log.1"), log.0).expect("the folder takes files");
+        self.bring_back();
+    }
+}
+
+fn adler32(bytes: &[u8]) -> u32 {
+    let (low, high) = bytes.iter().fold((1, 0), |(low, high), byte| {
+        let low = (low + u32::from(*byte)) % 65_521;
+        (low, (high + low) % 65_521)
+    });
+    high << 16 | low
 }
 
 impl Drop for ZooKeeperServer {

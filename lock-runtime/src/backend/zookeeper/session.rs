@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -19,14 +19,15 @@ use super::{config::Config, error::Failure, heartbeat::Heartbeats, node::Node};
 use crate::{
     LockError, LockErrorKind,
     clock::{self, Instant},
+    validity::valid_until,
 };
 
 /// What is heard of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// They answer.
+    /// They answer, and what they grant may be relied on for a while.
     Answering,
-    /// They do not, and the session may still live.
+    /// They do not, or have only just begun to again; the session may still live.
     Suspect,
     /// It is over. Final.
     Ended,
@@ -37,8 +38,11 @@ pub(super) struct Session {
     client: zk::Client,
     acls: zk::Acls<'static>,
     response_timeout: Duration,
-    /// Until when the session may be relied on; heartbeats move it.
+    beats: Mutex<Heartbeats>,
+    /// Until when the session may be relied on; writes move it.
     valid_until: AtomicU64,
+    /// How many nodes there are in it, or may be.
+    nodes: AtomicUsize,
     state: watch::Sender<State>,
     /// What is held in it.
     held: Mutex<HashMap<u64, Weak<Node>>>,
@@ -78,16 +82,20 @@ impl Session {
         let beats = Heartbeats::new(client.session_timeout(), sent);
         tracing::debug!(servers = config.servers, timeout = ?client.session_timeout(), "session with ZooKeeper");
         let states = client.state_watcher();
+        let interval = beats.interval();
         let this = Arc::new(Self {
             acls: config.acls(),
             response_timeout: config.response_timeout,
-            valid_until: AtomicU64::new(beats.valid_until().as_nanos()),
+            // The leader itself made it after that, by a write.
+            valid_until: AtomicU64::new(valid_until(sent, client.session_timeout()).as_nanos()),
+            beats: Mutex::new(beats),
+            nodes: AtomicUsize::new(0),
             state: watch::channel(State::Answering).0,
             held: Mutex::default(),
             numbers: AtomicU64::new(0),
             client,
         });
-        tokio::spawn(keep(Arc::downgrade(&this), states, beats));
+        tokio::spawn(keep(Arc::downgrade(&this), states, interval));
         Ok(this)
     }
 
@@ -106,6 +114,50 @@ impl Session {
 
     pub(super) fn valid_until(&self) -> Instant {
         Instant::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    fn beats(&self) -> MutexGuard<'_, Heartbeats> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write that was sent at `sent` has been carried out.
+    pub(super) fn wrote(&self, sent: Instant) {
+        let until = self.beats().valid_until(sent);
+        if let Some(until) = until {
+            self.valid_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    /// A heartbeat that was sent at `sent` was answered.
+    fn heard(&self, sent: Instant, beat: Beat) {
+        let interval = {
+            let mut beats = self.beats();
+            beats.answered(sent);
+            beats.interval()
+        };
+        let proved = match beat {
+            Beat::Write => {
+                self.wrote(sent);
+                self.valid_until()
+            }
+            // The write that asks for a lock would prove as much.
+            Beat::Read => {
+                self.beats().valid_until(sent).unwrap_or(Instant::from_nanos(0)).max(self.valid_until())
+            }
+        };
+        // A quarter of the time-out passes until something is proved that was sent after an outage. What is granted by
+        // less would be given back as worth nothing.
+        let enough = proved.remaining() >= interval * 3;
+        self.say(if enough { State::Answering } else { State::Suspect });
+    }
+
+    /// A node begins that may be in this session, until [`node_ends`](Self::node_ends).
+    pub(super) fn node_begins(&self) {
+        self.nodes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn node_ends(&self) {
+        self.nodes.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -206,13 +258,36 @@ async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::
     Ok(client.chroot(chroot).expect("the path was checked with the URL"))
 }
 
-type Beat = Pin<Box<dyn Future<Output = Result<(), zk::Error>> + Send>>;
+/// What a heartbeat is.
+#[derive(Clone, Copy, Debug)]
+enum Beat {
+    /// While somebody relies on the session: only that proves something.
+    Write,
+    /// While nobody does: it costs the servers nothing.
+    Read,
+}
+
+/// Completes when it is answered.
+async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {
+    if session.nodes.load(Ordering::Relaxed) == 0 {
+        return session.client.sync("/").await.map(|()| Beat::Read);
+    }
+    let mut write = session.client.new_multi_writer();
+    write.add_check_version("/", -1)?;
+    match write.commit().await {
+        // That the check fails, somebody having removed the chroot, has been voted for as well.
+        Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(Beat::Write),
+        Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
+    }
+}
+
+type Beating = Pin<Box<dyn Future<Output = Result<Beat, zk::Error>> + Send>>;
 
 /// Sends heartbeats and says what is heard, until the session has ended or nobody uses it any more.
-async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, mut beats: Heartbeats) {
+async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Duration) {
     let mut connected = true;
-    let mut under_way: Option<(Instant, Beat)> = None;
-    let mut next = Instant::now() + beats.interval();
+    let mut under_way: Option<(Instant, Beating)> = None;
+    let mut next = Instant::now() + interval;
     loop {
         tokio::select! {
             biased;
@@ -232,32 +307,31 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, mut beats: H
                 under_way = None;
                 let Some(session) = session.upgrade() else { return };
                 match answer {
-                    Ok(()) => {
-                        beats.answered(sent);
-                        session.valid_until.fetch_max(beats.valid_until().as_nanos(), Ordering::AcqRel);
-                        session.say(State::Answering);
+                    Ok(beat) => {
+                        session.heard(sent, beat);
                         session.watch_held();
                     }
                     Err(error) => tracing::debug!(%error, "a heartbeat failed"),
                 }
             }
             () = clock::sleep_until(next) => {
-                next = Instant::now() + beats.interval();
+                // Two heartbeats later a quarter of the time-out is over, and the first of them is proved.
+                let sent = Instant::now();
+                next = sent + interval;
                 let Some(session) = session.upgrade() else { return };
                 if under_way.is_some() {
                     // Not answered for a whole interval.
                     session.say(State::Suspect);
                 } else if connected {
-                    let beat = async move { session.client.sync("/").await };
-                    under_way = Some((Instant::now(), Box::pin(beat)));
+                    under_way = Some((sent, Box::pin(beat(session))));
                 }
             }
         }
     }
 }
 
-async fn answered(beat: &mut Option<(Instant, Beat)>) -> (Instant, Result<(), zk::Error>) {
-    match beat {
+async fn answered(beating: &mut Option<(Instant, Beating)>) -> (Instant, Result<Beat, zk::Error>) {
+    match beating {
         Some((sent, beat)) => (*sent, beat.await),
         None => std::future::pending().await,
     }
