@@ -1,7 +1,8 @@
 //! Acquire and release of distinct keys, nobody waiting: the price of the guarantees.
 //!
 //! The raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock`, `distributed-lock` and this library,
-//! side by side, in interleaved rounds on one private server. Judge the ratios by their spread.
+//! side by side, in interleaved rounds on one private server; ours twice, with group commit and with a script for each
+//! call, which are the same guarantees. Judge the ratios by their spread.
 //!
 //! `cargo bench -p lock-runtime-benches --bench uncontended [-- rounds [milliseconds]]`
 
@@ -34,7 +35,8 @@ use support::{
 };
 
 const TTL: Duration = Duration::from_secs(30);
-const CONTENDERS: [&str; 4] = ["raw driver", "rslock", "distributed-lock", "lock-runtime"];
+const SINGLE: &str = "lock-runtime, group_commit=never";
+const CONTENDERS: [&str; 5] = ["raw driver", "rslock", "distributed-lock", "lock-runtime", SINGLE];
 
 #[tokio::main]
 async fn main() {
@@ -43,6 +45,7 @@ async fn main() {
     let length = Duration::from_millis(numbers.next().unwrap_or(700));
     let server = Server::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
+    let single = LockManager::connect(&format!("{}?group_commit=never", server.url())).await.unwrap();
     let raw = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     let delete = Arc::new(redis::Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
@@ -98,8 +101,8 @@ async fn main() {
                             }
                         })
                     }
-                    _ => {
-                        let locks = locks.clone();
+                    ours => {
+                        let locks = if ours == SINGLE { single.clone() } else { locks.clone() };
                         round(&server, tasks, length, move |task, _| {
                             let locks = locks.clone();
                             async move {
