@@ -124,7 +124,8 @@ async fn ask_store(
             request.progress.trouble(&error);
         }
         let pause = backoff(attempt);
-        if error.kind() != LockErrorKind::Backend || wait == Wait::No || wait.end().remaining() <= pause {
+        let may_pass = error.kind() == LockErrorKind::Backend && error.is_retryable();
+        if !may_pass || wait == Wait::No || wait.end().remaining() <= pause {
             return Err(error);
         }
         tracing::debug!(%key, %error, "the store failed, asking again");

@@ -19,6 +19,7 @@ pub struct Client {
 /// The error codes that tests ask for.
 pub const NO_NODE: i32 = -101;
 pub const NODE_EXISTS: i32 = -110;
+pub const NO_AUTH: i32 = -102;
 
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;

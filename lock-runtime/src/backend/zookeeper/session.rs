@@ -15,7 +15,7 @@ use std::{
 use ::zookeeper_client as zk;
 use tokio::sync::watch;
 
-use super::{config::Config, error::Failure, heartbeat::Heartbeats, node::Node};
+use super::{config::Config, diagnosis, error::Failure, heartbeat::Heartbeats, node::Node};
 use crate::{
     LockError, LockErrorKind,
     clock::{self, Instant},
@@ -52,33 +52,8 @@ pub(super) struct Session {
 impl Session {
     /// Makes a session. To be called on the library's own runtime: the driver's tasks stay there.
     pub(super) async fn open(config: &Config) -> Result<Arc<Self>, LockError> {
-        let limit = config.connect_timeout;
         let sent = Instant::now();
-        let connecting = async {
-            let client = config.connector().connect(&config.servers).await.map_err(Failure::of)?;
-            match &config.chroot {
-                None => Ok(client),
-                Some(chroot) => enter(client, chroot, config).await,
-            }
-        };
-        let client = match tokio::time::timeout(limit, connecting).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(failure)) => {
-                let error = failure.into_error();
-                let message =
-                    format!("cannot connect to ZooKeeper at {}: {}", config.servers, error.message());
-                return Err(LockError::new(error.kind(), message).with_source(error));
-            }
-            Err(_) => {
-                return Err(LockError::new(
-                    LockErrorKind::Backend,
-                    format!(
-                        "ZooKeeper at {} did not answer within {limit:?}; check addresses, ports and firewall",
-                        config.servers
-                    ),
-                ));
-            }
-        };
+        let client = connect(config).await?;
         let beats = Heartbeats::new(client.session_timeout(), sent);
         tracing::debug!(servers = config.servers, timeout = ?client.session_timeout(), "session with ZooKeeper");
         let states = client.state_watcher();
@@ -226,12 +201,12 @@ impl Session {
     }
 
     /// Tells everybody at once.
-    fn end(&self) {
+    fn end(&self, why: &str) {
         self.valid_until.store(0, Ordering::Release);
         self.say(State::Ended);
         let held = std::mem::take(&mut *self.held());
         for node in held.into_values().filter_map(|node| node.upgrade()) {
-            node.lost(SESSION_OVER);
+            node.lost(why);
         }
     }
 
@@ -242,18 +217,77 @@ impl Session {
     }
 }
 
+/// Before the servers are asked again after the first time; longer each time, up to eight times as long.
+const PAUSE: Duration = Duration::from_millis(5);
 const SESSION_OVER: &str = "the session with ZooKeeper is over";
+const REFUSED: &str = "ZooKeeper refused the credentials when the connection was made again";
 
 /// The error of those who wait for servers that went silent.
 pub(super) fn silent() -> LockError {
     LockError::new(LockErrorKind::Backend, "the connection to ZooKeeper is lost, and not back yet")
 }
 
+/// A session as the driver makes it, within the time-out for that.
+async fn connect(config: &Config) -> Result<zk::Client, LockError> {
+    let limit = config.connect_timeout;
+    let end = Instant::now() + limit;
+    let late = |_| {
+        LockError::new(
+            LockErrorKind::Backend,
+            format!(
+                "ZooKeeper at {} did not answer within {limit:?}; check addresses, ports and firewall",
+                config.servers
+            ),
+        )
+    };
+    let certificates = match &config.tls {
+        Some(tls) => Some(Arc::new(tokio::time::timeout(limit, tls.read()).await.map_err(late)??)),
+        None => None,
+    };
+    let connecting = async {
+        let mut attempt = 1;
+        let client = loop {
+            let connector = config.connector();
+            let connected = match &certificates {
+                Some(certificates) => certificates.connect(connector, &config.servers).await,
+                None => connector.connect(&config.servers).await,
+            };
+            match connected {
+                Err(zk::Error::NoHosts) if attempt < config.attempts() => {
+                    tokio::time::sleep(PAUSE * attempt.min(8)).await;
+                    attempt += 1;
+                }
+                connected => break connected?,
+            }
+        };
+        match &config.chroot {
+            None => Ok(client),
+            Some(chroot) => enter(client, chroot, config).await,
+        }
+    };
+    let error = match tokio::time::timeout(end.remaining(), connecting).await.map_err(late)? {
+        Ok(client) => return Ok(client),
+        Err(error) => error,
+    };
+    let reason = match error {
+        zk::Error::NoHosts => diagnosis::reason(config, certificates.as_ref()).await,
+        _ => None,
+    };
+    let error = Failure::of(error).into_error();
+    let (text, lasts) = match &reason {
+        Some(reason) => (&*reason.text, reason.lasts),
+        None => (error.message(), !error.is_retryable()),
+    };
+    let message = format!("cannot connect to ZooKeeper at {}: {text}", config.servers);
+    let told = LockError::new(error.kind(), message).with_source(error);
+    Err(if lasts { told.permanent() } else { told })
+}
+
 /// Below `chroot`, which is made if it is not there.
-async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::Client, Failure> {
+async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::Client, zk::Error> {
     let options = zk::CreateMode::Persistent.with_acls(config.acls());
-    if client.check_stat(chroot).await.map_err(Failure::of)?.is_none() {
-        client.mkdir(chroot, &options).await.map_err(Failure::of)?;
+    if client.check_stat(chroot).await?.is_none() {
+        client.mkdir(chroot, &options).await?;
     }
     Ok(client.chroot(chroot).expect("the path was checked with the URL"))
 }
@@ -300,7 +334,11 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                         session.say(State::Suspect);
                         under_way = None;
                     }
-                    _ => return session.end(),
+                    zk::SessionState::AuthFailed => {
+                        tracing::warn!("ZooKeeper refuses credentials that it took before; its session is given up");
+                        return session.end(REFUSED);
+                    }
+                    _ => return session.end(SESSION_OVER),
                 }
             }
             (sent, answer) = answered(&mut under_way), if under_way.is_some() => {
