@@ -8,7 +8,7 @@ use std::{
     fmt,
     future::Future,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -86,11 +86,7 @@ impl Connection {
             Ok(Ok(driver)) => {
                 tracing::debug!(address, "connected to Redis");
                 Ok(Arc::new_cyclic(|this| Self {
-                    group: Group::start(
-                        Weak::clone(this),
-                        links.process().to_owned(),
-                        links.config().group_commit,
-                    ),
+                    group: Group::start(this, links.process(), links.config().group_commit),
                     driver,
                     id,
                     given_up: AtomicBool::new(false),

@@ -88,13 +88,13 @@ pub(super) enum Behind {
 
 impl Group {
     /// Starts the tasks; `connection` is what they send over.
-    pub(super) fn start(connection: Weak<Connection>, process: String, when: GroupCommit) -> Self {
+    pub(super) fn start(connection: &Weak<Connection>, process: &str, when: GroupCommit) -> Self {
         let (operations, due) = mpsc::unbounded_channel();
         let (due, process) = (Arc::new(Mutex::new(due)), Arc::from(process));
         let under_way = Arc::new(AtomicUsize::new(0));
         for _ in 0..GROUPS {
             let (due, process, under_way) = (Arc::clone(&due), Arc::clone(&process), Arc::clone(&under_way));
-            tokio::spawn(send_groups(Weak::clone(&connection), process, due, under_way));
+            tokio::spawn(send_groups(Weak::clone(connection), process, due, under_way));
         }
         Self { operations, when, alone: AtomicUsize::new(0), under_way }
     }
