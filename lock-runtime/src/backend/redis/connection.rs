@@ -224,7 +224,8 @@ impl Connection {
                  shows what locks need",
                 refused.join(", ")
             ),
-        )))
+        )
+        .permanent()))
     }
 
     /// The number under which a waiter is told.
@@ -282,8 +283,10 @@ fn cannot_connect(address: &str, error: redis::RedisError) -> LockError {
     match Failure::of(error) {
         failure if !io => {
             let error = failure.into_error();
-            LockError::new(LockErrorKind::Backend, format!("Redis at {address}: {}", error.message()))
-                .with_source(error)
+            let explained =
+                LockError::new(LockErrorKind::Backend, format!("Redis at {address}: {}", error.message()));
+            let explained = if error.is_retryable() { explained } else { explained.permanent() };
+            explained.with_source(error)
         }
         failure => LockError::new(
             LockErrorKind::Backend,

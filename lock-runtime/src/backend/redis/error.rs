@@ -67,6 +67,12 @@ fn explain(error: RedisError) -> LockError {
         let message = "a key with the lock's name exists and is no lock; choose another name or prefix";
         return LockError::new(LockErrorKind::InvalidKey, message).with_source(error);
     }
+    let permanent = match error.kind() {
+        ErrorKind::AuthenticationFailed
+        | ErrorKind::RESP3NotSupported
+        | ErrorKind::Server(ServerErrorKind::NoPerm) => true,
+        _ => matches!(error.code(), Some("NOAUTH" | "WRONGPASS")),
+    };
     let message = match error.kind() {
         ErrorKind::Io => "the connection to Redis failed".to_owned(),
         ErrorKind::AuthenticationFailed => {
@@ -97,5 +103,6 @@ fn explain(error: RedisError) -> LockError {
             None => "the call to Redis failed".into(),
         },
     };
-    LockError::new(LockErrorKind::Backend, message).with_source(error)
+    let explained = LockError::new(LockErrorKind::Backend, message).with_source(error);
+    if permanent { explained.permanent() } else { explained }
 }
