@@ -177,15 +177,23 @@ pub const MUTANTS: &[Mutant] = &[
         name: "one_renewal_after_the_other",
         edits: &[Rust {
             file: "keeper.rs",
-            from: "        tokio::spawn(renew(Arc::clone(shared), holds));",
+            from: "            tokio::spawn(renewal);",
             to: "        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let renewal = renew(Arc::clone(shared), holds);
         tokio::spawn(async move {
             let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
             renewal.await;
         });",
         }],
         caught_by: &["redis.rs a_server_that_stands_still_delays_no_renewal_on_another"],
+    },
+    Mutant {
+        name: "all_renewals_in_one_call",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "holds.len().min(RENEWED_TOGETHER)",
+            to: "holds.len().min(if mutant!() { usize::MAX } else { RENEWED_TOGETHER })",
+        }],
+        caught_by: &["unit keeper::tests::very_many_are_renewed_in_parts_that_do_not_wait_for_each_other"],
     },
     Mutant {
         name: "no_check_after_the_wait",
