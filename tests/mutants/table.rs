@@ -120,6 +120,7 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &[
             "redis::outage::black_hole::loss_is_signalled_before_the_lease_ends",
             "redis::loss::black_hole::a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed",
+            "zookeeper::loss::black_hole::a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed",
             "redis::paused::a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_successor",
         ],
     },

@@ -96,10 +96,10 @@ struct Scene {
 }
 
 impl Scene {
-    /// `wanted` are the names that the others wait for: one of the holder's client, one of another, and one that no
-    /// fault keeps from the server.
+    /// `wanted` are the names that the others wait for: one that no fault keeps from the server, one of another client,
+    /// and one of the holder's.
     async fn set(world: &World, locks: &LockManager, under: Under, wanted: &[&'static str]) -> Self {
-        let clients = [locks.clone(), world.client().await, world.client_past_faults().await];
+        let clients = [world.client_past_faults().await, world.client().await, locks.clone()];
         let stage = Stage::default();
         let holder = tokio::spawn({
             let (locks, mark, stage) = (locks.clone(), world.mark().to_owned(), stage.clone());
