@@ -58,7 +58,8 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         ReturnType::Type(_, ty) => ty.span(),
         ReturnType::Default => function.sig.ident.span(),
     };
-    let edge = plan.output.ty.as_ref().map(|output| inference_edge(output, place));
+    let (moved, used) = moved.unzip();
+    let never_run = never_run(plan.output.ty.as_ref(), moved.as_ref(), place);
     let [wanted, acquire] = acquire(plan, &runtime);
     let answer = answer(plan, &runtime, place);
 
@@ -79,8 +80,8 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         }}
     };
     function.map(|body, braces| {
-        let body = if moved.is_some() { body } else { mention_rebound(body, &roots) };
-        let body = group(Delimiter::Brace, quote!(#moved #edge #body), braces);
+        let body = if used.is_some() { body } else { mention_rebound(body, &roots) };
+        let body = group(Delimiter::Brace, quote!(#never_run #used #body), braces);
         quote! {
             let #lock = #wanted;
             let #outcome = match #acquire(#lock).await {
@@ -226,16 +227,21 @@ fn answer(plan: &Plan, runtime: &TokenStream, place: Span) -> TokenStream {
 }
 
 /// Statements that make the code under the lock own the parameters, so that they are dropped before the lock is
-/// released.
+/// released; and statements that use those that are used outside of it.
 ///
 /// `async move` takes along what it mentions, and of that only the fields that are used. So whatever is mentioned
-/// somewhere is mentioned as a whole, and what is by its name not to be mentioned too. Others are left alone: rustc is
-/// to say that they are unused.
+/// somewhere is mentioned as a whole, and what is by its name not to be mentioned too. The first statements are not to be
+/// run: a mention that is not run takes the parameter along and is no use of it, so that rustc still says of a parameter
+/// that it is unused where the body mentions only another variable of its name.
 ///
-/// What only `or_else` mentions is left alone too: that runs outside of the block.
-fn moved(plan: &Plan, roots: &HashSet<String>, parameters: &Parameters, body: &TokenStream) -> TokenStream {
-    let mut used = roots.clone();
-    identifiers(body.clone(), &mut used);
+/// What only `or_else` mentions is left alone: that runs outside of the block.
+fn moved(
+    plan: &Plan,
+    roots: &HashSet<String>,
+    parameters: &Parameters,
+    body: &TokenStream,
+) -> (TokenStream, TokenStream) {
+    let mut outside = roots.clone();
     let options = [
         plan.manager.as_ref(),
         plan.ttl.as_ref().and_then(Length::code),
@@ -244,22 +250,29 @@ fn moved(plan: &Plan, roots: &HashSet<String>, parameters: &Parameters, body: &T
         plan.hold_at_least.as_ref().and_then(Length::code),
     ];
     for code in options.into_iter().flatten() {
-        identifiers(code.to_token_stream(), &mut used);
+        identifiers(code.to_token_stream(), &mut outside);
     }
+    let mut inside = HashSet::new();
+    identifiers(body.clone(), &mut inside);
 
-    let mut tokens = TokenStream::new();
+    let (mut moved, mut used) = (TokenStream::new(), TokenStream::new());
     // Dropped in the order of this list; parameters are dropped from the last to the first.
     for parameter in parameters.named.iter().rev() {
         let (ident, cfg) = (&parameter.ident, &parameter.cfg);
         let name = ident.unraw().to_string();
-        if used.contains(&name) || name.starts_with('_') {
-            tokens.extend(quote!(#(#cfg)* #[allow(clippy::used_underscore_binding)] let _ = &#ident;));
+        let is_used = outside.contains(&name);
+        if is_used || inside.contains(&name) || name.starts_with('_') {
+            moved.extend(quote!(#(#cfg)* let _ = &#ident;));
+        }
+        if is_used {
+            used.extend(quote!(#(#cfg)* #[allow(clippy::used_underscore_binding)] let _ = &#ident;));
         }
     }
     if let Some(receiver) = parameters.receiver.as_ref().filter(|_| parameters.receiver_is_owned) {
-        tokens.extend(quote!(let _ = &#receiver;));
+        moved.extend(quote!(let _ = &#receiver;));
+        used.extend(quote!(let _ = &#receiver;));
     }
-    tokens
+    (moved, used)
 }
 
 /// Mentions what is in the key where `#[async_trait]` moves it into the block, which is by `let id = id;`: that `id`
@@ -287,13 +300,23 @@ fn mention_rebound(body: TokenStream, roots: &HashSet<String>) -> TokenStream {
     tokens
 }
 
-/// Code that never runs and tells rustc what the block evaluates to, as a function's signature does.
+/// Code that never runs and tells rustc what the block evaluates to, as a function's signature does, and what it takes
+/// along.
 ///
 /// Without it, `?` and `collect()` in the body would not know their types.
-fn inference_edge(output: &Type, place: Span) -> TokenStream {
-    let ret = local("ret");
-    let mut output = output.clone();
-    EraseImplTrait.visit_type_mut(&mut output);
+fn never_run(output: Option<&Type>, moved: Option<&TokenStream>, place: Span) -> TokenStream {
+    let ends = output.map_or_else(
+        || quote_spanned!(place=> loop {}),
+        |output| {
+            let ret = local("ret");
+            let mut output = output.clone();
+            EraseImplTrait.visit_type_mut(&mut output);
+            quote_spanned! {place=>
+                let #ret: #output = loop {};
+                return #ret;
+            }
+        },
+    );
     quote_spanned! {place=>
         #[allow(
             unknown_lints,
@@ -304,11 +327,12 @@ fn inference_edge(output: &Type, place: Span) -> TokenStream {
             clippy::let_with_type_underscore,
             clippy::needless_return,
             clippy::type_complexity,
-            clippy::unreachable
+            clippy::unreachable,
+            clippy::used_underscore_binding
         )]
         if false {
-            let #ret: #output = loop {};
-            return #ret;
+            #ends
+            #moved
         }
     }
 }

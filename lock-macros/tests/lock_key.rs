@@ -27,6 +27,7 @@ fn values_are_taken_from_where_it_stands() {
     assert_eq!(text(user.key()), "a%3Ab/7");
     assert_eq!(text(lock_key!("<pair.0>:<pair.1>",)), "1:x%2Fy");
     assert_eq!(text(lock_key!("fixed")), "fixed");
+    assert_eq!(text(lock_key!("<<user>>:<user.id>")), "<user>:7");
     let r#fn = "raw";
     assert_eq!(text(lock_key!("<r#fn>")), "raw");
     let keys: Vec<_> = (1..3).map(|id| text(lock_key!("user:<id>"))).collect();

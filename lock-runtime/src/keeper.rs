@@ -24,6 +24,10 @@ use crate::{
     validity,
 };
 
+/// How many leases are renewed in one call to the store at most. A call that is not answered in time has renewed none of
+/// them: where very many are due at once, after an outage or on a machine that is too slow, the others count.
+const RENEWED_TOGETHER: usize = 1_024;
+
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     schedule: Mutex<Schedule>,
@@ -191,8 +195,12 @@ fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
             shared.keeper.put(&[hold]);
         }
     }
-    for (_, holds) in to_renew {
-        tokio::spawn(renew(Arc::clone(shared), holds));
+    for (_, mut holds) in to_renew {
+        while !holds.is_empty() {
+            let rest = holds.split_off(holds.len().min(RENEWED_TOGETHER));
+            let renewal = renew(Arc::clone(shared), std::mem::replace(&mut holds, rest));
+            tokio::spawn(renewal);
+        }
     }
 }
 

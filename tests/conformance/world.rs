@@ -69,6 +69,11 @@ impl World {
         LockManager::connect(&self.url()).await.expect("the store can be reached")
     }
 
+    /// Another client, with nothing but a network without faults between it and the server.
+    pub async fn client_past_faults(&self) -> LockManager {
+        LockManager::connect(&self.site.url_past_faults()).await.expect("the store can be reached")
+    }
+
     /// A client in a process of its own.
     pub async fn second(&self) -> Second {
         Second::start(Child::start("client"), &self.url()).await

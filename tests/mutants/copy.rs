@@ -1,7 +1,7 @@
 //! The copy of the sources that has the mutants, and its build.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
@@ -10,29 +10,36 @@ use std::{
 
 use super::table::{Edit, MUTANTS};
 
-/// The programs of the copy.
-pub struct Binaries {
-    pub conformance: PathBuf,
-    pub redis: PathBuf,
-    /// The unit tests of `lock-runtime`.
-    pub unit: PathBuf,
+/// The program of the unit tests of `lock-runtime`.
+const UNIT: &str = "unit";
+
+/// The program that a test is in, and its name there.
+pub fn program(test: &'static str) -> (&'static str, &'static str) {
+    test.split_once(' ').unwrap_or(("conformance", test))
 }
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const SOURCES: &str = "lock-runtime/src";
 
-/// Writes the copy and builds it.
-pub fn build() -> Binaries {
+/// Writes the copy and builds it. The programs by their names.
+pub fn build() -> BTreeMap<&'static str, PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     let source = folder.join("source");
     let edited = edited();
     copy(Path::new(ROOT), &source, &mut |path| edited.get(path).cloned());
     write(&source.join(SOURCES).join("mutant.rs"), module().as_bytes());
+    let programs: BTreeSet<_> =
+        MUTANTS.iter().flat_map(|mutant| mutant.caught_by).map(|test| program(test).0).collect();
     let built = Command::new(env!("CARGO"))
         .current_dir(&source)
         .args(["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"])
-        .args(["-p", "lock-suite", "--test", "conformance", "--test", "redis", "-p", "lock-runtime", "--lib"])
-        .args(["--no-default-features", "--features", "lock-suite/redis,lock-runtime/memory"])
+        .args(["-p", "lock-suite", "-p", "lock-runtime", "--lib"])
+        .args(programs.iter().filter(|name| **name != UNIT).flat_map(|name| ["--test", name]))
+        .args([
+            "--no-default-features",
+            "--features",
+            "lock-suite/redis,lock-suite/zookeeper,lock-runtime/memory",
+        ])
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_TEST_DEBUG", "0")
@@ -42,7 +49,8 @@ pub fn build() -> Binaries {
         .expect("cargo can be run");
     assert!(built.status.success(), "the mutants do not compile");
     let messages = String::from_utf8(built.stdout).expect("JSON is text");
-    let binary = |name: &str| {
+    let path = |name: &str| {
+        let name = if name == UNIT { "lock_runtime" } else { name };
         // A line for each artifact; the name of its target and its program are all that is needed of it.
         messages
             .lines()
@@ -51,7 +59,7 @@ pub fn build() -> Binaries {
             .unwrap_or_else(|| panic!("cargo says nothing of `{name}`"))
             .into()
     };
-    Binaries { conformance: binary("conformance"), redis: binary("redis"), unit: binary("lock_runtime") }
+    programs.into_iter().map(|name| (name, path(name))).collect()
 }
 
 /// The files of the copy that differ, by their path in the workspace.

@@ -4,8 +4,8 @@
 pub struct Mutant {
     pub name: &'static str,
     pub edits: &'static [Edit],
-    /// Tests that fail with it and pass without it: of the conformance suite, of `tests/redis.rs` where they begin with
-    /// `redis.rs `, or of `lock-runtime` where they begin with `unit `.
+    /// Tests that fail with it and pass without it: of the conformance suite, of `lock-runtime` where they begin with
+    /// `unit `, or of another program of the suite or of `lock-runtime` where they begin with its name.
     pub caught_by: &'static [&'static str],
 }
 
@@ -66,7 +66,12 @@ pub const MUTANTS: &[Mutant] = &[
             from: "    sent + length.saturating_sub(drift + margin(length))",
             to: "    sent + if mutant!() { length } else { length.saturating_sub(drift + margin(length)) }",
         }],
-        caught_by: &["redis::lease::without_renewal_the_lock_is_lost_within_its_ttl"],
+        caught_by: &[
+            "redis::lease::without_renewal_the_lock_is_lost_within_its_ttl",
+            "memory::loss::a_body_is_gone_before_another_enters_when_its_lease_is_over",
+            "redis::loss::a_body_is_gone_before_another_enters_when_its_lease_is_over",
+            "redis_grouped::loss::black_hole::a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed",
+        ],
     },
     Mutant {
         name: "deadline_from_the_answer",
@@ -114,6 +119,8 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[
             "redis::outage::black_hole::loss_is_signalled_before_the_lease_ends",
+            "redis::loss::black_hole::a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed",
+            "zookeeper::loss::black_hole::a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed",
             "redis::paused::a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_successor",
         ],
     },
@@ -177,15 +184,23 @@ pub const MUTANTS: &[Mutant] = &[
         name: "one_renewal_after_the_other",
         edits: &[Rust {
             file: "keeper.rs",
-            from: "        tokio::spawn(renew(Arc::clone(shared), holds));",
+            from: "            tokio::spawn(renewal);",
             to: "        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let renewal = renew(Arc::clone(shared), holds);
         tokio::spawn(async move {
             let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
             renewal.await;
         });",
         }],
-        caught_by: &["redis.rs a_server_that_stands_still_delays_no_renewal_on_another"],
+        caught_by: &["redis a_server_that_stands_still_delays_no_renewal_on_another"],
+    },
+    Mutant {
+        name: "all_renewals_in_one_call",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "holds.len().min(RENEWED_TOGETHER)",
+            to: "holds.len().min(if mutant!() { usize::MAX } else { RENEWED_TOGETHER })",
+        }],
+        caught_by: &["unit keeper::tests::very_many_are_renewed_in_parts_that_do_not_wait_for_each_other"],
     },
     Mutant {
         name: "no_check_after_the_wait",
@@ -377,5 +392,242 @@ end",
             Lua { from: "local fence = now_text", to: "local fence, now = '0', 0" },
         ],
         caught_by: &["redis::fencing::tokens_rise_after_all_data_was_lost"],
+    },
+    Mutant {
+        name: "a_round_trip_for_each_renewal",
+        edits: &[
+            Rust {
+                file: "backend/redis/mod.rs",
+                from: "alike.chunks(RENEWALS_PER_CALL)",
+                to: "alike.chunks(if mutant!() { 1 } else { RENEWALS_PER_CALL })",
+            },
+            Rust {
+                file: "backend/redis/mod.rs",
+                from: "async move { links.here()",
+                to: "async move {
+                        // To a server that is not on this machine.
+                        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+                        let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
+                        if mutant!() {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
+                        links.here()",
+            },
+        ],
+        caught_by: &[
+            "redis::lease::many_held_locks_are_all_renewed",
+            "redis ten_thousand_held_locks_are_all_renewed",
+        ],
+    },
+    Mutant {
+        name: "the_body_runs_although_the_wait_ran_out",
+        edits: &[Rust {
+            file: "private.rs",
+            from: "    lock.as_ref().map_err(Clone::clone)?.acquire().await",
+            to: "    match lock.as_ref().map_err(Clone::clone)?.acquire().await {
+        // A guard that guards nothing.
+        Err(error) if mutant!() && error.kind() == LockErrorKind::Timeout => {
+            LockManager::new(crate::backend::Memory::new()).lock(\"nothing\").acquire().await
+        }
+        answer => answer,
+    }",
+        }],
+        caught_by: &[
+            "memory::attribute::a_body_does_not_run_when_the_wait_for_its_lock_runs_out",
+            "redis::attribute::a_body_does_not_run_when_the_wait_for_its_lock_runs_out",
+            "redis::sections::no_body_runs_without_its_lock_nor_beside_another",
+        ],
+    },
+    Mutant {
+        name: "the_body_goes_after_its_lock",
+        edits: &[
+            Rust {
+                file: "run.rs",
+                from: "        // Dropped here, before anything else is done with the lock.
+        body.set(None);",
+                to: "        if !mutant!() {
+            body.set(None);
+        }",
+            },
+            Rust {
+                file: "run.rs",
+                from: "            this.body.set(None);
+            *this.lost = None;",
+                to: "            if !mutant!() {
+                this.body.set(None);
+            }
+            *this.lost = None;",
+            },
+            Rust {
+                file: "run.rs",
+                from: "    ready!(lost.as_mut().poll(cx));
+    body.set(None);",
+                to: "    ready!(lost.as_mut().poll(cx));
+    if !mutant!() {
+        body.set(None);
+    }",
+            },
+        ],
+        caught_by: &[
+            "memory::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over",
+            "redis::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over",
+            "redis_grouped::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over",
+            "redis::loss::a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost",
+            "unit run::tests::the_body_goes_before_the_lock",
+        ],
+    },
+    Mutant {
+        name: "the_others_of_a_lost_lock_are_freed_at_once",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "        turn.begin_to_end();",
+            to: "        if mutant!() {
+            shared.leave_in_background(&turn, Instant::now());
+        }
+        turn.begin_to_end();",
+        }],
+        caught_by: &[
+            "memory::loss::a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost",
+            "redis::loss::a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost",
+            "zookeeper::loss::a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost",
+        ],
+    },
+    Mutant {
+        name: "a_lost_session_frees_its_lock_at_once",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "        let stopped = now + validity::margin(hold.terms.ttl);",
+            to: "        let stopped = if mutant!() { now } else { now + validity::margin(hold.terms.ttl) };",
+        }],
+        caught_by: &["zookeeper::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over"],
+    },
+    Mutant {
+        name: "a_refused_renewal_is_tried_again",
+        edits: &[Rust {
+            file: "keeper.rs",
+            from: "            Renewal::NotHeld => lost(",
+            to: "            Renewal::NotHeld if mutant!() => try_again(&shared, &hold),
+            Renewal::NotHeld => lost(",
+        }],
+        caught_by: &[
+            "memory::loss::a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away",
+            "redis::loss::a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away",
+        ],
+    },
+    Mutant {
+        name: "the_key_is_computed_again",
+        edits: &[Rust {
+            file: "key_parts.rs",
+            from: "        let start = self.name.len();",
+            to: "        if mutant!() && value.to_string().is_empty() {
+            return;
+        }
+        let start = self.name.len();",
+        }],
+        caught_by: &["redis::attribute::the_key_is_computed_once_and_freed_as_it_was_taken"],
+    },
+    Mutant {
+        name: "values_keep_their_colons",
+        edits: &[Rust {
+            file: "key_parts.rs",
+            from: "    matches!(byte, b':' | b'/'",
+            to: "    !(mutant!() && byte == b':') && matches!(byte, b':' | b'/'",
+        }],
+        caught_by: &[
+            "templates different_values_never_give_one_name",
+            "templates the_values_of_a_name_can_be_read_back",
+        ],
+    },
+    Mutant {
+        name: "values_keep_their_percent_signs",
+        edits: &[Rust {
+            file: "key_parts.rs",
+            from: "| b'}') || byte",
+            to: "| b'}' if !(mutant!() && byte == b'%')) || byte",
+        }],
+        caught_by: &["templates the_values_of_a_name_can_be_read_back"],
+    },
+    Mutant {
+        name: "values_keep_their_braces",
+        edits: &[Rust {
+            file: "key_parts.rs",
+            from: "rest.bytes().position(is_encoded)",
+            to: "rest.bytes().position(|byte| is_encoded(byte) && !(mutant!() && matches!(byte, b'{' | b'}')))",
+        }],
+        caught_by: &[
+            "templates the_values_of_a_name_can_be_read_back",
+            "templates every_name_of_bounded_length_is_a_key",
+        ],
+    },
+    Mutant {
+        name: "a_template_may_have_several_hash_tags",
+        edits: &[Rust {
+            file: "template.rs",
+            from: "            (Self::None, \"{\") => Ok(Self::Empty),",
+            to: "            (Self::None, \"{\") => Ok(Self::Empty),
+            (Self::Closed, \"{\") if mutant!() => Ok(Self::Empty),",
+        }],
+        caught_by: &["templates every_name_of_bounded_length_is_a_key"],
+    },
+    Mutant {
+        name: "placeholders_may_stand_side_by_side",
+        edits: &[Rust {
+            file: "template.rs",
+            from: "Piece::Placeholder { path: second, .. }] = window {",
+            to: "Piece::Placeholder { path: second, .. }] = window && !mutant!() {",
+        }],
+        caught_by: &["templates the_values_of_a_name_can_be_read_back"],
+    },
+    Mutant {
+        name: "anything_separates_placeholders",
+        edits: &[Rust {
+            file: "template.rs",
+            from: "            && !text.contains([':', '/', '{', '}'])",
+            to: "            && !mutant!()
+            && !text.contains([':', '/', '{', '}'])",
+        }],
+        caught_by: &["templates the_values_of_a_name_can_be_read_back"],
+    },
+    Mutant {
+        name: "a_part_of_a_duration_overflows",
+        edits: &[Rust {
+            file: "duration.rs",
+            from: "number.checked_mul(*factor)",
+            to: "(if mutant!() { Some(number.wrapping_mul(*factor)) } else { number.checked_mul(*factor) })",
+        }],
+        caught_by: &["templates what_is_read_as_a_duration_is_its_sum"],
+    },
+    Mutant {
+        name: "a_duration_overflows",
+        edits: &[Rust {
+            file: "duration.rs",
+            from: "millis.checked_add(part)",
+            to: "if mutant!() { Some(millis.wrapping_add(part)) } else { millis.checked_add(part) }",
+        }],
+        caught_by: &["templates what_is_read_as_a_duration_is_its_sum"],
+    },
+    Mutant {
+        name: "milliseconds_are_minutes",
+        edits: &[Rust {
+            file: "duration.rs",
+            from: "*name == unit)",
+            to: "*name == if mutant!() && unit == \"ms\" { \"m\" } else { unit })",
+        }],
+        caught_by: &[
+            "templates a_duration_is_read_as_it_was_written",
+            "templates what_is_read_as_a_duration_is_its_sum",
+        ],
+    },
+    Mutant {
+        name: "another_slot_for_what_is_kept_beside_a_lock",
+        edits: &[Rust {
+            file: "backend/redis/names.rs",
+            from: "            HashTag::Tag | HashTag::Malformed =>",
+            to: "            HashTag::None if mutant!() => write!(f, \"{stored}:~{FORMAT}:{what}\"),
+            HashTag::Tag | HashTag::Malformed =>",
+        }],
+        caught_by: &[
+            "unit backend::redis::names::tests::what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
+        ],
     },
 ];

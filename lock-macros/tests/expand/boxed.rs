@@ -33,7 +33,8 @@ fn charge<'a>(
                                 clippy::let_with_type_underscore,
                                 clippy::needless_return,
                                 clippy::type_complexity,
-                                clippy::unreachable
+                                clippy::unreachable,
+                                clippy::used_underscore_binding
                             )]
                             if false {
                                 let ret: Result<(), Error> = loop {};

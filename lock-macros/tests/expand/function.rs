@@ -15,8 +15,6 @@ pub async fn charge(id: u64) -> Result<(), Error> {
             let ended = ::lock_runtime::__private::run(
                     guard,
                     async move {
-                        #[allow(clippy::used_underscore_binding)]
-                        let _ = &id;
                         #[allow(
                             unknown_lints,
                             unreachable_code,
@@ -26,12 +24,16 @@ pub async fn charge(id: u64) -> Result<(), Error> {
                             clippy::let_with_type_underscore,
                             clippy::needless_return,
                             clippy::type_complexity,
-                            clippy::unreachable
+                            clippy::unreachable,
+                            clippy::used_underscore_binding
                         )]
                         if false {
                             let ret: Result<(), Error> = loop {};
                             return ret;
+                            let _ = &id;
                         }
+                        #[allow(clippy::used_underscore_binding)]
+                        let _ = &id;
                         work(id).await
                     },
                     ::lock_runtime::__private::OnLost::Cancel,

@@ -22,7 +22,8 @@ async fn report() {
                             clippy::let_with_type_underscore,
                             clippy::needless_return,
                             clippy::type_complexity,
-                            clippy::unreachable
+                            clippy::unreachable,
+                            clippy::used_underscore_binding
                         )]
                         if false {
                             let ret: () = loop {};

@@ -50,16 +50,6 @@ async fn charge(
             let ended = crate::facade::__private::run(
                     guard,
                     async move {
-                        #[cfg(test)]
-                        #[allow(clippy::used_underscore_binding)]
-                        let _ = &a;
-                        #[allow(clippy::used_underscore_binding)]
-                        let _ = &_permit;
-                        #[allow(clippy::used_underscore_binding)]
-                        let _ = &config;
-                        #[allow(clippy::used_underscore_binding)]
-                        let _ = &user;
-                        let _ = &self;
                         #[allow(
                             unknown_lints,
                             unreachable_code,
@@ -69,12 +59,24 @@ async fn charge(
                             clippy::let_with_type_underscore,
                             clippy::needless_return,
                             clippy::type_complexity,
-                            clippy::unreachable
+                            clippy::unreachable,
+                            clippy::used_underscore_binding
                         )]
                         if false {
                             let ret: Result<Option<_>, Error> = loop {};
                             return ret;
+                            #[cfg(test)]
+                            let _ = &a;
+                            let _ = &_permit;
+                            let _ = &config;
+                            let _ = &user;
+                            let _ = &self;
                         }
+                        #[allow(clippy::used_underscore_binding)]
+                        let _ = &config;
+                        #[allow(clippy::used_underscore_binding)]
+                        let _ = &user;
+                        let _ = &self;
                         work(a, held.fencing_tokens()).await
                     },
                     crate::facade::__private::OnLost::Finish,

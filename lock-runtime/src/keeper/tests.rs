@@ -227,6 +227,30 @@ async fn a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another() {
 }
 
 #[tokio::test]
+async fn very_many_are_renewed_in_parts_that_do_not_wait_for_each_other() {
+    let store = Mock::new();
+    let locks = store.manager();
+    let mut guards = Vec::new();
+    for number in 0..=RENEWED_TOGETHER {
+        guards.push(locks.lock(number.to_string()).acquire().await.expect("granted"));
+    }
+    let holds: Vec<_> = guards.iter().map(|guard| Arc::clone(&guard.turn().hold)).collect();
+    let [first, .., last] = &holds[..] else { unreachable!("more than two") };
+    let before = [first.deadline(), last.deadline()];
+    store.renewals().once([Reply::Silent]);
+    // All due at the same time.
+    let now = Instant::now();
+    for hold in &holds {
+        locks.shared().keeper.schedule().take(hold);
+        hold.renew_at.store(now.as_nanos(), Ordering::SeqCst);
+    }
+    look_at(locks.shared(), holds.clone(), now);
+    until("the last is renewed", || last.deadline() > before[1]).await;
+    assert_eq!(first.deadline(), before[0], "its part is not answered yet");
+    assert_eq!(store.renewals().count("0"), 1);
+}
+
+#[tokio::test]
 async fn the_answer_that_it_is_not_ours_is_final() {
     let store = Mock::new();
     let locks = store.manager();

@@ -16,7 +16,7 @@ mod mutants;
 struct Bug {
     what: &'static str,
     tests: &'static [&'static str],
-    mutant: Option<&'static str>,
+    mutant: &'static str,
 }
 
 const RENEWAL: &[Bug] = &[
@@ -27,7 +27,7 @@ const RENEWAL: &[Bug] = &[
             "lease::a_release_that_races_a_renewal_ends_the_hold",
             "lock-runtime a_renewal_on_its_way_does_not_outlive_the_release",
         ],
-        mutant: Some("renewal_outlives_the_hold"),
+        mutant: "renewal_outlives_the_hold",
     },
     Bug {
         what: "renewal is alive after a dropped acquire",
@@ -36,7 +36,7 @@ const RENEWAL: &[Bug] = &[
             "cancellation::acquire_of_a_free_lock",
             "cancellation::at_any_moment_in_time",
         ],
-        mutant: Some("renewal_outlives_the_hold"),
+        mutant: "renewal_outlives_the_hold",
     },
     Bug {
         what: "renewal is not resumed after one failure",
@@ -45,7 +45,7 @@ const RENEWAL: &[Bug] = &[
             "reconnect::connections_that_went_mute_cost_no_lease",
             "lock-runtime renewals_that_fail_for_a_while_are_made_up_for",
         ],
-        mutant: Some("renewal_not_resumed"),
+        mutant: "renewal_not_resumed",
     },
     Bug {
         what: "one slow node or key starves the renewal of others",
@@ -56,7 +56,7 @@ const RENEWAL: &[Bug] = &[
             "lock-runtime a_renewal_that_hangs_delays_no_other",
             "lock-runtime a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another",
         ],
-        mutant: Some("one_renewal_after_the_other"),
+        mutant: "one_renewal_after_the_other",
     },
     Bug {
         what: "a hundred thousand held locks are not renewed in time",
@@ -65,12 +65,12 @@ const RENEWAL: &[Bug] = &[
             "tests/redis.rs ten_thousand_held_locks_are_all_renewed",
             "lease::many_held_locks_are_all_renewed",
         ],
-        mutant: None,
+        mutant: "a_round_trip_for_each_renewal",
     },
     Bug {
         what: "renewal takes over a lock that somebody else holds by now",
         tests: &["lease::a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back"],
-        mutant: Some("renewal_without_owner"),
+        mutant: "renewal_without_owner",
     },
 ];
 
@@ -81,12 +81,12 @@ const LOSS: &[Bug] = &[
             "outage::black_hole::loss_is_signalled_before_the_lease_ends",
             "paused::a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_successor",
         ],
-        mutant: Some("loss_when_the_store_says_so"),
+        mutant: "loss_when_the_store_says_so",
     },
     Bug {
         what: "no allowance for clocks that drift apart",
         tests: &["lease::without_renewal_the_lock_is_lost_within_its_ttl"],
-        mutant: Some("no_drift"),
+        mutant: "no_drift",
     },
     Bug {
         what: "the lease counts from the answer: 5 s for it, and a ttl of 6 s",
@@ -94,27 +94,40 @@ const LOSS: &[Bug] = &[
             "lease::the_lease_counts_from_before_the_request",
             "lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back",
         ],
-        mutant: Some("deadline_from_the_answer"),
+        mutant: "deadline_from_the_answer",
     },
     Bug {
         what: "a renewed lease counts from the answer",
         tests: &["lease::a_renewal_counts_from_before_its_request"],
-        mutant: Some("renewal_from_the_answer"),
+        mutant: "renewal_from_the_answer",
     },
     Bug {
         what: "a lease that was pushed counts from its arrival",
         tests: &["reconnect::a_grant_that_is_told_late_lets_nobody_in"],
-        mutant: Some("push_from_its_arrival"),
+        mutant: "push_from_its_arrival",
     },
     Bug {
         what: "the holder's wall clock jumps",
         tests: &["clocks::a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer"],
-        mutant: Some("wall_clock"),
+        mutant: "wall_clock",
     },
     Bug {
         what: "the body runs without the lock after the wait ran out",
-        tests: &["attribute::a_body_does_not_run_when_the_wait_for_its_lock_runs_out"],
-        mutant: None,
+        tests: &[
+            "attribute::a_body_does_not_run_when_the_wait_for_its_lock_runs_out",
+            "sections::no_body_runs_without_its_lock_nor_beside_another",
+        ],
+        mutant: "the_body_runs_although_the_wait_ran_out",
+    },
+    Bug {
+        what: "the lock is released, or the store gives it away, while the body still runs",
+        tests: &[
+            "loss::a_body_is_gone_before_another_enters_when_max_hold_is_over",
+            "loss::a_body_is_gone_before_another_enters_when_its_lease_is_over",
+            "loss::a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost",
+            "loss::black_hole::a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed",
+        ],
+        mutant: "the_body_goes_after_its_lock",
     },
     Bug {
         what: "a hold is handed out without another look after the wait",
@@ -122,7 +135,7 @@ const LOSS: &[Bug] = &[
             "lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back",
             "lock-runtime a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out",
         ],
-        mutant: Some("no_check_after_the_wait"),
+        mutant: "no_check_after_the_wait",
     },
     Bug {
         what: "the body's result is replaced by an error of the release",
@@ -130,7 +143,7 @@ const LOSS: &[Bug] = &[
             "outage::black_hole::a_body_keeps_its_result_although_its_release_fails",
             "lock-runtime a_body_keeps_its_result_although_its_release_fails",
         ],
-        mutant: Some("a_failed_release_replaces_the_result"),
+        mutant: "a_failed_release_replaces_the_result",
     },
 ];
 
@@ -141,7 +154,7 @@ const OWNERSHIP: &[Bug] = &[
             "ownership::an_owner_is_known_by_another_name_each_time",
             "ownership::a_lost_guard_does_not_release_a_later_hold_of_the_same_client",
         ],
-        mutant: Some("one_owner_token_for_all_attempts"),
+        mutant: "one_owner_token_for_all_attempts",
     },
     Bug {
         what: "a release without a look at the owner",
@@ -149,7 +162,7 @@ const OWNERSHIP: &[Bug] = &[
             "ownership::a_drop_after_the_end_of_the_lease_spares_the_successor",
             "ownership::a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor",
         ],
-        mutant: Some("release_without_owner_check"),
+        mutant: "release_without_owner_check",
     },
     Bug {
         what: "a late retry of a release removes a newer hold",
@@ -157,17 +170,17 @@ const OWNERSHIP: &[Bug] = &[
             "ownership::a_repeated_release_spares_the_successor",
             "ownership::a_release_that_arrives_late_spares_the_successor",
         ],
-        mutant: Some("release_without_owner_check"),
+        mutant: "release_without_owner_check",
     },
     Bug {
         what: "an acquire on a held object orphans the first hold",
         tests: &["ownership::a_lock_asked_for_again_keeps_its_first_hold"],
-        mutant: Some("one_owner_token_for_all_attempts"),
+        mutant: "one_owner_token_for_all_attempts",
     },
     Bug {
         what: "the key is computed again at the release",
         tests: &["attribute::the_key_is_computed_once_and_freed_as_it_was_taken"],
-        mutant: None,
+        mutant: "the_key_is_computed_again",
     },
     Bug {
         what: "(\"a:b\", \"c\") is (\"a\", \"b:c\")",
@@ -175,7 +188,7 @@ const OWNERSHIP: &[Bug] = &[
             "lock-runtime different_values_never_give_one_name",
             "lock-runtime placeholders_need_a_separator_that_values_cannot_contain",
         ],
-        mutant: None,
+        mutant: "values_keep_their_colons",
     },
     Bug {
         what: "what is kept beside a lock lies in another slot",
@@ -183,7 +196,7 @@ const OWNERSHIP: &[Bug] = &[
             "lock-runtime what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
             "lock-runtime a_hash_tag_of_its_own_is_kept",
         ],
-        mutant: None,
+        mutant: "another_slot_for_what_is_kept_beside_a_lock",
     },
     Bug {
         what: "tokens repeat after all data was lost, or fall when the server's clock is set back",
@@ -191,7 +204,7 @@ const OWNERSHIP: &[Bug] = &[
             "fencing::tokens_rise_after_all_data_was_lost",
             "clocks::tokens_rise_through_jumps_of_the_server_s_clock",
         ],
-        mutant: Some("tokens_are_counted"),
+        mutant: "tokens_are_counted",
     },
 ];
 
@@ -199,7 +212,7 @@ const WAITERS: &[Bug] = &[
     Bug {
         what: "a release between the failed try and the subscription is missed",
         tests: &["wait::a_release_while_a_waiter_begins_to_wait_is_not_missed"],
-        mutant: Some("subscribes_after_the_check"),
+        mutant: "subscribes_after_the_check",
     },
     Bug {
         what: "a crashed holder sends no message, and the waiter sleeps for ever",
@@ -207,7 +220,7 @@ const WAITERS: &[Bug] = &[
             "killed::a_waiter_enters_when_the_lease_of_a_killed_process_ends",
             "interop::a_release_by_a_foreign_holder_lets_a_waiter_in",
         ],
-        mutant: Some("nobody_looks_by_itself"),
+        mutant: "nobody_looks_by_itself",
     },
     Bug {
         what: "a woken waiter dies, and nobody else is woken",
@@ -215,7 +228,7 @@ const WAITERS: &[Bug] = &[
             "killed::a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time",
             "cancellation::acquire_while_the_lock_is_being_granted_by_another_client",
         ],
-        mutant: Some("a_dead_waiter_has_its_whole_lease"),
+        mutant: "a_dead_waiter_has_its_whole_lease",
     },
     Bug {
         what: "a dead waiter in a fair queue costs minutes",
@@ -224,12 +237,12 @@ const WAITERS: &[Bug] = &[
             "killed::a_crowd_of_killed_waiters_keeps_the_next_one_for_a_bounded_time",
             "paused::a_paused_waiter_keeps_the_next_one_for_a_bounded_time_and_goes_on_later",
         ],
-        mutant: Some("a_dead_waiter_has_its_whole_lease"),
+        mutant: "a_dead_waiter_has_its_whole_lease",
     },
     Bug {
         what: "a live waiter is dropped from the queue",
         tests: &["wait::a_waiter_that_waits_for_long_keeps_its_place"],
-        mutant: Some("live_waiters_are_dropped"),
+        mutant: "live_waiters_are_dropped",
     },
     Bug {
         what: "nobody subscribes again after a reconnect",
@@ -238,7 +251,7 @@ const WAITERS: &[Bug] = &[
             "reconnect::cut::a_waiter_gets_the_lock",
             "reconnect::cut::waiters_get_the_lock_while_it_happens_again_and_again",
         ],
-        mutant: Some("nobody_looks_after_a_reconnect"),
+        mutant: "nobody_looks_after_a_reconnect",
     },
     Bug {
         what: "a time-out at the very instant of the grant loses the lock",
@@ -246,17 +259,17 @@ const WAITERS: &[Bug] = &[
             "wait::a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_turn",
             "lock-runtime a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
         ],
-        mutant: Some("a_call_at_the_end_of_the_wait_is_ignored"),
+        mutant: "a_call_at_the_end_of_the_wait_is_ignored",
     },
     Bug {
         what: "fifty processes that wait are a herd",
         tests: &["wait::fifty_processes_that_wait_are_no_herd"],
-        mutant: Some("a_release_wakes_the_herd"),
+        mutant: "a_release_wakes_the_herd",
     },
     Bug {
         what: "a failed try is unlocked too: 195 commands per entry with 1,000 waiters",
         tests: &["wait::a_failed_attempt_sends_nothing_after_it"],
-        mutant: Some("a_failed_try_is_released_too"),
+        mutant: "a_failed_try_is_released_too",
     },
     Bug {
         what: "an acquire that was given up holds the lock, or a place, for ever",
@@ -265,7 +278,7 @@ const WAITERS: &[Bug] = &[
             "cancellation::acquire_of_a_lock_that_another_client_holds",
             "outage::requests_held::an_acquire_that_failed_leaves_nothing",
         ],
-        mutant: Some("nothing_is_cleaned_up"),
+        mutant: "nothing_is_cleaned_up",
     },
 ];
 
@@ -310,18 +323,17 @@ fn each_has_tests_that_exist() {
         for test in bug.tests {
             assert!(exists(test, &cases), "{}: there is no test {test}", bug.what);
         }
-        if let Some(name) = bug.mutant {
-            let mutant = mutants::MUTANTS.iter().find(|mutant| mutant.name == name);
-            let mutant = mutant.unwrap_or_else(|| panic!("{}: there is no mutant {name}", bug.what));
-            // By its last name: those of unit tests and of cases have different ways to it.
-            let last = |test: &str| test.rsplit([':', ' ']).next().unwrap_or_default().to_owned();
-            let caught = |test: &str| mutant.caught_by.iter().any(|by| last(by) == last(test));
-            assert!(
-                bug.tests.iter().any(|test| caught(test)),
-                "{}: {name} is caught by other tests than those that are named",
-                bug.what
-            );
-        }
+        let mutant = mutants::MUTANTS.iter().find(|mutant| mutant.name == bug.mutant);
+        let mutant = mutant.unwrap_or_else(|| panic!("{}: there is no mutant {}", bug.what, bug.mutant));
+        // By its last name: those of unit tests and of cases have different ways to it.
+        let last = |test: &str| test.rsplit([':', ' ']).next().unwrap_or_default().to_owned();
+        let caught = |test: &str| mutant.caught_by.iter().any(|by| last(by) == last(test));
+        assert!(
+            bug.tests.iter().any(|test| caught(test)),
+            "{}: {} is caught by other tests than those that are named",
+            bug.what,
+            bug.mutant
+        );
     }
 }
 

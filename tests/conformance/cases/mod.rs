@@ -12,6 +12,7 @@ mod interop;
 mod killed;
 mod lease;
 mod limits;
+mod loss;
 mod options;
 mod outage;
 mod ownership;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Case> {
         killed::cases(),
         paused::cases(),
         outage::cases(),
+        loss::cases(),
         reconnect::cases(),
         shutdown::cases(),
         interop::cases(),

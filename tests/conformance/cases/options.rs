@@ -27,8 +27,8 @@ pub fn cases() -> Vec<Case> {
         case!(a_patient_function_runs_after_the_holder),
         case!(the_lock_comes_from_the_manager_that_is_named),
         case!(without_renewal_the_body_ends_with_the_lease).needs(LEASES),
+        case!(whether_the_lease_is_renewed_is_what_the_function_says).needs(LEASES),
         case!(the_body_ends_with_max_hold),
-        case!(a_body_is_gone_before_the_next_holder_enters),
         case!(a_lock_that_is_held_is_skipped),
         case!(a_store_that_fails_is_not_skipped).hurts(Fault::Down),
         case!(or_else_gets_every_error).hurts(Fault::Down).needs(LEASES),
@@ -63,7 +63,8 @@ async fn the_key_names_the_lock_that_is_held(world: World) {
     world.clean().await;
 }
 
-#[distributed_lock(key = "<mark>:<a>:<b>", wait = "0s")]
+// It waits for those who look whether it is held.
+#[distributed_lock(key = "<mark>:<a>:<b>", wait = "30s")]
 async fn by_two(mark: &str, a: &str, b: &str) -> Result<(), LockError> {
     pending().await
 }
@@ -235,6 +236,21 @@ async fn without_renewal_the_body_ends_with_the_lease(world: World) {
     world.clean().await;
 }
 
+#[distributed_lock(key = "<mark>:k", ttl = "1s", auto_renew = true)]
+async fn renewed(mark: &str) -> Result<(), LockError> {
+    tokio::time::sleep(ms(2500)).await;
+    Ok(())
+}
+
+async fn whether_the_lease_is_renewed_is_what_the_function_says(world: World) {
+    let locks = world.client().await;
+    with_manager(locks.clone().auto_renew(false), renewed(world.mark())).await.unwrap();
+    let gone = Cell::new(None);
+    let error = with_manager(locks.auto_renew(true), not_renewed(world.mark(), &gone)).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
+    world.clean().await;
+}
+
 async fn the_body_ends_with_max_hold(world: World) {
     let gone = Cell::new(None);
     let began = Instant::now();
@@ -243,24 +259,6 @@ async fn the_body_ends_with_max_hold(world: World) {
     let dropped = gone.get().expect("dropped").duration_since(began);
     assert!(dropped > ms(200) && dropped < ms(500) + SLACK, "{dropped:?}");
     // Not by the end of the lease.
-    world.clean().await;
-}
-
-#[distributed_lock(key = "<mark>:k", wait = "30s")]
-async fn enters(mark: &str) -> Result<Instant, LockError> {
-    Ok(Instant::now())
-}
-
-async fn a_body_is_gone_before_the_next_holder_enters(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let gone = Cell::new(None);
-    let next = async {
-        world.is_held_soon(&world.key("k")).await;
-        with_manager(theirs, enters(world.mark())).await.unwrap()
-    };
-    let (lost, entered) = tokio::join!(with_manager(ours, capped(world.mark(), &gone)), next);
-    assert_eq!(lost.unwrap_err().kind(), LockErrorKind::Lost);
-    assert!(gone.get().expect("dropped") <= entered);
     world.clean().await;
 }
 

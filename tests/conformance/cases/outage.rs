@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Each is an outage that lasts until it is healed; none of them loses data.
-const OUTAGES: [Fault; 5] =
+pub const OUTAGES: [Fault; 5] =
     [Fault::Down, Fault::Paused, Fault::BlackHole, Fault::AnswersHeld, Fault::RequestsHeld];
 
 pub fn cases() -> Vec<Case> {

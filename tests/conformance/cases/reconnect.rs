@@ -52,7 +52,8 @@ async fn a_held_lock_is_kept_and_renewed(world: World, fault: Fault) {
 
 /// What a firewall does that forgets a quiet connection: it stays open, and nothing passes.
 async fn connections_that_went_mute_cost_no_lease(world: World) {
-    let ttl = world.lease(ms(2000));
+    // An attempt over a new connection has a tenth of it, which is a moment where many tests run.
+    let ttl = world.lease(ms(5000));
     let locks = world.client().await;
     // Long enough for a renewal, so that there is a connection for it.
     let warm = locks.lock(world.key("warm")).ttl(world.lease(ms(300))).acquire().await.unwrap();

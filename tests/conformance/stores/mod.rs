@@ -78,6 +78,11 @@ pub const CANARY: &str = "canary-of-a-password";
 pub trait Site: Send + Sync {
     fn url(&self) -> String;
 
+    /// The way of a client that is not hit by what is done to the network of others.
+    fn url_past_faults(&self) -> String {
+        self.url()
+    }
+
     fn url_with_password(&self, _password: &str) -> String {
         unreachable!("selected by `Store::has_passwords`")
     }

@@ -152,13 +152,16 @@ fn queue(key: &str) -> String {
 
 impl Site for RedisSite {
     fn url(&self) -> String {
-        let socket = || format!("redis+unix://{}", lock(&self.server).socket().display());
         match (&self.proxy, self.grouped) {
             (Some(proxy), false) => format!("redis://{}", proxy.address()),
             (Some(proxy), true) => format!("redis://locks:password@{}?group_commit=always", proxy.address()),
-            (None, false) => socket(),
-            (None, true) => socket() + "?user=locks&pass=password&group_commit=always",
+            (None, _) => self.url_past_faults(),
         }
+    }
+
+    fn url_past_faults(&self) -> String {
+        let socket = format!("redis+unix://{}", lock(&self.server).socket().display());
+        if self.grouped { socket + "?user=locks&pass=password&group_commit=always" } else { socket }
     }
 
     fn url_with_password(&self, password: &str) -> String {

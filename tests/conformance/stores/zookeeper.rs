@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     io,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -127,6 +128,10 @@ impl ZooKeeperSite {
     }
 }
 
+fn url(address: SocketAddr) -> String {
+    format!("zookeeper://{address}?session_timeout={}ms", SESSION.as_millis())
+}
+
 /// The lock's node, as published.
 fn node(key: &str) -> String {
     let mut escaped = String::new();
@@ -147,8 +152,11 @@ fn node(key: &str) -> String {
 
 impl Site for ZooKeeperSite {
     fn url(&self) -> String {
-        let address = self.proxy.as_ref().map_or_else(|| self.server().address(), Proxy::address);
-        format!("zookeeper://{address}?session_timeout={}ms", SESSION.as_millis())
+        self.proxy.as_ref().map_or_else(|| self.url_past_faults(), |proxy| url(proxy.address()))
+    }
+
+    fn url_past_faults(&self) -> String {
+        url(self.server().address())
     }
 
     fn left(&self, mark: &str) -> Vec<String> {

@@ -7,6 +7,12 @@ async fn unused(id: u64, unused: u8, _fine: u8) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "job:<of>", or_else = |_| 0)]
+async fn hidden(id: u64, amount: u64, of: u64) -> u64 {
+    let id = amount;
+    id
+}
+
 #[must_use]
 struct Important;
 
@@ -31,6 +37,7 @@ mod inner {
 
 pub async fn main_() {
     let _ = unused(1, 2, 3).await;
+    let _ = hidden(1, 2, 3).await;
     let _ = dropped().await;
     let _ = inner::private_interface().await;
 }

@@ -11,4 +11,10 @@ async fn unknown(id: u64) -> Result<(), LockError> {
     Ok(())
 }
 
+async fn callers() {
+    // The functions are there all the same: nothing else is reported.
+    let _: Result<(), LockError> = misspelt(1).await;
+    let _: Result<(), LockError> = unknown(1).await;
+}
+
 fn main() {}
