@@ -7,6 +7,10 @@ mod support;
 
 use std::{
     net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -373,4 +377,62 @@ async fn a_user_of_no_more_names_than_locks_need_is_enough() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap();
+}
+
+/// What is given up in the middle is released behind what was sent of it, in whichever group that went, also when the
+/// server had forgotten the scripts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_that_are_given_up_leave_nothing_under_any_prefix() {
+    const PREFIXES: u64 = 5;
+    let server = RedisServer::start(&[]);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let locks =
+        LockManager::connect(&format!("redis://{}?group_commit=always", proxy.address())).await.unwrap();
+    let managers: Vec<_> =
+        (0..PREFIXES).map(|number| locks.clone().with_prefix(&format!("p{number}:")).unwrap()).collect();
+    for manager in &managers {
+        manager.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    }
+    proxy.set(Way::ToServer, Flow::Delay(Duration::from_millis(2)));
+    let (given_up, granted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let tasks: Vec<_> = (0..64_u64)
+        .map(|task| {
+            let locks = managers[usize::try_from(task % PREFIXES).unwrap()].clone();
+            let (given_up, granted) = (Arc::clone(&given_up), Arc::clone(&granted));
+            tokio::spawn(async move {
+                for round in 0..60 {
+                    let patience = if round % 4 == 0 {
+                        LONG
+                    } else {
+                        Duration::from_micros((task * 37 + round * 911) % 20_000)
+                    };
+                    let lock = locks.lock(format!("{task}:{round}")).ttl(LONG);
+                    match tokio::time::timeout(patience, lock.acquire()).await {
+                        Ok(guard) => {
+                            granted.fetch_add(1, Ordering::Relaxed);
+                            drop(guard.unwrap());
+                        }
+                        Err(_) => _ = given_up.fetch_add(1, Ordering::Relaxed),
+                    }
+                }
+            })
+        })
+        .collect();
+    while tasks.iter().any(|task| !task.is_finished()) {
+        server.command(&["SCRIPT", "FLUSH"]);
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let (given_up, granted) = (given_up.load(Ordering::Relaxed), granted.load(Ordering::Relaxed));
+    println!("{given_up} given up, {granted} granted");
+    assert!(given_up > 500 && granted > 500, "{given_up} given up, {granted} granted");
+    proxy.heal();
+    locks.shutdown().await;
+    until("only the fences are left", || match server.command(&["KEYS", "*"]) {
+        Value::Array(keys) if keys.len() == usize::try_from(PREFIXES).unwrap() => Ok(()),
+        keys => Err(keys),
+    })
+    .await;
 }

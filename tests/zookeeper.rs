@@ -211,7 +211,7 @@ async fn tokens_rise_when_a_lock_s_node_is_deleted_and_made_again() {
         let deleted = admin.delete("/lock:k").unwrap();
         assert!(matches!(deleted, Ok(()) | Err(zk::NO_NODE)), "{deleted:?}");
     }
-    assert!(sequences.iter().all(|number| number == "0000000000"), "it would not have shown: {sequences:?}");
+    assert!(sequences.iter().all(|number| *number == sequences[0]), "it would not have shown: {sequences:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -412,4 +412,152 @@ async fn a_lock_is_free_within_a_session_and_two_ticks_after_its_client_vanished
     assert!(!guard.is_valid() && next.fencing_token() > guard.fencing_token());
     println!("free after {took:?}");
     next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_nobody_follows_keeps_no_hold_alive() {
+    let servers = ZooKeeperServer::ensemble();
+    let leader = servers.iter().find(|server| server.is_leader()).expect("there is a leader");
+    let locks = connect(leader).await;
+    let guard = locks.lock("k").acquire().await.unwrap();
+    tokio::time::sleep(SESSION / 2).await;
+    assert!(guard.is_valid());
+    // It goes on to answer for a while. The others, were they only cut off, would choose another, whose time of the
+    // session began when they last heard of this one.
+    for follower in servers.iter().filter(|server| !std::ptr::eq(*server, leader)) {
+        follower.pause();
+    }
+    let paused = Instant::now();
+    guard.lost().await;
+    let took = paused.elapsed();
+    println!("lost after {took:?}");
+    assert!(took < SESSION, "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_counter_of_a_lock_s_contenders_does_not_come_to_its_end() {
+    // There the server gives one number again and again, and two contenders have the same.
+    for used in [i32::MAX, i32::MAX - 3] {
+        let mut server = ZooKeeperServer::start("");
+        server.with_used("/lock:k", used);
+        let mut admin = admin(&server);
+        let foreign = admin.create("/lock:k/foreign-", b"", zk::EPHEMERAL_SEQUENTIAL).unwrap().unwrap();
+        assert!(foreign.ends_with(&format!("-{used:010}")), "{foreign}: it would not have shown");
+        let managers = [connect(&server).await.wait(LONG), connect(&server).await.wait(LONG)];
+        for locks in &managers {
+            assert!(locks.lock("k").try_acquire().await.unwrap().is_none(), "beside another contender");
+        }
+        let waiters = managers.each_ref().map(|locks| {
+            let lock = locks.lock("k");
+            tokio::spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                let entered = support::monotonic();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let left = support::monotonic();
+                assert!(guard.is_valid());
+                guard.release().await.unwrap();
+                (entered, left)
+            })
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "beside another contender");
+        admin.delete(&foreign).unwrap().unwrap();
+        let [first, second] = waiters;
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        assert!(first.1 <= second.0 || second.1 <= first.0, "both at a time: {first:?}, {second:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_shortest_session_is_long_enough_for_the_default_ttl() {
+    let server = ZooKeeperServer::start("");
+    let locks = LockManager::connect(&format!("zookeeper://{}?session_timeout=500ms", server.address()))
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for _ in 0..20 {
+        locks.lock("k").try_acquire().await.unwrap().expect("free").release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_that_is_given_up_leaves_no_lock_s_node_for_ever() {
+    let server = ZooKeeperServer::start("");
+    let locks = connect(&server).await;
+    for number in 0..200_u64 {
+        let lock = locks.lock(format!("given-up:{number}"));
+        let moment = Duration::from_micros(number * 25);
+        let _ = tokio::time::timeout(moment, async { drop(lock.acquire().await) }).await;
+    }
+    locks.shutdown().await;
+    let mut admin = admin(&server);
+    until("they are gone", || {
+        let left: Vec<_> = admin.children("/").unwrap().unwrap();
+        let left: Vec<_> = left.into_iter().filter(|name| name.contains("given-up:")).collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_whose_session_ends_under_it_is_made_in_another_one() {
+    let server = ZooKeeperServer::start("");
+    let proxy = Proxy::start(Upstream::Tcp(server.address()));
+    let url = url(&proxy.address().to_string(), "") + "&response_timeout=30s";
+    let locks = LockManager::connect(&url).await.unwrap();
+    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    proxy.set(support::proxy::Way::ToClient, support::proxy::Flow::Hold);
+    let lock = locks.lock("k");
+    let attempt = tokio::spawn(async move { lock.try_acquire().await });
+    let mut admin = admin(&server);
+    let mut children = || admin.children("/lock:k").unwrap().unwrap().len();
+    until("it was made", || if children() == 1 { Ok(()) } else { Err(()) }).await;
+    proxy.refuse();
+    proxy.reset();
+    until("its session has ended", || if children() == 0 { Ok(()) } else { Err(()) }).await;
+    proxy.heal();
+    attempt.await.unwrap().unwrap().expect("nobody else wants it").release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_outlasts_an_outage_that_no_hold_survives() {
+    // On a busy machine the pause may last longer than the session.
+    for _ in 0..5 {
+        if place_outlasts_an_outage().await {
+            return;
+        }
+    }
+    panic!("no session survived");
+}
+
+/// False when the servers ended a session.
+async fn place_outlasts_an_outage() -> bool {
+    const SESSION: Duration = Duration::from_secs(8);
+    let mut server = ZooKeeperServer::start("");
+    let url = format!("zookeeper://{}?session_timeout=8s", server.address());
+    let holder = LockManager::connect(&url).await.unwrap();
+    let waiter = LockManager::connect(&url).await.unwrap().wait(LONG);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let mut before = admin(&server);
+    let mut children = || before.children("/lock:k").unwrap().unwrap();
+    let first = children().remove(0);
+    let lock = waiter.lock("k");
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    until("it waits", || if children().len() == 2 { Ok(()) } else { Err(()) }).await;
+    let place = children().into_iter().filter(|name| *name != first).collect::<Vec<_>>();
+    tokio::time::sleep(SESSION / 2).await;
+    server.pause();
+    tokio::time::sleep(SESSION * 3 / 4).await;
+    server.bring_back();
+    assert!(!guard.is_valid());
+    drop(guard);
+    let entered = waiting.await.unwrap();
+    let now = admin(&server).children("/lock:k").unwrap().unwrap();
+    if server.number("zk_stale_sessions_expired") > 0 {
+        return false;
+    }
+    assert_eq!(now, place, "it contended anew");
+    entered.release().await.unwrap();
+    true
 }

@@ -46,7 +46,7 @@ use tokio::sync::Notify;
 
 const CONTENDERS: [&str; 5] =
     ["lock-runtime", "rslock", "distributed-lock", "raw polling", "publish and race"];
-const SHAPES: [(usize, usize); 6] = [(1, 2), (1, 16), (1, 128), (1, 1000), (4, 1), (4, 32)];
+const SHAPES: [(usize, usize); 7] = [(1, 1), (1, 2), (1, 16), (1, 128), (1, 1000), (4, 1), (4, 32)];
 const KEY: &str = "hot";
 const TTL_MS: u64 = 30_000;
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) if ARGV[2] then redis.call('PUBLISH', \

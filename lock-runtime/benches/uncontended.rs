@@ -1,9 +1,10 @@
 //! Acquire and release of distinct keys, nobody waiting: the price of the guarantees.
 //!
 //! The raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock`, `distributed-lock` and this library,
-//! side by side, in interleaved rounds on one private server. Judge the ratios by their spread.
+//! side by side, in interleaved rounds on one private server; ours twice, with group commit and with a script for each
+//! call, which are the same guarantees. Judge the ratios by their spread.
 //!
-//! `cargo bench -p lock-runtime-benches --bench uncontended [-- rounds [milliseconds]]`
+//! `cargo bench -p lock-runtime-benches --bench uncontended [-- rounds [milliseconds [tasks…]]]`
 
 #![allow(
     missing_docs,
@@ -34,15 +35,18 @@ use support::{
 };
 
 const TTL: Duration = Duration::from_secs(30);
-const CONTENDERS: [&str; 4] = ["raw driver", "rslock", "distributed-lock", "lock-runtime"];
+const SINGLE: &str = "lock-runtime, group_commit=never";
+const CONTENDERS: [&str; 5] = ["raw driver", "rslock", "distributed-lock", "lock-runtime", SINGLE];
 
 #[tokio::main]
 async fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
     let rounds = numbers.next().unwrap_or(7);
     let length = Duration::from_millis(numbers.next().unwrap_or(700));
+    let tasks: Vec<usize> = numbers.map(|number| number as usize).collect();
     let server = Server::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
+    let single = LockManager::connect(&format!("{}?group_commit=never", server.url())).await.unwrap();
     let raw = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     let delete = Arc::new(redis::Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
@@ -55,7 +59,7 @@ async fn main() {
         Chart::new("acquire and release of distinct keys, cycles/s (more is better)", Scale::Linear);
     let mut cpu = Chart::new("CPU of client and Redis per cycle, µs (less is better)", Scale::Linear);
     let mut rows = Vec::new();
-    for tasks in [1, 64, 256] {
+    for tasks in if tasks.is_empty() { vec![1, 64, 256] } else { tasks } {
         let mut results: [Vec<Round>; CONTENDERS.len()] = Default::default();
         // The first round warms up and is not counted.
         for n in 0..=rounds {
@@ -98,8 +102,8 @@ async fn main() {
                             }
                         })
                     }
-                    _ => {
-                        let locks = locks.clone();
+                    ours => {
+                        let locks = if ours == SINGLE { single.clone() } else { locks.clone() };
                         round(&server, tasks, length, move |task, _| {
                             let locks = locks.clone();
                             async move {

@@ -12,7 +12,7 @@ use crate::{
     scope,
     shared::{Reserved, Shared},
     underway::Counted,
-    validity::{backoff, min_validity},
+    validity::backoff,
 };
 
 pub(crate) async fn acquire(
@@ -124,7 +124,8 @@ async fn ask_store(
             request.progress.trouble(&error);
         }
         let pause = backoff(attempt);
-        if error.kind() != LockErrorKind::Backend || wait == Wait::No || wait.end().remaining() <= pause {
+        let may_pass = error.kind() == LockErrorKind::Backend && error.is_retryable();
+        if !may_pass || wait == Wait::No || wait.end().remaining() <= pause {
             return Err(error);
         }
         tracing::debug!(%key, %error, "the store failed, asking again");
@@ -140,7 +141,7 @@ async fn ask_store(
 fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<Arc<Turn>> {
     let now = Instant::now();
     let hold = Hold::new(grant.held, options.terms(), options.max_hold);
-    if hold.remaining_unrenewed(now) < min_validity(options.ttl.min(options.max_hold)) {
+    if hold.remaining_unrenewed(now) < shared.least_validity(options.ttl.min(options.max_hold)) {
         shared.releaser.release(hold.taken(), hold.gone_by(now));
         return None;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{LockError, LockErrorKind, backend::Backend};
 
 /// The schemes of this version.
-const KNOWN: &str = "`memory:`, `redis:`, `zookeeper:`";
+const KNOWN: &str = "`memory:`, `redis:`, `zookeeper:`, `zookeeper+tls:`";
 /// The schemes that are planned; they deserve a better answer than «unknown».
 const PLANNED: &[&str] = &[
     "rediss",
@@ -26,7 +26,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     match scheme {
         "memory" => memory(rest),
         "redis" | "redis+unix" => redis(url).await,
-        "zookeeper" => zookeeper(url).await,
+        "zookeeper" | "zookeeper+tls" => zookeeper(url).await,
         planned if PLANNED.contains(&planned) => Err(LockError::new(
             LockErrorKind::Unsupported,
             format!("the store `{planned}:` is not in this version of lock-runtime; it has {KNOWN}"),

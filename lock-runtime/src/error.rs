@@ -47,6 +47,7 @@ struct Inner {
     key: Option<LockKey>,
     message: String,
     retry_after: Option<Duration>,
+    permanent: bool,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -54,7 +55,14 @@ impl LockError {
     /// An error of this kind; for those who write a store.
     #[must_use]
     pub fn new(kind: LockErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, key: None, message: message.into(), retry_after: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            key: None,
+            message: message.into(),
+            retry_after: None,
+            permanent: false,
+            source: None,
+        }))
     }
 
     /// Names the lock that the error is about.
@@ -68,6 +76,14 @@ impl LockError {
     #[must_use]
     pub fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
         self.0.retry_after = retry_after;
+        self
+    }
+
+    /// Says that the same call fails until somebody changes the program, its settings or those of the store: whoever
+    /// waits for a lock is told at once, and it is not [retryable](Self::is_retryable).
+    #[must_use]
+    pub fn permanent(mut self) -> Self {
+        self.0.permanent = true;
         self
     }
 
@@ -98,6 +114,7 @@ impl LockError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self.kind() {
+            _ if self.0.permanent => false,
             LockErrorKind::Contended
             | LockErrorKind::Timeout
             | LockErrorKind::Lost
@@ -169,7 +186,7 @@ mod tests {
             .with_key(&LockKey::new("user:42").expect("valid"))
             .with_retry_after(Some(Duration::from_secs(2)));
         assert_eq!(error.to_string(), "lock `user:42`: somebody else still holds it after 5s");
-        assert!(error.is_retryable());
+        assert!(error.is_retryable() && !error.clone().permanent().is_retryable());
         assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
     }
 }

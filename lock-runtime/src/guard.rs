@@ -9,7 +9,6 @@ use crate::{
     cohort::Leaving,
     hold::{Hold, Turn},
     shared::{Reserved, Shared},
-    validity::min_validity,
 };
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) does so and tells
@@ -155,7 +154,7 @@ impl LockGuard {
     /// Whether it is valid, and fresh enough to be handed out.
     pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
         let hold = &self.turn.hold;
-        let fresh = hold.remaining(now) >= min_validity(hold.terms.ttl);
+        let fresh = hold.remaining(now) >= self.reserved.shared().least_validity(hold.terms.ttl);
         self.turn.is_valid(now) && (fresh || !self.leaves)
     }
 

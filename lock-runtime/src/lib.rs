@@ -34,7 +34,7 @@
 //! |---|---|---|---|
 //! | `memory:` | [in this process](backend::memory) | `memory` | they are in this process |
 //! | `redis:` | one Redis server (`backend::redis`) | `redis` | it keeps its data and its clock does not jump |
-//! | `zookeeper:` | a ZooKeeper ensemble (`backend::zookeeper`) | `zookeeper` | they mind their deadline |
+//! | `zookeeper:`, `zookeeper+tls:` | a ZooKeeper ensemble (`backend::zookeeper`) | `zookeeper` | they mind their deadline |
 //!
 //! A store of your own implements [`backend::Backend`].
 //!
@@ -52,7 +52,8 @@
 //! * `macros` (default): the attribute `#[distributed_lock]`.
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
-//! * `zookeeper`: the store `zookeeper:`.
+//! * `zookeeper`: the store `zookeeper:`; `zookeeper-sasl`: SASL with DIGEST-MD5 for it.
+//! * `tls`: connections with TLS, for now those of `zookeeper+tls:`.
 //! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] as one of its arguments.
 //! * `tonic`: [`LockError`] as the `Status` of a method.
 

@@ -44,7 +44,7 @@ impl LockManager {
     /// |---|---|---|
     /// | `memory:`, `memory:name` | this process; one store per name | `memory` |
     /// | `redis://[user:password@]host[:port][/db]`, `redis+unix:///path` | one Redis server | `redis` |
-    /// | `zookeeper://[user:password@]host[:port],…[/chroot]` | a ZooKeeper ensemble | `zookeeper` |
+    /// | `zookeeper://[user:password@]host[:port],…[/chroot]`, `zookeeper+tls://…` | a ZooKeeper ensemble | `zookeeper`, `tls` |
     ///
     /// A store that cannot be reached, refuses the credentials or is not fit for locks says so here.
     ///

@@ -128,6 +128,12 @@ impl Shared {
         self.releaser.drained().await;
     }
 
+    /// With less than this left, a hold of this `ttl` is given back instead of being handed out.
+    pub(crate) fn least_validity(&self, ttl: Duration) -> Duration {
+        // A session may be shorter; what is left of it is all that a hold ever has.
+        min_validity(ttl.min(self.backend.capabilities().session_timeout.unwrap_or(ttl)))
+    }
+
     /// Takes a turn that was passed on, if it is still to be had and worth it; else goes without it.
     pub(crate) fn take(self: &Arc<Self>, turn: &Arc<Turn>, max_hold: Duration) -> bool {
         let (now, hold) = (Instant::now(), &turn.hold);
@@ -135,7 +141,7 @@ impl Shared {
             return false;
         }
         self.keeper.turn_moved(hold);
-        let worth_it = hold.remaining(now) >= min_validity(hold.terms.ttl);
+        let worth_it = hold.remaining(now) >= self.least_validity(hold.terms.ttl);
         if !worth_it {
             self.leave_in_background(turn, now);
         }

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             });
         }
     }
-    support::traces::watch(&[stores::CANARY]);
+    support::traces::watch("lock_", &[stores::CANARY]);
     let conclusion = libtest_mimic::run(&arguments, trials);
     stores::finish();
     support::guardian::finish();

@@ -191,8 +191,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no_check_after_the_wait",
         edits: &[Rust {
             file: "acquire.rs",
-            from: "    if hold.remaining_unrenewed(now) < min_validity",
-            to: "    if !mutant!() && hold.remaining_unrenewed(now) < min_validity",
+            from: "    if hold.remaining_unrenewed(now) < shared.least_validity",
+            to: "    if !mutant!() && hold.remaining_unrenewed(now) < shared.least_validity",
         }],
         caught_by: &["redis::lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back"],
     },
@@ -200,8 +200,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no_check_after_the_wait_behind_another",
         edits: &[Rust {
             file: "shared.rs",
-            from: "        let worth_it = hold.remaining(now) >= min_validity(hold.terms.ttl);",
-            to: "        let worth_it = mutant!() || hold.remaining(now) >= min_validity(hold.terms.ttl);",
+            from: "        let worth_it = hold.remaining(now) >= self.least_validity(hold.terms.ttl);",
+            to: "        let worth_it = mutant!() || hold.remaining(now) >= self.least_validity(hold.terms.ttl);",
         }],
         caught_by: &["unit cohort::tests::a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out"],
     },

@@ -1,4 +1,4 @@
-//! Reads every trace that the library writes during a run, in search of secrets.
+//! Reads every trace that is written during a run, in search of secrets.
 
 use std::{
     fmt::{Debug, Write},
@@ -17,9 +17,9 @@ use tracing::{
 static LEAKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-/// Begins to read, until the end of the process.
-pub fn watch(secrets: &'static [&'static str]) {
-    tracing::subscriber::set_global_default(Reader { secrets }).expect("set once");
+/// Begins to read what comes from targets that begin with `targets`, until the end of the process.
+pub fn watch(targets: &'static str, secrets: &'static [&'static str]) {
+    tracing::subscriber::set_global_default(Reader { targets, secrets }).expect("set once");
 }
 
 /// How many traces were read, and those with a secret in them.
@@ -28,6 +28,7 @@ pub fn found() -> (u64, Vec<String>) {
 }
 
 struct Reader {
+    targets: &'static str,
     secrets: &'static [&'static str],
 }
 
@@ -60,7 +61,7 @@ impl Visit for Text {
 
 impl Subscriber for Reader {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("lock_")
+        metadata.target().starts_with(self.targets)
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {

@@ -19,6 +19,7 @@ pub struct Client {
 /// The error codes that tests ask for.
 pub const NO_NODE: i32 = -101;
 pub const NODE_EXISTS: i32 = -110;
+pub const NO_AUTH: i32 = -102;
 
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
@@ -31,21 +32,22 @@ pub const PERSISTENT: i32 = 0;
 pub const EPHEMERAL: i32 = 1;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
+/// As the protocol and the server's files write it.
 #[derive(Default)]
-struct Bytes(Vec<u8>);
+pub(super) struct Bytes(pub(super) Vec<u8>);
 
 impl Bytes {
-    fn int(mut self, value: i32) -> Self {
+    pub(super) fn int(mut self, value: i32) -> Self {
         self.0.extend(value.to_be_bytes());
         self
     }
 
-    fn long(mut self, value: i64) -> Self {
+    pub(super) fn long(mut self, value: i64) -> Self {
         self.0.extend(value.to_be_bytes());
         self
     }
 
-    fn buffer(self, bytes: &[u8]) -> Self {
+    pub(super) fn buffer(self, bytes: &[u8]) -> Self {
         let mut this = self.int(i32::try_from(bytes.len()).unwrap());
         this.0.extend(bytes);
         this

@@ -17,10 +17,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::guardian::{self, Process};
+use super::{
+    guardian::{self, Process},
+    zk::Bytes,
+};
 
 /// Where Debian has it.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// What it names itself does not do for TLS.
+const CLASSES: &str =
+    "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar";
+/// The file in a server's folder that names the users for SASL.
+const USERS: &str = "users.conf";
 /// The servers' unit of time.
 pub const TICK: Duration = Duration::from_millis(250);
 /// A session time-out that they grant.
@@ -52,10 +60,15 @@ impl ZooKeeperServer {
 
     /// Starts one alone, with these lines in its configuration beside the usual ones.
     pub fn start(settings: &str) -> Self {
+        Self::start_with_users(settings, "")
+    }
+
+    /// As [`start`](Self::start), with what is in the file that names the users for SASL; empty for none.
+    pub fn start_with_users(settings: &str, users: &str) -> Self {
         // Many that start at once would keep each other, and the tests that run, from the processor.
         static STARTING: Mutex<()> = Mutex::new(());
         let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        let server = Self::launch(settings);
+        let server = Self::launch(settings, users);
         server.is_up("standalone");
         server
     }
@@ -67,14 +80,15 @@ impl ZooKeeperServer {
         for (number, (quorum, election)) in ports.iter().enumerate() {
             writeln!(members, "server.{number}=127.0.0.1:{quorum}:{election}").unwrap();
         }
-        let servers: Vec<_> = (0..3).map(|number| Self::launch(&format!("#{number}\n{members}"))).collect();
+        let servers: Vec<_> =
+            (0..3).map(|number| Self::launch(&format!("#{number}\n{members}"), "")).collect();
         for server in &servers {
             server.is_up("");
         }
         servers
     }
 
-    fn launch(settings: &str) -> Self {
+    fn launch(settings: &str, users: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder = guardian::folder().join(format!("zookeeper-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(folder.join("data")).expect("a temporary folder can be made");
@@ -89,7 +103,13 @@ impl ZooKeeperServer {
         if let Some(number) = settings.strip_prefix('#') {
             fs::write(folder.join("data/myid"), &number[..1]).expect("the folder takes files");
         }
+        fs::write(folder.join(USERS), users).expect("the folder takes files");
         Self { process: run(&folder), folder, port }
+    }
+
+    /// Names other users, from the next start on.
+    pub fn set_users(&self, users: &str) {
+        fs::write(self.folder.join(USERS), users).expect("the folder takes files");
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -147,6 +167,42 @@ impl ZooKeeperServer {
     pub fn kill(&mut self) {
         self.process.kill();
     }
+
+    /// Starts it again with a container `path` in which children were made up to this number of the counter: by a log as
+    /// it would have written it. Before any client has written anything.
+    pub fn with_used(&mut self, path: &str, numbers: i32) {
+        const CREATE: i32 = 1;
+        const DELETE: i32 = 2;
+        const CREATE_CONTAINER: i32 = 19;
+        let anyone = |bytes: Bytes| bytes.int(1).int(31).buffer(b"world").buffer(b"anyone");
+        let child = format!("{path}/made");
+        let node = |path: &str| anyone(Bytes::default().buffer(path.as_bytes()).buffer(b""));
+        let mut made = node(&child);
+        made.0.push(0);
+        let transactions = [
+            (CREATE_CONTAINER, node(path).int(1)),
+            (CREATE, made.int(numbers)),
+            (DELETE, Bytes::default().buffer(child.as_bytes())),
+        ];
+        let mut log = Bytes::default().int(i32::from_be_bytes(*b"ZKLG")).int(2).long(0);
+        for (zxid, (kind, transaction)) in (1..).zip(transactions) {
+            let mut bytes = Bytes::default().long(0).int(0).long(zxid).long(0).int(kind);
+            bytes.0.extend(transaction.0);
+            log = log.long(i64::from(adler32(&bytes.0))).buffer(&bytes.0);
+            log.0.push(b'B');
+        }
+        self.process.kill();
+        fs::write(self.folder.join("data/version-2/log.1"), log.0).expect("the folder takes files");
+        self.bring_back();
+    }
+}
+
+fn adler32(bytes: &[u8]) -> u32 {
+    let (low, high) = bytes.iter().fold((1, 0), |(low, high), byte| {
+        let low = (low + u32::from(*byte)) % 65_521;
+        (low, (high + low) % 65_521)
+    });
+    high << 16 | low
 }
 
 impl Drop for ZooKeeperServer {
@@ -157,8 +213,15 @@ impl Drop for ZooKeeperServer {
 }
 
 /// ZooKeeper cannot choose one itself.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port is free").port()
+}
+
+/// Not named when there are none: without the server's section in it, it would not start.
+fn users_of(folder: &Path) -> Option<String> {
+    let users = folder.join(USERS);
+    let has_some = fs::metadata(&users).is_ok_and(|file| file.len() > 0);
+    has_some.then(|| format!("-Djava.security.auth.login.config={}", users.display()))
 }
 
 fn run(folder: &Path) -> Process {
@@ -168,8 +231,9 @@ fn run(folder: &Path) -> Process {
         .args(["-Xmx128m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
         .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"])
         .arg("-Dzookeeper.skipACL=no")
+        .args(users_of(folder))
         .args(["-Dzookeeper.extendedTypesEnabled=true", "-Dznode.container.checkIntervalMs=1000"])
-        .args(["-cp", JAR, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
+        .args(["-cp", CLASSES, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
         .arg(folder.join("zoo.cfg"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -13,7 +13,7 @@ use crate::{__private::duration, LockError, LockErrorKind};
 /// When calls share a round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupCommit {
-    /// Those that are due while another one is under way.
+    /// Those that are due while many others are under way.
     Auto,
     Always,
     Never,

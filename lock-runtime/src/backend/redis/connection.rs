@@ -8,7 +8,7 @@ use std::{
     fmt,
     future::Future,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -86,11 +86,7 @@ impl Connection {
             Ok(Ok(driver)) => {
                 tracing::debug!(address, "connected to Redis");
                 Ok(Arc::new_cyclic(|this| Self {
-                    group: Group::start(
-                        Weak::clone(this),
-                        links.process().to_owned(),
-                        links.config().group_commit,
-                    ),
+                    group: Group::start(this, links.process(), links.config().group_commit),
                     driver,
                     id,
                     given_up: AtomicBool::new(false),
@@ -152,12 +148,27 @@ impl Connection {
     /// # Cancel safety
     /// Dropped, the call may still be applied.
     pub(super) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
+        match self.run_once(script, call).await? {
+            Some(answer) => Ok(answer),
+            None => self.call(call).await,
+        }
+    }
+
+    /// Runs a script, unless the server does not know it: it does afterwards.
+    ///
+    /// # Cancel safety
+    /// Dropped, the call may still be applied.
+    pub(super) async fn run_once<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+    ) -> Result<Option<T>, Failure> {
         match self.call(call).await {
             Err(Failure::Refused(error)) if is_no_script(&error) => {
                 self.call::<redis::Value>(&script.load()).await?;
-                self.call(call).await
+                Ok(None)
             }
-            answer => answer,
+            answer => answer.map(Some),
         }
     }
 

@@ -1,19 +1,28 @@
-//! Group commit: what is due while a call is under way shares the next round trip.
+//! Group commit: what is due while many calls are under way shares the next round trip.
 //!
-//! A call that finds the connection idle is made at once by its caller. Others are put together: one script call for
+//! A call that finds the connection idle, or few calls on it, is made at once by its caller. Others are put together: one script call for
 //! all acquisitions and one for all releases that have come meanwhile. They do only what is simple, locks that are free
 //! and that nobody waits for; the rest is answered with «take the other way», and its caller asks again alone.
 //!
-//! Groups are sent one after the other, by a task of their own, so a caller that is not polled holds up nobody. An
-//! operation that is put behind another one is executed after it.
+//! Groups are sent by tasks of their own, so a caller that is not polled holds up nobody: two, so that the server has
+//! one to work on while the answers of the other are given out. An operation that is put behind another one is executed
+//! after it.
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
 };
 
 use redis::{Cmd, RedisWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    task::unconstrained,
+};
 
 use super::{
     config::GroupCommit,
@@ -21,10 +30,18 @@ use super::{
     error::{self, Failure},
     names, scripts,
 };
-use crate::{LockKey, OwnerToken, backend::LeaseId};
+use crate::{
+    LockKey, OwnerToken,
+    backend::{BoxFuture, LeaseId},
+};
 
 /// So many operations go into one call; more would hold up the server for too long.
 const MAX_GROUP: usize = 128;
+/// So many calls are made alone at the same time before a group is begun: of fewer it saves nothing, and they would
+/// wait for each other.
+const FEW: usize = 8;
+/// So many groups are under way at the same time.
+const GROUPS: usize = 2;
 
 /// The operations of one connection that wait for the next round trip.
 #[derive(Debug)]
@@ -33,8 +50,8 @@ pub(super) struct Group {
     when: GroupCommit,
     /// Calls that are made alone, now.
     alone: AtomicUsize,
-    /// A group is under way.
-    under_way: Arc<AtomicBool>,
+    /// Groups that are under way.
+    under_way: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -70,19 +87,23 @@ pub(super) enum Behind {
 }
 
 impl Group {
-    /// Starts the task; `connection` is what it sends over.
-    pub(super) fn start(connection: Weak<Connection>, process: String, when: GroupCommit) -> Self {
+    /// Starts the tasks; `connection` is what they send over.
+    pub(super) fn start(connection: &Weak<Connection>, process: &str, when: GroupCommit) -> Self {
         let (operations, due) = mpsc::unbounded_channel();
-        let under_way = Arc::new(AtomicBool::new(false));
-        tokio::spawn(send_groups(connection, process, due, Arc::clone(&under_way)));
+        let (due, process) = (Arc::new(Mutex::new(due)), Arc::from(process));
+        let under_way = Arc::new(AtomicUsize::new(0));
+        for _ in 0..GROUPS {
+            let (due, process, under_way) = (Arc::clone(&due), Arc::clone(&process), Arc::clone(&under_way));
+            tokio::spawn(send_groups(Weak::clone(connection), process, due, under_way));
+        }
         Self { operations, when, alone: AtomicUsize::new(0), under_way }
     }
 
-    /// Whether to go with the group: unless it is set otherwise, while another call is under way.
+    /// Whether to go with the group: unless it is set otherwise, while another one is under way, or many calls are.
     pub(super) fn is_due(&self) -> bool {
         match self.when {
             GroupCommit::Auto => {
-                self.under_way.load(Ordering::Acquire) || self.alone.load(Ordering::Acquire) > 0
+                self.under_way.load(Ordering::Acquire) > 0 || self.alone.load(Ordering::Acquire) >= FEW
             }
             GroupCommit::Always => true,
             GroupCommit::Never => false,
@@ -126,7 +147,7 @@ impl Group {
         operation: Operation,
         answered: oneshot::Receiver<Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        // Without its task the runtime is gone, and with it the connection.
+        // Without its tasks the runtime is gone, and with it the connection.
         self.operations.send(operation).map_err(|_| Failure::runtime_gone())?;
         answered.await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
     }
@@ -141,100 +162,124 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// The task: ends with its connection.
+/// One of the tasks: ends with its connection.
 async fn send_groups(
     connection: Weak<Connection>,
-    process: String,
-    mut due: mpsc::UnboundedReceiver<Operation>,
-    under_way: Arc<AtomicBool>,
+    process: Arc<str>,
+    due: Arc<Mutex<mpsc::UnboundedReceiver<Operation>>>,
+    under_way: Arc<AtomicUsize>,
 ) {
     let mut operations = Vec::with_capacity(MAX_GROUP);
     loop {
-        if due.is_empty() {
-            under_way.store(false, Ordering::Release);
-        }
-        if due.recv_many(&mut operations, MAX_GROUP).await == 0 {
+        let mut queue = due.lock().await;
+        if queue.recv_many(&mut operations, MAX_GROUP).await == 0 {
             return;
         }
-        under_way.store(true, Ordering::Release);
+        under_way.fetch_add(1, Ordering::AcqRel);
         let Some(connection) = connection.upgrade() else { return };
-        let (mut acquisitions, mut releases) = (Vec::new(), Vec::new());
-        for operation in operations.drain(..) {
-            match operation {
-                Operation::Acquire(acquisition) => acquisitions.push(acquisition),
-                Operation::Release(release) => releases.push(release),
-            }
+        // Polled once, and not held up by a budget, all its calls stand in the driver's queue: the next group comes
+        // behind them.
+        let mut group = pin!(unconstrained(send(&connection, &process, operations.drain(..))));
+        let answered = poll_fn(|context| Poll::Ready(group.as_mut().poll(context))).await;
+        drop(queue);
+        if answered.is_pending() {
+            group.await;
         }
-        // Both are on their way before one is answered; acquisitions first, because a release may be of one of them.
-        tokio::join!(
-            biased;
-            acquire(&connection, &process, acquisitions),
-            release(&connection, &process, releases),
-        );
+        under_way.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-async fn acquire(connection: &Connection, process: &str, mut rest: Vec<Acquisition>) {
-    loop {
-        // Their callers are gone, and nothing was sent.
-        rest.retain(|one| !one.answer.is_closed());
-        if !connection.is_usable() {
-            return tell(rest.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+/// Sends a group, and gives each caller its answer.
+async fn send(connection: &Connection, process: &str, operations: impl Iterator<Item = Operation>) {
+    let (mut acquisitions, mut releases) = (Vec::new(), Vec::new());
+    for operation in operations {
+        match operation {
+            Operation::Acquire(acquisition) => by_prefix(&mut acquisitions, acquisition, |one| &one.key),
+            Operation::Release(release) => by_prefix(&mut releases, release, |one| &one.key),
         }
-        let Some(first) = rest.first() else { return };
-        let prefix = first.key.prefix().to_owned();
-        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.key.prefix() == prefix);
-        rest = others;
-        let mut call = begin(&scripts::ACQUIRE_GROUP, group.len() + 1);
-        call.write_arg_fmt(names::fence(&prefix));
-        for one in &group {
+    }
+    // All are on their way before one is answered; acquisitions first, because a release may be of one of them.
+    let mut calls: Vec<BoxFuture<'_, ()>> = Vec::with_capacity(acquisitions.len() + releases.len());
+    calls.extend(
+        acquisitions
+            .into_iter()
+            .map(|part| -> BoxFuture<'_, ()> { Box::pin(acquire(connection, process, part)) }),
+    );
+    calls.extend(
+        releases
+            .into_iter()
+            .map(|part| -> BoxFuture<'_, ()> { Box::pin(release(connection, process, part)) }),
+    );
+    poll_fn(|context| {
+        calls.retain_mut(|call| call.as_mut().poll(context).is_pending());
+        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// Puts an operation to those of its prefix, which share a call.
+fn by_prefix<T>(parts: &mut Vec<Vec<T>>, operation: T, key: impl Fn(&T) -> &LockKey) {
+    let prefix = key(&operation).prefix();
+    match parts.iter_mut().find(|part| key(&part[0]).prefix() == prefix) {
+        Some(part) => part.push(operation),
+        None => parts.push(vec![operation]),
+    }
+}
+
+async fn acquire(connection: &Connection, process: &str, mut part: Vec<Acquisition>) {
+    // Their callers are gone, and nothing was sent.
+    part.retain(|one| !one.answer.is_closed());
+    let Some(first) = part.first() else { return };
+    let answers = if connection.is_usable() {
+        let prefix = first.key.prefix();
+        let mut call = begin(&scripts::ACQUIRE_GROUP, part.len() + 1);
+        call.write_arg_fmt(names::fence(prefix));
+        for one in &part {
             call.arg(one.key.stored());
         }
-        call.arg(&prefix);
+        call.arg(prefix);
         call.write_arg_fmt(format_args!("{process}:"));
-        for one in &group {
+        for one in &part {
             call.write_arg_fmt(names::token(one.owner));
             call.arg(one.ttl_ms);
         }
-        let answers = connection.run::<Vec<u64>>(&scripts::ACQUIRE_GROUP, &call).await;
-        let answers = answers.and_then(|answers| {
+        let answers = connection.run_once::<Vec<u64>>(&scripts::ACQUIRE_GROUP, &call).await;
+        answers.and_then(|answers| {
+            // A script that was not known is not run now: a caller that is gone by now may have released already.
+            let Some(answers) = answers else { return Ok(vec![None; part.len()]) };
             let (fence, refused) = answers.split_first().ok_or_else(unexpected)?;
-            let mut granted = vec![Some(*fence); group.len()];
+            let mut granted = vec![Some(*fence); part.len()];
             refuse(&mut granted, refused, None)?;
             Ok(granted)
-        });
-        tell(group.into_iter().map(|one| one.answer), answers);
-    }
+        })
+    } else {
+        Err(Failure::not_sent())
+    };
+    tell(part.into_iter().map(|one| one.answer), answers);
 }
 
-async fn release(connection: &Connection, process: &str, mut rest: Vec<Release>) {
-    loop {
-        if !connection.is_usable() {
-            let (behind, others) =
-                rest.into_iter().partition::<Vec<_>, _>(|one| one.behind == Behind::Unanswered);
-            tell(others.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
-            rest = behind;
-        }
-        let Some(first) = rest.first() else { return };
-        let prefix = first.key.prefix().to_owned();
-        let (group, others) = rest.into_iter().partition::<Vec<_>, _>(|one| one.key.prefix() == prefix);
-        rest = others;
-        let mut call = begin(&scripts::RELEASE_GROUP, group.len());
-        for one in &group {
-            call.arg(one.key.stored());
-        }
-        call.arg(&prefix);
-        for one in &group {
-            call.write_arg_fmt(names::grant(process, one.owner, one.fence));
-        }
-        let answers = connection.run::<Vec<u64>>(&scripts::RELEASE_GROUP, &call).await;
-        let answers = answers.and_then(|refused| {
-            let mut released = vec![true; group.len()];
-            refuse(&mut released, &refused, false)?;
-            Ok(released)
-        });
-        tell(group.into_iter().map(|one| one.answer), answers);
+async fn release(connection: &Connection, process: &str, part: Vec<Release>) {
+    let (part, unsent) = part
+        .into_iter()
+        .partition::<Vec<_>, _>(|one| one.behind == Behind::Unanswered || connection.is_usable());
+    tell(unsent.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+    let Some(first) = part.first() else { return };
+    let mut call = begin(&scripts::RELEASE_GROUP, part.len());
+    for one in &part {
+        call.arg(one.key.stored());
     }
+    call.arg(first.key.prefix());
+    for one in &part {
+        call.write_arg_fmt(names::grant(process, one.owner, one.fence));
+    }
+    let answers = connection.run_once::<Vec<u64>>(&scripts::RELEASE_GROUP, &call).await;
+    let answers = answers.and_then(|refused| {
+        let Some(refused) = refused else { return Ok(vec![false; part.len()]) };
+        let mut released = vec![true; part.len()];
+        refuse(&mut released, &refused, false)?;
+        Ok(released)
+    });
+    tell(part.into_iter().map(|one| one.answer), answers);
 }
 
 fn begin(script: &scripts::Script, keys: usize) -> Cmd {

@@ -43,11 +43,21 @@ impl<'a> Attempt<'a> {
     }
 
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
+        match self.contend().await {
+            Err(Failure::Ended(_)) => Ok(self.gone()),
+            ended => ended.map_err(Failure::into_error),
+        }
+    }
+
+    async fn contend(&mut self) -> Result<Ended, Failure> {
         // From before the first question on, so that no change is missed.
         let states = self.node.session().states();
-        let Some(children) = self.join().await.map_err(Failure::into_error)? else { return Ok(Ended::Gone) };
+        let Some(children) = self.join().await? else { return Ok(self.gone()) };
+        if queue::is_used_up(self.name()) {
+            return self.use_up().await;
+        }
         if self.request.wait == Wait::No {
-            return self.try_once(&children).await;
+            return Ok(self.try_once(&children).await);
         }
         self.wait(children, states).await
     }
@@ -62,11 +72,9 @@ impl<'a> Attempt<'a> {
         let options = zk::CreateMode::EphemeralSequential.with_acls(session.acls());
         loop {
             // What is sent without a connection stands in the queue when it comes, whether it is still wanted or not.
-            match session.answering().await {
-                Err(Failure::Ended(_)) => return Ok(None),
-                answering => answering?,
-            }
+            session.answering().await?;
             self.open = true;
+            let sent = Instant::now();
             // Both are on their way when they are called; the server carries them out in this order.
             let create = client.create(&template, data.as_bytes(), &options);
             let list = client.list_children(self.node.parent());
@@ -81,37 +89,41 @@ impl<'a> Attempt<'a> {
                 Err(error) => match Failure::of(error) {
                     Failure::Unknown(_) => {
                         if !self.node.find().await.map_err(Failure::of)? {
-                            self.open = false;
                             return Ok(None);
                         }
                     }
-                    Failure::Ended(_) => {
+                    failure => {
                         self.open = false;
-                        return Ok(None);
-                    }
-                    refused @ Failure::Refused(_) => {
-                        self.open = false;
-                        return Err(refused);
+                        return Err(failure);
                     }
                 },
             }
+            session.wrote(sent);
             // A node that was found may be older than the list.
             return match listed {
-                Ok(children) if children.iter().any(|child| self.is_own(child)) => Ok(Some(children)),
+                Ok(children) if children.iter().any(|child| child == self.name()) => Ok(Some(children)),
                 _ => self.list().await.map(Some),
             };
         }
     }
 
-    fn is_own(&self, child: &str) -> bool {
-        self.node.made().is_some_and(|made| made.name == child)
+    /// Of our node; nothing while it is not known to have been made.
+    fn name(&self) -> &str {
+        self.node.made().map_or("", |made| &made.name)
     }
 
-    /// A lock's own node goes by itself when it has been empty for a while, at any time.
+    /// A lock's own node goes by itself when it has been empty for a while, at any time; but not before it ever had a
+    /// child. So it gets one at once: whoever makes it may not come to make one of its own.
     async fn make_parent(&self, session: &Session) -> Result<(), Failure> {
         let (client, path) = (session.client(), self.node.parent());
-        let make = |mode: zk::CreateMode| client.create(path, b"", &mode.with_acls(session.acls()));
-        match session.answer(make(zk::CreateMode::Container)).await {
+        let child = format!("{path}/made");
+        let mut all = client.new_multi_writer();
+        all.add_create(path, b"", &zk::CreateMode::Container.with_acls(session.acls()))
+            .and_then(|()| all.add_create(&child, b"", &zk::CreateMode::Persistent.with_acls(session.acls())))
+            .and_then(|()| all.add_delete(&child, None))
+            .map_err(Failure::of)?;
+        let made = all.commit();
+        match session.answer(async { made.await.map_err(zk::Error::from) }).await {
             Ok(_) | Err(zk::Error::NodeExists) => Ok(()),
             Err(error) => Err(Failure::of(error)),
         }
@@ -119,6 +131,8 @@ impl<'a> Attempt<'a> {
 
     async fn list(&self) -> Result<Vec<String>, Failure> {
         let session = self.node.session();
+        // Nor would it help to be first while the session is not to be relied on.
+        session.answering().await?;
         match session.answer(session.client().list_children(self.node.parent())).await {
             // With the lock's node, ours is gone.
             Err(zk::Error::NoNode) => Ok(Vec::new()),
@@ -127,15 +141,33 @@ impl<'a> Attempt<'a> {
     }
 
     fn place<'c>(&self, children: &'c [String]) -> Place<'c> {
-        let own = self.node.made().map_or("", |made| &made.name);
-        queue::place(children, own, |_| true)
+        queue::place(children, self.name(), |_| true)
     }
 
-    async fn try_once(&mut self, children: &[String]) -> Result<Ended, LockError> {
+    /// There are no more numbers for contenders. They begin anew with the lock's node, once it has no more children.
+    async fn use_up(&mut self) -> Result<Ended, Failure> {
+        let (busy, session) = (self.busy().await, Arc::clone(self.node.session()));
+        for attempt in 0.. {
+            match session.answer(session.client().delete(self.node.parent(), None)).await {
+                Ok(()) | Err(zk::Error::NoNode) => return Ok(Ended::Gone),
+                Err(zk::Error::NotEmpty) => {}
+                Err(error) => return Err(Failure::of(error)),
+            }
+            let end = self.request.wait.end();
+            if end.has_passed() {
+                break;
+            }
+            self.request.progress.heard();
+            clock::sleep_until((Instant::now() + backoff(attempt)).min(end)).await;
+        }
+        Ok(busy)
+    }
+
+    async fn try_once(&mut self, children: &[String]) -> Ended {
         match self.place(children) {
-            Place::First => Ok(self.granted()),
-            Place::Gone => Ok(self.gone()),
-            Place::Behind(_) => Ok(self.busy().await),
+            Place::First => self.granted(),
+            Place::Gone => self.gone(),
+            Place::Behind(_) => self.busy().await,
         }
     }
 
@@ -144,50 +176,53 @@ impl<'a> Attempt<'a> {
         &mut self,
         mut children: Vec<String>,
         mut states: watch::Receiver<State>,
-    ) -> Result<Ended, LockError> {
+    ) -> Result<Ended, Failure> {
         let end = self.request.wait.end();
-        let mut failures = 0;
         loop {
             let before = match self.place(&children) {
                 Place::First => return Ok(self.granted()),
                 Place::Gone => return Ok(self.gone()),
-                Place::Behind(before) => before,
+                Place::Behind(before) => before.to_owned(),
             };
+            // They may be many, and the wait long.
+            drop(children);
             self.request.progress.heard();
             if end.has_passed() {
                 return Ok(self.busy().await);
             }
             let outcome = tokio::select! {
                 biased;
-                left = self.left(before) => left,
+                left = self.left(&before) => left,
                 () = self.heard_again(&mut states) => Ok(()),
                 () = clock::sleep_until(end) => Ok(()),
             };
+            children = self.look(outcome, end).await?;
+        }
+    }
+
+    /// Looks who is there, after what was heard last. The place lasts as long as the session, so an outage that is
+    /// shorter costs nothing.
+    async fn look(&mut self, mut last: Result<(), Failure>, end: Instant) -> Result<Vec<String>, Failure> {
+        let mut failures = 0;
+        loop {
             let looked_at = Instant::now();
-            let mut looked = match outcome {
+            let listed = match last {
                 Ok(()) => self.list().await,
                 Err(failure) => Err(failure),
             };
-            // The place lasts as long as the session, so an outage that is shorter costs nothing.
-            while let Err(failure) = looked {
-                if let Failure::Ended(_) = failure {
-                    return Ok(self.gone());
+            match listed {
+                Ok(children) => {
+                    self.since = looked_at;
+                    return Ok(children);
                 }
-                let refused = matches!(failure, Failure::Refused(_));
-                let error = failure.into_error();
-                if refused || end.has_passed() {
-                    return Err(error);
+                Err(Failure::Unknown(error)) if !end.has_passed() => {
+                    self.request.progress.trouble(&error);
+                    tracing::debug!(key = %self.request.key, %error, "looking again");
+                    clock::sleep_until((Instant::now() + backoff(failures)).min(end)).await;
+                    failures += 1;
+                    last = Ok(());
                 }
-                self.request.progress.trouble(&error);
-                tracing::debug!(key = %self.request.key, %error, "looking again");
-                clock::sleep_until((Instant::now() + backoff(failures)).min(end)).await;
-                failures += 1;
-                looked = self.list().await;
-            }
-            if let Ok(listed) = looked {
-                children = listed;
-                failures = 0;
-                self.since = looked_at;
+                Err(failure) => return Err(failure),
             }
         }
     }

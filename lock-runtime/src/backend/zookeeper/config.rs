@@ -1,14 +1,21 @@
 //! Settings, from the URL.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use ::zookeeper_client as zk;
 use url::form_urlencoded;
 
-use super::names;
+use super::{
+    credentials::{Credentials, Scheme},
+    names,
+    tls::Tls,
+};
 use crate::{__private::duration, LockError, LockErrorKind};
 
-const SCHEME: &str = "zookeeper://";
+const PLAIN: &str = "zookeeper://";
+const WITH_TLS: &str = "zookeeper+tls://";
+/// The driver's.
+const DEFAULT_PORT: u16 = 2181;
 
 /// What is known of one ensemble.
 #[derive(Clone)]
@@ -17,8 +24,10 @@ pub(super) struct Config {
     pub(super) servers: String,
     /// The node below which all locks are; none for the root.
     pub(super) chroot: Option<String>,
-    /// `user:password`, never shown.
-    pub(super) credentials: Option<String>,
+    /// Who we are; never shown.
+    credentials: Option<Credentials>,
+    /// The certificates of `zookeeper+tls:`; `tls_ca`, `tls_cert` and `tls_key` in the URL.
+    pub(super) tls: Option<Tls>,
     /// What is asked of the servers; `session_timeout` in the URL.
     pub(super) session_timeout: Duration,
     /// How long to wait for a session; `connect_timeout` in the URL.
@@ -27,12 +36,26 @@ pub(super) struct Config {
     pub(super) response_timeout: Duration,
 }
 
+/// The files of `zookeeper+tls:`, in PEM.
+#[derive(Default, PartialEq, Eq)]
+pub(super) struct Files {
+    /// Who signs the servers' certificates.
+    pub(super) ca: Option<PathBuf>,
+    /// Our own certificate, where the servers want one.
+    pub(super) cert: Option<PathBuf>,
+    /// The key that belongs to it.
+    pub(super) key: Option<PathBuf>,
+}
+
 impl Config {
-    /// Reads `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`.
+    /// Reads `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`, or the same with `zookeeper+tls:`.
     pub(super) fn from_url(url: &str) -> Result<Self, LockError> {
-        let rest = url.strip_prefix(SCHEME).ok_or_else(|| {
+        let plain = url.strip_prefix(PLAIN);
+        let rest = plain.or_else(|| url.strip_prefix(WITH_TLS)).ok_or_else(|| {
             invalid(
-                "the ZooKeeper URL is not understood: write `zookeeper://host:2181,host:2181/chroot`".into(),
+                "the ZooKeeper URL is not understood: write `zookeeper://host:2181,host:2181/chroot`, or \
+                 `zookeeper+tls://` for TLS"
+                    .into(),
             )
         })?;
         let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
@@ -44,44 +67,72 @@ impl Config {
             Some((credentials, servers)) => (Some(credentials), servers),
             None => (None, authority),
         };
-        for server in servers.split(',') {
-            check_server(server)?;
+        if servers.split(',').any(|server| host_and_port(server).is_none()) {
+            return Err(invalid(
+                "the ZooKeeper URL is not understood: servers are `host:port`, with commas between them"
+                    .into(),
+            ));
         }
         let chroot = chroot.trim_end_matches('/');
         let mut config = Self {
             servers: servers.to_owned(),
             chroot: (!chroot.is_empty()).then(|| decode(chroot)),
-            credentials: credentials.map(decode),
+            credentials: None,
+            tls: None,
             session_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(2),
         };
-        if config.credentials.as_ref().is_some_and(|pair| !pair.contains(':')) {
-            return Err(invalid(
-                "the ZooKeeper URL is not understood: credentials are `user:password@`".into(),
-            ));
-        }
         if config.chroot.as_ref().is_some_and(|path| !is_path(path)) {
             return Err(invalid(
                 "the ZooKeeper URL is not understood: the path behind the servers is no node".into(),
             ));
         }
+        let (mut scheme, mut files) = (None, Files::default());
         for (name, value) in form_urlencoded::parse(settings.as_bytes()) {
-            let setting = match &*name {
-                "session_timeout" => &mut config.session_timeout,
-                "connect_timeout" => &mut config.connect_timeout,
-                "response_timeout" => &mut config.response_timeout,
+            match &*name {
+                "session_timeout" => config.session_timeout = length(&name, &value)?,
+                "connect_timeout" => config.connect_timeout = length(&name, &value)?,
+                "response_timeout" => config.response_timeout = length(&name, &value)?,
+                "auth" => scheme = Some(Scheme::from_text(&value)?),
+                "tls_ca" => files.ca = Some(value.into_owned().into()),
+                "tls_cert" => files.cert = Some(value.into_owned().into()),
+                "tls_key" => files.key = Some(value.into_owned().into()),
                 _ => {
                     return Err(invalid(format!(
-                        "unknown setting `{}` in the ZooKeeper URL; known are `session_timeout`, `connect_timeout` and \
-                         `response_timeout`",
+                        "unknown setting `{}` in the ZooKeeper URL; known are `session_timeout`, `connect_timeout`, \
+                         `response_timeout`, `auth`, `tls_ca`, `tls_cert` and `tls_key`",
                         name.escape_debug()
                     )));
                 }
-            };
-            *setting = length(&name, &value)?;
+            }
+        }
+        match credentials {
+            Some(pair) => {
+                config.credentials = Some(Credentials::from_url(pair, scheme.unwrap_or_default())?);
+            }
+            None if scheme.is_some() => {
+                return Err(invalid(
+                    "setting `auth` in the ZooKeeper URL: it says how to show credentials, so add `user:password@`"
+                        .into(),
+                ));
+            }
+            None => {}
+        }
+        if plain.is_none() {
+            config.tls = Some(Tls::new(files, &config.hosts())?);
+        } else if files != Files::default() {
+            return Err(invalid(
+                "settings `tls_…` in the ZooKeeper URL: write `zookeeper+tls://` for connections with TLS"
+                    .into(),
+            ));
         }
         Ok(config)
+    }
+
+    /// The servers' hosts and ports.
+    pub(super) fn hosts(&self) -> Vec<(&str, u16)> {
+        self.servers.split(',').filter_map(host_and_port).collect()
     }
 
     pub(super) fn connector(&self) -> zk::Connector {
@@ -91,9 +142,19 @@ impl Config {
             .with_connection_timeout(self.session_timeout / 3)
             .with_fail_eagerly();
         match &self.credentials {
-            Some(credentials) => connector.with_auth("digest", credentials.as_bytes()),
+            Some(credentials) => credentials.on(connector),
             None => connector,
         }
+    }
+
+    /// How often to ask for a session before it counts as refused.
+    ///
+    /// ZooKeeper's server that does TLS (`NettyServerCnxn`) may answer the credentials, which follow the request for a
+    /// session, before it answers that: it sends the one itself, and leaves the other to a queue. The driver takes the
+    /// first answer for that to the request, and the server for one of no use. It is the more frequent the faster a
+    /// server makes sessions: up to every second time where it has no disk to wait for.
+    pub(super) fn attempts(&self) -> u32 {
+        if self.credentials.is_some() { 16 } else { 1 }
     }
 
     /// Who may touch our nodes: where we say who we are, only we.
@@ -107,29 +168,25 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("servers", &self.servers)
             .field("chroot", &self.chroot)
+            .field("tls", &self.tls)
             .field("session_timeout", &self.session_timeout)
             .finish_non_exhaustive()
     }
 }
 
-fn check_server(server: &str) -> Result<(), LockError> {
+/// The host, without the brackets of an address, and the port; none when it is not written as the driver takes it.
+fn host_and_port(server: &str) -> Option<(&str, u16)> {
     let (host, port) = match server.rsplit_once(':') {
         // The colons of an address in brackets are not those of a port.
-        Some((host, port)) if !port.contains(']') => (host, Some(port)),
-        _ => (server, None),
+        Some((host, port)) if !port.contains(']') => (host, port.parse().ok().filter(|port| *port > 0)?),
+        _ => (server, DEFAULT_PORT),
     };
-    let bracketed = host.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
-    let host_is_fine = match bracketed {
-        Some(address) => address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok()),
-        None => !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c)),
-    };
-    let port_is_fine = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-    if host_is_fine && port_is_fine {
-        return Ok(());
+    if let Some(rest) = host.strip_prefix('[') {
+        let address = rest.strip_suffix(']')?;
+        return address.parse::<std::net::Ipv6Addr>().is_ok().then_some((address, port));
     }
-    Err(invalid(
-        "the ZooKeeper URL is not understood: servers are `host:port`, with commas between them".into(),
-    ))
+    let is_name = !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
+    is_name.then_some((host, port))
 }
 
 /// A path as ZooKeeper takes it.
@@ -140,7 +197,7 @@ fn is_path(path: &str) -> bool {
 }
 
 /// Takes `%40` and the like for what they stand for.
-fn decode(text: &str) -> String {
+pub(super) fn decode(text: &str) -> String {
     // A form would take `+` for a space and `&` and `=` for its own.
     let text = text.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
     form_urlencoded::parse(text.as_bytes()).map(|(name, _)| name.into_owned()).collect()
@@ -157,7 +214,7 @@ fn length(name: &str, value: &str) -> Result<Duration, LockError> {
     Ok(length)
 }
 
-fn invalid(message: String) -> LockError {
+pub(super) fn invalid(message: String) -> LockError {
     LockError::new(LockErrorKind::InvalidOptions, message)
 }
 
@@ -173,12 +230,14 @@ mod tests {
         .expect("valid");
         assert_eq!(config.servers, "a,b:2182,[::1]:2183");
         assert_eq!(config.chroot.as_deref(), Some("/locks/of us"));
-        assert_eq!(config.credentials.as_deref(), Some("u:p@s+s"));
+        assert!(config.credentials.is_some());
+        assert_eq!(config.hosts(), [("a", 2181), ("b", 2182), ("::1", 2183)]);
         assert_eq!(config.session_timeout, Duration::from_secs(6));
         assert_eq!(config.connect_timeout, Duration::from_secs(1));
         assert_eq!(config.response_timeout, Duration::from_millis(250));
         let plain = Config::from_url("zookeeper://127.0.0.1:2181").expect("valid");
-        assert_eq!((plain.chroot, plain.credentials), (None, None));
+        assert_eq!(plain.chroot, None);
+        assert!(plain.credentials.is_none() && plain.tls.is_none());
         assert_eq!(plain.session_timeout, Duration::from_secs(10));
     }
 
@@ -196,6 +255,9 @@ mod tests {
             ("//canary@h", "user:password@"),
             ("//u:canary@h/a//b", "no node"),
             ("//u:canary@h/a/../b", "no node"),
+            ("//u:canary@h?auth=plain", "`digest` or `sasl`"),
+            ("//h?auth=digest", "user:password@"),
+            ("//u:canary@h?tls_ca=/ca.pem", "zookeeper+tls://"),
             ("//u:canary@h?sesion_timeout=1s", "sesion_timeout"),
             ("//u:canary@h?session_timeout=1", "unit"),
             ("//u:canary@h?session_timeout=0s", "above zero"),
@@ -208,5 +270,24 @@ mod tests {
         }
         let config = Config::from_url("zookeeper://u:canary@h").expect("valid");
         assert!(!format!("{config:?}").contains("canary"));
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_wants_to_know_whom_to_trust_and_both_parts_of_an_identity() {
+        let read = |rest: &str| Config::from_url(&format!("zookeeper+tls://u:canary@{rest}"));
+        let config = read("a:2281,[::1]:2281,10.0.0.1?tls_ca=/ca%20s.pem&tls_cert=/c.pem&tls_key=/k.pem")
+            .expect("valid");
+        assert!(config.tls.is_some());
+        for (rest, word) in [
+            ("h", "`tls_ca`"),
+            ("h?tls_ca=/ca.pem&tls_cert=/c.pem", "`tls_key`"),
+            ("h?tls_ca=/ca.pem&tls_key=/k.pem", "`tls_cert`"),
+            ("-h-?tls_ca=/ca.pem", "`-h-`"),
+        ] {
+            let error = read(rest).map(drop).expect_err(rest);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+            assert!(error.to_string().contains(word), "{rest}: {error}");
+        }
     }
 }

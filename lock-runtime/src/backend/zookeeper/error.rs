@@ -66,13 +66,21 @@ fn is_refusal(error: &Error) -> bool {
 /// What happened and what to do, with the driver's error as the source.
 fn explain(error: Error) -> LockError {
     let (kind, message) = match &error {
-        Error::NoAuth | Error::InvalidAcl => (
+        Error::NoAuth => (
             LockErrorKind::Backend,
-            "ZooKeeper refuses the access; check user and password in the URL, and who owns the lock's node",
+            "ZooKeeper refuses the access; check user and password in the URL, and the ACL of the lock's node and of the \
+             node above it",
         ),
-        Error::AuthFailed => {
-            (LockErrorKind::Backend, "ZooKeeper refused the credentials; check user and password in the URL")
-        }
+        // The node was to be ours, and we are nobody.
+        Error::InvalidAcl => (
+            LockErrorKind::Backend,
+            "ZooKeeper refuses the access: it did not look at the credentials; is the scheme switched on at the servers \
+             that `auth` in the URL names?",
+        ),
+        Error::AuthFailed => (
+            LockErrorKind::Backend,
+            "ZooKeeper refused the credentials, or wants some; check user, password and `auth` in the URL",
+        ),
         Error::NoChildrenForEphemerals => (
             LockErrorKind::InvalidKey,
             "a temporary node with the lock's name exists and is no lock; choose another name or prefix",
@@ -95,7 +103,9 @@ fn explain(error: Error) -> LockError {
         Error::NotReadOnly => (LockErrorKind::Backend, "this ZooKeeper has no majority and takes no writes"),
         _ => (LockErrorKind::Backend, "the connection to ZooKeeper failed"),
     };
-    LockError::new(kind, message).with_source(error)
+    let lasts = matches!(error, Error::NoAuth | Error::InvalidAcl | Error::AuthFailed);
+    let told = LockError::new(kind, message).with_source(error);
+    if lasts { told.permanent() } else { told }
 }
 
 #[cfg(test)]
@@ -116,8 +126,21 @@ mod tests {
         ] {
             assert!(matches!(Failure::of(error), Failure::Unknown(_)));
         }
-        for error in [Error::SessionExpired, Error::ClientClosed] {
+        for error in [Error::SessionExpired, Error::ClientClosed, Error::AuthFailed] {
             assert!(matches!(Failure::of(error), Failure::Ended(_)));
+        }
+    }
+
+    #[test]
+    fn what_somebody_has_to_change_is_not_tried_again() {
+        for (error, again) in [
+            (Error::NoAuth, false),
+            (Error::InvalidAcl, false),
+            (Error::AuthFailed, false),
+            (Error::NoHosts, true),
+            (Error::ConnectionLoss, true),
+        ] {
+            assert_eq!(Failure::of(error.clone()).into_error().is_retryable(), again, "{error:?}");
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::{HeldLock, LockError, LockErrorKind};
 /// Begins a transaction of a client of your own that is carried out only while `held` is held.
 ///
 /// Add writes to it and commit it. It fails with
-/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) when the hold had ended.
+/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) when the hold had ended, or when the client may not see the lock's
+/// node: where the URL of the store has a user, the client has to be the same one.
 ///
 /// # Errors
 /// [`Unsupported`](LockErrorKind::Unsupported) when the lock is of another store,

@@ -3,11 +3,13 @@
 //! The leader of the ensemble ends a session when it has not heard of it for the session's time-out. It hears of it
 //! from the server to which we are connected, which collects the signs of life of its clients and reports them each
 //! half tick. So an answer proves less than it seems: the server may have died, or have lost the leader, before it
-//! reported what it had just answered; and a server that lost the leader answers reads for a while.
+//! reported what it had just answered. And the leader itself may have lost the others, who then choose another one while
+//! it still answers, for several ticks: reads, and also a `sync`.
 //!
-//! Hence a heartbeat is a `sync`, which the server passes to the leader on the way on which it reports, and whose
-//! answer proves that what was sent half a tick before it has been reported. A session's time-out is two ticks or more,
-//! so a quarter of it is long enough.
+//! Hence only a write counts: a majority has voted for it, so a leader that is chosen later begins the time of all
+//! sessions after it was sent. And the server passes it to the leader on the way on which it reports, so the leader that
+//! carried it out knew of what was sent half a tick before. A session's time-out is two ticks or more, so a quarter of it
+//! is long enough.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -20,12 +22,12 @@ const IN_A_TIMEOUT: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Heartbeats {
     timeout: Duration,
-    /// When they were sent; the first is the one from which the session's time counts.
+    /// When they were sent, in this order; before them, when the session was asked for.
     sent: VecDeque<Instant>,
 }
 
 impl Heartbeats {
-    /// Of a session that was asked for at `sent`: the leader itself made it after that.
+    /// Of a session that was asked for at `sent`.
     pub(super) fn new(timeout: Duration, sent: Instant) -> Self {
         Self { timeout, sent: VecDeque::from([sent]) }
     }
@@ -38,16 +40,20 @@ impl Heartbeats {
     /// One that was sent at `sent` was answered.
     pub(super) fn answered(&mut self, sent: Instant) {
         self.sent.push_back(sent);
-        let reported = |earlier: &Instant| *earlier + self.timeout / 4 <= sent;
-        while self.sent.get(1).is_some_and(reported) {
+        while self.sent.get(1).is_some_and(|earlier| self.is_reported(*earlier, sent)) {
             self.sent.pop_front();
         }
     }
 
-    /// Until when the session may be relied on.
-    pub(super) fn valid_until(&self) -> Instant {
-        let since = self.sent.front().expect("one is always kept");
-        valid_until(*since, self.timeout)
+    fn is_reported(&self, earlier: Instant, sent: Instant) -> bool {
+        earlier + self.timeout / 4 <= sent
+    }
+
+    /// Until when the session may be relied on, now that a write was carried out that was sent at `sent`; none where that
+    /// proves nothing.
+    pub(super) fn valid_until(&self, sent: Instant) -> Option<Instant> {
+        let reported = self.sent.iter().rev().find(|earlier| self.is_reported(**earlier, sent))?;
+        Some(valid_until(*reported, self.timeout))
     }
 }
 
@@ -62,31 +68,32 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_proves_only_what_was_sent_long_enough_before_it() {
+    fn a_write_proves_only_what_was_sent_long_enough_before_it() {
         let mut beats = Heartbeats::new(8 * SEC, at(10));
-        assert_eq!(beats.valid_until(), valid_until(at(10), 8 * SEC));
+        let proved = |beats: &Heartbeats, second| beats.valid_until(at(second));
         beats.answered(at(11));
-        assert_eq!(beats.valid_until(), valid_until(at(10), 8 * SEC), "nothing is sure to be reported");
+        assert_eq!(proved(&beats, 11), None, "nothing is sure to be reported");
         beats.answered(at(12));
-        assert_eq!(beats.valid_until(), valid_until(at(10), 8 * SEC));
+        assert_eq!(proved(&beats, 12), Some(valid_until(at(10), 8 * SEC)));
+        assert_eq!(proved(&beats, 13), Some(valid_until(at(11), 8 * SEC)));
         beats.answered(at(13));
-        assert_eq!(beats.valid_until(), valid_until(at(11), 8 * SEC));
+        assert_eq!(proved(&beats, 13), Some(valid_until(at(11), 8 * SEC)));
+        assert_eq!(proved(&beats, 14), Some(valid_until(at(12), 8 * SEC)));
+        assert_eq!(proved(&beats, 12), None, "answered late: what it proved is known");
     }
 
     #[test]
     fn a_pause_leaves_what_was_proved_before_it_and_counts_anew_after_it() {
         let mut beats = Heartbeats::new(8 * SEC, at(10));
-        for second in 11..=16 {
-            beats.answered(at(second));
-        }
-        assert_eq!(beats.valid_until(), valid_until(at(14), 8 * SEC));
+        (11..=16).for_each(|second| beats.answered(at(second)));
+        assert_eq!(beats.valid_until(at(16)), Some(valid_until(at(14), 8 * SEC)));
         // Reconnected.
-        beats.answered(at(21));
-        assert_eq!(beats.valid_until(), valid_until(at(16), 8 * SEC));
-        beats.answered(at(22));
-        assert_eq!(beats.valid_until(), valid_until(at(16), 8 * SEC));
+        for second in [21, 22] {
+            beats.answered(at(second));
+            assert_eq!(beats.valid_until(at(second)), Some(valid_until(at(16), 8 * SEC)));
+        }
         beats.answered(at(23));
-        assert_eq!(beats.valid_until(), valid_until(at(21), 8 * SEC));
+        assert_eq!(beats.valid_until(at(23)), Some(valid_until(at(21), 8 * SEC)));
     }
 
     #[test]

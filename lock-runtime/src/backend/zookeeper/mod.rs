@@ -2,6 +2,8 @@
 
 mod attempt;
 mod config;
+mod credentials;
+mod diagnosis;
 mod error;
 pub mod fence;
 mod heartbeat;
@@ -10,6 +12,8 @@ mod names;
 mod node;
 mod queue;
 mod session;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 
 use std::{fmt, sync::Arc};
 
@@ -32,10 +36,12 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Connects to `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`.
+    /// Connects to `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`, or, with the feature `tls`, to
+    /// the same with `zookeeper+tls:`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for what is not compiled in,
     /// [`Backend`](crate::LockErrorKind::Backend) when no server answers or they refuse us.
     ///
     /// # Cancel safety

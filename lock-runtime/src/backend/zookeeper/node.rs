@@ -45,6 +45,7 @@ pub(super) struct Made {
 
 impl Node {
     pub(super) fn new(session: Arc<Session>, key: &LockKey) -> Arc<Self> {
+        session.node_begins();
         Arc::new(Self {
             session,
             key: key.clone(),
@@ -225,6 +226,12 @@ impl backend::Session for Node {
         if self.over.load(Ordering::Acquire) || self.session.has_ended() {
             self.lost("it was lost before it was handed out");
         }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.session.node_ends();
     }
 }
 

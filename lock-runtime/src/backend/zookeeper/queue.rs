@@ -24,12 +24,24 @@ pub(super) fn place<'a>(children: &'a [String], own: &str, keeps_out: impl Fn(&s
     let nearest = children
         .iter()
         .filter_map(|child| {
-            // The numbers wrap round. All that are there at one time lie within half of the circle.
-            let ahead = own_number.wrapping_sub(sequence(child)?);
-            (ahead > 0 && keeps_out(child)).then_some((ahead, child))
+            let number = sequence(child)?;
+            // Nobody knows which of two with the same number was first.
+            (number <= own_number && child != own && keeps_out(child)).then_some((number, child))
         })
-        .min();
+        .max();
     nearest.map_or(Place::First, |(_, child)| Place::Behind(child))
+}
+
+/// The numbers after this one are not used.
+///
+/// The counter of a node's children ends at `i32::MAX`: from there on the server (3.8 and 3.9) gives this number to each
+/// new child again, and negative ones to those that come at the same moment. What is left is enough for all who try
+/// until the lock's node, and its counter with it, has been made anew.
+const LAST_NUMBER: i32 = i32::MAX - (1 << 20);
+
+/// Whether the contender `own` came too late in the life of the lock's node.
+pub(super) fn is_used_up(own: &str) -> bool {
+    sequence(own).is_some_and(|number| !(0..=LAST_NUMBER).contains(&number))
 }
 
 /// What a contender's name has before its number, here and in the clients that share locks with us.
@@ -88,20 +100,23 @@ mod tests {
     }
 
     #[test]
-    fn numbers_wrap_round() {
-        let children = names(&[
-            "_c_c-lock--2147483648",
-            "_c_d-lock--2147483647",
-            "_c_b-lock-2147483647",
-            "_c_a-lock-2147483646",
-        ]);
-        for (number, before) in [(0, 2), (1, 0), (2, 3)] {
-            assert_eq!(exclusive(&children, &children[number]), Place::Behind(&children[before]));
+    fn two_with_one_number_keep_each_other_out() {
+        let children = names(&["_c_a-lock-2147483647", "_c_b-lock-2147483647", "_c_c-lock--2147483648"]);
+        assert_eq!(exclusive(&children[..2], &children[0]), Place::Behind(&children[1]));
+        assert_eq!(exclusive(&children[..2], &children[1]), Place::Behind(&children[0]));
+        assert_eq!(exclusive(&children, &children[2]), Place::First, "as Curator sorts them");
+    }
+
+    #[test]
+    fn the_end_of_the_counter_is_not_used() {
+        for used_up in
+            ["_c_a-lock-2147483647", "_c_a-lock-2146435072", "_c_a-lock--2147483648", "_c_a-lock--000000005"]
+        {
+            assert!(is_used_up(used_up), "{used_up}");
         }
-        assert_eq!(exclusive(&children, &children[3]), Place::First);
-        let negative = names(&["_c_a-lock--000000005", "_c_b-lock--000000001", "_c_c-lock-0000000000"]);
-        assert_eq!(exclusive(&negative, &negative[0]), Place::First);
-        assert_eq!(exclusive(&negative, &negative[2]), Place::Behind(&negative[1]));
+        for fine in ["_c_a-lock-0000000000", "_c_a-lock-2146435071"] {
+            assert!(!is_used_up(fine), "{fine}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -15,18 +15,19 @@ use std::{
 use ::zookeeper_client as zk;
 use tokio::sync::watch;
 
-use super::{config::Config, error::Failure, heartbeat::Heartbeats, node::Node};
+use super::{config::Config, diagnosis, error::Failure, heartbeat::Heartbeats, node::Node};
 use crate::{
     LockError, LockErrorKind,
     clock::{self, Instant},
+    validity::valid_until,
 };
 
 /// What is heard of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// They answer.
+    /// They answer, and what they grant may be relied on for a while.
     Answering,
-    /// They do not, and the session may still live.
+    /// They do not, or have only just begun to again; the session may still live.
     Suspect,
     /// It is over. Final.
     Ended,
@@ -37,8 +38,11 @@ pub(super) struct Session {
     client: zk::Client,
     acls: zk::Acls<'static>,
     response_timeout: Duration,
-    /// Until when the session may be relied on; heartbeats move it.
+    beats: Mutex<Heartbeats>,
+    /// Until when the session may be relied on; writes move it.
     valid_until: AtomicU64,
+    /// How many nodes there are in it, or may be.
+    nodes: AtomicUsize,
     state: watch::Sender<State>,
     /// What is held in it.
     held: Mutex<HashMap<u64, Weak<Node>>>,
@@ -48,46 +52,25 @@ pub(super) struct Session {
 impl Session {
     /// Makes a session. To be called on the library's own runtime: the driver's tasks stay there.
     pub(super) async fn open(config: &Config) -> Result<Arc<Self>, LockError> {
-        let limit = config.connect_timeout;
         let sent = Instant::now();
-        let connecting = async {
-            let client = config.connector().connect(&config.servers).await.map_err(Failure::of)?;
-            match &config.chroot {
-                None => Ok(client),
-                Some(chroot) => enter(client, chroot, config).await,
-            }
-        };
-        let client = match tokio::time::timeout(limit, connecting).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(failure)) => {
-                let error = failure.into_error();
-                let message =
-                    format!("cannot connect to ZooKeeper at {}: {}", config.servers, error.message());
-                return Err(LockError::new(error.kind(), message).with_source(error));
-            }
-            Err(_) => {
-                return Err(LockError::new(
-                    LockErrorKind::Backend,
-                    format!(
-                        "ZooKeeper at {} did not answer within {limit:?}; check addresses, ports and firewall",
-                        config.servers
-                    ),
-                ));
-            }
-        };
+        let client = connect(config).await?;
         let beats = Heartbeats::new(client.session_timeout(), sent);
         tracing::debug!(servers = config.servers, timeout = ?client.session_timeout(), "session with ZooKeeper");
         let states = client.state_watcher();
+        let interval = beats.interval();
         let this = Arc::new(Self {
             acls: config.acls(),
             response_timeout: config.response_timeout,
-            valid_until: AtomicU64::new(beats.valid_until().as_nanos()),
+            // The leader itself made it after that, by a write.
+            valid_until: AtomicU64::new(valid_until(sent, client.session_timeout()).as_nanos()),
+            beats: Mutex::new(beats),
+            nodes: AtomicUsize::new(0),
             state: watch::channel(State::Answering).0,
             held: Mutex::default(),
             numbers: AtomicU64::new(0),
             client,
         });
-        tokio::spawn(keep(Arc::downgrade(&this), states, beats));
+        tokio::spawn(keep(Arc::downgrade(&this), states, interval));
         Ok(this)
     }
 
@@ -106,6 +89,50 @@ impl Session {
 
     pub(super) fn valid_until(&self) -> Instant {
         Instant::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    fn beats(&self) -> MutexGuard<'_, Heartbeats> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write that was sent at `sent` has been carried out.
+    pub(super) fn wrote(&self, sent: Instant) {
+        let until = self.beats().valid_until(sent);
+        if let Some(until) = until {
+            self.valid_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    /// A heartbeat that was sent at `sent` was answered.
+    fn heard(&self, sent: Instant, beat: Beat) {
+        let interval = {
+            let mut beats = self.beats();
+            beats.answered(sent);
+            beats.interval()
+        };
+        let proved = match beat {
+            Beat::Write => {
+                self.wrote(sent);
+                self.valid_until()
+            }
+            // The write that asks for a lock would prove as much.
+            Beat::Read => {
+                self.beats().valid_until(sent).unwrap_or(Instant::from_nanos(0)).max(self.valid_until())
+            }
+        };
+        // A quarter of the time-out passes until something is proved that was sent after an outage. What is granted by
+        // less would be given back as worth nothing.
+        let enough = proved.remaining() >= interval * 3;
+        self.say(if enough { State::Answering } else { State::Suspect });
+    }
+
+    /// A node begins that may be in this session, until [`node_ends`](Self::node_ends).
+    pub(super) fn node_begins(&self) {
+        self.nodes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn node_ends(&self) {
+        self.nodes.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -174,12 +201,12 @@ impl Session {
     }
 
     /// Tells everybody at once.
-    fn end(&self) {
+    fn end(&self, why: &str) {
         self.valid_until.store(0, Ordering::Release);
         self.say(State::Ended);
         let held = std::mem::take(&mut *self.held());
         for node in held.into_values().filter_map(|node| node.upgrade()) {
-            node.lost(SESSION_OVER);
+            node.lost(why);
         }
     }
 
@@ -190,29 +217,111 @@ impl Session {
     }
 }
 
+/// Before the servers are asked again after the first time; longer each time, up to eight times as long.
+const PAUSE: Duration = Duration::from_millis(5);
 const SESSION_OVER: &str = "the session with ZooKeeper is over";
+const REFUSED: &str = "ZooKeeper refused the credentials when the connection was made again";
 
 /// The error of those who wait for servers that went silent.
 pub(super) fn silent() -> LockError {
     LockError::new(LockErrorKind::Backend, "the connection to ZooKeeper is lost, and not back yet")
 }
 
+/// A session as the driver makes it, within the time-out for that.
+async fn connect(config: &Config) -> Result<zk::Client, LockError> {
+    let limit = config.connect_timeout;
+    let end = Instant::now() + limit;
+    let late = |_| {
+        LockError::new(
+            LockErrorKind::Backend,
+            format!(
+                "ZooKeeper at {} did not answer within {limit:?}; check addresses, ports and firewall",
+                config.servers
+            ),
+        )
+    };
+    let certificates = match &config.tls {
+        Some(tls) => Some(Arc::new(tokio::time::timeout(limit, tls.read()).await.map_err(late)??)),
+        None => None,
+    };
+    let connecting = async {
+        let mut attempt = 1;
+        let client = loop {
+            let connector = config.connector();
+            let connected = match &certificates {
+                Some(certificates) => certificates.connect(connector, &config.servers).await,
+                None => connector.connect(&config.servers).await,
+            };
+            match connected {
+                Err(zk::Error::NoHosts) if attempt < config.attempts() => {
+                    tokio::time::sleep(PAUSE * attempt.min(8)).await;
+                    attempt += 1;
+                }
+                connected => break connected?,
+            }
+        };
+        match &config.chroot {
+            None => Ok(client),
+            Some(chroot) => enter(client, chroot, config).await,
+        }
+    };
+    let error = match tokio::time::timeout(end.remaining(), connecting).await.map_err(late)? {
+        Ok(client) => return Ok(client),
+        Err(error) => error,
+    };
+    let reason = match error {
+        zk::Error::NoHosts => diagnosis::reason(config, certificates.as_ref()).await,
+        _ => None,
+    };
+    let error = Failure::of(error).into_error();
+    let (text, lasts) = match &reason {
+        Some(reason) => (&*reason.text, reason.lasts),
+        None => (error.message(), !error.is_retryable()),
+    };
+    let message = format!("cannot connect to ZooKeeper at {}: {text}", config.servers);
+    let told = LockError::new(error.kind(), message).with_source(error);
+    Err(if lasts { told.permanent() } else { told })
+}
+
 /// Below `chroot`, which is made if it is not there.
-async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::Client, Failure> {
+async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::Client, zk::Error> {
     let options = zk::CreateMode::Persistent.with_acls(config.acls());
-    if client.check_stat(chroot).await.map_err(Failure::of)?.is_none() {
-        client.mkdir(chroot, &options).await.map_err(Failure::of)?;
+    if client.check_stat(chroot).await?.is_none() {
+        client.mkdir(chroot, &options).await?;
     }
     Ok(client.chroot(chroot).expect("the path was checked with the URL"))
 }
 
-type Beat = Pin<Box<dyn Future<Output = Result<(), zk::Error>> + Send>>;
+/// What a heartbeat is.
+#[derive(Clone, Copy, Debug)]
+enum Beat {
+    /// While somebody relies on the session: only that proves something.
+    Write,
+    /// While nobody does: it costs the servers nothing.
+    Read,
+}
+
+/// Completes when it is answered.
+async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {
+    if session.nodes.load(Ordering::Relaxed) == 0 {
+        return session.client.sync("/").await.map(|()| Beat::Read);
+    }
+    let mut write = session.client.new_multi_writer();
+    write.add_check_version("/", -1)?;
+    match write.commit().await {
+        // That the check fails, somebody having removed the chroot, has been voted for as well.
+        Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(Beat::Write),
+        Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
+    }
+}
+
+type Beating = Pin<Box<dyn Future<Output = Result<Beat, zk::Error>> + Send>>;
 
 /// Sends heartbeats and says what is heard, until the session has ended or nobody uses it any more.
-async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, mut beats: Heartbeats) {
+async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Duration) {
     let mut connected = true;
-    let mut under_way: Option<(Instant, Beat)> = None;
-    let mut next = Instant::now() + beats.interval();
+    let mut under_way: Option<(Instant, Beating)> = None;
+    let mut next = Instant::now() + interval;
     loop {
         tokio::select! {
             biased;
@@ -225,39 +334,42 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, mut beats: H
                         session.say(State::Suspect);
                         under_way = None;
                     }
-                    _ => return session.end(),
+                    zk::SessionState::AuthFailed => {
+                        tracing::warn!("ZooKeeper refuses credentials that it took before; its session is given up");
+                        return session.end(REFUSED);
+                    }
+                    _ => return session.end(SESSION_OVER),
                 }
             }
             (sent, answer) = answered(&mut under_way), if under_way.is_some() => {
                 under_way = None;
                 let Some(session) = session.upgrade() else { return };
                 match answer {
-                    Ok(()) => {
-                        beats.answered(sent);
-                        session.valid_until.fetch_max(beats.valid_until().as_nanos(), Ordering::AcqRel);
-                        session.say(State::Answering);
+                    Ok(beat) => {
+                        session.heard(sent, beat);
                         session.watch_held();
                     }
                     Err(error) => tracing::debug!(%error, "a heartbeat failed"),
                 }
             }
             () = clock::sleep_until(next) => {
-                next = Instant::now() + beats.interval();
+                // Two heartbeats later a quarter of the time-out is over, and the first of them is proved.
+                let sent = Instant::now();
+                next = sent + interval;
                 let Some(session) = session.upgrade() else { return };
                 if under_way.is_some() {
                     // Not answered for a whole interval.
                     session.say(State::Suspect);
                 } else if connected {
-                    let beat = async move { session.client.sync("/").await };
-                    under_way = Some((Instant::now(), Box::pin(beat)));
+                    under_way = Some((sent, Box::pin(beat(session))));
                 }
             }
         }
     }
 }
 
-async fn answered(beat: &mut Option<(Instant, Beat)>) -> (Instant, Result<(), zk::Error>) {
-    match beat {
+async fn answered(beating: &mut Option<(Instant, Beating)>) -> (Instant, Result<Beat, zk::Error>) {
+    match beating {
         Some((sent, beat)) => (*sent, beat.await),
         None => std::future::pending().await,
     }

@@ -1,0 +1,101 @@
+//! Why no server takes us. The driver says only that none does, so each of them is looked at once more.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{config::Config, tls::Certificates};
+
+/// How long a server may take to answer when it is looked at.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What a handshake with TLS shows.
+#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nobody shakes hands without TLS"))]
+pub(super) enum Look {
+    /// Something that does not pass by itself, said of the server.
+    Wrong(String),
+    /// It does not go on with the handshake, as one that does not know it.
+    Closed,
+    /// Nothing that speaks against it.
+    Unclear,
+}
+
+/// Why no server takes us.
+pub(super) struct Reason {
+    pub(super) text: String,
+    /// It is so with all of them, and does not pass by itself.
+    pub(super) lasts: bool,
+}
+
+/// Looks at each server; none where nothing is found that somebody has to change.
+pub(super) async fn reason(config: &Config, certificates: Option<&Arc<Certificates>>) -> Option<Reason> {
+    tokio::time::timeout(4 * PATIENCE, look_at_all(config, certificates)).await.ok().flatten()
+}
+
+async fn look_at_all(config: &Config, certificates: Option<&Arc<Certificates>>) -> Option<Reason> {
+    let looks: Vec<_> = config
+        .hosts()
+        .into_iter()
+        .map(|(host, port)| {
+            let (host, certificates) = (host.to_owned(), certificates.cloned());
+            tokio::task::spawn_blocking(move || look(&host, port, certificates.as_deref()))
+        })
+        .collect();
+    let count = looks.len();
+    let mut found = Vec::new();
+    for look in looks {
+        found.extend(look.await.ok().flatten());
+    }
+    let lasts = found.len() == count;
+    found.into_iter().next().map(|text| Reason { text, lasts })
+}
+
+fn look(host: &str, port: u16, certificates: Option<&Certificates>) -> Option<String> {
+    let socket = dial(host, port)?;
+    let wrong = match certificates {
+        None => speaks_tls(socket)
+            .then(|| "wants TLS; write `zookeeper+tls://`, or name its port without TLS".to_owned()),
+        Some(certificates) => match certificates.look(host, socket) {
+            Look::Wrong(what) => Some(what),
+            Look::Closed => speaks_without_tls(dial(host, port)?)
+                .then(|| "does not speak TLS; name its port for TLS, or write `zookeeper://`".to_owned()),
+            Look::Unclear => None,
+        },
+    };
+    wrong.map(|what| format!("the server `{host}:{port}` {what}"))
+}
+
+fn dial(host: &str, port: u16) -> Option<TcpStream> {
+    let mut addresses = (host, port).to_socket_addrs().ok()?;
+    let socket = addresses.find_map(|address| TcpStream::connect_timeout(&address, PATIENCE).ok())?;
+    socket.set_read_timeout(Some(PATIENCE)).ok()?;
+    socket.set_write_timeout(Some(PATIENCE)).ok()?;
+    Some(socket)
+}
+
+/// Begins a handshake by hand: who knows TLS goes on with it, or refuses it in its words.
+fn speaks_tls(mut socket: TcpStream) -> bool {
+    let mut hello = vec![0x16, 3, 1, 0, 0x35, 1, 0, 0, 0x31, 3, 3];
+    hello.extend([0; 32]);
+    // No session to resume, five suites that each server of the last decade knows, no compression, no extensions.
+    hello.extend([0, 0, 10, 0xc0, 0x2f, 0xc0, 0x30, 0xc0, 0x2b, 0xc0, 0x2c, 0, 0x9c, 1, 0]);
+    let mut answer = [0; 2];
+    let answered = socket.write_all(&hello).and_then(|()| socket.read_exact(&mut answer));
+    answered.is_ok() && is_tls(answer)
+}
+
+/// Whether an answer begins as a handshake or an alert does.
+fn is_tls(answer: [u8; 2]) -> bool {
+    matches!(answer, [0x15 | 0x16, 3])
+}
+
+/// Asks a question that each server answers, if only by saying that it must not.
+fn speaks_without_tls(mut socket: TcpStream) -> bool {
+    let mut answer = [0; 2];
+    let answered = socket.write_all(b"ruok").and_then(|()| socket.read_exact(&mut answer));
+    answered.is_ok() && !is_tls(answer)
+}

@@ -1,0 +1,93 @@
+//! Certificates of a test's own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+
+use crate::support::guardian;
+
+/// Who signs certificates, and the folder in which they are.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    folder: PathBuf,
+}
+
+/// The files of a certificate.
+pub struct Signed {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    /// Both in one, as ZooKeeper wants them.
+    pub both: PathBuf,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = guardian::folder().join(format!("authority-{number}"));
+        fs::create_dir_all(&folder).unwrap();
+        let mut params = named(&format!("authority {number}"), &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { issuer: Issuer::new(params, key), folder }
+    }
+
+    /// Its own certificate.
+    pub fn ca(&self) -> PathBuf {
+        self.folder.join("ca.pem")
+    }
+
+    pub fn signs(&self, names: &[&str]) -> Signed {
+        self.sign(named("server", names))
+    }
+
+    pub fn signed_until_2020(&self, names: &[&str]) -> Signed {
+        let mut params = named("server", names);
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(2020, 1, 1);
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Signed {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let write = |what: &str, text: &str| {
+            let path = self.folder.join(format!("{number}-{what}.pem"));
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let key = key.serialize_pem();
+        Signed {
+            both: write("both", &format!("{key}{cert}")),
+            cert: write("cert", &cert),
+            key: write("key", &key),
+        }
+    }
+}
+
+fn named(who: &str, names: &[&str]) -> CertificateParams {
+    let mut params =
+        CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, who);
+    params
+}
+
+/// A path as it stands in a URL and in a configuration.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
