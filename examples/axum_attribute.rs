@@ -6,9 +6,9 @@
 //! the handler's arguments, whatever they were made of.
 //!
 //! ```text
-//! # Two transfers between the same accounts at once: the second waits for the first, 2 s, and is served after it.
+//! # Two transfers at once that have an account in common: the second waits for the first, 2 s, and is served after it.
 //! curl localhost:3000/transfer --json '{"from": 1, "to": 2, "amount": 10}' &
-//! curl localhost:3000/transfer --json '{"from": 1, "to": 2, "amount": 10}'; wait
+//! curl localhost:3000/transfer --json '{"from": 2, "to": 3, "amount": 10}'; wait
 //!
 //! # Three at once: the third has waited for 3 s and is refused.
 //! for i in 1 2 3; do curl -i localhost:3000/transfer --json '{"from": 1, "to": 2, "amount": 10}' & done; wait
@@ -64,6 +64,7 @@ enum BankError {
     /// Not acquired, or lost on the way.
     Lock(LockError),
     Poor,
+    Same,
 }
 
 /// What the attribute asks of the handler's error.
@@ -79,16 +80,21 @@ impl IntoResponse for BankError {
             // 409, 503 or another status, as the layer answers.
             Self::Lock(error) => error.into_response(),
             Self::Poor => (StatusCode::PAYMENT_REQUIRED, "not so much\n").into_response(),
+            Self::Same => (StatusCode::UNPROCESSABLE_ENTITY, "two accounts, please\n").into_response(),
         }
     }
 }
 
-/// The parts of the key come from the request's body, through the pattern that takes it apart.
-#[distributed_lock(key = "transfer:<from>:<to>", manager = app.locks, wait = "3s")]
+/// Both accounts are held, whichever way the money goes. The parts of the keys come from the request's body, through the
+/// pattern that takes it apart.
+#[distributed_lock(keys = ["account:<from>", "account:<to>"], manager = app.locks, wait = "3s")]
 async fn transfer(
     State(app): State<App>,
     Json(Order { from, to, amount }): Json<Order>,
 ) -> Result<Json<Receipt>, BankError> {
+    if from == to {
+        return Err(BankError::Same);
+    }
     let balance = |id| *app.accounts.lock().unwrap_or_else(PoisonError::into_inner).get(&id).unwrap_or(&100);
     let (left, received) = (balance(from) - amount, balance(to) + amount);
     if left < 0 {

@@ -19,6 +19,8 @@
 //! # What is no account never gets as far as a lock.
 //! curl -i -X POST localhost:3000/accounts/everybody/withdraw
 //! ```
+//!
+//! Ctrl-C lets the requests that are under way finish, and leaves no lock behind.
 
 use std::{
     collections::HashMap,
@@ -71,10 +73,14 @@ async fn withdraw(
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = LockManager::connect(&env::var("LOCK_URL").unwrap_or_else(|_| "memory:".into())).await?;
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
-    let lock = LockLayer::new(locks, "account:<id:u64>")?;
+    let lock = LockLayer::new(locks.clone(), "account:<id:u64>")?;
     let app = Router::new()
         .route("/accounts/{id}", get(balance))
         .route("/accounts/{id}/withdraw", post(withdraw).route_layer(lock))
         .with_state(Accounts::default());
-    Ok(axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app).await?)
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app).with_graceful_shutdown(stop).await?;
+    // What is released in the background needs this process for a moment longer.
+    locks.shutdown().await;
+    Ok(())
 }

@@ -92,9 +92,9 @@ mod template;
 /// }
 ///
 /// // What a pattern binds can be used as well.
-/// #[distributed_lock(key = "transfer:<from>:<to>")]
-/// async fn transfer((from, to): (u64, u64), amount: u64) -> Result<(), LockError> {
-///     # let _ = (from, to, amount);
+/// #[distributed_lock(key = "cell:<x>:<y>")]
+/// async fn paint((x, y): (u64, u64), colour: u8) -> Result<(), LockError> {
+///     # let _ = (x, y, colour);
 ///     Ok(())
 /// }
 ///

@@ -47,8 +47,13 @@ impl LockKey {
         check(text).map_err(|problem| {
             LockError::new(LockErrorKind::InvalidKey, format!("lock key {}: {problem}", shown(text)))
         })?;
-        let stored = if prefix.is_empty() { Arc::from(text) } else { Arc::from([prefix, text].concat()) };
-        Ok(Self { stored, start: prefix.len() })
+        Ok(Self::joined(prefix, text))
+    }
+
+    /// Of a name that was checked.
+    fn joined(prefix: &str, name: &str) -> Self {
+        let stored = if prefix.is_empty() { Arc::from(name) } else { Arc::from([prefix, name].concat()) };
+        Self { stored, start: prefix.len() }
     }
 
     /// The name as the user wrote it.
@@ -85,7 +90,7 @@ pub trait IntoLockKey {
 
 impl IntoLockKey for LockKey {
     fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError> {
-        if self.prefix() == prefix { Ok(self) } else { LockKey::with_prefix(prefix, self.as_str()) }
+        Ok(if self.prefix() == prefix { self } else { Self::joined(prefix, self.as_str()) })
     }
 }
 

@@ -52,7 +52,7 @@ const CONTENDERS: [(&str, &str, usize); 7] = [
     ("hot", "LockLayer, in-process, one key for all", 0),
     ("raw", "Redis: driver in the handler", 4),
     ("handler", "Redis: lock in the handler", 4),
-    ("redis", "Redis: LockLayer", 5),
+    ("redis", "Redis: LockLayer", 4),
 ];
 
 #[tokio::main]

@@ -55,7 +55,7 @@ pin_project! {
 struct Call {
     layer: Arc<LockLayer>,
     wire: Wire,
-    is_head: bool,
+    method: Method,
     /// Its wait is shorter than the layer's, because the client waits no longer.
     is_cut: bool,
 }
@@ -71,7 +71,8 @@ impl Call {
     fn is_held_by<B: Body>(&self, response: &Response<B>) -> bool {
         let (status, body) = (response.status(), response.body());
         // Servers drop the body of such a response without a look at it, and nothing would await the release.
-        let ends_with_head = self.is_head
+        let ends_with_head = self.method == Method::HEAD
+            || (self.method == Method::CONNECT && status.is_success())
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
             || body.is_end_stream()
@@ -114,8 +115,8 @@ where
         let patience = wire.timeout().filter(|timeout| *timeout < layer.wait);
         let lock = layer.locks.lock(key).wait(patience.unwrap_or(layer.wait));
         let guard = Task::new(async move { lock.acquire().await });
-        let is_head = request.method() == Method::HEAD;
-        let call = Call { layer: Arc::clone(layer), wire, is_head, is_cut: patience.is_some() };
+        let method = request.method().clone();
+        let call = Call { layer: Arc::clone(layer), wire, method, is_cut: patience.is_some() };
         Self { state: State::Acquiring { guard, ready: Some((ready, request, call)) } }
     }
 }
@@ -161,7 +162,7 @@ where
                     let hold = hold.take().expect("put there with the state");
                     match output {
                         // The work goes on in the body.
-                        Ok(Ok(response)) if hold.may_go_on() && call.is_held_by(&response) => {
+                        Ok(Ok(response)) if call.is_held_by(&response) && hold.may_go_on() => {
                             let left = length(&response);
                             state.set(State::Done);
                             return Poll::Ready(

@@ -124,6 +124,13 @@
 //! A waiting request leaves the queue when its client disconnects. One of gRPC waits no longer than its `grpc-timeout`,
 //! and is answered with `DEADLINE_EXCEEDED` where that ended the wait.
 //!
+//! # Shutting down
+//!
+//! Let the server finish what it has begun (axum's `with_graceful_shutdown`, tonic's `serve_with_shutdown`), and then
+//! await [`LockManager::shutdown`](lock_runtime::LockManager::shutdown): what is released in the background needs the
+//! process for a moment longer. Whatever a killed process held stays locked until its lease ends, 30 s unless
+//! [`ttl`](LockLayer::ttl) is set.
+//!
 //! # Features
 //!
 //! * `axum` (default): keys from route parameters, and [`HeldLock`] as an argument of handlers.

@@ -119,12 +119,20 @@ async fn an_answer_is_withheld_when_the_store_had_given_the_lock_away() {
 #[tokio::test]
 async fn a_long_handler_keeps_its_lock_by_renewal() {
     let (_memory, locks) = store();
-    let (_, _, service) = working(|| async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        done()
-    });
-    let service = layer(&locks).ttl(Duration::from_millis(400)).layer(service);
-    assert_eq!(text(service.oneshot(post()).await.expect("infallible")).await, (200, "done".into()));
+    let service = layer(&locks).ttl(Duration::from_secs(3)).layer(service_fn(|request: Request<()>| {
+        let lock = held(&request);
+        async move {
+            let mut left = lock.remaining();
+            // It grows by a renewal only.
+            while lock.remaining() <= left {
+                left = lock.remaining();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            done()
+        }
+    }));
+    let response = soon("a renewal", service.oneshot(post())).await.expect("infallible");
+    assert_eq!(text(response).await, (200, "done".into()));
 }
 
 #[tokio::test]

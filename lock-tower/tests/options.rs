@@ -124,12 +124,15 @@ async fn a_response_without_a_body_holds_to_its_head_only() {
     for (method, status, length) in [
         ("POST", StatusCode::NO_CONTENT, None),
         ("POST", StatusCode::NOT_MODIFIED, None),
+        ("POST", StatusCode::SWITCHING_PROTOCOLS, None),
+        ("CONNECT", StatusCode::OK, None),
         ("HEAD", StatusCode::OK, None),
         ("POST", StatusCode::OK, Some("0")),
     ] {
         for until in [HoldUntil::Auto, HoldUntil::ResponseEnd] {
             let (memory, locks) = slow_store();
-            let layer = layer(&locks).hold_until(until).methods([http::Method::POST, http::Method::HEAD]);
+            let method: http::Method = method.parse().expect("a method");
+            let layer = layer(&locks).hold_until(until).methods([method.clone()]);
             let service = layer.layer(service_fn(move |_: Request<()>| {
                 let (events, body) = Channel::<Bytes>::new(1);
                 drop(events);
@@ -141,7 +144,7 @@ async fn a_response_without_a_body_holds_to_its_head_only() {
                 ready(Ok::<_, Infallible>(response))
             }));
             let mut request = support::post();
-            *request.method_mut() = method.parse().expect("a method");
+            *request.method_mut() = method.clone();
             let _response = soon("the head", service.oneshot(request)).await.expect("infallible");
             assert!(memory.is_empty(), "{method} {status} {until:?}");
         }

@@ -351,6 +351,38 @@ async fn server_sent_events_hold_the_lock_until_the_client_goes() {
 }
 
 #[tokio::test]
+async fn an_upgraded_connection_is_not_covered_and_its_lock_free_before_the_client_knows() {
+    let (memory, locks) = slow_store();
+    let handler = |mut request: axum::extract::Request| async move {
+        let upgraded = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut stream = hyper_util::rt::TokioIo::new(upgraded.await.expect("upgraded"));
+            let mut word = [0; 4];
+            stream.read_exact(&mut word).await.expect("received");
+            stream.write_all(&word).await.expect("sent");
+        });
+        (http::StatusCode::SWITCHING_PROTOCOLS, [("connection", "upgrade"), ("upgrade", "echo")])
+    };
+    let app = Router::new().route("/{id}", post(handler).route_layer(lock(&locks, "user:<id>")));
+    let server = serve(app).await;
+    let mut upgraded = Vec::new();
+    for _ in 0..5 {
+        let mut client = Client::connect(server).await;
+        client
+            .send_all("POST /1 HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n")
+            .await;
+        let head = client.take("\r\n\r\n").await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        assert!(memory.is_empty());
+        upgraded.push(client);
+    }
+    for mut client in upgraded {
+        client.send_all("echo").await;
+        assert_eq!(client.take("echo").await, "echo");
+    }
+}
+
+#[tokio::test]
 async fn a_waiting_client_that_disconnects_leaves_the_queue() {
     let (memory, locks) = store();
     let mut limits = Limits::default();

@@ -48,11 +48,20 @@ where
             for (name, _) in params() {
                 let _ = write!(known, " `{name}`");
             }
+            let (known, remedy) = if known.is_empty() {
+                (
+                    " none",
+                    "`Router::layer` also runs where no route matches; add the layer to the route itself",
+                )
+            } else {
+                (
+                    &*known,
+                    "write it as the route does; if this route is not to be locked, add the layer to those that are",
+                )
+            };
             Err(KeyRejection::internal(format!(
-                "the lock key names `<{name}>`, which is not a parameter of the matched route (it has:{}); add the \
-                 layer to the route itself, `post(handler).route_layer(lock)`, because `Router::layer` also runs where \
-                 no route matches",
-                if known.is_empty() { " none" } else { &known }
+                "the lock key names `<{name}>`, which is not a parameter of the matched route (it has:{known}): \
+                 {remedy}, `post(handler).route_layer(lock)`"
             ))
             .missing())
         }

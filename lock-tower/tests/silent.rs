@@ -1,0 +1,97 @@
+//! A store that never answers a release: it may not keep a response for ever.
+
+mod support;
+
+use std::{convert::Infallible, future::pending, sync::Arc, thread, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use lock_runtime::{
+    LockError, LockKey, LockManager,
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Memory, Releasable,
+        Released, Renewal,
+    },
+};
+use support::{held, layer, post, soon};
+use tower::{Layer, ServiceExt, service_fn};
+
+#[derive(Debug)]
+struct Silent(Memory);
+
+#[derive(Debug)]
+struct SilentLease(Arc<dyn Lease>);
+
+impl Backend for Silent {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
+        Box::pin(async move {
+            Ok(match self.0.acquire(request).await? {
+                Acquired::Granted(Grant { token, held: Held::Lease { lease, valid_until } }) => {
+                    let held = Held::Lease { lease: Arc::new(SilentLease(lease)), valid_until };
+                    Acquired::Granted(Grant { token, held })
+                }
+                other => other,
+            })
+        })
+    }
+
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        self.0.renew(due)
+    }
+}
+
+impl Releasable for SilentLease {
+    fn key(&self) -> &LockKey {
+        self.0.key()
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        Box::pin(pending())
+    }
+}
+
+impl Lease for SilentLease {
+    fn id(&self) -> &LeaseId {
+        self.0.id()
+    }
+
+    fn is_contended(&self) -> bool {
+        self.0.is_contended()
+    }
+}
+
+/// The answer to a request whose handler keeps the thread, so that nobody can stop it, until it has lost its lock.
+async fn answer(loses_its_lock: bool) -> (u16, String) {
+    let ttl = if loses_its_lock { Duration::from_millis(100) } else { Duration::from_secs(30) };
+    let locks = LockManager::new(Silent(Memory::new())).ttl(ttl).auto_renew(false);
+    let service = layer(&locks).layer(service_fn(move |request: Request<()>| {
+        let lock = held(&request);
+        async move {
+            while loses_its_lock && lock.is_valid() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("done")))
+        }
+    }));
+    let response = soon("the answer", service.oneshot(post())).await.expect("infallible");
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    (status, String::from_utf8(body.to_vec()).expect("UTF-8"))
+}
+
+#[tokio::test]
+async fn the_response_goes_without_the_release_after_a_while() {
+    assert_eq!(answer(false).await, (200, "done".into()));
+}
+
+#[tokio::test]
+async fn the_response_to_a_lost_lock_is_withheld_all_the_same() {
+    let (status, body) = answer(true).await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("#lost"), "{body}");
+}

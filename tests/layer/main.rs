@@ -1,0 +1,91 @@
+//! The layer before real clients, on every store.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
+
+mod client;
+#[cfg(feature = "http2")]
+mod http_2;
+mod load;
+mod stores;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::{fs, sync::atomic::Ordering, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    routing::post,
+};
+use client::{Client, serve, soon};
+use http_body_util::{BodyExt, channel::Channel};
+use lock_runtime::LockManager;
+use lock_tower::LockLayer;
+use support::{Random, until};
+
+/// A body of so many parts, with a pause before each; what `kept` is goes with it.
+fn parts(count: usize, pause: Duration, kept: impl Send + 'static) -> Body {
+    let (mut sender, body) = Channel::<Bytes>::new(1);
+    tokio::spawn(async move {
+        for _ in 0..count {
+            tokio::time::sleep(pause).await;
+            if sender.send_data(Bytes::from_static(b"part of a stream\n")).await.is_err() {
+                return;
+            }
+        }
+    });
+    Body::new(body.map_frame(move |frame| {
+        let _kept = &kept;
+        frame
+    }))
+}
+
+/// 1,000 requests of one client on one key: each must find the lock free that the one before it had.
+#[tokio::test]
+async fn a_client_never_meets_its_own_lock() {
+    for start in stores::ALL {
+        let store = start();
+        let locks = LockManager::connect(&store.url).await.unwrap();
+        let lock = LockLayer::new(locks, "user:<id:u64>").unwrap();
+        let app = Router::new()
+            .route("/text/{id}", post(|| async { "done" }).route_layer(lock.clone()))
+            .route("/stream/{id}", post(|| async { parts(2, Duration::ZERO, ()) }).route_layer(lock));
+        let mut client = Client::connect(serve(app).await).await;
+        for number in 0..1_000 {
+            client.send(if number % 4 == 0 { "/stream/1" } else { "/text/1" }).await;
+            let status = soon("the answer", client.status()).await;
+            assert_eq!(status, Ok(200), "{}: request {number}", store.name);
+        }
+        until("nothing is left in the store", || store.left()).await;
+    }
+}
+
+/// What this process uses, in MiB.
+fn resident() -> usize {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() / 256
+}
+
+/// One test for all stores, because all look at the memory of the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
+    let seconds = std::env::var("LOCK_TEST_TORTURE").map_or(3, |text| text.parse().unwrap());
+    let seed = Random::seed();
+    for start in stores::ALL {
+        let store = start();
+        let locks = LockManager::connect(&store.url).await.unwrap();
+        // What grows once, like the tables and the buffers of the allocator, has grown after this.
+        load::run(&locks, seed, Duration::from_secs(2)).await;
+        let before = resident();
+        let watch = load::run(&locks, !seed, Duration::from_secs(seconds)).await;
+        until("nothing is left in the store", || store.left()).await;
+        let after = resident();
+        println!("{}: seed {seed}, {watch:?}, {before} MiB before, {after} MiB after", store.name);
+        let [overlaps, served, refused, left] = [&watch.overlaps, &watch.served, &watch.refused, &watch.left]
+            .map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(overlaps, 0, "{}", store.name);
+        assert!(served > 100 && refused > 10 && left > 10, "{}: {watch:?}", store.name);
+        assert!(after <= before + 16, "{}: {before} MiB, then {after} MiB", store.name);
+    }
+}
