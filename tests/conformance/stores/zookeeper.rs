@@ -4,6 +4,7 @@ use std::{
     fmt::Write as _,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
@@ -40,14 +41,12 @@ impl super::Store for Store {
         Capabilities::new().shared_between_processes().fair().session_timeout(SESSION)
     }
 
-    /// All but those that lose what a majority has on its disks, those of a server of another kind, and a restart, which
-    /// takes longer than a session survives.
+    /// All but those that lose what a majority has on its disks, and those of a server of another kind.
     fn offers(&self, fault: Fault) -> bool {
         !matches!(
             fault,
             Fault::DataLost
                 | Fault::Restarted
-                | Fault::RestartedWithItsData
                 | Fault::ForgetsCaches
                 | Fault::Full
                 | Fault::ClockForward(_)
@@ -147,8 +146,12 @@ fn node(key: &str) -> String {
 
 impl Site for ZooKeeperSite {
     fn url(&self) -> String {
+        self.url_for_leases_of(SESSION)
+    }
+
+    fn url_for_leases_of(&self, lease: Duration) -> String {
         let address = self.proxy.as_ref().map_or_else(|| self.server().address(), Proxy::address);
-        format!("zookeeper://{address}?session_timeout={}ms", SESSION.as_millis())
+        format!("zookeeper://{address}?session_timeout={}ms", lease.as_millis())
     }
 
     fn left(&self, mark: &str) -> Vec<String> {
@@ -176,6 +179,11 @@ impl Site for ZooKeeperSite {
             }
             Fault::Killed => self.server().kill(),
             Fault::Paused => self.server().pause(),
+            Fault::RestartedWithItsData => {
+                let mut server = self.server();
+                server.kill();
+                server.bring_back();
+            }
             Fault::BlackHole => self.proxy().black_hole(),
             Fault::AnswersHeld => self.proxy().set(Way::ToClient, Flow::Hold),
             Fault::RequestsHeld => self.proxy().set(Way::ToServer, Flow::Hold),
