@@ -10,19 +10,14 @@ use std::{
 
 use super::table::{Edit, MUTANTS};
 
-/// The programs of the copy.
-pub struct Binaries {
-    pub conformance: PathBuf,
-    pub redis: PathBuf,
-    /// The unit tests of `lock-runtime`.
-    pub unit: PathBuf,
-}
-
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const SOURCES: &str = "lock-runtime/src";
 
-/// Writes the copy and builds it.
-pub fn build() -> Binaries {
+/// Programs of tests.
+const PROGRAMS: [&str; 4] = ["conformance", "redis", "zookeeper", "zookeeper_ensemble"];
+
+/// Writes the copy and builds it. The programs by their names, that of the unit tests as `unit`.
+pub fn build() -> BTreeMap<&'static str, PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     let source = folder.join("source");
     let edited = edited();
@@ -31,8 +26,10 @@ pub fn build() -> Binaries {
     let built = Command::new(env!("CARGO"))
         .current_dir(&source)
         .args(["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"])
-        .args(["-p", "lock-suite", "--test", "conformance", "--test", "redis", "-p", "lock-runtime", "--lib"])
-        .args(["--no-default-features", "--features", "lock-suite/redis,lock-runtime/memory"])
+        .args(["-p", "lock-suite", "-p", "lock-runtime", "--lib"])
+        .args(PROGRAMS.iter().flat_map(|program| ["--test", program]))
+        .args(["--no-default-features"])
+        .args(["--features", "lock-suite/redis,lock-suite/zookeeper,lock-runtime/memory"])
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_TEST_DEBUG", "0")
@@ -51,7 +48,11 @@ pub fn build() -> Binaries {
             .unwrap_or_else(|| panic!("cargo says nothing of `{name}`"))
             .into()
     };
-    Binaries { conformance: binary("conformance"), redis: binary("redis"), unit: binary("lock_runtime") }
+    PROGRAMS
+        .iter()
+        .map(|program| (*program, binary(program)))
+        .chain([("unit", binary("lock_runtime"))])
+        .collect()
 }
 
 /// The files of the copy that differ, by their path in the workspace.

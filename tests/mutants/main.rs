@@ -10,15 +10,16 @@ mod copy;
 mod table;
 
 use std::{
+    collections::BTreeMap,
+    path::PathBuf,
     process::{Command, ExitCode},
     sync::LazyLock,
 };
 
-use copy::Binaries;
 use libtest_mimic::{Arguments, Failed, Trial};
 use table::{MUTANTS, Mutant};
 
-static BINARIES: LazyLock<Binaries> = LazyLock::new(copy::build);
+static BINARIES: LazyLock<BTreeMap<&str, PathBuf>> = LazyLock::new(copy::build);
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -56,11 +57,8 @@ fn is_caught(mutant: &Mutant) -> Result<(), Failed> {
 
 /// What the test says while this mutant is chosen.
 fn run(test: &str, mutant: &str) -> String {
-    let (binary, test) = match test.split_once(' ') {
-        Some(("unit", test)) => (&BINARIES.unit, test),
-        Some(("redis.rs", test)) => (&BINARIES.redis, test),
-        _ => (&BINARIES.conformance, test),
-    };
+    let (program, test) = test.split_once(' ').unwrap_or(("conformance", test));
+    let binary = &BINARIES[program];
     let output = Command::new(binary).args(["--exact", test]).env("LOCK_MUTANT", mutant).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
