@@ -17,7 +17,7 @@ use support::{
     until,
     zk::Client,
     zookeeper_ensemble::ZooKeeperEnsemble,
-    zookeeper_server::{SESSION, TICK},
+    zookeeper_server::{SESSION, TICK, ZooKeeperServer},
 };
 use tokio::{
     sync::{Mutex, MutexGuard},
@@ -154,7 +154,7 @@ async fn locks_outlast_a_restart_of_all_servers() {
     let waiter = enter(&clients[1], "held");
     queued(ensemble, 0, "held", 2).await;
     let (token, told) = (guard.fencing_token(), told(&guard));
-    ensemble.servers.iter_mut().for_each(|server| server.kill());
+    ensemble.servers.iter_mut().for_each(ZooKeeperServer::kill);
     ensemble.heal();
     contest.goes_on().await;
     // They may be back in time or not.
