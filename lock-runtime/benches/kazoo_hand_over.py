@@ -1,4 +1,7 @@
-"""From the release by one client of kazoo to the entry of the other, which waits: prints each in µs."""
+"""From the release by one client of kazoo to the entry of the other, which waits.
+
+For each line it reads, that many hand-overs: prints what each took in µs, on one line.
+"""
 
 import sys
 import threading
@@ -6,24 +9,28 @@ import time
 
 from kazoo.client import KazooClient
 
-address, count = sys.argv[1], int(sys.argv[2])
-clients = [KazooClient(hosts=address) for _ in range(2)]
+clients = [KazooClient(hosts=sys.argv[1]) for _ in range(2)]
 for client in clients:
     client.start()
 locks = [client.Lock("/kazoo/handed-over", "k") for client in clients]
-locks[0].acquire()
-for number in range(count):
-    holder, waiter = locks[number % 2], locks[(number + 1) % 2]
-    entered = []
+for line in sys.stdin:
+    took = []
+    locks[0].acquire()
+    count = int(line)
+    for number in range(count):
+        holder, waiter = locks[number % 2], locks[(number + 1) % 2]
+        entered = []
 
-    def wait():
-        waiter.acquire()
-        entered.append(time.perf_counter())
+        def wait():
+            waiter.acquire()
+            entered.append(time.perf_counter())
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    time.sleep(0.005)
-    released = time.perf_counter()
-    holder.release()
-    thread.join()
-    print((entered[0] - released) * 1e6)
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.005)
+        released = time.perf_counter()
+        holder.release()
+        thread.join()
+        took.append((entered[0] - released) * 1e6)
+    locks[count % 2].release()
+    print(*took, flush=True)

@@ -20,7 +20,8 @@ mod tests_support;
 
 use std::{
     env,
-    process::Command,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -29,9 +30,10 @@ use support::{median, publish, ratios};
 use tests_support::zookeeper_server::ZooKeeperServer;
 use zookeeper_client as zk;
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 9;
 const LENGTH: Duration = Duration::from_millis(1500);
-const HAND_OVERS: usize = 300;
+/// In a round.
+const HAND_OVERS: usize = 150;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -67,38 +69,89 @@ async fn main() {
         }
     }
     let mut rows = vec![
-        row("bare calls", "create, list, delete", &raw_rates, &raw_rates, median(&raw_p50)),
-        row("lock-runtime", "acquire, release", &our_rates, &raw_rates, median(&our_p50)),
+        row("bare calls", "create, list, delete", &raw_rates, &raw_rates, &raw_p50),
+        row("lock-runtime", "acquire, release", &our_rates, &raw_rates, &our_p50),
     ];
     let two = [&locks, &LockManager::connect(&format!("zookeeper://{address}/ours")).await.unwrap()]
         .map(|locks| locks.clone().wait(Duration::from_mins(1)).lock("handed over"));
-    let mut micros = hand_overs(&two).await;
-    rows.push(latency("lock-runtime", &mut micros));
-    if let Some(python) = env::var_os("LOCK_TEST_KAZOO") {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/kazoo_hand_over.py");
-        let output =
-            Command::new(python).arg(script).arg(&address).arg(HAND_OVERS.to_string()).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let mut micros: Vec<f64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
-        rows.push(latency("kazoo", &mut micros));
+    let mut kazoo = env::var_os("LOCK_TEST_KAZOO").map(|python| Kazoo::start(&python, &address));
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let our_round = hand_overs(&two).await;
+        let their_round = kazoo.as_mut().map(Kazoo::hand_overs);
+        if round > 0 {
+            ours.push(our_round);
+            theirs.extend(their_round);
+        }
     }
-    publish("zookeeper", &["who", "what", "a second", "of bare [least–most]", "p50 µs"], &rows, &[]);
+    let medians = |rounds: &[Vec<f64>]| rounds.iter().map(|micros| median(micros)).collect::<Vec<_>>();
+    let our_medians = medians(&ours);
+    rows.push(latency("lock-runtime", &ours, &our_medians));
+    if !theirs.is_empty() {
+        rows.push(latency("kazoo", &theirs, &our_medians));
+    }
+    publish(
+        "zookeeper",
+        &["who", "what", "a second", "of the first [least–most]", "p50 µs [least–most]", "p99 µs"],
+        &rows,
+        &[],
+    );
 }
 
-fn row(who: &str, what: &str, rates: &[f64], base: &[f64], p50: f64) -> Vec<String> {
-    vec![who.into(), what.into(), format!("{:.0}", median(rates)), ratios(rates, base), format!("{p50:.0}")]
+fn row(who: &str, what: &str, rates: &[f64], base: &[f64], p50: &[f64]) -> Vec<String> {
+    let rate = format!("{:.0}", median(rates));
+    vec![who.into(), what.into(), rate, ratios(rates, base), spread(p50), "–".into()]
 }
 
-fn latency(who: &str, micros: &mut [f64]) -> Vec<String> {
-    micros.sort_by(f64::total_cmp);
-    let p99 = micros[micros.len() * 99 / 100];
-    vec![
-        who.into(),
-        format!("hand-over, p99 {p99:.0} µs"),
-        "–".into(),
-        "–".into(),
-        format!("{:.0}", median(micros)),
-    ]
+fn latency(who: &str, rounds: &[Vec<f64>], base: &[f64]) -> Vec<String> {
+    let medians: Vec<f64> = rounds.iter().map(|micros| median(micros)).collect();
+    let mut all = rounds.concat();
+    all.sort_by(f64::total_cmp);
+    let p99 = all[all.len() * 99 / 100];
+    let of = ratios(&medians, base);
+    vec![who.into(), "hand-over".into(), "–".into(), of, spread(&medians), format!("{p99:.0}")]
+}
+
+/// The median of the rounds, the least and the most.
+fn spread(values: &[f64]) -> String {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    format!("{:.0} [{least:.0}–{most:.0}]", median(values))
+}
+
+/// Two clients of kazoo, in a process of their own.
+struct Kazoo {
+    child: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Kazoo {
+    fn start(python: &std::ffi::OsStr, address: &str) -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/kazoo_hand_over.py");
+        let mut command = Command::new(python);
+        command.arg(script).arg(address).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (ask, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, ask, answers: BufReader::new(answers) }
+    }
+
+    /// What each took, in µs.
+    fn hand_overs(&mut self) -> Vec<f64> {
+        writeln!(self.ask, "{HAND_OVERS}").unwrap();
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        let micros: Vec<f64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        assert_eq!(micros.len(), HAND_OVERS, "kazoo ended");
+        micros
+    }
+}
+
+impl Drop for Kazoo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Cycles a second, and the median of one in µs.

@@ -74,6 +74,11 @@ impl World {
         LockManager::connect(&self.site.url_past_faults()).await.expect("the store can be reached")
     }
 
+    /// The same, for leases of this length where the store would otherwise choose it.
+    pub async fn client_for_leases_of(&self, lease: Duration) -> LockManager {
+        LockManager::connect(&self.site.url_for_leases_of(lease)).await.expect("the store can be reached")
+    }
+
     /// A client in a process of its own.
     pub async fn second(&self) -> Second {
         Second::start(Child::start("client"), &self.url()).await

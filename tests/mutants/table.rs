@@ -630,4 +630,68 @@ end",
             "unit backend::redis::names::tests::what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
         ],
     },
+    Mutant {
+        name: "heartbeats_that_the_leader_answers_alone",
+        edits: &[Rust {
+            file: "backend/zookeeper/session.rs",
+            from: "    session.vote().await.map(|()| Beat::Write)",
+            to: "    if mutant!() { session.client.sync(\"/\").await? } else { session.vote().await? }
+    Ok(Beat::Write)",
+        }],
+        caught_by: &[
+            "zookeeper_ensemble the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_holds",
+        ],
+    },
+    Mutant {
+        name: "heartbeats_that_any_server_answers",
+        edits: &[Rust {
+            file: "backend/zookeeper/session.rs",
+            from: "async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {",
+            to: "async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {
+    if mutant!() { return session.client.check_stat(\"/\").await.map(|_| Beat::Write); }",
+        }],
+        caught_by: &[
+            "zookeeper_ensemble the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",
+        ],
+    },
+    Mutant {
+        name: "a_loss_that_the_servers_tell",
+        edits: &[Rust {
+            file: "backend/zookeeper/heartbeat.rs",
+            from: "        Some(valid_until(*reported, self.timeout))",
+            to: "        Some(valid_until(*reported, if mutant!() { self.timeout * 9 } else { self.timeout }))",
+        }],
+        caught_by: &["zookeeper loss_is_signalled_before_the_next_one_holds_and_to_all_guards_at_once"],
+    },
+    Mutant {
+        name: "tokens_are_the_numbers_of_the_queue",
+        edits: &[Rust {
+            file: "backend/zookeeper/attempt.rs",
+            from: "self.node.made().map_or(0, |made| made.czxid);",
+            to: "self.node.made().map_or(0, |made| if mutant!() {
+                made.name.rsplit_once('-').map_or(0, |(_, number)| number.parse::<i64>().unwrap_or(0) + 1)
+            } else { made.czxid });",
+        }],
+        caught_by: &["zookeeper tokens_rise_when_a_lock_s_node_is_deleted_and_made_again"],
+    },
+    Mutant {
+        name: "everybody_watches_the_holder",
+        edits: &[Rust {
+            file: "backend/zookeeper/queue.rs",
+            from: "        .max();",
+            to: "        .reduce(|one, other| if mutant!() { one.min(other) } else { one.max(other) });",
+        }],
+        caught_by: &["zookeeper a_hand_over_wakes_exactly_one_of_two_hundred_waiters"],
+    },
+    Mutant {
+        name: "a_node_whose_answer_was_lost_is_not_looked_for",
+        edits: &[Rust {
+            file: "backend/zookeeper/node.rs",
+            from: "        let ours = stat.filter(|stat| stat.ephemeral_owner == client.session_id().0);",
+            to: "        let ours = stat.filter(|stat| stat.ephemeral_owner == client.session_id().0 && !mutant!());",
+        }],
+        caught_by: &[
+            "zookeeper::reconnect::an_answer_lost_at_any_call_leaves_nothing_and_grants_nothing_twice",
+        ],
+    },
 ];

@@ -9,6 +9,7 @@ pub mod redis_server;
 pub mod resp;
 pub mod traces;
 pub mod zk;
+pub mod zookeeper_ensemble;
 pub mod zookeeper_server;
 
 use std::time::{Duration, Instant};

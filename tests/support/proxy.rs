@@ -43,7 +43,7 @@ pub enum Flow {
     Delay(Duration),
     /// So many bytes a second.
     Throttle(u32),
-    /// They are kept back, and arrive when the flow changes: a network that heals.
+    /// They are kept back, as is the connection's end, and arrive when the flow changes: a network that heals.
     Hold,
 }
 
@@ -60,9 +60,18 @@ struct Settings {
     reset_up_to: u64,
 }
 
+impl Settings {
+    /// Whether what comes on this connection vanishes.
+    fn swallows(&self, number: u64) -> bool {
+        self.black_hole || number <= self.mute_up_to
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     upstream: Upstream,
+    /// For how long a connection waits for a server that is not there.
+    patience: Duration,
     settings: watch::Sender<Settings>,
     accepted: AtomicU64,
     /// The answer, counted from now, that is swallowed, and its connection cut; 0 for none.
@@ -83,6 +92,11 @@ pub struct Proxy {
 impl Proxy {
     /// Listens on a free port of this machine.
     pub fn start(upstream: Upstream) -> Self {
+        Self::start_with_patience(upstream, Duration::ZERO)
+    }
+
+    /// The same, for clients that would ask again where they are refused: they are kept waiting for so long.
+    pub fn start_with_patience(upstream: Upstream, patience: Duration) -> Self {
         let settings = Settings {
             to_server: Flow::Pass,
             to_client: Flow::Pass,
@@ -94,6 +108,7 @@ impl Proxy {
         };
         let inner = Arc::new(Inner {
             upstream,
+            patience,
             settings: watch::channel(settings).0,
             accepted: AtomicU64::new(0),
             lost_answer: AtomicI64::new(0),
@@ -223,7 +238,16 @@ async fn connection(inner: &Inner, number: u64, mut client: TcpStream) -> io::Re
     client.set_nodelay(true)?;
     let server: Box<dyn Stream> = match &inner.upstream {
         Upstream::Tcp(address) => {
-            let stream = TcpStream::connect(address).await?;
+            let end = tokio::time::Instant::now() + inner.patience;
+            let stream = loop {
+                match TcpStream::connect(address).await {
+                    Ok(stream) => break stream,
+                    Err(_) if tokio::time::Instant::now() < end => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    Err(error) => return Err(error),
+                }
+            };
             stream.set_nodelay(true)?;
             Box::new(stream)
         }
@@ -258,13 +282,11 @@ async fn pump(
     let mut settings = inner.settings.subscribe();
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        let mut count = from.read(&mut buffer).await?;
-        if count == 0 {
-            return Ok(());
-        }
+        // None: this side has closed or reset it.
+        let mut count = from.read(&mut buffer).await.unwrap_or(0);
         let flow = loop {
             let now = settings.borrow_and_update().clone();
-            if now.black_hole || number <= now.mute_up_to {
+            if now.swallows(number) {
                 break None;
             }
             match if way == Way::ToServer { now.to_server } else { now.to_client } {
@@ -272,6 +294,12 @@ async fn pump(
                 flow => break Some(flow),
             }
         };
+        match count {
+            // The other side is told when bytes would arrive.
+            0 if flow.is_none() => std::future::pending().await,
+            0 => return Ok(()),
+            _ => {}
+        }
         let Some(flow) = flow else { continue };
         if let Flow::Delay(length) = flow {
             tokio::time::sleep(length).await;

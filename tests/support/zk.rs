@@ -32,6 +32,10 @@ pub const PERSISTENT: i32 = 0;
 pub const EPHEMERAL: i32 = 1;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
+/// To make children and to delete them.
+pub const CREATE_AND_DELETE: i32 = 4 | 8;
+const ALL: i32 = 31;
+
 /// As the protocol and the server's files write it.
 #[derive(Default)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
@@ -133,9 +137,20 @@ impl Client {
 
     /// The path of the new node. Anybody may do anything with it.
     pub fn create(&mut self, path: &str, data: &[u8], flags: i32) -> io::Result<Result<String, i32>> {
+        self.create_for(ALL, path, data, flags)
+    }
+
+    /// The path of the new node, with which anybody may do what `rights` says.
+    pub fn create_for(
+        &mut self,
+        rights: i32,
+        path: &str,
+        data: &[u8],
+        flags: i32,
+    ) -> io::Result<Result<String, i32>> {
         let answer = self.call(CREATE, |body| {
             let body = body.buffer(path.as_bytes()).buffer(data);
-            body.int(1).int(31).buffer(b"world").buffer(b"anyone").int(flags)
+            body.int(1).int(rights).buffer(b"world").buffer(b"anyone").int(flags)
         })?;
         match answer {
             Ok(mut answer) => Ok(Ok(String::from_utf8(answer.buffer()?).unwrap())),

@@ -1,9 +1,8 @@
-//! A ZooKeeper server of a test's own, alone or as one of an ensemble.
+//! A ZooKeeper server of a test's own.
 
 #![allow(dead_code, reason = "each program that tests uses a part of it")]
 
 use std::{
-    fmt::Write as _,
     fs,
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
@@ -34,7 +33,7 @@ pub const TICK: Duration = Duration::from_millis(250);
 /// A session time-out that they grant.
 pub const SESSION: Duration = Duration::from_secs(4);
 /// A virtual machine starts slowly where many do.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub struct ZooKeeperServer {
@@ -68,27 +67,17 @@ impl ZooKeeperServer {
         // Many that start at once would keep each other, and the tests that run, from the processor.
         static STARTING: Mutex<()> = Mutex::new(());
         let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        let server = Self::launch(settings, users);
+        let server = Self::launch(None, settings, users);
         server.is_up("standalone");
         server
     }
 
-    /// Starts three that form an ensemble.
-    pub fn ensemble() -> Vec<Self> {
-        let ports: Vec<_> = (0..3).map(|_| (free_port(), free_port())).collect();
-        let mut members = String::new();
-        for (number, (quorum, election)) in ports.iter().enumerate() {
-            writeln!(members, "server.{number}=127.0.0.1:{quorum}:{election}").unwrap();
-        }
-        let servers: Vec<_> =
-            (0..3).map(|number| Self::launch(&format!("#{number}\n{members}"), "")).collect();
-        for server in &servers {
-            server.is_up("");
-        }
-        servers
+    /// Starts it as the member `number` of an ensemble, and does not wait until it serves.
+    pub fn member(number: usize, settings: &str) -> Self {
+        Self::launch(Some(number), settings, "")
     }
 
-    fn launch(settings: &str, users: &str) -> Self {
+    fn launch(member: Option<usize>, settings: &str, users: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder = guardian::folder().join(format!("zookeeper-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(folder.join("data")).expect("a temporary folder can be made");
@@ -100,8 +89,8 @@ impl ZooKeeperServer {
             folder.join("data").display(),
         );
         fs::write(folder.join("zoo.cfg"), usual + settings).expect("the folder takes files");
-        if let Some(number) = settings.strip_prefix('#') {
-            fs::write(folder.join("data/myid"), &number[..1]).expect("the folder takes files");
+        if let Some(number) = member {
+            fs::write(folder.join("data/myid"), number.to_string()).expect("the folder takes files");
         }
         fs::write(folder.join(USERS), users).expect("the folder takes files");
         Self { process: run(&folder), folder, port }
@@ -138,6 +127,10 @@ impl ZooKeeperServer {
         self.ask("srvr").is_ok_and(|answer| answer.contains("Mode: leader"))
     }
 
+    pub fn is_follower(&self) -> bool {
+        self.ask("srvr").is_ok_and(|answer| answer.contains("Mode: follower"))
+    }
+
     /// Waits until it serves clients.
     pub fn is_up(&self, mode: &str) {
         let end = Instant::now() + PATIENCE;
@@ -153,14 +146,28 @@ impl ZooKeeperServer {
         self.process.pause();
     }
 
+    /// Ends a pause.
+    pub fn resume(&self) {
+        self.process.resume();
+    }
+
+    pub fn lives(&mut self) -> bool {
+        self.process.lives()
+    }
+
     /// Ends a pause, or starts it again after it was killed, with what it had on disk.
     pub fn bring_back(&mut self) {
         if self.process.lives() {
             self.process.resume();
         } else {
-            self.process = run(&self.folder);
+            self.start_again();
             self.is_up("");
         }
+    }
+
+    /// After it was killed, with what it had on disk; does not wait until it serves.
+    pub fn start_again(&mut self) {
+        self.process = run(&self.folder);
     }
 
     /// SIGKILL.

@@ -239,9 +239,10 @@ async fn a_waiter_of_a_server_that_forgot_everything_gets_the_lock(world: World)
 }
 
 async fn a_lock_survives_a_restart_that_forgets_nothing(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
+    // There are servers that take seconds to start.
+    let ttl = ms(8000);
+    let (ours, theirs) = (world.client_for_leases_of(ttl).await, world.client_for_leases_of(ttl).await);
     let key = world.key("k");
-    let ttl = world.lease(ms(4000));
     let guard = ours.lock(&key).ttl(ttl).acquire().await.unwrap();
     let lock = theirs.lock(&key).wait(LONG);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;

@@ -83,6 +83,11 @@ pub trait Site: Send + Sync {
         self.url()
     }
 
+    /// For holds that outlive a silence of about half of `lease`, where that is not chosen with each lock.
+    fn url_for_leases_of(&self, _lease: Duration) -> String {
+        self.url()
+    }
+
     fn url_with_password(&self, _password: &str) -> String {
         unreachable!("selected by `Store::has_passwords`")
     }

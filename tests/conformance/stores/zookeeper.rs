@@ -5,6 +5,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
@@ -41,14 +42,12 @@ impl super::Store for Store {
         Capabilities::new().shared_between_processes().fair().session_timeout(SESSION)
     }
 
-    /// All but those that lose what a majority has on its disks, those of a server of another kind, and a restart, which
-    /// takes longer than a session survives.
+    /// All but those that lose what a majority has on its disks, and those of a server of another kind.
     fn offers(&self, fault: Fault) -> bool {
         !matches!(
             fault,
             Fault::DataLost
                 | Fault::Restarted
-                | Fault::RestartedWithItsData
                 | Fault::ForgetsCaches
                 | Fault::Full
                 | Fault::ClockForward(_)
@@ -128,8 +127,8 @@ impl ZooKeeperSite {
     }
 }
 
-fn url(address: SocketAddr) -> String {
-    format!("zookeeper://{address}?session_timeout={}ms", SESSION.as_millis())
+fn url(address: SocketAddr, session: Duration) -> String {
+    format!("zookeeper://{address}?session_timeout={}ms", session.as_millis())
 }
 
 /// The lock's node, as published.
@@ -152,11 +151,15 @@ fn node(key: &str) -> String {
 
 impl Site for ZooKeeperSite {
     fn url(&self) -> String {
-        self.proxy.as_ref().map_or_else(|| self.url_past_faults(), |proxy| url(proxy.address()))
+        self.url_for_leases_of(SESSION)
     }
 
     fn url_past_faults(&self) -> String {
-        url(self.server().address())
+        url(self.server().address(), SESSION)
+    }
+
+    fn url_for_leases_of(&self, lease: Duration) -> String {
+        url(self.proxy.as_ref().map_or_else(|| self.server().address(), Proxy::address), lease)
     }
 
     fn left(&self, mark: &str) -> Vec<String> {
@@ -184,6 +187,11 @@ impl Site for ZooKeeperSite {
             }
             Fault::Killed => self.server().kill(),
             Fault::Paused => self.server().pause(),
+            Fault::RestartedWithItsData => {
+                let mut server = self.server();
+                server.kill();
+                server.bring_back();
+            }
             Fault::BlackHole => self.proxy().black_hole(),
             Fault::AnswersHeld => self.proxy().set(Way::ToClient, Flow::Hold),
             Fault::RequestsHeld => self.proxy().set(Way::ToServer, Flow::Hold),

@@ -100,9 +100,9 @@ impl Node {
     pub(super) async fn find(&self) -> Result<bool, zk::Error> {
         let client = self.session.client();
         // On the connection on which it was asked for, requests are carried out in their order. On another one they
-        // are as soon as the session has moved, which the leader does before it answers this; and what was carried
-        // out until then, the server knows after it.
-        self.session.answer(client.sync(&self.parent)).await?;
+        // are as soon as the session has moved, which is so before this is voted for; and what was carried out until
+        // then, the server knows after it.
+        self.session.answer(self.session.vote()).await?;
         let children = match self.session.answer(client.list_children(&self.parent)).await {
             Ok(children) => children,
             Err(zk::Error::NoNode) => return Ok(false),

@@ -170,6 +170,22 @@ impl Session {
         tokio::time::timeout(self.response_timeout, sent).await.unwrap_or(Err(zk::Error::Timeout))
     }
 
+    /// A write that changes nothing. When it is answered, the server to which we are connected knows all that was
+    /// carried out before it; after a `sync` it may know only what a leader did that was cut off and replaced.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is made all the same.
+    pub(super) async fn vote(&self) -> Result<(), zk::Error> {
+        let mut write = self.client.new_multi_writer();
+        write.add_check_version("/", -1)?;
+        match write.commit().await {
+            // That the check fails, somebody having removed the chroot or forbidden to read it, has been voted for as
+            // well.
+            Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(()),
+            Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, HashMap<u64, Weak<Node>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -306,13 +322,7 @@ async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {
     if session.nodes.load(Ordering::Relaxed) == 0 {
         return session.client.sync("/").await.map(|()| Beat::Read);
     }
-    let mut write = session.client.new_multi_writer();
-    write.add_check_version("/", -1)?;
-    match write.commit().await {
-        // That the check fails, somebody having removed the chroot, has been voted for as well.
-        Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(Beat::Write),
-        Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
-    }
+    session.vote().await.map(|()| Beat::Write)
 }
 
 type Beating = Pin<Box<dyn Future<Output = Result<Beat, zk::Error>> + Send>>;
