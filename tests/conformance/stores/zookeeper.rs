@@ -159,7 +159,8 @@ impl Site for ZooKeeperSite {
     }
 
     fn url_for_leases_of(&self, lease: Duration) -> String {
-        url(self.proxy.as_ref().map_or_else(|| self.server().address(), Proxy::address), lease)
+        let address = self.proxy.as_ref().map_or_else(|| self.server().address(), Proxy::address);
+        url(address, lease)
     }
 
     fn left(&self, mark: &str) -> Vec<String> {
