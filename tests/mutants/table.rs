@@ -655,11 +655,22 @@ end",
         ],
     },
     Mutant {
+        name: "a_sign_of_life_counts_from_its_sending",
+        edits: &[Rust {
+            file: "backend/zookeeper/heartbeat.rs",
+            from: "        earlier.answered + self.timeout / 4 <= sent",
+            to: "        (if mutant!() { earlier.sent } else { earlier.answered }) + self.timeout / 4 <= sent",
+        }],
+        caught_by: &[
+            "unit backend::zookeeper::heartbeat::tests::a_sign_of_life_that_was_late_on_its_way_counts_from_when_it_had_surely_arrived",
+        ],
+    },
+    Mutant {
         name: "a_loss_that_the_servers_tell",
         edits: &[Rust {
             file: "backend/zookeeper/heartbeat.rs",
-            from: "        Some(valid_until(*reported, self.timeout))",
-            to: "        Some(valid_until(*reported, if mutant!() { self.timeout * 9 } else { self.timeout }))",
+            from: "        Some(valid_until(reported.sent, self.timeout))",
+            to: "        Some(valid_until(reported.sent, if mutant!() { self.timeout * 9 } else { self.timeout }))",
         }],
         caught_by: &["zookeeper loss_is_signalled_before_the_next_one_holds_and_to_all_guards_at_once"],
     },

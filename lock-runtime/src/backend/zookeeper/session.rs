@@ -3,8 +3,6 @@
 use std::{
     collections::HashMap,
     fmt,
-    future::Future,
-    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -13,7 +11,7 @@ use std::{
 };
 
 use ::zookeeper_client as zk;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 
 use super::{config::Config, diagnosis, error::Failure, heartbeat::Heartbeats, node::Node};
 use crate::{
@@ -107,7 +105,7 @@ impl Session {
     fn heard(&self, sent: Instant, beat: Beat) {
         let interval = {
             let mut beats = self.beats();
-            beats.answered(sent);
+            beats.answered(sent, Instant::now());
             beats.interval()
         };
         let proved = match beat {
@@ -120,9 +118,9 @@ impl Session {
                 self.beats().valid_until(sent).unwrap_or(Instant::from_nanos(0)).max(self.valid_until())
             }
         };
-        // A quarter of the time-out passes until something is proved that was sent after an outage. What is granted by
-        // less would be given back as worth nothing.
-        let enough = proved.remaining() >= interval * 3;
+        // Three intervals pass until something is proved that was sent after an outage. What is granted by less would be
+        // given back as worth nothing.
+        let enough = proved.remaining() >= interval * 4;
         self.say(if enough { State::Answering } else { State::Suspect });
     }
 
@@ -325,12 +323,14 @@ async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {
     session.vote().await.map(|()| Beat::Write)
 }
 
-type Beating = Pin<Box<dyn Future<Output = Result<Beat, zk::Error>> + Send>>;
+/// So many heartbeats wait for their answers; behind those of a server that is silent there is nothing to learn.
+const MOST_UNDER_WAY: usize = 10;
 
 /// Sends heartbeats and says what is heard, until the session has ended or nobody uses it any more.
 async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Duration) {
     let mut connected = true;
-    let mut under_way: Option<(Instant, Beating)> = None;
+    // More than one where answers take long.
+    let mut under_way = JoinSet::new();
     let mut next = Instant::now() + interval;
     loop {
         tokio::select! {
@@ -342,7 +342,7 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                     zk::SessionState::SyncConnected => next = Instant::now(),
                     zk::SessionState::Disconnected | zk::SessionState::ConnectedReadOnly => {
                         session.say(State::Suspect);
-                        under_way = None;
+                        under_way = JoinSet::new();
                     }
                     zk::SessionState::AuthFailed => {
                         tracing::warn!("ZooKeeper refuses credentials that it took before; its session is given up");
@@ -351,9 +351,9 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                     _ => return session.end(SESSION_OVER),
                 }
             }
-            (sent, answer) = answered(&mut under_way), if under_way.is_some() => {
-                under_way = None;
+            Some(answered) = under_way.join_next() => {
                 let Some(session) = session.upgrade() else { return };
+                let Ok((sent, answer)) = answered else { continue };
                 match answer {
                     Ok(beat) => {
                         session.heard(sent, beat);
@@ -363,25 +363,18 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                 }
             }
             () = clock::sleep_until(next) => {
-                // Two heartbeats later a quarter of the time-out is over, and the first of them is proved.
                 let sent = Instant::now();
                 next = sent + interval;
                 let Some(session) = session.upgrade() else { return };
-                if under_way.is_some() {
+                if !under_way.is_empty() {
                     // Not answered for a whole interval.
                     session.say(State::Suspect);
-                } else if connected {
-                    under_way = Some((sent, Box::pin(beat(session))));
+                }
+                if connected && under_way.len() < MOST_UNDER_WAY {
+                    under_way.spawn(async move { (sent, beat(session).await) });
                 }
             }
         }
-    }
-}
-
-async fn answered(beating: &mut Option<(Instant, Beating)>) -> (Instant, Result<Beat, zk::Error>) {
-    match beating {
-        Some((sent, beat)) => (*sent, beat.await),
-        None => std::future::pending().await,
     }
 }
 
