@@ -21,7 +21,7 @@ use std::{
 use redis::{Cmd, RedisWrite};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
-    task::unconstrained,
+    task::{unconstrained, yield_now},
 };
 
 use super::{
@@ -176,6 +176,13 @@ async fn send_groups(
             return;
         }
         under_way.fetch_add(1, Ordering::AcqRel);
+        // Those who were woken together with the first one come in, too.
+        yield_now().await;
+        while operations.len() < MAX_GROUP
+            && let Ok(operation) = queue.try_recv()
+        {
+            operations.push(operation);
+        }
         let Some(connection) = connection.upgrade() else { return };
         // Polled once, and not held up by a budget, all its calls stand in the driver's queue: the next group comes
         // behind them.
