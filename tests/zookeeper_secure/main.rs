@@ -185,6 +185,37 @@ async fn connections_that_cannot_be_are_refused_at_once_with_what_to_change() {
     }
 }
 
+/// As while the clients of an ensemble change over to TLS.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_for_both_without_a_majority_behind_it_is_waited_for() {
+    let authority = Authority::new();
+    let identity = authority.signs(&["localhost"]);
+    let settings = format!(
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nclient.portUnification=true\n\
+         ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.clientAuth=none\n\
+         server.0=127.0.0.1:{}:{}\nserver.1=127.0.0.1:{}:{}\n",
+        text(&identity.both),
+        free_port(),
+        free_port(),
+        free_port(),
+        free_port(),
+    );
+    let alone = ZooKeeperServer::member(0, &settings);
+    until("it listens", || {
+        let answer = alone.ask("srvr").unwrap_or_default();
+        if answer.contains("not currently serving") { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    for url in [
+        format!("zookeeper://{}", alone.address()),
+        url("localhost", alone.address().port(), &authority.ca(), ""),
+    ] {
+        let error = refused(&url).await;
+        println!("{error}");
+        assert!(error.is_retryable(), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_certificate_of_a_server_is_named() {
     let authority = Authority::new();

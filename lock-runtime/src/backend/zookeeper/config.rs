@@ -152,9 +152,11 @@ impl Config {
     /// ZooKeeper's server that does TLS (`NettyServerCnxn`) may answer the credentials, which follow the request for a
     /// session, before it answers that: it sends the one itself, and leaves the other to a queue. The driver takes the
     /// first answer for that to the request, and the server for one of no use. It is the more frequent the faster a
-    /// server makes sessions: up to every second time where it has no disk to wait for.
+    /// server makes sessions: up to every second time where it has no disk to wait for. Each time all servers are asked;
+    /// those that choose a leader send everybody away, and are not to be asked more often than it takes.
     pub(super) fn attempts(&self) -> u32 {
-        if self.credentials.is_some() { 16 } else { 1 }
+        let asked: u32 = if self.credentials.is_some() { 16 } else { 1 };
+        asked.div_ceil(u32::try_from(self.hosts().len()).unwrap_or(u32::MAX))
     }
 
     /// Who may touch our nodes: where we say who we are, only we.
@@ -231,6 +233,7 @@ mod tests {
         assert_eq!(config.servers, "a,b:2182,[::1]:2183");
         assert_eq!(config.chroot.as_deref(), Some("/locks/of us"));
         assert!(config.credentials.is_some());
+        assert_eq!(config.attempts(), 6);
         assert_eq!(config.hosts(), [("a", 2181), ("b", 2182), ("::1", 2183)]);
         assert_eq!(config.session_timeout, Duration::from_secs(6));
         assert_eq!(config.connect_timeout, Duration::from_secs(1));

@@ -57,7 +57,8 @@ async fn look_at_all(config: &Config, certificates: Option<&Arc<Certificates>>) 
 fn look(host: &str, port: u16, certificates: Option<&Certificates>) -> Option<String> {
     let socket = dial(host, port)?;
     let wrong = match certificates {
-        None => speaks_tls(socket)
+        // One that takes both on its port, as while its clients change over, has another reason.
+        None => (speaks_tls(socket) && !speaks_without_tls(dial(host, port)?))
             .then(|| "wants TLS; write `zookeeper+tls://`, or name its port without TLS".to_owned()),
         Some(certificates) => match certificates.look(host, socket) {
             Look::Wrong(what) => Some(what),
@@ -98,4 +99,37 @@ fn speaks_without_tls(mut socket: TcpStream) -> bool {
     let mut answer = [0; 2];
     let answered = socket.write_all(b"ruok").and_then(|()| socket.read_exact(&mut answer));
     answered.is_ok() && !is_tls(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    /// Answers who begins a handshake, and who asks without TLS.
+    fn server(handshake: &'static [u8], plain: &'static [u8]) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let (mut socket, mut begin) = (socket.expect("somebody came"), [0; 256]);
+                let count = socket.read(&mut begin).expect("something was said");
+                let answer = if begin[..count].starts_with(&[0x16]) { handshake } else { plain };
+                let _ = socket.write_all(answer);
+            }
+        });
+        port
+    }
+
+    #[test]
+    fn only_a_port_that_takes_nothing_but_tls_is_said_to_want_it() {
+        const ALERT: &[u8] = &[0x15, 3, 3, 0, 2, 2, 40];
+        for (handshake, plain, wants) in
+            [(ALERT, &b""[..], true), (ALERT, ALERT, true), (ALERT, b"imok", false), (b"", b"imok", false)]
+        {
+            let said = look("127.0.0.1", server(handshake, plain), None);
+            assert_eq!(said.is_some(), wants, "{said:?}");
+        }
+    }
 }

@@ -176,12 +176,7 @@ impl Session {
     pub(super) async fn vote(&self) -> Result<(), zk::Error> {
         let mut write = self.client.new_multi_writer();
         write.add_check_version("/", -1)?;
-        match write.commit().await {
-            // That the check fails, somebody having removed the chroot or forbidden to read it, has been voted for as
-            // well.
-            Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(()),
-            Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
-        }
+        voted(write.commit().await)
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<u64, Weak<Node>>> {
@@ -238,7 +233,7 @@ const REFUSED: &str = "ZooKeeper refused the credentials when the connection was
 
 /// The error of those who wait for servers that went silent.
 pub(super) fn silent() -> LockError {
-    LockError::new(LockErrorKind::Backend, "the connection to ZooKeeper is lost, and not back yet")
+    LockError::new(LockErrorKind::Backend, "ZooKeeper does not answer, or too late to rely on the session")
 }
 
 /// A session as the driver makes it, within the time-out for that.
@@ -323,6 +318,19 @@ async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {
     session.vote().await.map(|()| Beat::Write)
 }
 
+/// Whether what was answered shows that a majority has voted for a transaction of a session that lived.
+fn voted(answer: Result<Vec<zk::MultiWriteResult>, zk::MultiWriteError>) -> Result<(), zk::Error> {
+    match answer {
+        // Of a session that it ends, the leader lets the check fail as well.
+        Err(zk::MultiWriteError::OperationFailed { source: ended @ zk::Error::SessionExpired, .. }) => {
+            Err(ended)
+        }
+        // That the check fails, somebody having removed the chroot or forbidden to read it, has been voted for as well.
+        Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(()),
+        Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
+    }
+}
+
 /// So many heartbeats wait for their answers; behind those of a server that is silent there is nothing to learn.
 const MOST_UNDER_WAY: usize = 10;
 
@@ -359,7 +367,12 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                         session.heard(sent, beat);
                         session.watch_held();
                     }
-                    Err(error) => tracing::debug!(%error, "a heartbeat failed"),
+                    Err(error) => {
+                        tracing::debug!(%error, "a heartbeat failed");
+                        if let Failure::Ended(_) = Failure::of(error) {
+                            return session.end(SESSION_OVER);
+                        }
+                    }
                 }
             }
             () = clock::sleep_until(next) => {
@@ -384,5 +397,21 @@ impl fmt::Debug for Session {
             .field("id", &self.client.session_id())
             .field("state", &*self.state.borrow())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_fails_was_voted_for_but_not_in_a_session_that_is_being_ended() {
+        let failed = |source| voted(Err(zk::MultiWriteError::OperationFailed { index: 0, source }));
+        for answer in [voted(Ok(vec![])), failed(zk::Error::NoNode), failed(zk::Error::NoAuth)] {
+            assert_eq!(answer, Ok(()));
+        }
+        assert_eq!(failed(zk::Error::SessionExpired), Err(zk::Error::SessionExpired));
+        let lost = zk::MultiWriteError::RequestFailed { source: zk::Error::ConnectionLoss };
+        assert_eq!(voted(Err(lost)), Err(zk::Error::ConnectionLoss));
     }
 }
