@@ -339,6 +339,7 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
     let mut connected = true;
     // More than one where answers take long.
     let mut under_way = JoinSet::new();
+    let mut heard_since_last = true;
     let mut next = Instant::now() + interval;
     loop {
         tokio::select! {
@@ -364,6 +365,7 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                 let Ok((sent, answer)) = answered else { continue };
                 match answer {
                     Ok(beat) => {
+                        heard_since_last = true;
                         session.heard(sent, beat);
                         session.watch_held();
                     }
@@ -379,8 +381,8 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                 let sent = Instant::now();
                 next = sent + interval;
                 let Some(session) = session.upgrade() else { return };
-                if !under_way.is_empty() {
-                    // Not answered for a whole interval.
+                // Nothing for a whole interval, though there is something to answer.
+                if !std::mem::take(&mut heard_since_last) && !under_way.is_empty() {
                     session.say(State::Suspect);
                 }
                 if connected && under_way.len() < MOST_UNDER_WAY {
