@@ -1,8 +1,9 @@
 //! Group commit: what is due while many calls are under way shares the next round trip.
 //!
-//! A call that finds the connection idle, or few calls on it, is made at once by its caller. Others are put together: one script call for
-//! all acquisitions and one for all releases that have come meanwhile. They do only what is simple, locks that are free
-//! and that nobody waits for; the rest is answered with «take the other way», and its caller asks again alone.
+//! A call that finds the connection idle, or few calls on it, is made at once by its caller. Others are put together:
+//! for each prefix one script call for all acquisitions and one for all releases that have come meanwhile. They do only
+//! what is simple, locks that are free and that nobody waits for; the rest is answered with «take the other way», and
+//! its caller asks again alone.
 //!
 //! Groups are sent by tasks of their own, so a caller that is not polled holds up nobody: two, so that the server has
 //! one to work on while the answers of the other are given out. An operation that is put behind another one is executed
