@@ -260,8 +260,10 @@ fn moved(
     for parameter in parameters.named.iter().rev() {
         let (ident, cfg) = (&parameter.ident, &parameter.cfg);
         let name = ident.unraw().to_string();
-        let is_used = outside.contains(&name);
-        if is_used || inside.contains(&name) || name.starts_with('_') {
+        let is_mentioned = inside.contains(&name);
+        // Of what nothing runs rustc also says that it is taken along in vain, whatever is allowed of the parameter.
+        let is_used = outside.contains(&name) || (is_mentioned && parameter.may_be_unused);
+        if is_used || is_mentioned || name.starts_with('_') {
             moved.extend(quote!(#(#cfg)* let _ = &#ident;));
         }
         if is_used {

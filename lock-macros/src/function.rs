@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use proc_macro2::{Delimiter, Group, Punct, Span, TokenStream, TokenTree};
-use quote::TokenStreamExt;
+use quote::{ToTokens, TokenStreamExt};
 use syn::{
     Attribute, Error, FnArg, Ident, PatIdent, ReceiverKind, Result, Signature, Token, Visibility,
     ext::IdentExt,
@@ -18,6 +18,8 @@ use syn::{
 pub(crate) struct Function {
     /// Everything before the body.
     head: TokenStream,
+    /// `#[…]` before it.
+    outer: Vec<Attribute>,
     pub(crate) sig: Signature,
     /// `#![…]` at the beginning of the body.
     inner: Vec<Attribute>,
@@ -67,6 +69,8 @@ pub(crate) struct Parameter {
     pub(crate) ident: Ident,
     /// The conditions under which it exists.
     pub(crate) cfg: Vec<Attribute>,
+    /// Nothing is to be said of it if it is unused.
+    pub(crate) may_be_unused: bool,
 }
 
 impl Function {
@@ -80,7 +84,7 @@ impl Function {
         }
         let block = head.pop().as_ref().and_then(braced);
         let head: TokenStream = if block.is_some() { head.into_iter().collect() } else { item };
-        let sig = signature.parse2(head.clone())?;
+        let (outer, sig) = signature.parse2(head.clone())?;
         let Some(block) = block else {
             return Err(Error::new_spanned(
                 &sig,
@@ -94,7 +98,7 @@ impl Function {
         } else {
             Body::Block(AsyncBlock::parse(tokens, &sig)?)
         };
-        Ok(Self { head, sig, inner, body, braces: block.span() })
+        Ok(Self { head, outer, sig, inner, body, braces: block.span() })
     }
 
     pub(crate) fn parameters(&self) -> Parameters {
@@ -104,6 +108,7 @@ impl Function {
             named: Vec::new(),
             has_hidden_patterns: false,
         };
+        let all_may_be_unused = self.outer.iter().chain(&self.inner).any(allows_unused);
         for input in &self.sig.inputs {
             match input {
                 FnArg::Receiver(receiver) => {
@@ -114,11 +119,13 @@ impl Function {
                     let mut bindings = Bindings(Vec::new());
                     bindings.visit_pat(&typed.pat);
                     let cfg: Vec<_> = typed.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
+                    let may_be_unused = all_may_be_unused || typed.attrs.iter().any(allows_unused);
                     for ident in bindings.0 {
                         if matches!(self.body, Body::Block(_)) && ident.to_string().starts_with("__arg") {
                             all.has_hidden_patterns = true;
                         } else {
-                            all.named.push(Parameter { ident, cfg: cfg.iter().copied().cloned().collect() });
+                            let cfg = cfg.iter().copied().cloned().collect();
+                            all.named.push(Parameter { ident, cfg, may_be_unused });
                         }
                     }
                 }
@@ -241,13 +248,21 @@ pub(crate) fn identifiers(tokens: TokenStream, found: &mut HashSet<String>) {
     }
 }
 
+/// Whether this is `#[allow(unused_variables)]` or the like, also under a condition.
+fn allows_unused(attribute: &Attribute) -> bool {
+    let mut words = HashSet::new();
+    identifiers(attribute.meta.to_token_stream(), &mut words);
+    words.contains("allow")
+        && ["unused", "unused_variables", "warnings"].iter().any(|lint| words.contains(*lint))
+}
+
 /// The parser of a signature with its attributes and visibility. A declaration ends with a semicolon.
-fn signature(input: ParseStream<'_>) -> Result<Signature> {
-    input.call(Attribute::parse_outer)?;
+fn signature(input: ParseStream<'_>) -> Result<(Vec<Attribute>, Signature)> {
+    let outer = input.call(Attribute::parse_outer)?;
     input.parse::<Visibility>()?;
     let sig = input.parse()?;
     input.parse::<Option<Token![;]>>()?;
-    Ok(sig)
+    Ok((outer, sig))
 }
 
 /// The parser of a body: its inner attributes and the rest.

@@ -128,8 +128,8 @@
 //!
 //! Let the server finish what it has begun (axum's `with_graceful_shutdown`, tonic's `serve_with_shutdown`), and then
 //! await [`LockManager::shutdown`](lock_runtime::LockManager::shutdown): what is released in the background needs the
-//! process for a moment longer. Whatever a killed process held stays locked until its lease ends, 30 s unless
-//! [`ttl`](LockLayer::ttl) is set.
+//! process for a moment longer. Whatever a killed process held stays locked until its lease or its session ends: for the
+//! [`ttl`](LockLayer::ttl) at most, 30 s unless it or the manager's is set.
 //!
 //! # Features
 //!

@@ -1,16 +1,16 @@
 //! Group commit: what is due while many calls are under way shares the next round trip.
 //!
-//! A call that finds the connection idle, or few calls on it, is made at once by its caller. Others are put together: one script call for
-//! all acquisitions and one for all releases that have come meanwhile. They do only what is simple, locks that are free
-//! and that nobody waits for; the rest is answered with «take the other way», and its caller asks again alone.
+//! A call that finds the connection idle, or few calls on it, is made at once by its caller. Others are put together:
+//! for each prefix one script call for all acquisitions and one for all releases that have come meanwhile. They do only
+//! what is simple, locks that are free and that nobody waits for; the rest is answered with «take the other way», and
+//! its caller asks again alone.
 //!
 //! Groups are sent by tasks of their own, so a caller that is not polled holds up nobody: two, so that the server has
-//! one to work on while the answers of the other are given out. An operation that is put behind another one is executed
-//! after it.
+//! one to work on while the answers of the other are given out. The next group does not wait for the answers of one that
+//! is full: it would not grow meanwhile. An operation that is put behind another one is executed after it.
 
 use std::{
     future::poll_fn,
-    pin::pin,
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -40,7 +40,7 @@ const MAX_GROUP: usize = 128;
 /// So many calls are made alone at the same time before a group is begun: of fewer it saves nothing, and they would
 /// wait for each other.
 const FEW: usize = 8;
-/// So many groups are under way at the same time.
+/// So many groups are under way at the same time, beside those that are full.
 const GROUPS: usize = 2;
 
 /// The operations of one connection that wait for the next round trip.
@@ -169,13 +169,13 @@ async fn send_groups(
     due: Arc<Mutex<mpsc::UnboundedReceiver<Operation>>>,
     under_way: Arc<AtomicUsize>,
 ) {
-    let mut operations = Vec::with_capacity(MAX_GROUP);
     loop {
+        let mut operations = Vec::with_capacity(MAX_GROUP);
         let mut queue = due.lock().await;
         if queue.recv_many(&mut operations, MAX_GROUP).await == 0 {
             return;
         }
-        under_way.fetch_add(1, Ordering::AcqRel);
+        let under_way = UnderWay::begin(&under_way);
         // Those who were woken together with the first one come in, too.
         yield_now().await;
         while operations.len() < MAX_GROUP
@@ -184,20 +184,46 @@ async fn send_groups(
             operations.push(operation);
         }
         let Some(connection) = connection.upgrade() else { return };
+        let is_full = operations.len() == MAX_GROUP;
+        let calls = send(connection, Arc::clone(&process), operations);
         // Polled once, and not held up by a budget, all its calls stand in the driver's queue: the next group comes
         // behind them.
-        let mut group = pin!(unconstrained(send(&connection, &process, operations.drain(..))));
+        let mut group = Box::pin(unconstrained(calls));
         let answered = poll_fn(|context| Poll::Ready(group.as_mut().poll(context))).await;
         drop(queue);
-        if answered.is_pending() {
-            group.await;
+        let rest = async move {
+            if answered.is_pending() {
+                group.await;
+            }
+            drop(under_way);
+        };
+        if is_full {
+            tokio::spawn(rest);
+        } else {
+            rest.await;
         }
-        under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A group that is under way.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn begin(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Sends a group, and gives each caller its answer.
-async fn send(connection: &Connection, process: &str, operations: impl Iterator<Item = Operation>) {
+async fn send(connection: Arc<Connection>, process: Arc<str>, operations: Vec<Operation>) {
+    let (connection, process) = (&*connection, &*process);
     let (mut acquisitions, mut releases) = (Vec::new(), Vec::new());
     for operation in operations {
         match operation {
