@@ -5,6 +5,7 @@
 use std::{
     fmt::Write as _,
     net::SocketAddr,
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -32,6 +33,9 @@ struct Link {
 impl ZooKeeperEnsemble {
     /// Starts it, with these lines in each configuration beside the usual ones, and waits until all serve.
     pub fn start(settings: &str) -> Self {
+        // Many that start and elect at once would keep each other from the processor.
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let ports: Vec<[u16; 2]> = (0..SIZE).map(|_| [free_port(), free_port()]).collect();
         let mut links = Vec::new();
         let mut link = |from, to, port| {

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -219,9 +219,17 @@ impl Drop for ZooKeeperServer {
     }
 }
 
-/// ZooKeeper cannot choose one itself.
+/// A port that nobody listens on, below those from which the system takes the ends of connections: it stays free until
+/// the server begins, and while it is stopped.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port is free").port()
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(97).wrapping_add(NUMBER.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(10_000 + number % 20_000).expect("below 30,000");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Not named when there are none: without the server's section in it, it would not start.
