@@ -80,6 +80,45 @@ async fn queued(ensemble: &ZooKeeperEnsemble, server: usize, key: &str, count: u
     admin
 }
 
+/// The holder of a lock at one server, and the next one at the others.
+struct Contended {
+    holder: LockManager,
+    guard: LockGuard,
+    told: JoinHandle<Instant>,
+    next: JoinHandle<(LockGuard, Instant)>,
+    /// At the holder's server.
+    reader: Client,
+}
+
+impl Contended {
+    async fn at(ensemble: &ZooKeeperEnsemble, server: usize) -> Self {
+        let holder = connect(&ensemble.servers[server].address().to_string()).await;
+        let [one, two] = ZooKeeperEnsemble::beside(server).map(|number| ensemble.servers[number].address());
+        let other = connect(&format!("{one},{two}")).await;
+        let guard = holder.lock("k").acquire().await.unwrap();
+        let (told, next) = (told(&guard), enter(&other, "k"));
+        let reader = queued(ensemble, server, "k", 2).await;
+        Self { holder, guard, told, next, reader }
+    }
+}
+
+/// The holder was told before the next one came in, and when the servers see each other again all goes on.
+async fn handed_over_in_time(
+    ensemble: &mut ZooKeeperEnsemble,
+    holder: &LockManager,
+    guard: LockGuard,
+    told: Duration,
+    (next, entered): (LockGuard, Duration),
+) {
+    println!("told after {told:?}, the next one came in after {entered:?}");
+    assert!(told < entered && !guard.is_valid() && next.fencing_token() > guard.fencing_token());
+    ensemble.heal();
+    assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+    next.release().await.unwrap();
+    holder.lock("k").acquire().await.unwrap().release().await.unwrap();
+    nothing_is_left(ensemble, &["k"]).await;
+}
+
 async fn nothing_is_left(ensemble: &ZooKeeperEnsemble, keys: &[&str]) {
     for key in keys {
         queued(ensemble, 0, key, 0).await;
@@ -217,25 +256,13 @@ async fn the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_ho
     let mut ensemble = healed(&PATIENT, "syncLimit=60").await;
     let ensemble = ensemble.as_mut().unwrap();
     let follower = ensemble.follower();
-    let cut_off = connect(&ensemble.servers[follower].address().to_string()).await;
-    let [one, two] = ZooKeeperEnsemble::beside(follower).map(|number| ensemble.servers[number].address());
-    let other = connect(&format!("{one},{two}")).await;
-    let guard = cut_off.lock("k").acquire().await.unwrap();
-    let told = told(&guard);
-    let next = enter(&other, "k");
-    let mut reader = queued(ensemble, follower, "k", 2).await;
+    let Contended { holder, guard, told, next, mut reader } = Contended::at(ensemble, follower).await;
     let began = Instant::now();
     ensemble.isolate(follower);
-    let told = told.await.unwrap();
+    let told = told.await.unwrap() - began;
     assert_eq!(reader.children("/locks/lock:k").unwrap().unwrap().len(), 2, "it still answers");
     let (next, entered) = next.await.unwrap();
-    println!("told after {:?}, the next one came in after {:?}", told - began, entered - began);
-    assert!(told < entered && !guard.is_valid() && next.fencing_token() > guard.fencing_token());
-    ensemble.heal();
-    assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
-    next.release().await.unwrap();
-    cut_off.lock("k").acquire().await.unwrap().release().await.unwrap();
-    nothing_is_left(ensemble, &["k"]).await;
+    handed_over_in_time(ensemble, &holder, guard, told, (next, entered - began)).await;
 }
 
 /// Its followers vanish with their machines and begin again elsewhere, and nobody tells it: it goes on leading, and
@@ -246,13 +273,7 @@ async fn the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_ho
     let ensemble = ensemble.as_mut().unwrap();
     let old = ensemble.leader();
     let others = ZooKeeperEnsemble::beside(old);
-    let cut_off = connect(&ensemble.servers[old].address().to_string()).await;
-    let [one, two] = others.map(|number| ensemble.servers[number].address());
-    let other = connect(&format!("{one},{two}")).await;
-    let guard = cut_off.lock("k").acquire().await.unwrap();
-    let told = told(&guard);
-    let next = enter(&other, "k");
-    queued(ensemble, old, "k", 2).await;
+    let Contended { holder, guard, told, next, .. } = Contended::at(ensemble, old).await;
     let began = Instant::now();
     ensemble.isolate(old);
     for number in others {
@@ -264,14 +285,8 @@ async fn the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_ho
     let (next, entered) = next.await.unwrap();
     assert!(ensemble.servers[old].is_leader(), "it has noticed too early");
     assert!(told.is_finished(), "the next one came in after {:?}, the holder was not told", entered - began);
-    let told = told.await.unwrap();
-    println!("told after {:?}, the next one came in after {:?}", told - began, entered - began);
-    assert!(told < entered && !guard.is_valid() && next.fencing_token() > guard.fencing_token());
-    ensemble.heal();
-    assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
-    next.release().await.unwrap();
-    cut_off.lock("k").acquire().await.unwrap().release().await.unwrap();
-    nothing_is_left(ensemble, &["k"]).await;
+    let told = told.await.unwrap() - began;
+    handed_over_in_time(ensemble, &holder, guard, told, (next, entered - began)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
