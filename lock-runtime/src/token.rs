@@ -1,6 +1,6 @@
 //! The fencing token and the owner token: one is public, the other a secret.
 
-use std::fmt;
+use std::{cell::RefCell, fmt};
 
 /// The bits of a fencing token that count the hand-overs inside a process.
 const SEQUENCE_BITS: u32 = 11;
@@ -86,15 +86,43 @@ impl OwnerToken {
     /// the lock.
     #[must_use]
     pub fn random() -> Self {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the operating system provides randomness");
-        Self(u128::from_ne_bytes(bytes))
+        FRESH.with_borrow_mut(|fresh| fresh.take(std::process::id()))
     }
 
     /// The token as a number, for a store to write down.
     #[must_use]
     pub const fn expose(self) -> u128 {
         self.0
+    }
+}
+
+thread_local! {
+    static FRESH: RefCell<Fresh> = const { RefCell::new(Fresh { process: 0, tokens: Vec::new() }) };
+}
+
+/// Tokens that nobody has yet: one call to the operating system makes many.
+#[derive(Clone)]
+struct Fresh {
+    /// For whom they were made. A process that was forked off has a copy, and must not use it.
+    process: u32,
+    tokens: Vec<OwnerToken>,
+}
+
+impl Fresh {
+    fn take(&mut self, process: u32) -> OwnerToken {
+        if self.process != process {
+            self.tokens.clear();
+            self.process = process;
+        }
+        loop {
+            if let Some(token) = self.tokens.pop() {
+                return token;
+            }
+            let mut bytes = [0; 1024];
+            getrandom::fill(&mut bytes).expect("the operating system provides randomness");
+            let tokens = bytes.as_chunks().0.iter().copied().map(u128::from_ne_bytes).map(OwnerToken);
+            self.tokens.extend(tokens);
+        }
     }
 }
 
@@ -136,6 +164,17 @@ mod tests {
         assert_eq!(token.micros(), micros_in_2100);
         assert!(i64::from(token) > 0);
         assert!(i64::from(FencingToken::from_micros(u64::MAX)) > 0);
+    }
+
+    #[test]
+    fn owner_tokens_are_unlike_each_other_and_those_of_a_process_that_is_forked_off() {
+        let mut parent = Fresh { process: 0, tokens: Vec::new() };
+        let mut taken = std::collections::HashSet::from([parent.take(1)]);
+        let (mut child, mut copy) = (parent.clone(), parent.clone());
+        assert_eq!(copy.take(1), parent.clone().take(1), "there are some left, which a child has, too");
+        for _ in 0..200 {
+            assert!(taken.insert(parent.take(1)) && taken.insert(child.take(2)));
+        }
     }
 
     #[test]

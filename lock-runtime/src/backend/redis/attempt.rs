@@ -86,7 +86,8 @@ impl<'a> Attempt<'a> {
             (sent, Answer::Waiting { seen, rank, pttl_ms }) => {
                 self.request.progress.heard();
                 let place = Place::new(sent, Instant::now(), seen, rank, pttl_ms);
-                self.wait(address, place).await
+                // Boxed, so that whoever finds the lock free need not have room for it.
+                Box::pin(self.wait(address, place)).await
             }
             (_, Answer::Held { .. } | Answer::Gone) => Err(error::unexpected("an acquisition")),
         }
