@@ -142,7 +142,7 @@ async fn main() {
     println!("future of the body alone: {} B", size_of_val(&plain(&stores[0].1, 1, ARGUMENT)));
     publish(
         "attribute",
-        &["store", "contender", "ns a call", "of by hand [least–most]", "allocations", "bytes", "future B"],
+        &["store", "contender", "ns a call", "of by hand [95 %]", "allocations", "bytes", "future B"],
         &rows,
         &[chart],
     );

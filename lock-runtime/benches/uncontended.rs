@@ -155,7 +155,7 @@ async fn main() {
             "tasks",
             "contender",
             "cycles/s",
-            "of raw [least–most]",
+            "of raw [95 %]",
             "p50 µs",
             "p99 µs",
             "Redis CPU µs",

@@ -92,7 +92,7 @@ async fn main() {
     }
     publish(
         "zookeeper",
-        &["who", "what", "a second", "of the first [least–most]", "p50 µs [least–most]", "p99 µs"],
+        &["who", "what", "a second", "of the first [95 %]", "p50 µs [least–most]", "p99 µs"],
         &rows,
         &[],
     );

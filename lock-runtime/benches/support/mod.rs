@@ -150,12 +150,28 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// `median [least–most]` of the ratios of each round to the same round of the first contender.
+/// `median [from–to]` of the ratios of each round to the same round of the first contender, with the interval that
+/// holds the median of such ratios in 95 % of runs: of seven rounds all of them, of 60 the middle 18.
 pub(crate) fn ratios(values: &[f64], base: &[f64]) -> String {
-    let ratios: Vec<f64> = values.iter().zip(base).map(|(value, base)| value / base).collect();
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
-    format!("{:.2} [{least:.2}–{most:.2}]", median(&ratios))
+    let mut ratios: Vec<f64> = values.iter().zip(base).map(|(value, base)| value / base).collect();
+    ratios.sort_by(f64::total_cmp);
+    let outside = outside(ratios.len());
+    let (from, to) = (ratios[outside], ratios[ratios.len() - 1 - outside]);
+    format!("{:.2} [{from:.2}–{to:.2}]", median(&ratios))
+}
+
+/// How many of `rounds` sorted values lie to either side of the 95 % interval of their median: each value is below the
+/// median or above it like a coin that is thrown.
+fn outside(rounds: usize) -> usize {
+    let mut term = 0.5_f64.powi(i32::try_from(rounds).unwrap());
+    let mut below = term;
+    let mut outside = 0;
+    while below + term * (rounds - outside) as f64 / (outside + 1) as f64 <= 0.025 {
+        term *= (rounds - outside) as f64 / (outside + 1) as f64;
+        below += term;
+        outside += 1;
+    }
+    outside
 }
 
 /// Prints a Markdown table and writes it, with the same numbers as CSV and the charts as SVG, below `target/bench/`.
