@@ -97,32 +97,30 @@ impl OwnerToken {
 }
 
 thread_local! {
-    static FRESH: RefCell<Fresh> = const { RefCell::new(Fresh { process: 0, tokens: Vec::new() }) };
+    // Nothing of it needs to be dropped, so it is there as long as its thread.
+    static FRESH: RefCell<Fresh> = const { RefCell::new(Fresh::NONE) };
 }
 
-/// Tokens that nobody has yet: one call to the operating system makes many.
+/// Tokens that nobody has yet: one call to the operating system makes 64.
 #[derive(Clone)]
 struct Fresh {
     /// For whom they were made. A process that was forked off has a copy, and must not use it.
     process: u32,
-    tokens: Vec<OwnerToken>,
+    tokens: [[u8; 16]; 64],
+    left: usize,
 }
 
 impl Fresh {
+    const NONE: Self = Self { process: 0, tokens: [[0; 16]; 64], left: 0 };
+
     fn take(&mut self, process: u32) -> OwnerToken {
-        if self.process != process {
-            self.tokens.clear();
-            self.process = process;
+        if self.left == 0 || self.process != process {
+            getrandom::fill(self.tokens.as_flattened_mut())
+                .expect("the operating system provides randomness");
+            (self.process, self.left) = (process, self.tokens.len());
         }
-        loop {
-            if let Some(token) = self.tokens.pop() {
-                return token;
-            }
-            let mut bytes = [0; 1024];
-            getrandom::fill(&mut bytes).expect("the operating system provides randomness");
-            let tokens = bytes.as_chunks().0.iter().copied().map(u128::from_ne_bytes).map(OwnerToken);
-            self.tokens.extend(tokens);
-        }
+        self.left -= 1;
+        OwnerToken(u128::from_ne_bytes(self.tokens[self.left]))
     }
 }
 
@@ -168,7 +166,7 @@ mod tests {
 
     #[test]
     fn owner_tokens_are_unlike_each_other_and_those_of_a_process_that_is_forked_off() {
-        let mut parent = Fresh { process: 0, tokens: Vec::new() };
+        let mut parent = Fresh::NONE;
         let mut taken = std::collections::HashSet::from([parent.take(1)]);
         let (mut child, mut copy) = (parent.clone(), parent.clone());
         assert_eq!(copy.take(1), parent.clone().take(1), "there are some left, which a child has, too");
