@@ -51,7 +51,8 @@ where
             let (known, remedy) = if known.is_empty() {
                 (
                     " none",
-                    "`Router::layer` also runs where no route matches; add the layer to the route itself",
+                    "this route has none, or none matched, where `Router::layer` runs as well; add the layer to the \
+                     routes that are to be locked",
                 )
             } else {
                 (
