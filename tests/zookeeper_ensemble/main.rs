@@ -271,6 +271,17 @@ async fn the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_ho
 async fn the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_holds() {
     let mut ensemble = healed(&PATIENT, "syncLimit=60").await;
     let ensemble = ensemble.as_mut().unwrap();
+    for _ in 0..3 {
+        if !hand_over_from_a_replaced_leader(ensemble).await {
+            return;
+        }
+        println!("the old leader has noticed, which proves nothing: once more");
+    }
+    panic!("the old leader has noticed each time");
+}
+
+/// Whether the old leader has noticed, as it would after a while.
+async fn hand_over_from_a_replaced_leader(ensemble: &mut ZooKeeperEnsemble) -> bool {
     let old = ensemble.leader();
     let others = ZooKeeperEnsemble::beside(old);
     let Contended { holder, guard, told, next, .. } = Contended::at(ensemble, old).await;
@@ -283,10 +294,11 @@ async fn the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_ho
     ensemble.elected(others, LONG);
     println!("another one leads after {:?}", began.elapsed());
     let (next, entered) = next.await.unwrap();
-    assert!(ensemble.servers[old].is_leader(), "it has noticed too early");
+    let noticed = !ensemble.servers[old].is_leader();
     assert!(told.is_finished(), "the next one came in after {:?}, the holder was not told", entered - began);
     let told = told.await.unwrap() - began;
     handed_over_in_time(ensemble, &holder, guard, told, (next, entered - began)).await;
+    noticed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
