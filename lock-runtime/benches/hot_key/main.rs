@@ -19,6 +19,8 @@
     reason = "a benchmark"
 )]
 
+mod contenders;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::{
@@ -33,24 +35,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use distributed_lock_redis::RedisLockHandle;
-use lock_runtime::LockManager;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, aio::MultiplexedConnection};
+use contenders::Lock;
 use support::{
     Server, median,
-    peers::{self, DistributedLock},
     plot::{Chart, Scale},
     publish,
 };
-use tokio::sync::Notify;
 
 const CONTENDERS: [&str; 5] =
     ["lock-runtime", "rslock", "distributed-lock", "raw polling", "publish and race"];
 const SHAPES: [(usize, usize); 7] = [(1, 1), (1, 2), (1, 16), (1, 128), (1, 1000), (4, 1), (4, 32)];
-const KEY: &str = "hot";
-const TTL_MS: u64 = 30_000;
-const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) if ARGV[2] then redis.call('PUBLISH', \
-     ARGV[2], '') end return 1 end return 0";
 
 fn main() {
     let arguments: Vec<String> = env::args().collect();
@@ -360,159 +354,4 @@ async fn child(arguments: &[String]) {
     let counts = [counts.switches.load(Ordering::Relaxed), counts.overlaps.load(Ordering::Relaxed)];
     let line: Vec<String> = counts.iter().chain(&entries).map(ToString::to_string).collect();
     println!("{}", line.join(" "));
-}
-
-#[derive(Clone)]
-enum Lock {
-    Ours(LockManager),
-    Rslock(rslock::LockManager),
-    DistributedLock(DistributedLock),
-    Raw { connection: MultiplexedConnection, woken: Option<Arc<Notify>>, delete: Arc<redis::Script> },
-    Ring(Ring),
-    None,
-}
-
-enum Held {
-    Ours(lock_runtime::LockGuard),
-    Rslock(rslock::Lock),
-    DistributedLock(RedisLockHandle),
-    Raw(u128),
-    Nothing,
-}
-
-impl Lock {
-    async fn open(contender: &str, url: &str, process: u64, processes: u64) -> Self {
-        match contender {
-            "bare ring" => Self::Ring(Ring::open(url, process, processes).await),
-            "lock-runtime" => {
-                Self::Ours(LockManager::connect(url).await.unwrap().wait(Duration::from_mins(1)))
-            }
-            "rslock" => {
-                let mut manager = rslock::LockManager::new(vec![url]);
-                manager.set_retry(u32::MAX, Duration::from_millis(10));
-                Self::Rslock(manager)
-            }
-            "distributed-lock" => Self::DistributedLock(DistributedLock::open(url).await),
-            "no lock" => Self::None,
-            raw => {
-                let races = raw == "publish and race";
-                let woken = Arc::new(Notify::new());
-                let mut connection = listening(url, &woken).await;
-                if races {
-                    connection.subscribe("released").await.unwrap();
-                }
-                let delete = Arc::new(redis::Script::new(DELETE));
-                Self::Raw { connection, woken: races.then_some(woken), delete }
-            }
-        }
-    }
-
-    /// None when the time is over.
-    async fn acquire(&self, end: Instant) -> Option<Held> {
-        match self {
-            Self::None => Some(Held::Nothing),
-            Self::Ring(ring) => {
-                tokio::time::timeout_at(end.into(), ring.mine.notified()).await.ok().map(|()| Held::Nothing)
-            }
-            Self::Ours(locks) => {
-                // Served soon after the end, when the others stop: no wait of its own, which is a timer for each acquisition.
-                let guard = locks.lock(KEY).acquire().await.ok()?;
-                Some(Held::Ours(guard))
-            }
-            Self::Rslock(manager) => {
-                let ttl = Duration::from_millis(TTL_MS);
-                let lock = tokio::time::timeout_at(end.into(), manager.lock(KEY.as_bytes(), ttl))
-                    .await
-                    .ok()?
-                    .ok()?;
-                Some(Held::Rslock(lock))
-            }
-            Self::DistributedLock(locks) => {
-                tokio::time::timeout_at(end.into(), locks.acquire(KEY)).await.ok().map(Held::DistributedLock)
-            }
-            Self::Raw { connection, woken, .. } => {
-                let mut connection = connection.clone();
-                let token: u128 = rand_token();
-                loop {
-                    let mut set = redis::cmd("SET");
-                    set.arg(KEY).arg(token.to_string()).arg("NX").arg("PX").arg(TTL_MS);
-                    let answer: Option<String> = set.query_async(&mut connection).await.unwrap();
-                    if answer.is_some() {
-                        return Some(Held::Raw(token));
-                    }
-                    if Instant::now() >= end {
-                        return None;
-                    }
-                    match woken {
-                        Some(woken) => {
-                            let _ = tokio::time::timeout(Duration::from_millis(100), woken.notified()).await;
-                        }
-                        None => tokio::time::sleep(peers::pause()).await,
-                    }
-                }
-            }
-        }
-    }
-
-    async fn release(&self, held: Held) {
-        match (self, held) {
-            (Self::Rslock(manager), Held::Rslock(lock)) => manager.unlock(&lock).await,
-            (_, Held::DistributedLock(handle)) => DistributedLock::release(handle).await,
-            (Self::Raw { connection, woken, delete }, Held::Raw(token)) => {
-                let mut call = delete.prepare_invoke();
-                call.key(KEY).arg(token.to_string());
-                if woken.is_some() {
-                    call.arg("released");
-                }
-                let _: i64 = call.invoke_async(&mut connection.clone()).await.unwrap();
-            }
-            (Self::Ring(ring), _) => ring.pass_on().await,
-            (_, Held::Ours(guard)) => guard.release().await.unwrap(),
-            _ => {}
-        }
-    }
-}
-
-/// No lock, but the most that any lock with messages can reach here: each process publishes to the next.
-#[derive(Clone)]
-struct Ring {
-    connection: MultiplexedConnection,
-    mine: Arc<Notify>,
-    next: String,
-}
-
-impl Ring {
-    async fn open(url: &str, process: u64, processes: u64) -> Self {
-        let mine = Arc::new(Notify::new());
-        let mut connection = listening(url, &mine).await;
-        let channel = |process| format!("ring:{process}");
-        connection.subscribe(channel(process)).await.unwrap();
-        if process == 0 {
-            mine.notify_one();
-        }
-        Self { connection, mine, next: channel((process + 1) % processes) }
-    }
-
-    async fn pass_on(&self) {
-        let mut publish = redis::cmd("PUBLISH");
-        let _: u64 = publish.arg(&self.next).arg("").query_async(&mut self.connection.clone()).await.unwrap();
-    }
-}
-
-/// A connection whose messages wake.
-async fn listening(url: &str, wake: &Arc<Notify>) -> MultiplexedConnection {
-    let wake = Arc::clone(wake);
-    let settings =
-        AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push: PushInfo| {
-            if push.kind == PushKind::Message {
-                wake.notify_one();
-            }
-            Ok::<(), redis::aio::SendError>(())
-        });
-    let client = redis::Client::open(format!("{url}/?protocol=resp3")).unwrap();
-    client.get_multiplexed_async_connection_with_config(&settings).await.unwrap()
-}
-
-fn rand_token() -> u128 {
-    lock_runtime::OwnerToken::random().expose()
 }
