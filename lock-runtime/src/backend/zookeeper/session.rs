@@ -51,7 +51,11 @@ impl Session {
     /// Makes a session. To be called on the library's own runtime: the driver's tasks stay there.
     pub(super) async fn open(config: &Config) -> Result<Arc<Self>, LockError> {
         let sent = Instant::now();
-        let client = connect(config).await?;
+        Ok(Self::begin(connect(config).await?, sent, config))
+    }
+
+    /// With a client that was asked for at `sent`.
+    fn begin(client: zk::Client, sent: Instant, config: &Config) -> Arc<Self> {
         let beats = Heartbeats::new(client.session_timeout(), sent);
         tracing::debug!(servers = config.servers, timeout = ?client.session_timeout(), "session with ZooKeeper");
         let states = client.state_watcher();
@@ -69,7 +73,7 @@ impl Session {
             client,
         });
         tokio::spawn(keep(Arc::downgrade(&this), states, interval));
-        Ok(this)
+        this
     }
 
     pub(super) fn client(&self) -> &zk::Client {
@@ -334,12 +338,17 @@ fn voted(answer: Result<Vec<zk::MultiWriteResult>, zk::MultiWriteError>) -> Resu
 /// So many heartbeats wait for their answers; behind those of a server that is silent there is nothing to learn.
 const MOST_UNDER_WAY: usize = 10;
 
+/// After so many time-outs without an answer a session is over, though the driver has not said so: it may be gone, as
+/// after a panic.
+const FORGOTTEN: u32 = 3;
+
 /// Sends heartbeats and says what is heard, until the session has ended or nobody uses it any more.
 async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Duration) {
     let mut connected = true;
     // More than one where answers take long.
     let mut under_way = JoinSet::new();
     let mut heard_since_last = true;
+    let mut heard = Instant::now();
     let mut next = Instant::now() + interval;
     loop {
         tokio::select! {
@@ -365,14 +374,16 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                 let Ok((sent, answer)) = answered else { continue };
                 match answer {
                     Ok(beat) => {
-                        heard_since_last = true;
+                        (heard_since_last, heard) = (true, Instant::now());
                         session.heard(sent, beat);
                         session.watch_held();
                     }
                     Err(error) => {
                         tracing::debug!(%error, "a heartbeat failed");
-                        if let Failure::Ended(_) = Failure::of(error) {
-                            return session.end(SESSION_OVER);
+                        match Failure::of(error) {
+                            Failure::Ended(_) => return session.end(SESSION_OVER),
+                            Failure::Refused(_) => heard = Instant::now(),
+                            Failure::Unknown(_) => {}
                         }
                     }
                 }
@@ -381,6 +392,10 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                 let sent = Instant::now();
                 next = sent + interval;
                 let Some(session) = session.upgrade() else { return };
+                if heard + session.timeout() * FORGOTTEN <= sent {
+                    tracing::warn!("the session with ZooKeeper is given up: nothing was heard of it for long");
+                    return session.end(SESSION_OVER);
+                }
                 // Nothing for a whole interval, though there is something to answer.
                 if !std::mem::take(&mut heard_since_last) && !under_way.is_empty() {
                     session.say(State::Suspect);
@@ -405,6 +420,55 @@ impl fmt::Debug for Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What answers like a server until a session is made, and never again.
+    fn server() -> std::net::SocketAddr {
+        use std::io::{Read as _, Write as _, copy, sink};
+
+        // The version, the time-out in ms, number and password of the session, whether it takes no writes.
+        const SESSION: [u8; 37] = {
+            let mut answer = [0; 37];
+            (answer[6], answer[7], answer[15], answer[19]) = (1, 44, 1, 16);
+            answer
+        };
+        // The number of its request, which is -2, and of the last change; an error.
+        const PING: [u8; 16] = {
+            let mut answer = [0; 16];
+            (answer[0], answer[1], answer[2], answer[3]) = (255, 255, 255, 254);
+            answer
+        };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        std::thread::spawn(move || {
+            let (mut peer, _) = listener.accept()?;
+            for answer in [&SESSION[..], &PING] {
+                let mut length = [0; 4];
+                peer.read_exact(&mut length)?;
+                copy(&mut (&peer).take(u32::from_be_bytes(length).into()), &mut sink())?;
+                let length = u32::try_from(answer.len()).expect("short").to_be_bytes();
+                peer.write_all(&[&length, answer].concat())?;
+            }
+            copy(&mut peer, &mut sink())
+        });
+        address
+    }
+
+    #[test]
+    fn a_session_whose_driver_is_gone_ends() {
+        let config = Config::from_url(&format!("zookeeper://{}", server())).expect("a URL");
+        let [drivers, ours] = [(); 2].map(|()| tokio::runtime::Runtime::new().expect("a runtime"));
+        let sent = Instant::now();
+        let client = drivers.block_on(connect(&config)).expect("a session");
+        // As after a panic.
+        drivers.shutdown_background();
+        ours.block_on(async {
+            let session = Session::begin(client, sent, &config);
+            assert_eq!(session.timeout(), Duration::from_millis(300));
+            let mut states = session.states();
+            let ended = states.wait_for(|state| *state == State::Ended);
+            tokio::time::timeout(Duration::from_secs(5), ended).await.expect("it ends").expect("and says so");
+        });
+    }
 
     #[test]
     fn a_check_that_fails_was_voted_for_but_not_in_a_session_that_is_being_ended() {
