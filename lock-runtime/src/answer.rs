@@ -63,6 +63,8 @@ impl Answer {
             LockErrorKind::Contended | LockErrorKind::Timeout => {
                 new("contended", 409, Code::Aborted, "Another request holds the lock")
             }
+            // No client gets further by asking again.
+            LockErrorKind::Backend if !error.is_retryable() => Self::failed(),
             LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
                 new("unavailable", 503, Code::Unavailable, "Locks are not available")
             }
@@ -153,6 +155,9 @@ pub fn log(error: &LockError) {
         LockErrorKind::Contended | LockErrorKind::Timeout => {
             tracing::debug!(%error, "request refused: its lock is held");
         }
+        LockErrorKind::Backend if !error.is_retryable() => {
+            tracing::error!(%error, "request refused: its lock cannot be acquired until a setting is changed");
+        }
         LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
             tracing::warn!(%error, "request refused: its lock could not be acquired");
         }
@@ -238,6 +243,14 @@ mod tests {
             assert_eq!(shown, retry_after, "{kind:?}");
             assert!(!format!("{answer:?} {}", answer.body()).contains("secret"), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn nobody_is_asked_to_try_again_what_fails_for_good() {
+        let refused = LockError::new(LockErrorKind::Backend, "a wrong password").permanent();
+        let answer = Answer::to(&refused);
+        assert_eq!((answer.status, answer.code), (500, Code::Internal));
+        assert!(answer.headers().iter().all(|(name, _)| *name != "retry-after"));
     }
 
     #[test]

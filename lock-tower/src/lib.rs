@@ -105,7 +105,7 @@
 //! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | `UNAVAILABLE` | the store does not answer, a limit on waiters or locks is reached, or the manager is shut down |
 //! | <span id="lost">`lost`</span> | 503, `Retry-After` | `ABORTED` | the lock was lost while the request was worked on |
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request gives no valid key |
-//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is wired or configured wrongly; the log says how |
+//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is wired or configured wrongly, or the store refuses our credentials or rights; the log says how |
 //!
 //! `Retry-After` is what the holder's lease has left where that is known, in whole seconds rounded up, and never 0. A
 //! holder that is done earlier frees the lock earlier.
