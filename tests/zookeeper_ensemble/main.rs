@@ -96,6 +96,8 @@ impl Contended {
         let [one, two] = ZooKeeperEnsemble::beside(server).map(|number| ensemble.servers[number].address());
         let other = connect(&format!("{one},{two}")).await;
         let guard = holder.lock("k").acquire().await.unwrap();
+        // Heartbeats have moved the deadline by then.
+        tokio::time::sleep(SESSION / 2).await;
         let (told, next) = (told(&guard), enter(&other, "k"));
         let reader = queued(ensemble, server, "k", 2).await;
         Self { holder, guard, told, next, reader }
