@@ -236,6 +236,9 @@ fn setting(name: &str, input: ParseStream<'_>) -> Result<Setting> {
                 format!("a length of time is written in quotes: `{name} = \"{number}{unit}\"`"),
             ))
         }
+        code if name == "wait" && word(&code).is_some_and(|word| word == "forever") => {
+            Err(Error::new_spanned(code, "written in quotes: `wait = \"forever\"`"))
+        }
         code => Ok(Setting::Code(code)),
     }
 }
@@ -432,6 +435,7 @@ mod tests {
             refusal(quote!(key = "a", wait = 1m30s)),
             r#"a length of time is written in quotes: `wait = "1m30s"`"#
         );
+        assert_eq!(refusal(quote!(key = "a", wait = forever)), r#"written in quotes: `wait = "forever"`"#);
         for value in [quote!("false"), quote!(1), quote!(flag)] {
             let told = refusal(quote!(key = "a", auto_renew = #value));
             assert_eq!(told, "write `auto_renew = true` or `auto_renew = false`");

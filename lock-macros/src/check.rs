@@ -196,6 +196,15 @@ impl Names<'_> {
 pub(crate) fn key(template: &LitStr, names: Names<'_>) -> Result<Key> {
     let span = template.span();
     let pieces = template::parse(&template.value()).map_err(|error| Error::new(span, error))?;
+    if let (Names::Parameters(parameters), [Piece::Literal(text)]) = (names, pieces.as_slice())
+        && let Some(name) = forgotten_brackets(text, parameters)
+    {
+        let message = format!(
+            "`{name}` in the lock key is text, so all values of the parameter `{name}` have one lock: write `<{name}>`, \
+             or another word where that is meant"
+        );
+        return Err(Error::new(span, message));
+    }
     let mut key = Key { parts: Vec::new(), roots: HashSet::new(), span };
     for piece in pieces {
         key.parts.push(match piece {
@@ -216,6 +225,16 @@ pub(crate) fn key(template: &LitStr, names: Names<'_>) -> Result<Key> {
         });
     }
     Ok(key)
+}
+
+/// The parameter whose name is a word of a key without placeholders, as in `user:id` or `user:$id`. The first word says
+/// what the key is about, and may well be one.
+fn forgotten_brackets(text: &str, parameters: &Parameters) -> Option<String> {
+    let names = parameters.named.iter().map(|parameter| parameter.ident.unraw().to_string());
+    let is_word = |name: &String| {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_').skip(1).any(|word| word == name)
+    };
+    names.into_iter().find(is_word)
 }
 
 /// The name that `path` begins with, and the expression that it stands for.

@@ -280,7 +280,8 @@ mod template;
 /// as references and numbers, and `self` when that is `&self`.
 ///
 /// A body that comes to its end after the loss of its lock has not been protected to its end; what it returns is
-/// replaced by the loss. An error of its own is kept, because it says more.
+/// replaced by the loss. An error of its own is kept, because it says more. A body that ends before the loss is known
+/// keeps its result, also when the release then finds that the store had given the lock away: the log says so.
 ///
 /// ## `on_lost`
 ///
@@ -393,8 +394,11 @@ mod template;
 /// # What the lock covers
 ///
 /// The body and the drop of its parameters. Not covered are tasks that the body spawns, which live on without the
-/// lock, and a parameter without a name: the value of `_: T` is dropped after the release, that of `_permit: T` before
+/// lock, a response that is produced after the body has returned it, such as a stream of server-sent events (for which
+/// there is the layer of `lock-tower`), and a parameter without a name: the value of `_: T` is dropped after the release, that of `_permit: T` before
 /// it. The same holds for a parameter that nothing mentions although rustc warns about that.
+///
+/// The attribute stands on functions. For a closure or a block there are [`lock_key!`] and `LockGuard::run`.
 ///
 /// Under `#[async_trait]` a key can use parameters, but not the names inside a pattern.
 ///

@@ -12,6 +12,7 @@ use std::{
     message = "`{Self}` cannot be a part of a lock key",
     label = "has no text to put into the key",
     note = "a placeholder's value is written with `Display`: implement it, or name a field that has it, like `<user.id>`",
+    note = "for a type parameter, write the bound `Display`",
     note = "a lock key cannot be built from an `Option`: a missing value would make one lock for everybody; unwrap it first"
 )]
 pub trait KeyValue: fmt::Display {}

@@ -114,6 +114,27 @@ fn code_in_a_key_is_refused() {
 }
 
 #[test]
+fn forgotten_brackets_are_seen() {
+    for key in ["user:id", "user::id", "user:$id", "user/id", "$id", "all of id"] {
+        let told = key_refusal(key, quote!(id: u64));
+        assert!(told.contains("text, so all values") && told.contains("write `<id>`"), "{key}: {told}");
+    }
+    // The first word may say what the key is about, and placeholders show that brackets are known.
+    for key in ["id", "id:all", "user:ids", "user:my_id", "user:<id>:id"] {
+        assert!(
+            checked(
+                quote!(key = #key),
+                quote!(
+                    async fn f(id: u64) -> R {}
+                )
+            )
+            .is_ok(),
+            "{key}"
+        );
+    }
+}
+
+#[test]
 fn errors_of_the_template_are_passed_on() {
     assert_eq!(
         key_refusal("{id}", quote!(id: u8)),
