@@ -60,11 +60,11 @@ impl Answer {
             Self { word, status, code, title, detail: None, retry }
         };
         match error.kind() {
+            // No client gets further by asking again, or by asking for something else.
+            _ if error.is_permanent() => Self::failed(),
             LockErrorKind::Contended | LockErrorKind::Timeout => {
                 new("contended", 409, Code::Aborted, "Another request holds the lock")
             }
-            // No client gets further by asking again.
-            LockErrorKind::Backend if !error.is_retryable() => Self::failed(),
             LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
                 new("unavailable", 503, Code::Unavailable, "Locks are not available")
             }
@@ -152,11 +152,11 @@ impl Answer {
 /// Writes what the client is not told into the log.
 pub fn log(error: &LockError) {
     match error.kind() {
+        _ if error.is_permanent() => {
+            tracing::error!(%error, "request refused: its lock cannot be acquired until somebody changes a setting");
+        }
         LockErrorKind::Contended | LockErrorKind::Timeout => {
             tracing::debug!(%error, "request refused: its lock is held");
-        }
-        LockErrorKind::Backend if !error.is_retryable() => {
-            tracing::error!(%error, "request refused: its lock cannot be acquired until a setting is changed");
         }
         LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
             tracing::warn!(%error, "request refused: its lock could not be acquired");
@@ -247,10 +247,12 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_to_try_again_what_fails_for_good() {
-        let refused = LockError::new(LockErrorKind::Backend, "a wrong password").permanent();
-        let answer = Answer::to(&refused);
-        assert_eq!((answer.status, answer.code), (500, Code::Internal));
-        assert!(answer.headers().iter().all(|(name, _)| *name != "retry-after"));
+        // A wrong password, and a name that something else has in the store.
+        for kind in [LockErrorKind::Backend, LockErrorKind::InvalidKey] {
+            let answer = Answer::to(&LockError::new(kind, "refused").permanent());
+            assert_eq!((answer.status, answer.code), (500, Code::Internal));
+            assert!(answer.headers().iter().all(|(name, _)| *name != "retry-after"));
+        }
     }
 
     #[test]

@@ -138,6 +138,10 @@ impl LockError {
         self.0.retry_after
     }
 
+    pub(crate) fn is_permanent(&self) -> bool {
+        self.0.permanent
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }

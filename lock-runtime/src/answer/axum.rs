@@ -17,7 +17,7 @@ use crate::{HeldLock, LockError, LockErrorKind};
 /// | `Contended`, `Timeout` | 409 with `Retry-After` |
 /// | `Lost`, `Backend`, `Overloaded`, `ShutDown` | 503 with `Retry-After` |
 /// | `InvalidKey` | 400 |
-/// | others, and `Backend` that is not [retryable](LockError::is_retryable) | 500 |
+/// | others, and what is [permanent](LockError::permanent) | 500 |
 ///
 /// The client learns neither the key nor what the store said. Both are written to the log.
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
@@ -46,7 +46,8 @@ impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
             LockError::new(
                 LockErrorKind::InvalidOptions,
                 "the handler takes a `HeldLock`, but no lock layer locked this request: add the layer to the route, \
-                 `post(handler).route_layer(lock)`, or take an `Option<HeldLock>`",
+                 `post(handler).route_layer(lock)`; name its method with `methods` if it is one that only reads, like \
+                 `GET`; or take an `Option<HeldLock>`",
             )
         })
     }

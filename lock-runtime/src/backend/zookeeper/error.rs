@@ -103,7 +103,10 @@ fn explain(error: Error) -> LockError {
         Error::NotReadOnly => (LockErrorKind::Backend, "this ZooKeeper has no majority and takes no writes"),
         _ => (LockErrorKind::Backend, "the connection to ZooKeeper failed"),
     };
-    let lasts = matches!(error, Error::NoAuth | Error::InvalidAcl | Error::AuthFailed);
+    let lasts = matches!(
+        error,
+        Error::NoAuth | Error::InvalidAcl | Error::AuthFailed | Error::NoChildrenForEphemerals
+    );
     let told = LockError::new(kind, message).with_source(error);
     if lasts { told.permanent() } else { told }
 }
