@@ -15,7 +15,8 @@ pub(crate) const DEFAULT_PREFIX: &str = "lock:";
 
 /// A store, and defaults for the locks that are kept in it. Cheap to clone; all clones use the same connections.
 ///
-/// It works from every tokio runtime of the process and outlives the one it was made in.
+/// It works from every tokio runtime of the process that has timers and I/O (`enable_all`), and outlives the one it was
+/// made in.
 ///
 /// ```
 /// use std::time::Duration;

@@ -240,10 +240,10 @@ pub const MUTANTS: &[Mutant] = &[
             },
             Rust {
                 file: "backend/redis/connection.rs",
-                from: "        self.call::<redis::Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await?;
+                from: "        self.subscribe(prefix, &channel).await?;
 ",
                 to: "        if !mutant!() {
-            self.call::<redis::Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await?;
+            self.subscribe(prefix, &channel).await?;
         }
 ",
             },

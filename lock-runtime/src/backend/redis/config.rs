@@ -62,7 +62,12 @@ impl Config {
         }
         let info = url.into_connection_info().map_err(|error| {
             // The driver's text names the part that is wrong and never its value.
-            invalid(format!("the Redis URL is not understood: {}", error.category())).with_source(error)
+            invalid(format!(
+                "the Redis URL is not understood: write `redis://user:password@host:6379/0`, where 0 is the number of \
+                 the database ({})",
+                error.category()
+            ))
+            .with_source(error)
         })?;
         if info.redis_settings().db() < 0 {
             return Err(invalid("the Redis URL is not understood: a database has a number from 0 on".into()));

@@ -202,10 +202,19 @@ impl Connection {
             return Ok(Arc::clone(channel));
         }
         let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
-        self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(&*channel)).await?;
+        self.subscribe(prefix, &channel).await?;
         self.check_rights(prefix, &channel).await?;
         lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
         Ok(channel)
+    }
+
+    async fn subscribe(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
+        match self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(channel)).await {
+            Err(Failure::Refused(error)) if error.is_permanent() => {
+                Err(Failure::Refused(no_rights("the channels", prefix).with_source(error)))
+            }
+            answer => answer.map(drop),
+        }
     }
 
     /// Fails when the user may not do under `prefix` what locks need.
@@ -217,15 +226,7 @@ impl Connection {
         if refused.is_empty() {
             return Ok(());
         }
-        Err(Failure::Refused(LockError::new(
-            LockErrorKind::Backend,
-            format!(
-                "the Redis user may not use {} under the prefix `{prefix}`; extend its ACL, the documentation of the store \
-                 shows what locks need",
-                refused.join(", ")
-            ),
-        )
-        .permanent()))
+        Err(Failure::Refused(no_rights(&refused.join(", "), prefix)))
     }
 
     /// The number under which a waiter is told.
@@ -268,6 +269,17 @@ impl Drop for Unanswered<'_> {
             self.connection.silence();
         }
     }
+}
+
+fn no_rights(to: &str, prefix: &str) -> LockError {
+    LockError::new(
+        LockErrorKind::Backend,
+        format!(
+            "the Redis user may not use {to} under the prefix `{prefix}`; extend its ACL, the documentation of the store \
+             shows what locks need",
+        ),
+    )
+    .permanent()
 }
 
 fn is_no_script(error: &LockError) -> bool {

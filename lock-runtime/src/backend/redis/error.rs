@@ -65,7 +65,7 @@ fn explain(error: RedisError) -> LockError {
     let is_no_lock = |text: &str| text.contains("WRONGTYPE");
     if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
         let message = "a key with the lock's name exists and is no lock; choose another name or prefix";
-        return LockError::new(LockErrorKind::InvalidKey, message).with_source(error);
+        return LockError::new(LockErrorKind::InvalidKey, message).permanent().with_source(error);
     }
     let permanent = match error.kind() {
         ErrorKind::AuthenticationFailed
@@ -77,6 +77,9 @@ fn explain(error: RedisError) -> LockError {
         ErrorKind::Io => "the connection to Redis failed".to_owned(),
         ErrorKind::AuthenticationFailed => {
             "Redis refused the credentials; check user and password in the URL".into()
+        }
+        ErrorKind::Parse => {
+            "what answers there does not speak the protocol of Redis; check address and port".into()
         }
         ErrorKind::RESP3NotSupported => "this Redis is too old: version 6.0 is needed for RESP3".into(),
         ErrorKind::Server(ServerErrorKind::ReadOnly) => {
@@ -98,6 +101,9 @@ fn explain(error: RedisError) -> LockError {
             Some("WRONGPASS") => "Redis refused the credentials; check user and password in the URL".into(),
             _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => {
                 "Redis is out of memory (`maxmemory`); no lock can be taken until there is room".into()
+            }
+            _ if error.detail().is_some_and(|detail| detail.contains("DB index")) => {
+                "Redis has no database of this number; check the one in the URL".into()
             }
             Some(code) => format!("Redis refused the call: {code}"),
             None => "the call to Redis failed".into(),
