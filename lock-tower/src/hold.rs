@@ -75,7 +75,7 @@ impl Hold {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) if error.kind() == LockErrorKind::Lost => return Err(error),
                 // The work is done and was covered; that the lock is free a little later does not change its result.
-                Ok(Err(error)) => tracing::warn!(%error, "the lock of a request"),
+                Ok(Err(error)) => tracing::warn!(%error, "the lock of a request may still be held"),
                 Err(_) => tracing::warn!(
                     "the lock of a request is not released yet, which goes on in the background"
                 ),

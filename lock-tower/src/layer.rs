@@ -48,7 +48,10 @@ impl Methods {
     pub(crate) fn contains(&self, method: &Method) -> bool {
         match self {
             Self::Writing => !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE),
-            Self::These(methods) => methods.contains(method),
+            // Servers answer `HEAD` with what they have for `GET`.
+            Self::These(methods) => {
+                methods.contains(method) || (*method == Method::HEAD && methods.contains(&Method::GET))
+            }
         }
     }
 }
@@ -114,7 +117,7 @@ impl LockLayer {
     }
 
     /// Locks requests of these methods and lets the others pass without a lock; all but `GET`, `HEAD`, `OPTIONS` and
-    /// `TRACE` unless set.
+    /// `TRACE` unless set. `GET` stands for `HEAD` as well, which axum answers with the same handler.
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {

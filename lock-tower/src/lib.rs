@@ -24,6 +24,11 @@
 //! # }
 //! ```
 //!
+//! # Which requests
+//!
+//! **Those that only read run without a lock**: `GET`, `HEAD`, `OPTIONS` and `TRACE`. Where they are to be locked, as
+//! server-sent events, which are asked for with `GET`, name the methods: [`methods`](LockLayer::methods).
+//!
 //! # Where to put it
 //!
 //! On the route, behind its method: `post(handler).route_layer(lock)`. There it runs for requests that reach the
@@ -44,6 +49,10 @@
 //!
 //! **Authorise before locking.** Whoever may send a request that is locked can keep others waiting, so what checks
 //! the caller stands outside of the lock: in axum, in a `layer` that is added after this one.
+//!
+//! **Time-outs and panic catchers inside.** What answers in the handler's stead (`TimeoutLayer`, `CatchPanicLayer`)
+//! stands inside of the lock: in axum, in a layer that is added before this one. Outside of it, it drops the request, and
+//! the lock is released in the background, perhaps after the client has its answer and has sent the next request.
 //!
 //! # Keys
 //!
@@ -79,11 +88,15 @@
 //! of known size. An upgraded connection, like a WebSocket, is not covered. Every gRPC response is a stream, whose end
 //! is its trailers. [`hold_until`](LockLayer::hold_until) chooses otherwise.
 //!
-//! The end of a stream is a small packet that leaves a little after its last data. Where the server does not set
-//! `TCP_NODELAY` (`axum::serve` does not unless told, tonic's server does), some systems hold it back for 40 ms.
+//! The end of a stream is a small packet that leaves a little after its last data, and some systems hold it back for
+//! 40 ms unless the server sets `TCP_NODELAY`. That concerns each gRPC answer, too. Tonic's `serve` sets it; elsewhere
+//! say so:
 //!
-//! If the lock is lost before the response leaves, the inner future is dropped and the answer is 503; a streamed
-//! response breaks off with an error. In both cases a part of the work may have been done. What the handler spawned
+//! * axum: `axum::serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), app)`, with `axum::serve::ListenerExt`;
+//! * tonic: `serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))`.
+//!
+//! If the lock is lost before the response leaves, also if only its release shows that the store had given it away, the
+//! inner future is dropped and the answer is 503; a streamed response breaks off with an error. In both cases a part of the work may have been done. What the handler spawned
 //! goes on. With [`on_lost`](LockLayer::on_lost) the work is finished first, and then answered in the same way.
 //! [`HeldLock`] in the request's extensions has the fencing token, and tells how long the lock may be relied
 //! on.
@@ -105,7 +118,7 @@
 //! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | `UNAVAILABLE` | the store does not answer, a limit on waiters or locks is reached, or the manager is shut down |
 //! | <span id="lost">`lost`</span> | 503, `Retry-After` | `ABORTED` | the lock was lost while the request was worked on |
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request gives no valid key |
-//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is wired or configured wrongly, or the store refuses our credentials or rights; the log says how |
+//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is wired or configured wrongly, or the store refuses us for good, as with a wrong password; the log says how |
 //!
 //! `Retry-After` is what the holder's lease has left where that is known, in whole seconds rounded up, and never 0. A
 //! holder that is done earlier frees the lock earlier.
@@ -129,7 +142,8 @@
 //! Let the server finish what it has begun (axum's `with_graceful_shutdown`, tonic's `serve_with_shutdown`), and then
 //! await [`LockManager::shutdown`](lock_runtime::LockManager::shutdown): what is released in the background needs the
 //! process for a moment longer. Whatever a killed process held stays locked until its lease or its session ends: for the
-//! [`ttl`](LockLayer::ttl) at most, 30 s unless it or the manager's is set.
+//! [`ttl`](LockLayer::ttl) at most, 30 s unless it or the manager's is set. A stream without an end keeps a graceful shutdown
+//! waiting: end it yourself, or with [`max_hold`](LockLayer::max_hold).
 //!
 //! # Features
 //!
