@@ -28,7 +28,7 @@ use std::{
 
 use lock_runtime::LockManager;
 use support::{
-    Round, Server, median,
+    Round, Server, in_turn, median,
     peers::DistributedLock,
     plot::{Chart, Scale},
     publish, ratios, round,
@@ -41,8 +41,8 @@ const CONTENDERS: [&str; 5] = ["raw driver", "rslock", "distributed-lock", "lock
 #[tokio::main]
 async fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
-    let rounds = numbers.next().unwrap_or(7);
-    let length = Duration::from_millis(numbers.next().unwrap_or(700));
+    let rounds = numbers.next().unwrap_or(41);
+    let length = Duration::from_millis(numbers.next().unwrap_or(250));
     let tasks: Vec<usize> = numbers.map(|number| number as usize).collect();
     let server = Server::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
@@ -63,7 +63,7 @@ async fn main() {
         let mut results: [Vec<Round>; CONTENDERS.len()] = Default::default();
         // The first round warms up and is not counted.
         for n in 0..=rounds {
-            for (contender, results) in CONTENDERS.iter().zip(&mut results) {
+            for (contender, results) in in_turn(n, CONTENDERS.iter().zip(&mut results)) {
                 let result = match *contender {
                     "raw driver" => {
                         let (raw, delete, numbers) = (raw.clone(), delete.clone(), numbers.clone());

@@ -31,7 +31,7 @@ use axum::{Router, extract::Path, middleware, routing::post, serve::ListenerExt}
 use lock_runtime::{LockManager, backend::Memory};
 use lock_tower::LockLayer;
 use support::{
-    Round, Server, median,
+    Round, Server, in_turn, median,
     plot::{Chart, Scale},
     publish, ratios, round,
 };
@@ -76,12 +76,7 @@ async fn main() {
     let mut results: [Vec<Round>; CONTENDERS.len()] = Default::default();
     // The first round warms up and is not counted.
     for n in 0..=rounds {
-        let mut turns: Vec<_> = CONTENDERS.iter().zip(&mut results).collect();
-        // A machine that slows down or speeds up favours nobody.
-        if n % 2 == 1 {
-            turns.reverse();
-        }
-        for ((path, _), results) in turns {
+        for ((path, _), results) in in_turn(n, CONTENDERS.iter().zip(&mut results)) {
             let clients = Arc::clone(&clients);
             let result = round(&redis, CONNECTIONS, length, move |client, _| {
                 let clients = Arc::clone(&clients);

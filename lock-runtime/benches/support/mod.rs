@@ -144,6 +144,15 @@ where
     }
 }
 
+/// Every second round the other way round: a machine that slows down or speeds up favours nobody.
+pub(crate) fn in_turn<T>(round: u64, contenders: impl Iterator<Item = T>) -> Vec<T> {
+    let mut contenders: Vec<T> = contenders.collect();
+    if round % 2 == 1 {
+        contenders.reverse();
+    }
+    contenders
+}
+
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
