@@ -395,8 +395,9 @@ mod template;
 ///
 /// The body and the drop of its parameters. Not covered are tasks that the body spawns, which live on without the
 /// lock, a response that is produced after the body has returned it, such as a stream of server-sent events (for which
-/// there is the layer of `lock-tower`), and a parameter without a name: the value of `_: T` is dropped after the release, that of `_permit: T` before
-/// it. The same holds for a parameter that nothing mentions although rustc warns about that.
+/// there is the layer of `lock-tower`), and a parameter without a name: the value of `_: T` is dropped after the
+/// release, that of `_permit: T` before it. The same holds for a parameter that nothing mentions although rustc warns
+/// about that.
 ///
 /// The attribute stands on functions. For a closure or a block there are [`lock_key!`] and `LockGuard::run`.
 ///

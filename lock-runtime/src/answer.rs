@@ -153,7 +153,7 @@ impl Answer {
 pub fn log(error: &LockError) {
     match error.kind() {
         _ if error.is_permanent() => {
-            tracing::error!(%error, "request refused: its lock cannot be acquired until somebody changes a setting");
+            tracing::error!(%error, "request refused: its lock cannot be acquired until somebody sets something right");
         }
         LockErrorKind::Contended | LockErrorKind::Timeout => {
             tracing::debug!(%error, "request refused: its lock is held");

@@ -95,8 +95,9 @@
 //! * axum: `axum::serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), app)`, with `axum::serve::ListenerExt`;
 //! * tonic: `serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))`.
 //!
-//! If the lock is lost before the response leaves, also if only its release shows that the store had given it away, the
-//! inner future is dropped and the answer is 503; a streamed response breaks off with an error. In both cases a part of the work may have been done. What the handler spawned
+//! If the lock is lost before the response leaves, the inner future is dropped and the answer is 503, also where it is
+//! ready and only the release shows that the store had given the lock away; a streamed response breaks off with an
+//! error. In both cases a part of the work may have been done. What the handler spawned
 //! goes on. With [`on_lost`](LockLayer::on_lost) the work is finished first, and then answered in the same way.
 //! [`HeldLock`] in the request's extensions has the fencing token, and tells how long the lock may be relied
 //! on.

@@ -121,16 +121,7 @@ fn forgotten_brackets_are_seen() {
     }
     // The first word may say what the key is about, and placeholders show that brackets are known.
     for key in ["id", "id:all", "user:ids", "user:my_id", "user:<id>:id"] {
-        assert!(
-            checked(
-                quote!(key = #key),
-                quote!(
-                    async fn f(id: u64) -> R {}
-                )
-            )
-            .is_ok(),
-            "{key}"
-        );
+        assert_eq!(values(key, quote!(id: u64)).len(), usize::from(key.contains('<')), "{key}");
     }
 }
 
