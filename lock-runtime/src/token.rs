@@ -1,6 +1,10 @@
 //! The fencing token and the owner token: one is public, the other a secret.
 
-use std::{cell::RefCell, fmt};
+use std::{
+    cell::RefCell,
+    fmt,
+    time::{Duration, Instant},
+};
 
 /// The bits of a fencing token that count the hand-overs inside a process.
 const SEQUENCE_BITS: u32 = 11;
@@ -86,7 +90,7 @@ impl OwnerToken {
     /// the lock.
     #[must_use]
     pub fn random() -> Self {
-        FRESH.with_borrow_mut(|fresh| fresh.take(std::process::id()))
+        FRESH.with_borrow_mut(|fresh| fresh.take(std::process::id(), Instant::now()))
     }
 
     /// The token as a number, for a store to write down.
@@ -101,23 +105,30 @@ thread_local! {
     static FRESH: RefCell<Fresh> = const { RefCell::new(Fresh::NONE) };
 }
 
+/// How long tokens are kept that were made and not taken.
+///
+/// A machine or a process that is restored twice from one snapshot has the same tokens twice. That of an idle one has
+/// none that are young enough; that of a busy one has its locks twice, too.
+const KEPT: Duration = Duration::from_millis(10);
+
 /// Tokens that nobody has yet: one call to the operating system makes 64.
 #[derive(Clone)]
 struct Fresh {
-    /// For whom they were made. A process that was forked off has a copy, and must not use it.
-    process: u32,
+    /// For whom they were made, and when. A process that was forked off has a copy, and must not use it.
+    made: Option<(u32, Instant)>,
     tokens: [[u8; 16]; 64],
     left: usize,
 }
 
 impl Fresh {
-    const NONE: Self = Self { process: 0, tokens: [[0; 16]; 64], left: 0 };
+    const NONE: Self = Self { made: None, tokens: [[0; 16]; 64], left: 0 };
 
-    fn take(&mut self, process: u32) -> OwnerToken {
-        if self.left == 0 || self.process != process {
+    fn take(&mut self, process: u32, now: Instant) -> OwnerToken {
+        let is_usable = |(by, at)| by == process && now.saturating_duration_since(at) < KEPT;
+        if self.left == 0 || !self.made.is_some_and(is_usable) {
             getrandom::fill(self.tokens.as_flattened_mut())
                 .expect("the operating system provides randomness");
-            (self.process, self.left) = (process, self.tokens.len());
+            (self.made, self.left) = (Some((process, now)), self.tokens.len());
         }
         self.left -= 1;
         OwnerToken(u128::from_ne_bytes(self.tokens[self.left]))
@@ -165,13 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn owner_tokens_are_unlike_each_other_and_those_of_a_process_that_is_forked_off() {
+    fn owner_tokens_are_unlike_each_other_and_those_of_a_copy_of_the_process() {
+        let now = Instant::now();
         let mut parent = Fresh::NONE;
-        let mut taken = std::collections::HashSet::from([parent.take(1)]);
-        let (mut child, mut copy) = (parent.clone(), parent.clone());
-        assert_eq!(copy.take(1), parent.clone().take(1), "there are some left, which a child has, too");
+        let mut taken = std::collections::HashSet::from([parent.take(1, now)]);
+        let (mut child, mut restored, mut twin) = (parent.clone(), parent.clone(), parent.clone());
+        assert_eq!(
+            parent.clone().take(1, now),
+            twin.take(1, now + KEPT / 2),
+            "there are some left, which a copy has, too"
+        );
         for _ in 0..200 {
-            assert!(taken.insert(parent.take(1)) && taken.insert(child.take(2)));
+            assert!(taken.insert(parent.take(1, now)));
+            assert!(taken.insert(child.take(2, now)));
+            assert!(taken.insert(restored.take(1, now + KEPT)));
         }
     }
 
