@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::Capabilities};
+use lock_runtime::{LockError, LockErrorKind, LockGuard, LockManager, backend::Capabilities};
 
 use crate::{
     second::Second,
@@ -142,6 +142,29 @@ impl World {
             if left.is_empty() { Ok(()) } else { Err(left) }
         })
         .await;
+    }
+
+    /// Drops an acquisition at its first await, its second, … until it is ready before that; nothing may be left.
+    ///
+    /// First each is its client's first, which has to connect and to prepare; then each client has had the locks before,
+    /// so that only they are asked for.
+    pub async fn dropped_at_each_await<T>(&self, acquire: impl AsyncFn(LockManager) -> Result<T, LockError>) {
+        const MANY: usize = 40;
+        for prepared in [false, true] {
+            for polls in 0.. {
+                let locks = self.client().await;
+                if prepared {
+                    drop(acquire(locks.clone()).await.unwrap());
+                    self.clean().await;
+                }
+                let ready = drop_after(acquire(locks), polls).await.is_some();
+                self.clean().await;
+                if ready {
+                    break;
+                }
+                assert!(polls < MANY, "never ready");
+            }
+        }
     }
 
     /// How many clients wait for the lock, as the store sees it.

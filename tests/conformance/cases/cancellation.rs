@@ -44,38 +44,15 @@ pub fn cases() -> Vec<Case> {
 const MANY: usize = 40;
 
 async fn acquire_of_a_free_lock(world: World) {
-    let locks = world.client().await.ttl(LONG);
     let key = world.key("k");
-    let lock = locks.lock(&key);
-    for polls in 0.. {
-        let done = drop_after(lock.acquire(), polls).await;
-        let ready = done.is_some();
-        drop(done);
-        world.clean().await;
-        world.is_free(&key).await;
-        if ready {
-            assert!(polls > 0);
-            return;
-        }
-        assert!(polls < MANY, "never ready");
-    }
+    world.dropped_at_each_await(async |locks| locks.lock(&key).ttl(LONG).acquire().await).await;
+    world.is_free(&key).await;
 }
 
 async fn one_attempt_at_a_free_lock(world: World) {
-    let locks = world.client().await.ttl(LONG);
     let key = world.key("k");
-    let lock = locks.lock(&key);
-    for polls in 0.. {
-        let done = drop_after(lock.try_acquire(), polls).await;
-        let ready = done.is_some();
-        drop(done);
-        world.clean().await;
-        world.is_free(&key).await;
-        if ready {
-            return;
-        }
-        assert!(polls < MANY, "never ready");
-    }
+    world.dropped_at_each_await(async |locks| locks.lock(&key).ttl(LONG).try_acquire().await).await;
+    world.is_free(&key).await;
 }
 
 async fn acquire_of_a_lock_that_the_same_client_holds(world: World) {

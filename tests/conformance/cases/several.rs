@@ -186,21 +186,9 @@ async fn a_guard_that_is_dropped_frees_all(world: World) {
 }
 
 async fn an_acquisition_that_is_dropped_at_any_await_leaves_nothing(world: World) {
-    let lock = world.client().await.ttl(LONG).all(keys(&world));
-    for waits in [true, false] {
-        for polls in 0.. {
-            let ready = if waits {
-                drop_after(lock.acquire(), polls).await.is_some()
-            } else {
-                drop_after(lock.try_acquire(), polls).await.is_some()
-            };
-            world.clean().await;
-            if ready {
-                break;
-            }
-            assert!(polls < MANY, "never ready");
-        }
-    }
+    let keys = keys(&world);
+    world.dropped_at_each_await(async |locks| locks.all(&keys).ttl(LONG).acquire().await).await;
+    world.dropped_at_each_await(async |locks| locks.all(&keys).ttl(LONG).try_acquire().await).await;
 }
 
 async fn an_acquisition_that_is_dropped_while_it_waits_leaves_nothing(world: World) {
