@@ -149,7 +149,6 @@ impl World {
     /// First each is its client's first, which has to connect and to prepare; then each client has had the locks before,
     /// so that only they are asked for.
     pub async fn dropped_at_each_await<T>(&self, acquire: impl AsyncFn(LockManager) -> Result<T, LockError>) {
-        const MANY: usize = 40;
         for prepared in [false, true] {
             for polls in 0.. {
                 let locks = self.client().await;
@@ -162,7 +161,7 @@ impl World {
                 if ready {
                     break;
                 }
-                assert!(polls < MANY, "never ready");
+                assert!(polls < MANY_POLLS, "never ready");
             }
         }
     }
@@ -227,6 +226,9 @@ where
         Poll::Pending => tokio::spawn(future),
     }
 }
+
+/// More polls by [`drop_after`] than anything needs that does not wait for somebody.
+pub const MANY_POLLS: usize = 120;
 
 /// Polls `future` at most `polls` times, woken or after a moment, and drops it; its output if it came before that.
 pub async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {

@@ -18,7 +18,7 @@ use lock_runtime::{LockError, LockManager};
 use super::{LONG, ms};
 use crate::{
     case::{Case, case},
-    world::{World, drop_after, poll_once},
+    world::{MANY_POLLS, World, drop_after, poll_once},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -39,9 +39,6 @@ pub fn cases() -> Vec<Case> {
         case!(at_any_moment_in_time),
     ]
 }
-
-/// More awaits than any of the futures has.
-const MANY: usize = 40;
 
 async fn acquire_of_a_free_lock(world: World) {
     let key = world.key("k");
@@ -153,7 +150,7 @@ async fn release_happens_once_it_was_polled(world: World) {
             done.unwrap();
             return;
         }
-        assert!(polls < MANY, "never ready");
+        assert!(polls < MANY_POLLS, "never ready");
     }
 }
 
@@ -186,7 +183,7 @@ async fn a_body_that_is_dropped_frees_the_lock(world: World) {
             assert!(polls > 3);
             return;
         }
-        assert!(polls < MANY, "never ready");
+        assert!(polls < MANY_POLLS, "never ready");
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     case::{Case, case},
     stores::Fault,
     support::until,
-    world::{World, begun, drop_after},
+    world::{MANY_POLLS, World, begun, drop_after},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -34,9 +34,6 @@ pub fn cases() -> Vec<Case> {
         case!(a_store_that_breaks_in_between_leaves_nothing).hurts(Fault::Down),
     ]
 }
-
-/// More awaits than any of the futures has.
-const MANY: usize = 120;
 
 fn keys(world: &World) -> [String; 3] {
     ["c", "a", "b"].map(|name| world.key(name))
@@ -215,7 +212,7 @@ async fn a_release_that_is_dropped_happens_for_all(world: World) {
         if done.is_some() {
             return;
         }
-        assert!(polls < MANY, "never ready");
+        assert!(polls < MANY_POLLS, "never ready");
     }
 }
 
