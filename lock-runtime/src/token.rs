@@ -1,10 +1,8 @@
 //! The fencing token and the owner token: one is public, the other a secret.
 
-use std::{
-    cell::RefCell,
-    fmt,
-    time::{Duration, Instant},
-};
+use std::{cell::RefCell, fmt, time::Duration};
+
+use crate::clock::Instant;
 
 /// The bits of a fencing token that count the hand-overs inside a process.
 const SEQUENCE_BITS: u32 = 11;
@@ -124,7 +122,8 @@ impl Fresh {
     const NONE: Self = Self { made: None, tokens: [[0; 16]; 64], left: 0 };
 
     fn take(&mut self, process: u32, now: Instant) -> OwnerToken {
-        let is_usable = |(by, at)| by == process && now.saturating_duration_since(at) < KEPT;
+        // The clock of a machine on which a process goes on may be behind.
+        let is_usable = |(by, at)| by == process && at <= now && now < at + KEPT;
         if self.left == 0 || !self.made.is_some_and(is_usable) {
             getrandom::fill(self.tokens.as_flattened_mut())
                 .expect("the operating system provides randomness");
@@ -180,7 +179,7 @@ mod tests {
         let now = Instant::now();
         let mut parent = Fresh::NONE;
         let mut taken = std::collections::HashSet::from([parent.take(1, now)]);
-        let (mut child, mut restored, mut twin) = (parent.clone(), parent.clone(), parent.clone());
+        let [mut child, mut restored, mut moved, mut twin] = [(); 4].map(|()| parent.clone());
         assert_eq!(
             parent.clone().take(1, now),
             twin.take(1, now + KEPT / 2),
@@ -190,6 +189,7 @@ mod tests {
             assert!(taken.insert(parent.take(1, now)));
             assert!(taken.insert(child.take(2, now)));
             assert!(taken.insert(restored.take(1, now + KEPT)));
+            assert!(taken.insert(moved.take(1, Instant::from_nanos(1))));
         }
     }
 
