@@ -144,7 +144,8 @@ impl World {
         .await;
     }
 
-    /// Drops an acquisition at its first await, its second, … until it is ready before that; nothing may be left.
+    /// Drops an acquisition at its first await, its second, … until it is ready before that; nothing may be left, neither
+    /// in the store nor in the client's own way.
     ///
     /// First each is its client's first, which has to connect and to prepare; then each client has had the locks before,
     /// so that only they are asked for.
@@ -152,12 +153,16 @@ impl World {
         for prepared in [false, true] {
             for polls in 0.. {
                 let locks = self.client().await;
-                if prepared {
+                let once = async || {
                     drop(acquire(locks.clone()).await.unwrap());
                     self.clean().await;
+                };
+                if prepared {
+                    once().await;
                 }
-                let ready = drop_after(acquire(locks), polls).await.is_some();
+                let ready = drop_after(acquire(locks.clone()), polls).await.is_some();
                 self.clean().await;
+                once().await;
                 if ready {
                     break;
                 }
