@@ -97,8 +97,8 @@
 //!
 //! If the lock is lost before the response leaves, the inner future is dropped and the answer is 503, also where it is
 //! ready and only the release shows that the store had given the lock away; a streamed response breaks off with an
-//! error. In both cases a part of the work may have been done. What the handler spawned
-//! goes on. With [`on_lost`](LockLayer::on_lost) the work is finished first, and then answered in the same way.
+//! error. In both cases a part of the work may have been done. What the handler spawned goes on. With
+//! [`on_lost`](LockLayer::on_lost) the work is finished first, and then answered in the same way.
 //! [`HeldLock`] in the request's extensions has the fencing token, and tells how long the lock may be relied
 //! on.
 //!
