@@ -3,7 +3,7 @@
 use crate::{
     client::OWNERS,
     handover::Handover,
-    state::{Call, Message, Mode, Owner, Phase, Reply, State},
+    state::{Call, Message, Mode, Owner, Phase, Reply, Request, State},
     variant::Break,
 };
 
@@ -28,15 +28,21 @@ impl Handover {
     fn drop_what_does_nothing(&self, s: &mut State) {
         let mut network = std::mem::take(&mut s.network);
         for message in &mut network {
-            if let Message::Request { owner, call, age, awaited } = message
-                && (!s.is_present(*owner)
+            if let Message::Request(request) = message
+                && (!s.is_present(request.owner)
                     || matches!(
-                        call,
+                        request.call,
                         Call::Release | Call::ReleaseInGroup(_) | Call::CompareAndDelete | Call::Leave
                     ))
             {
-                (*awaited, *age) = (false, 0);
+                (request.awaited, request.age) = (false, 0);
             }
+        }
+        // A refusal that nobody listens to.
+        if !self.variant.breaks(Break::LateGranted) {
+            network.retain(
+                |message| !matches!(message, Message::Request(request) if request.is_late() && !request.awaited),
+            );
         }
         // A request of an attempt that has ended does nothing if its owner can never be on the server again. Broken
         // scripts are not so harmless.
@@ -50,17 +56,23 @@ impl Handover {
         if !harmful.iter().any(|rule| self.variant.breaks(*rule)) {
             let coming: Vec<Owner> = network.iter().copied().filter_map(makes_owner).collect();
             network.retain(|message| match message {
-                Message::Request { owner, .. } => {
-                    s.is_present(*owner)
-                        || coming.contains(owner)
-                        || s.is_held_by(*owner)
-                        || s.place_of(*owner).is_some()
+                Message::Request(Request { owner, .. }) => {
+                    s.is_present(*owner) || coming.contains(owner) || s.is_on_server(*owner)
                 }
                 _ => true,
             });
         }
         network.retain(|message| self.may_matter(s, *message));
         s.network = network;
+        let mut cleared = std::mem::take(&mut s.cleared);
+        cleared.retain(|owner| s.is_on_server(*owner) || s.acquisitions_of(*owner).next().is_some());
+        cleared.sort_unstable();
+        cleared.dedup();
+        let mut leaked = std::mem::take(&mut s.leaked);
+        leaked.retain(|owner| s.is_present(*owner));
+        leaked.sort_unstable();
+        leaked.dedup();
+        (s.cleared, s.leaked) = (cleared, leaked);
     }
 
     /// Whether an answer or a push can still change what its client does.
@@ -68,7 +80,7 @@ impl Handover {
         let owner = message.owner();
         let phase = s.client(owner.client).phase;
         match message {
-            Message::Request { .. } => true,
+            Message::Request(_) => true,
             _ if !s.is_present(owner) => false,
             Message::Answer { reply, age, .. } => match (phase, reply) {
                 (Phase::Holding { valid: 0, .. }, _) if !self.loose() => false,
@@ -83,7 +95,11 @@ impl Handover {
             Message::Free { .. } => self.variant.breaks(Break::FreeIsAGrant),
             Message::Push { fence, .. } => match phase {
                 Phase::Holding { .. } => false,
-                Phase::Waiting { seen, .. } => fence > seen || self.variant.breaks(Break::StalePushCounts),
+                Phase::Waiting { seen, .. } => {
+                    fence > seen
+                        || self.variant.breaks(Break::StalePushCounts)
+                        || self.variant.breaks(Break::ProofWithoutTerms)
+                }
                 _ => true,
             },
         }
@@ -110,11 +126,11 @@ impl Handover {
 /// The owner that a request can bring onto the server.
 fn makes_owner(message: Message) -> Option<Owner> {
     match message {
-        Message::Request {
+        Message::Request(Request {
             owner,
             call: Call::Acquire(Mode::Join | Mode::Try | Mode::Group) | Call::SetNx,
             ..
-        } => Some(owner),
+        }) => Some(owner),
         _ => None,
     }
 }
@@ -146,7 +162,7 @@ fn each_fence(s: &mut State, mut with: impl FnMut(&mut u8)) {
     }
     for message in &mut s.network {
         match message {
-            Message::Request { call: Call::Renew(fence) | Call::ReleaseInGroup(fence), .. }
+            Message::Request(Request { call: Call::Renew(fence) | Call::ReleaseInGroup(fence), .. })
             | Message::Answer { reply: Reply::Granted(fence) | Reply::Waiting(fence), .. }
             | Message::Push { fence, .. } => with(fence),
             _ => {}
@@ -187,5 +203,9 @@ fn rename(s: &State, new_number: &[u8]) -> State {
         name(message.owner_mut());
     }
     renamed.network.sort_unstable();
+    for owners in [&mut renamed.cleared, &mut renamed.leaked] {
+        owners.iter_mut().for_each(&mut name);
+        owners.sort_unstable();
+    }
     renamed
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
     handover::Handover,
-    state::{Call, Message, Mode, NEVER, Owner, Phase, Reply, State, Violation},
+    state::{Call, Message, Mode, NEVER, Owner, Phase, Proof, Reply, Request, State, Violation},
     variant::{Break, Manner},
 };
 
@@ -38,15 +38,22 @@ impl Handover {
         if !self.loose() {
             Self::stop_listening(s, client);
         }
-        s.network.push(Message::Request { owner: s.owner(client), call, age: 0, awaited: true });
+        let request = Request { awaited: true, ..self.request(s.owner(client), call) };
+        s.network.push(Message::Request(request));
+    }
+
+    /// A request that is sent now; its answer is not awaited.
+    pub(crate) fn request(&self, owner: Owner, call: Call) -> Request {
+        let left = if matches!(call, Call::Acquire(_)) { self.variant.times.limit } else { NEVER };
+        Request { owner, call, age: 0, awaited: false, left }
     }
 
     /// The answer to what is in flight will not be heard.
     fn stop_listening(s: &mut State, client: u8) {
         s.network.retain(|m| m.owner().client != client || !matches!(m, Message::Answer { .. }));
         for message in s.network.iter_mut().filter(|m| m.owner().client == client) {
-            if let Message::Request { awaited, age, .. } = message {
-                (*awaited, *age) = (false, 0);
+            if let Message::Request(request) = message {
+                (request.awaited, request.age) = (false, 0);
             }
         }
     }
@@ -73,15 +80,20 @@ impl Handover {
         } else {
             Call::Release
         };
-        s.network.push(Message::Request { owner, call, age: 0, awaited: false });
+        s.network.push(Message::Request(self.request(owner, call)));
         s.client_mut(client).phase = Phase::Idle;
     }
 
+    /// [`Break::EntersAfterEviction`]: the leave is sent, and the client may still enter.
+    pub(crate) fn evict(&self, s: &mut State, client: u8) {
+        s.network.push(Message::Request(self.request(s.owner(client), Call::Release)));
+    }
+
     /// Ends a hold that nobody is known to wait for, in a group with the releases of other locks.
-    pub(crate) fn end_in_group(s: &mut State, client: u8) {
+    pub(crate) fn end_in_group(&self, s: &mut State, client: u8) {
         let Phase::Holding { fence, .. } = s.client(client).phase else { return };
         let (owner, call) = (s.owner(client), Call::ReleaseInGroup(fence));
-        s.network.push(Message::Request { owner, call, age: 0, awaited: false });
+        s.network.push(Message::Request(self.request(owner, call)));
         s.client_mut(client).phase = Phase::Idle;
     }
 
@@ -136,14 +148,16 @@ impl Handover {
         }
         match message {
             Message::Answer { owner, reply, age } => self.hear(s, owner, reply, age),
-            Message::Push { owner, fence, px } => self.be_told(s, owner, fence, px),
+            Message::Push { owner, fence, px } => {
+                self.judge(s, owner, Proof { fence, px }, Some(Proof { fence, px }));
+            }
             Message::Free { owner } if self.variant.breaks(Break::FreeIsAGrant) => {
                 let Phase::Waiting { seen, .. } = s.client(owner.client).phase else { return };
                 self.enter(s, owner.client, seen + 1, self.validity(self.variant.times.ttl, 0));
             }
             // It looks a little later, and a poll may come at any time.
             Message::Free { .. } => {}
-            Message::Request { .. } => unreachable!("requests go to the server"),
+            Message::Request(_) => unreachable!("requests go to the server"),
         }
     }
 
@@ -169,18 +183,25 @@ impl Handover {
                     phase
                 }
             }
+            (Phase::Waiting { .. }, Reply::Gone) if !self.loose() => {
+                self.tally.lost_turns.fetch_add(1, Relaxed);
+                Phase::Idle
+            }
             (Phase::Waiting { .. }, Reply::Gone) | (Phase::Holding { .. }, Reply::NotYours)
                 if self.loose() =>
             {
                 return self.end(s, client);
             }
-            (Phase::Asking { mode: Mode::Group, age }, Reply::Held) => {
+            (Phase::Asking { mode: Mode::Group, age }, Reply::Held | Reply::Late) => {
                 s.client_mut(client).phase = Phase::Asking { mode: Mode::Join, age };
                 return self.send(s, client, Call::Acquire(Mode::Join));
             }
-            (Phase::Asking { .. }, Reply::Held | Reply::NotYours) | (Phase::Waiting { .. }, Reply::Gone) => {
-                Phase::Idle
+            // It was not executed. The real client repeats it once, this one as often as it is refused.
+            (Phase::Asking { mode, .. }, Reply::Late) => {
+                self.tally.repeated.fetch_add(1, Relaxed);
+                return self.send(s, client, Call::Acquire(mode));
             }
+            (Phase::Asking { .. }, Reply::Held | Reply::NotYours) => Phase::Idle,
             (Phase::Holding { valid, fence, seq }, Reply::Renewed) if valid > 0 || self.loose() => {
                 Phase::Holding { valid: valid.max(self.validity(ttl, age)), fence, seq }
             }
@@ -202,8 +223,18 @@ impl Handover {
         if self.variant.breaks(Break::DatedByAnswer) { 0 } else { age }
     }
 
-    /// `place::judge`, and what `attempt.rs` does with it.
-    fn be_told(&self, s: &mut State, owner: Owner, fence: u8, px: u8) {
+    /// `place::judge`, and what `attempt.rs` does with it: a grant message of these terms, with the proof that it carries.
+    /// One that fails a check does nothing here, because the poll to which it leads may come at any time.
+    pub(crate) fn judge(&self, s: &mut State, owner: Owner, terms: Proof, proof: Option<Proof>) {
+        let Proof { fence, px } = terms;
+        let is_proven = if self.variant.breaks(Break::ProofWithoutTerms) {
+            proof.is_some()
+        } else {
+            proof == Some(terms) || self.variant.breaks(Break::PushWithoutProof)
+        };
+        if !is_proven || px > self.variant.times.ttl {
+            return;
+        }
         let basis = match s.client(owner.client).phase {
             Phase::Waiting { seen, .. } if fence <= seen && !self.variant.breaks(Break::StalePushCounts) => {
                 return;
@@ -234,6 +265,7 @@ impl Handover {
                 s.holder = None;
             }
         }
+        s.open = s.open.saturating_sub(1);
         for place in &mut s.queue {
             place.age = (place.age + 1).min(self.variant.times.stale);
         }
@@ -253,9 +285,15 @@ impl Handover {
         }
         for message in &mut s.network {
             match message {
-                Message::Request { owner, age, awaited: true, .. } | Message::Answer { owner, age, .. }
-                    if missed_by != Some(owner.client) =>
-                {
+                Message::Request(request) => {
+                    if request.left != NEVER {
+                        request.left = request.left.saturating_sub(1);
+                    }
+                    if request.awaited && missed_by != Some(request.owner.client) {
+                        request.age = (request.age + 1).min(ttl);
+                    }
+                }
+                Message::Answer { owner, age, .. } if missed_by != Some(owner.client) => {
                     *age = (*age + 1).min(ttl);
                 }
                 _ => {}

@@ -8,7 +8,7 @@ use std::{
 use stateright::{Model, Property};
 
 use crate::{
-    state::{Call, Client, Message, Mode, Phase, State, Violation, name},
+    state::{Call, Client, Message, Mode, Owner, Phase, Proof, State, Violation, name},
     variant::{Break, Role, Variant},
 };
 
@@ -25,8 +25,14 @@ pub(crate) const R1: &str = "R1: a release leaves nothing behind";
 pub(crate) const R2: &str = "R2: an owner is there once";
 /// After a release no live waiter stands before a free key, unless it was left free openly and the first was told.
 pub(crate) const P: &str = "P: a release wakes a waiter";
+/// A release that is executed after the limits of all acquisitions of its owner leaves nothing behind, ever after.
+pub(crate) const R3: &str = "R3: nothing comes back after its limit";
+/// From an open release to the end of its window no call of ours takes the lock or hands it over.
+pub(crate) const W: &str = "W: an open window is kept";
 /// From every state, whatever is lost and whoever dies, all live waiters are served, and within a bound.
 pub(crate) const L: &str = "L: every waiter is served";
+
+pub(crate) const ALL: [&str; 9] = [S1, S2, S3, R1, R2, R3, W, P, L];
 
 /// A client that has left so much on the server waits until some of it is gone; else its dead places have no end.
 const LEFTOVERS: usize = 3;
@@ -46,6 +52,14 @@ pub(crate) struct Tally {
     pub(crate) expanded: AtomicUsize,
     /// Entries on a push.
     pub(crate) by_push: AtomicUsize,
+    /// Requests that were refused after their limit, and repeated.
+    pub(crate) repeated: AtomicUsize,
+    /// Forged messages that a client read.
+    pub(crate) forged: AtomicUsize,
+    /// Calls of ours that found the lock open, and left it so.
+    pub(crate) found_open: AtomicUsize,
+    /// Places that a waiter found gone.
+    pub(crate) lost_turns: AtomicUsize,
     /// Holds taken in a group.
     pub(crate) in_groups: AtomicUsize,
     /// The longest that a live waiter waits once everybody else is gone, in ticks.
@@ -60,7 +74,12 @@ pub(crate) enum Step {
     AskAgain(u8),
     Poll(u8),
     /// The attempt ends without a hold: given up, dropped, or its request timed out.
+    ///
+    /// Also a waiter that its process evicts because it is not polled: one compare-exchange decides between this and
+    /// entering, before the leave is sent.
     GiveUp(u8),
+    /// [`Break::EntersAfterEviction`].
+    Evict(u8),
     Renew(u8),
     Release(u8),
     ReleaseInGroup(u8),
@@ -72,6 +91,12 @@ pub(crate) enum Step {
     /// The server executes a release and leaves the lock free.
     ExecuteOpenly(Message),
     Receive(Message),
+    /// The attacker publishes a grant message, with a proof that it has read or can make.
+    Forge {
+        owner: Owner,
+        terms: Proof,
+        proof: Option<Proof>,
+    },
     /// Makes room. What stays in flight for ever is lost, too.
     Lose(Message),
     Tick,
@@ -98,6 +123,39 @@ impl Handover {
     fn leftovers(s: &State, client: u8) -> usize {
         let queued = s.queue.iter().filter(|place| place.owner.client == client).count();
         queued + usize::from(s.holder.as_ref().is_some_and(|holder| holder.owner.client == client))
+    }
+
+    /// The grant messages that an attacker can publish with what it has read: with a fence that was never minted, or with
+    /// a longer lease than the server granted. Exact copies are deliveries of the message itself.
+    fn forgeries(&self, s: &State, owner: Owner, steps: &mut Vec<Step>) {
+        let listens = match s.client(owner.client).phase {
+            Phase::Waiting { .. } => true,
+            Phase::Asking { .. } => self.loose(),
+            _ => false,
+        };
+        if !listens {
+            return;
+        }
+        let published: Vec<Proof> = s
+            .network
+            .iter()
+            .filter_map(|message| match *message {
+                Message::Push { owner: other, fence, px } if other == owner => Some(Proof { fence, px }),
+                _ => None,
+            })
+            .collect();
+        let (ttl, new) = (self.variant.times.ttl, s.fence + 1);
+        let longer = published.iter().map(|terms| Proof { px: ttl, ..*terms });
+        let newer = published.iter().map(|terms| Proof { fence: new, ..*terms });
+        for terms in longer.chain(newer).chain([Proof { fence: new, px: ttl }]) {
+            let made = s.leaked.contains(&owner).then_some(terms);
+            for proof in published.iter().copied().map(Some).chain([None, made]) {
+                let step = Step::Forge { owner, terms, proof };
+                if proof != Some(terms) || made.is_some() {
+                    steps.push(step);
+                }
+            }
+        }
     }
 
     fn steps_of(&self, s: &State, id: u8, steps: &mut Vec<Step>) {
@@ -130,6 +188,9 @@ impl Handover {
                     steps.push(Step::Poll(id));
                 }
                 steps.push(Step::GiveUp(id));
+                if self.variant.breaks(Break::EntersAfterEviction) && room {
+                    steps.push(Step::Evict(id));
+                }
             }
             Phase::Holding { valid, seq, .. } => {
                 if room && !role.foreign && (valid > 0 || self.loose()) {
@@ -175,6 +236,7 @@ impl Model for Handover {
         vec![State {
             holder: None,
             queue: Vec::new(),
+            open: 0,
             fence: 0,
             clients: self.variant.clients.iter().map(client).collect(),
             network: Vec::new(),
@@ -182,6 +244,8 @@ impl Model for Handover {
             crashes_left: self.variant.crashes,
             tenures: 0,
             minted_tenure: 0,
+            cleared: Vec::new(),
+            leaked: Vec::new(),
             violation: None,
         }]
     }
@@ -200,11 +264,11 @@ impl Model for Handover {
                 continue; // in flight twice
             }
             match message {
-                Message::Request { owner, call, .. } => {
+                Message::Request(request) => {
                     steps.push(Step::Execute(*message));
                     if self.variant.opens
-                        && *call == Call::Release
-                        && s.is_held_by(*owner)
+                        && request.call == Call::Release
+                        && s.is_held_by(request.owner)
                         && !s.queue.is_empty()
                     {
                         steps.push(Step::ExecuteOpenly(*message));
@@ -221,6 +285,11 @@ impl Model for Handover {
                 && !self.has_room(s, message.owner().client)
             {
                 steps.push(Step::Lose(*message));
+            }
+        }
+        if self.variant.attacked {
+            for id in (0..).take(self.variant.own()) {
+                self.forgeries(s, s.owner(id), steps);
             }
         }
         steps.push(Step::Tick);
@@ -241,11 +310,12 @@ impl Model for Handover {
             Step::AskAgain(id) => self.send(&mut s, id, Call::Acquire(Mode::Join)),
             Step::Poll(id) => self.poll(&mut s, id),
             Step::GiveUp(id) | Step::Release(id) => self.end(&mut s, id),
+            Step::Evict(id) => self.evict(&mut s, id),
             Step::Renew(id) => {
                 let Phase::Holding { fence, .. } = s.client(id).phase else { return None };
                 self.send(&mut s, id, Call::Renew(fence));
             }
-            Step::ReleaseInGroup(id) => Self::end_in_group(&mut s, id),
+            Step::ReleaseInGroup(id) => self.end_in_group(&mut s, id),
             Step::ReleaseTwice(id) => {
                 self.send(&mut s, id, Call::Release);
                 self.end(&mut s, id);
@@ -268,8 +338,8 @@ impl Model for Handover {
             }
             Step::Execute(message) => {
                 take(&mut s, message);
-                if let Message::Request { owner, call, age, awaited } = message {
-                    self.execute(&mut s, owner, call, age, awaited);
+                if let Message::Request(request) = message {
+                    self.execute(&mut s, request);
                 }
             }
             Step::ExecuteOpenly(message) => {
@@ -277,8 +347,14 @@ impl Model for Handover {
                 self.release_openly(&mut s, message.owner());
             }
             Step::Receive(message) => {
-                take(&mut s, message);
+                if !(self.variant.attacked && matches!(message, Message::Push { .. })) {
+                    take(&mut s, message);
+                }
                 self.receive(&mut s, message);
+            }
+            Step::Forge { owner, terms, proof } => {
+                self.tally.forged.fetch_add(1, Relaxed);
+                self.judge(&mut s, owner, terms, proof);
             }
             Step::Lose(message) => take(&mut s, message),
             Step::Tick => self.tick(&mut s, None),
@@ -306,6 +382,8 @@ impl Model for Handover {
                 owners.sort_unstable();
                 owners.windows(2).all(|pair| pair[0] != pair[1])
             }),
+            Property::always(R3, |_, s: &State| s.cleared.iter().all(|owner| !s.is_on_server(*owner))),
+            Property::always(W, |_, s: &State| s.violation != Some(Violation::WindowTaken)),
             Property::always(P, |_, s: &State| s.violation != Some(Violation::WakeUpLost)),
             Property::always(L, |model: &Self, s: &State| {
                 model.longest_wait(s).is_some_and(|wait| {
@@ -343,6 +421,9 @@ impl Display for Step {
             Self::AskAgain(id) => write!(f, "{} sends Join again", name(*id)),
             Self::Poll(id) => write!(f, "{} sends Poll", name(*id)),
             Self::GiveUp(id) => write!(f, "{} gives up and sends its leave", name(*id)),
+            Self::Evict(id) => {
+                write!(f, "the process of {} sends its leave, and {} does not know", name(*id), name(*id))
+            }
             Self::Renew(id) => write!(f, "{} sends a renewal", name(*id)),
             Self::Release(id) => write!(f, "{} ends its hold and sends the release", name(*id)),
             Self::ReleaseInGroup(id) => {
@@ -357,6 +438,13 @@ impl Display for Step {
                 write!(f, "the server executes, leaving the lock free: {message}")
             }
             Self::Receive(message) => write!(f, "it arrives: {message}"),
+            Self::Forge { owner, terms, proof } => {
+                write!(f, "the attacker tells {owner} fence {} px {}, ", terms.fence, terms.px)?;
+                match proof {
+                    Some(Proof { fence, px }) => write!(f, "with a proof of fence {fence} px {px}"),
+                    None => f.write_str("without a proof"),
+                }
+            }
             Self::Lose(message) => write!(f, "it is lost: {message}"),
             Self::Tick => f.write_str("tick"),
             Self::TickMissedBy(id) => write!(f, "tick, which the clock of {} misses", name(*id)),

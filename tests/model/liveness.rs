@@ -38,13 +38,13 @@ impl Handover {
                 client.phase = Phase::Dead;
             }
         }
-        self.serve(s, Pushes::Arrive)
+        self.serve(s, self.variant.times.refresh, Pushes::Arrive)
     }
 
-    /// As [`longest_wait`](Self::longest_wait), from a state in which only waiters live.
-    pub(crate) fn serve(&self, mut s: State, pushes: Pushes) -> Option<u8> {
-        let refresh = self.variant.times.refresh;
-        let mut due = vec![refresh; self.variant.own()];
+    /// As [`longest_wait`](Self::longest_wait), from a state in which only waiters live, who look for the first time
+    /// after `first_look`. That a message says that the lock is open, and when to look, is not counted on.
+    pub(crate) fn serve(&self, mut s: State, first_look: u8, pushes: Pushes) -> Option<u8> {
+        let mut due = vec![first_look; self.variant.own()];
         self.settle(&mut s, pushes);
         for now in 0..FOR_EVER {
             // The last client first: the one before may have been handed the lock by then.
@@ -88,7 +88,7 @@ impl Handover {
     fn settle(&self, s: &mut State, pushes: Pushes) {
         while let Some(message) = s.network.pop() {
             match message {
-                Message::Request { owner, call, age, awaited } => self.execute(s, owner, call, age, awaited),
+                Message::Request(request) => self.execute(s, request),
                 Message::Push { .. } | Message::Free { .. } if pushes == Pushes::Lost => {}
                 Message::Push { .. } | Message::Free { .. } | Message::Answer { .. } => {
                     self.receive(s, message);
@@ -112,6 +112,7 @@ impl Handover {
         let first: Option<Owner> = s.queue.first().map(|place| place.owner);
         match &s.holder {
             Some(holder) if holder.px != NEVER && first == Some(s.owner(id)) => refresh.min(holder.px),
+            None if s.open > 0 && first == Some(s.owner(id)) => refresh.min(s.open),
             _ => refresh,
         }
     }

@@ -1,38 +1,49 @@
 //! The hand-over of the Redis queue, searched exhaustively.
 //!
 //! # What is modelled
-//! * **The server**: the scripts `acquire`, `release`, `renew` and those of groups as they stand in
+//! * **The server**: the scripts that acquire, poll, release and renew, alone and in groups, as they stand in
 //!   `lock-runtime/src/backend/redis/scripts`, each one atomic step; `scripts.rs` here has their names and their
-//!   order. Of a group stands here what it does with this lock: the fence that it mints for all its locks, and the way
-//!   through the queue that follows where the lock is not simply free, or not simply held. A release may leave the
-//!   lock free before those who wait, for clients that do not queue; which one does so is left open. The holder's value is owner and fence in one; one counter mints, also in vain; a grant that is handed
-//!   over lasts `min(ttl, age of the place + claim window)`; a poll never makes a place.
+//!   order. Of a group the model has what it does with this lock: the fence that is minted for all its locks, and the
+//!   way through the queue that follows where the lock is not simply free, or not simply held. The holder's value is
+//!   owner and fence in one. A grant that is handed over lasts `min(ttl, claim window)`. A poll never makes a place.
+//! * **Limits**: a request that grants or joins is refused once its limit has passed, and its client asks again if it
+//!   still waits for the answer. Variants without limits stand for a server whose clock was set back.
+//! * **Open windows**: a release may leave the lock open for clients that do not queue; which release does so is left
+//!   open. Until the window ends, no call of ours takes the lock or hands it over.
 //! * **The network**: requests, answers and pushes in any order, late, lost, or executed after the attempt that sent
-//!   them has ended.
+//!   them has ended. Connections impose no order.
+//! * **An attacker** on the channels: reads every push, delivers copies of it at any later time and any number of
+//!   times, alters them, and publishes pushes of its own. It knows no owner token and has no right to any key. A push
+//!   that fails a check is a hint to poll, and a poll may come at any time, so it changes nothing here.
 //! * **The client**: `attempt.rs`, `place.rs`, `hold.rs`, `keeper.rs` and `cohort.rs`. An unanswered `join` ends the
 //!   attempt, with a release in the background and a new owner token; an unanswered poll keeps it; a pushed grant is
 //!   dated by the youngest-sent request that was answered «waiting» before it; the first renewal is the claim; the
-//!   release is the last thing sent, and may be lost or executed at any time. See [`variant::Manner`].
+//!   release is the last thing sent, and may be lost or executed at any time. An unpolled waiter that its process
+//!   evicts is one that gives up. See [`variant::Manner`].
 //! * **Time**: ticks of the server's clock. All lengths are relative, so time has no end. A client's clock has no
 //!   origin, and may miss a tick (drift).
 //! * **Crashes** at any instant, clients that only try, foreign clients with `SET NX` and compare-and-delete.
 //!
 //! The variants `right::…` are looked at in every reachable state (as far as 64-bit fingerprints tell states
-//! apart), and that they were is asserted. The variants `mutant::…` break one rule each, and must be caught by the
-//! property and in the number of steps that the table in `variants.rs` says: so the model does see such mistakes.
-//! The properties are listed in `handover.rs`.
+//! apart), and that they were is asserted, as is that what a variant is about did occur in it. The variants `mutant::…`
+//! break one rule each, and must be caught by the property and in the number of steps that the table in `variants.rs`
+//! says: so the model does see such mistakes. The properties are listed in `handover.rs`. The trials `wait::…` measure
+//! waits with the store's own constants, behind dead places of every age.
 //!
 //! # What is not
-//! Loss of data (flush, eviction, failover, a restored snapshot), jumps of the server's clock, slot migration; more
-//! than three clients of ours and one foreign; different ttls in one queue; a `min_validity` above one tick; the
-//! order of waiters and `max_hold` inside a process; a section that goes on after its lease ended, which is what the
-//! fencing token is for. The repetition of a release and the connection on which it is sent are not: a release that
-//! is never executed is in the model, and what it leaves behind ends by itself. The simulation and the torture run
-//! have these.
+//! Loss of data (flush, eviction of one key of a lock, failover, a restored snapshot), jumps of the server's clock other
+//! than the absence of limits, slot migration; how a client learns the server's time, and that a limit may lie too early
+//! for it; how often the head of a queue polls behind a foreign holder; the flag that others wait, and the notice of
+//! contention; more than three clients of ours and one foreign; different ttls in one queue; a `min_validity` above one
+//! tick; the order of waiters and `max_hold` inside a process; a section that goes on after its lease ended, which is
+//! what the fencing token is for. The repetition of a release and the connection on which it is sent are not: a release
+//! that is never executed is in the model, and what it leaves behind ends by itself. That a release is the last word on
+//! its owner once the limits have passed (R3) is what the repetition relies on. The simulation and the torture run have
+//! the rest.
 //!
 //! # How to run it
 //! ```text
-//! cargo test --features model --test model                      all, in about half a minute on two cores
+//! cargo test --features model --test model                      all, in about a minute on one core
 //! cargo test --features model --test model -- mutant            the mutants
 //! cargo test --release --features model --test model -- --ignored    the long searches
 //! LOCK_MODEL_TRACE=1 cargo test --features model --test model -- --exact mutant::release_without_compare
@@ -41,7 +52,7 @@
 //! # How to read a counter-example
 //! Steps are numbered, and between them stands what is true then. `A0` is the present attempt of client A, `A1` and
 //! so on are attempts of it that have ended and left something. `held by A0:2 for 3` is the holder's key with fence 2
-//! and three ticks to live; `B0 queued 1 ago` is a place that was refreshed one tick ago; `minted` is the counter.
+//! and three ticks to live; `open for 1` is a window; `B0 queued 1 ago` is a place that was refreshed one tick ago; `minted` is the counter.
 //! `Waiting { age, seen }` is what a push will be dated by; `Holding { valid, .. }` is how long the client believes,
 //! and with `valid: 0` it has lost the lock and has not released it yet. Where no rule is broken, or the client is
 //! loose, fences are ranks: all may become smaller from one line to the next, in the same order. Where no rule is

@@ -1,16 +1,22 @@
 //! The scripts, each one atomic step. The names, the order and the answers are those of
 //! `lock-runtime/src/backend/redis/scripts/*.lua`; whoever changes one changes the other.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use crate::{
     handover::Handover,
-    state::{Call, Holder, Message, Mode, NEVER, Owner, Place, Reply, State, Violation},
+    state::{Call, Holder, Message, Mode, NEVER, Owner, Place, Reply, Request, State, Violation},
     variant::Break,
 };
 
 impl Handover {
     /// A request reaches the server.
-    pub(crate) fn execute(&self, s: &mut State, owner: Owner, call: Call, age: u8, awaited: bool) {
+    pub(crate) fn execute(&self, s: &mut State, request: Request) {
+        let Request { owner, call, age, awaited, .. } = request;
         let reply = match call {
+            Call::Acquire(_) if request.is_late() && !self.variant.breaks(Break::LateGranted) => {
+                Some(Reply::Late)
+            }
             Call::Acquire(mode) => self.acquire(s, owner, mode, age, awaited),
             Call::Renew(fence) => Some(self.renew(s, owner, fence)),
             Call::SetNx => Some(self.set_nx(s, owner)),
@@ -41,28 +47,22 @@ impl Handover {
         }
     }
 
-    /// `acquire_short.lua`, `acquire_long.lua`.
+    /// `acquire_short.lua`, `ask.lua`.
     fn acquire(&self, s: &mut State, owner: Owner, mode: Mode, age: u8, awaited: bool) -> Option<Reply> {
         let ttl = self.variant.times.ttl;
         if mode == Mode::Group {
             return Some(self.acquire_in_group(s, owner));
         }
-        if mode != Mode::Poll && s.queue.is_empty() {
+        if mode != Mode::Poll && s.queue.is_empty() && s.holder.is_none() {
             if self.variant.breaks(Break::MintBesideSet) {
-                if s.holder.is_none() {
-                    self.hold(s, owner, 0, ttl);
-                    let call = Call::Mint(s.tenures);
-                    s.network.push(Message::Request { owner, call, age, awaited });
-                    return None;
-                }
-            } else {
-                // Minted in vain if somebody holds.
-                let fence = mint(s);
-                if s.holder.is_none() {
-                    self.hold(s, owner, fence, ttl);
-                    return Some(Reply::Granted(fence));
-                }
+                self.hold(s, owner, 0, ttl);
+                let call = Call::Mint(s.tenures);
+                s.network.push(Message::Request(Request { age, awaited, ..self.request(owner, call) }));
+                return None;
             }
+            let fence = mint(s);
+            self.hold(s, owner, fence, ttl);
+            return Some(Reply::Granted(fence));
         }
         let joins_twice = mode == Mode::Join && self.variant.breaks(Break::JoinTwice);
         if let Some(holder) = s.holder.as_mut().filter(|holder| holder.owner == owner && !joins_twice) {
@@ -75,9 +75,18 @@ impl Handover {
         }
         let looks = mode != Mode::Poll || !self.variant.breaks(Break::PollLooksAway);
         if s.holder.is_none() && looks {
-            match self.head(s, Some(owner)) {
-                Some(first) if first != owner => self.hand_over(s),
-                _ => {
+            let first = self.head(s, Some(owner));
+            // Where nobody waits, no window is kept.
+            let is_open = first.is_some() && s.open > 0;
+            if is_open && !self.variant.breaks(Break::WindowIgnored) {
+                self.tally.found_open.fetch_add(1, Relaxed);
+            } else {
+                if is_open {
+                    s.violate(Violation::WindowTaken);
+                }
+                if first.is_some_and(|first| first != owner) {
+                    self.hand_over(s);
+                } else {
                     if queued {
                         s.queue.retain(|place| place.owner != owner);
                     }
@@ -99,7 +108,8 @@ impl Handover {
         Some(Reply::Waiting(ours.unwrap_or(s.fence)))
     }
 
-    /// `acquire_group.lua`, what it does with one lock. The fence is that of the whole group, minted also in vain.
+    /// `acquire_group.lua`, what it does with one lock. The fence is that of the whole group, minted also where only
+    /// another lock is granted.
     fn acquire_in_group(&self, s: &mut State, owner: Owner) -> Reply {
         if s.fence == 0 || !self.variant.breaks(Break::GroupTakesLastFence) {
             mint(s);
@@ -134,13 +144,18 @@ impl Handover {
             NEVER
         } else if self.variant.breaks(Break::GrantForTtl) {
             ttl
-        } else {
+        } else if self.variant.breaks(Break::GrantGrowsWithAge) {
             ttl.min(age + self.variant.times.window)
+        } else {
+            ttl.min(self.variant.times.window)
         };
         let fence = mint(s);
         self.hold(s, owner, fence, px);
         s.minted_tenure = s.tenures;
         s.network.push(Message::Push { owner, fence, px: px.min(ttl) });
+        if self.variant.breaks(Break::SecretOnTheWire) {
+            s.leaked.push(owner);
+        }
     }
 
     fn hold(&self, s: &mut State, owner: Owner, fence: u8, px: u8) {
@@ -171,8 +186,14 @@ impl Handover {
     pub(crate) fn release_openly(&self, s: &mut State, owner: Owner) {
         s.holder = None;
         let first = self.head(s, None);
+        if first.is_some() {
+            s.open = self.variant.times.open;
+        }
         if let Some(first) = first.filter(|_| !self.variant.breaks(Break::OpenInSilence)) {
             s.network.push(Message::Free { owner: first });
+            if self.variant.breaks(Break::SecretInFree) {
+                s.leaked.push(first);
+            }
         } else {
             self.look_for_lost_wake_up(s, owner);
         }
@@ -190,9 +211,10 @@ impl Handover {
             }
             s.holder = None;
             self.look_for_lost_wake_up(s, owner);
+            Self::look_for_leftovers(s, owner);
         } else {
             // The other way; that it may be lost, and executed at any time, is in its nature as a request.
-            s.network.push(Message::Request { owner, call: Call::Release, age: 0, awaited: false });
+            s.network.push(Message::Request(self.request(owner, Call::Release)));
         }
     }
 
@@ -244,13 +266,16 @@ impl Handover {
     }
 
     fn look_for_leftovers(s: &mut State, owner: Owner) {
-        if s.is_held_by(owner) || s.place_of(owner).is_some() {
+        if s.is_on_server(owner) {
             s.violate(Violation::LeftBehind);
+        }
+        if !s.acquisitions_of(owner).any(|request| !request.is_late()) {
+            s.cleared.push(owner);
         }
     }
 }
 
-/// One more than the last; the server's clock, which the real fence follows, makes it larger still.
+/// `fence.lua`: one more than the last; the server's clock, which the real fence follows, makes it larger still.
 fn mint(s: &mut State) -> u8 {
     s.fence += 1;
     s.fence

@@ -6,8 +6,8 @@ use libtest_mimic::Failed;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::{
-    handover::{Handover, L, P, R1, R2, S1, S2, S3},
-    state::State,
+    handover::{ALL, Handover},
+    state::{NEVER, State},
     variant::Variant,
 };
 
@@ -37,20 +37,25 @@ pub(crate) fn holds(variant: Variant) -> Result<(), Failed> {
         checker.model().wait_bound(),
         begun.elapsed().as_secs_f32(),
     );
-    if let Some(property) = [S1, S2, S3, R1, R2, P, L].into_iter().find(|p| checker.discovery(p).is_some()) {
+    if let Some(property) = ALL.into_iter().find(|p| checker.discovery(p).is_some()) {
         let path = checker.discovery(property).expect("looked at above");
         return Err(format!("{property}: violated\n{}", trace(path)).into());
     }
     if tally.expanded.load(Relaxed) != unique {
         return Err(format!("cut: {} of {unique} states looked at", tally.expanded.load(Relaxed)).into());
     }
-    if tally.by_push.load(Relaxed) == 0 {
-        return Err("nobody ever entered on a push: the variant says nothing about hand-over".into());
+    let variant = &checker.model().variant;
+    let must_occur = [
+        (true, &tally.by_push, "entry on a push"),
+        (variant.clients.iter().any(|role| role.groups), &tally.in_groups, "entry with a group"),
+        (variant.times.limit != NEVER, &tally.repeated, "repetition of a request that was late"),
+        (variant.opens, &tally.found_open, "call that found the lock open"),
+        (variant.attacked, &tally.forged, "forged message"),
+    ];
+    match must_occur.iter().find(|(must, count, _)| *must && count.load(Relaxed) == 0) {
+        Some((_, _, what)) => Err(format!("no {what}: the variant says nothing about it").into()),
+        None => Ok(()),
     }
-    if checker.model().variant.clients.iter().any(|role| role.groups) && tally.in_groups.load(Relaxed) == 0 {
-        return Err("nobody ever entered with a group: the variant says nothing about groups".into());
-    }
-    Ok(())
 }
 
 /// Some state breaks `property`, and the shortest way there has `steps` steps.

@@ -72,25 +72,53 @@ pub(crate) enum Reply {
     Gone,
     Renewed,
     NotYours,
+    /// The limit of the request had passed; nothing was done.
+    Late,
+}
+
+/// A request on its way to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Request {
+    pub(crate) owner: Owner,
+    pub(crate) call: Call,
+    /// Ticks of the client's clock since it was sent; counted only while it matters.
+    pub(crate) age: u8,
+    /// The client would still listen to the answer.
+    pub(crate) awaited: bool,
+    /// Ticks of the server's clock until its limit passes; [`NEVER`] for a call without a limit.
+    pub(crate) left: u8,
+}
+
+impl Request {
+    /// Whether it can bring its owner onto the server, or lengthen what is there.
+    pub(crate) fn acquires(self) -> bool {
+        matches!(self.call, Call::Acquire(_))
+    }
+
+    pub(crate) fn is_late(self) -> bool {
+        self.left == 0
+    }
+}
+
+/// What a grant message proves: a hash over the owner token, which is secret, and these terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Proof {
+    pub(crate) fence: u8,
+    pub(crate) px: u8,
 }
 
 /// Something in flight. All of it may arrive in any order, late, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Message {
-    Request {
-        owner: Owner,
-        call: Call,
-        /// Ticks of the client's clock since it was sent; counted only while it matters.
-        age: u8,
-        /// The client would still listen to the answer.
-        awaited: bool,
-    },
+    Request(Request),
     Answer {
         owner: Owner,
         reply: Reply,
         /// Ticks since the request was sent.
         age: u8,
     },
+    /// A grant message as the server made it, with the proof of these terms. An attacker who subscribes keeps a copy, so
+    /// under attack the message stays in flight when it was delivered.
     Push {
         owner: Owner,
         fence: u8,
@@ -105,7 +133,7 @@ pub(crate) enum Message {
 impl Message {
     pub(crate) fn owner(self) -> Owner {
         match self {
-            Self::Request { owner, .. }
+            Self::Request(Request { owner, .. })
             | Self::Answer { owner, .. }
             | Self::Push { owner, .. }
             | Self::Free { owner } => owner,
@@ -114,7 +142,7 @@ impl Message {
 
     pub(crate) fn owner_mut(&mut self) -> &mut Owner {
         match self {
-            Self::Request { owner, .. }
+            Self::Request(Request { owner, .. })
             | Self::Answer { owner, .. }
             | Self::Push { owner, .. }
             | Self::Free { owner } => owner,
@@ -174,12 +202,16 @@ pub(crate) enum Violation {
     LeftBehind,
     /// A release left a free key before a live waiter, and told nobody.
     WakeUpLost,
+    /// A client of ours took a lock, or handed it over, while it was open for clients that do not queue.
+    WindowTaken,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct State {
     pub(crate) holder: Option<Holder>,
     pub(crate) queue: Vec<Place>,
+    /// Ticks until the marker expires that a release sets when it leaves the lock open; 0 without one.
+    pub(crate) open: u8,
     /// The last fence that was minted.
     pub(crate) fence: u8,
     pub(crate) clients: Vec<Client>,
@@ -190,6 +222,11 @@ pub(crate) struct State {
     /// How many holds there were, and the last whose fence is minted; counted only where the two come apart.
     pub(crate) tenures: u8,
     pub(crate) minted_tenure: u8,
+    /// Owners that were released when the limits of all their acquisitions had passed; kept while such an acquisition
+    /// is in flight.
+    pub(crate) cleared: Vec<Owner>,
+    /// Broken protocols only: owners whose token the attacker knows.
+    pub(crate) leaked: Vec<Owner>,
     pub(crate) violation: Option<Violation>,
 }
 
@@ -219,6 +256,18 @@ impl State {
 
     pub(crate) fn place_of(&self, owner: Owner) -> Option<usize> {
         self.queue.iter().position(|place| place.owner == owner)
+    }
+
+    pub(crate) fn is_on_server(&self, owner: Owner) -> bool {
+        self.is_held_by(owner) || self.place_of(owner).is_some()
+    }
+
+    /// What is in flight and could bring the owner onto the server.
+    pub(crate) fn acquisitions_of(&self, owner: Owner) -> impl Iterator<Item = &Request> {
+        self.network.iter().filter_map(move |message| match message {
+            Message::Request(request) if request.owner == owner && request.acquires() => Some(request),
+            _ => None,
+        })
     }
 
     /// Every owner that something on the server or in flight belongs to.
@@ -257,8 +306,13 @@ pub(crate) fn name(client: u8) -> char {
 impl Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Request { owner, call, age, awaited: true } => write!(f, "{owner} {call:?} sent {age} ago"),
-            Self::Request { owner, call, awaited: false, .. } => write!(f, "{owner} {call:?}"),
+            Self::Request(request) => {
+                write!(f, "{} {:?}", request.owner, request.call)?;
+                if request.awaited {
+                    write!(f, " sent {} ago", request.age)?;
+                }
+                if request.is_late() { f.write_str(", its limit has passed") } else { Ok(()) }
+            }
             Self::Answer { owner, reply, age } => write!(f, "{owner} is answered {reply:?}, asked {age} ago"),
             Self::Push { owner, fence, px } => write!(f, "{owner} is pushed fence {fence} px {px}"),
             Self::Free { owner } => write!(f, "{owner} is told that the lock is free"),
@@ -270,6 +324,7 @@ impl Display for Message {
 impl Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.holder {
+            None if self.open > 0 => write!(f, "open for {}", self.open)?,
             None => f.write_str("free")?,
             Some(Holder { owner, fence, px: NEVER, .. }) => write!(f, "held by {owner}:{fence} for ever")?,
             Some(Holder { owner, fence, px, .. }) => write!(f, "held by {owner}:{fence} for {px}")?,

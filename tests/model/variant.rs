@@ -1,5 +1,7 @@
 //! What is searched: who takes part, how long things last, and which rule is broken.
 
+use crate::state::NEVER;
+
 /// One search: the protocol as built, or with a rule broken, and how much of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
@@ -12,6 +14,8 @@ pub(crate) struct Variant {
     pub(crate) crashes: u8,
     /// A release may leave the lock free although others queue for it, for clients that do not queue.
     pub(crate) opens: bool,
+    /// An attacker subscribes to all channels and publishes on them, but has no right to any key.
+    pub(crate) attacked: bool,
     /// Only the mutants break any.
     pub(crate) broken: &'static [Break],
 }
@@ -25,6 +29,7 @@ impl Variant {
             manner: Manner::AsBuilt,
             crashes: 0,
             opens: false,
+            attacked: false,
             broken: &[],
         }
     }
@@ -40,6 +45,10 @@ impl Variant {
 
     pub(crate) fn opens(self) -> Self {
         Self { opens: true, ..self }
+    }
+
+    pub(crate) fn attacked(self) -> Self {
+        Self { attacked: true, ..self }
     }
 
     pub(crate) fn breaking(self, broken: &'static [Break]) -> Self {
@@ -64,7 +73,7 @@ impl Variant {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) ttl: u8,
-    /// How long a grant lasts that nobody claims, beyond the age of its place.
+    /// How long a grant lasts that nobody claims.
     pub(crate) window: u8,
     /// From this age on a place is passed over.
     pub(crate) stale: u8,
@@ -72,15 +81,24 @@ pub(crate) struct Times {
     pub(crate) refresh: u8,
     /// What a client leaves unused of a lease.
     pub(crate) margin: u8,
+    /// How long after it was sent a request that grants or joins may be executed; [`NEVER`] without a limit.
+    pub(crate) limit: u8,
+    /// How long an open release keeps the lock free.
+    pub(crate) open: u8,
 }
 
 impl Times {
     pub(crate) const fn new(ttl: u8, window: u8, stale: u8) -> Self {
-        Self { ttl, window, stale, refresh: 1, margin: 0 }
+        Self { ttl, window, stale, refresh: 1, margin: 0, limit: 2, open: 1 }
     }
 
     pub(crate) const fn margin(self, margin: u8) -> Self {
         Self { margin, ..self }
+    }
+
+    /// Requests may be executed at any time, as when the server's clock is set back.
+    pub(crate) const fn unlimited(self) -> Self {
+        Self { limit: NEVER, ..self }
     }
 }
 
@@ -185,6 +203,8 @@ pub(crate) enum Break {
     LeaveWithoutRelease,
     /// A `join` that is sent again takes another place.
     JoinTwice,
+    /// A grant that is handed over lasts the longer, the older its place is.
+    GrantGrowsWithAge,
     /// A grant that is handed over lasts a whole ttl.
     GrantForTtl,
     /// A grant that is handed over has no end.
@@ -207,6 +227,20 @@ pub(crate) enum Break {
     OpenInSilence,
     /// A waiter that is told that the lock is free takes it for its own, without asking.
     FreeIsAGrant,
+    /// A grant message is believed whatever its proof.
+    PushWithoutProof,
+    /// A grant message carries the secret with which the next one is proved.
+    SecretOnTheWire,
+    /// The proof of a grant message covers the owner, and not the fence and the length.
+    ProofWithoutTerms,
+    /// The message that a lock was left free carries the secret.
+    SecretInFree,
+    /// A request is executed however late.
+    LateGranted,
+    /// A call of ours takes the lock although it was left open.
+    WindowIgnored,
+    /// A waiter is evicted, its leave is sent, and it may still enter.
+    EntersAfterEviction,
     /// A group takes the last fence, and does not mint one.
     GroupTakesLastFence,
     /// A group deletes the holder without a look at the queue.

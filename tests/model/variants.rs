@@ -3,14 +3,14 @@
 use libtest_mimic::Trial;
 
 use crate::{
-    handover::{L, P, R1, R2, S1, S2, S3},
+    handover::{L, P, R1, R2, R3, S1, S2, S3, W},
     search,
     variant::{Break, Role, Times, Variant},
     wait,
 };
 
 /// The shortest lengths that can be told apart: a place can age, a grant is shorter than a lease.
-const SHORT: Times = Times::new(3, 1, 2);
+const SHORT: Times = Times::new(3, 2, 2);
 /// As in the store, the claim window is longer than the refresh interval, and three of those make a place stale.
 const LONG: Times = Times::new(4, 2, 3);
 /// For what has many states otherwise.
@@ -40,14 +40,12 @@ fn right() -> Vec<Variant> {
         Variant::new("late_requests_of_attempts_that_ended", SHORT, &[own(1, 1), own(2, 2)]),
         Variant::new("longer_times", LONG, &[own(1, 2), own(2, 1)]),
         Variant::new("three_clients", SHORT, &[own(1, 1), own(1, 1), own(1, 1)]),
-        Variant::new("without_an_end", SHORTEST, &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)]),
         Variant::new("tries_beside_the_queue", SHORT, &[own(2, 1).tries(), own(2, 1).tries()]),
         Variant::new("crashes", LONG, &[own(1, 2), own(1, 2)]).crashes(1),
         Variant::new("releases_sent_twice", SHORT, &[own(1, 2).repeats(), own(2, 1).repeats()]),
-        Variant::new("foreign_client", SHORT, &[own(1, 1), own(1, 1), Role::FOREIGN]),
-        Variant::new("left_free_for_a_foreign_client", SHORT, &[own(1, 1), own(1, 1), Role::FOREIGN]).opens(),
+        Variant::new("left_open_for_a_foreign_client", SHORT, &[own(1, 1), own(1, 1), Role::FOREIGN]).opens(),
         Variant::new(
-            "left_free_without_an_end",
+            "left_open_without_an_end",
             SHORTEST,
             &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)],
         )
@@ -56,14 +54,18 @@ fn right() -> Vec<Variant> {
         Variant::new("groups_beside_lone_calls", SHORT, &[own(1, 2).groups(), own(2, 1)]).opens(),
         Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(1, 2).followers(2)]),
         Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(1, 2).slack(1)]),
+        Variant::new("attacker", SHORT, &[own(1, 2), own(2, 1)]).attacked().opens(),
+        Variant::new("attacker_and_loose_client", SHORTEST, &[own(1, 1), own(1, 1)]).attacked().loose(),
+        // Requests are refused after their limit so that a release is the end of an attempt; for the rest they need not.
+        Variant::new("no_limits", SHORT.unlimited(), &[own(1, 2), own(2, 1)]),
         // Three comparisons are a second wall: the client as built never needs them.
         Variant::new("strict_client_needs_no_second_wall", SHORT, &[own(1, 2), own(2, 1)]).breaking(&[
             Break::StalePushCounts,
             Break::RenewWithoutFence,
             Break::JoinTwice,
         ]),
-        Variant::new("loose_client", SHORT, &[own(1, 1), own(1, 1)]).loose(),
-        Variant::new("loose_client_asks_again", SHORTEST, &[own(1, 2), own(1, 2)]).loose(),
+        Variant::new("loose_client", SHORT.unlimited(), &[own(1, 1), own(1, 1)]).loose(),
+        Variant::new("loose_client_asks_again", SHORTEST.unlimited(), &[own(1, 2), own(1, 2)]).loose(),
     ]
 }
 
@@ -71,15 +73,17 @@ fn right() -> Vec<Variant> {
 fn mutants() -> Vec<(Variant, &'static str, usize)> {
     let own = Role::own;
     let two = |name, broken| Variant::new(name, SHORT, &[own(1, 2), own(2, 1)]).breaking(broken);
-    let loose = |name, broken| Variant::new(name, SHORTEST, &[own(1, 2), own(2, 1)]).breaking(broken).loose();
+    let loose = |name, broken| {
+        Variant::new(name, SHORTEST.unlimited(), &[own(1, 2), own(2, 1)]).breaking(broken).loose()
+    };
     let cohort =
         |name, broken| Variant::new(name, SHORT, &[own(1, 2).followers(1), own(1, 2)]).breaking(broken);
     let grouped =
         |name, broken| Variant::new(name, SHORT, &[own(1, 2).groups(), own(2, 1).groups()]).breaking(broken);
     vec![
-        (two("deadline_from_the_arrival_of_the_push", &[Break::DatedByArrival]), S1, 12),
-        (two("deadline_from_the_last_poll_sent", &[Break::DatedByLastPoll]), S1, 13),
-        (two("deadline_from_the_arrival_of_the_answer", &[Break::DatedByAnswer]), S1, 12),
+        (two("deadline_from_the_arrival_of_the_push", &[Break::DatedByArrival]), S1, 13),
+        (two("deadline_from_the_last_poll_sent", &[Break::DatedByLastPoll]), S1, 14),
+        (two("deadline_from_the_arrival_of_the_answer", &[Break::DatedByAnswer]), S1, 13),
         (two("release_without_compare", &[Break::ReleaseUncompared]), S3, 5),
         (two("release_without_a_look_at_the_queue", &[Break::ReleaseBlind]), P, 7),
         (two("leave_without_release", &[Break::LeaveWithoutRelease]), R1, 4),
@@ -93,7 +97,7 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
                 &[Break::PollQueuesAgain, Break::StalePushCounts],
             ),
             S1,
-            15,
+            16,
         ),
         (loose("old_push_believed_after_asking_again", &[Break::StalePushCounts]), S1, 14),
         (loose("asking_again_queues_twice", &[Break::JoinTwice]), R2, 4),
@@ -101,8 +105,15 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
         (cohort("lease_passed_on_with_a_fence_of_the_store", &[Break::PassUnreserved]), S2, 9),
         (cohort("lease_passed_on_after_its_release", &[Break::PassAfterRelease]), S1, 8),
         (cohort("lease_passed_on_before_the_turn_is_over", &[Break::PassBeforeEnd]), S1, 4),
-        (two("left_free_and_nobody_told", &[Break::OpenInSilence]).opens(), P, 6),
-        (two("left_free_and_taken_without_asking", &[Break::FreeIsAGrant]).opens(), S1, 13),
+        (two("left_open_and_nobody_told", &[Break::OpenInSilence]).opens(), P, 6),
+        (two("left_open_and_taken_without_asking", &[Break::FreeIsAGrant]).opens(), S1, 13),
+        (two("open_window_ended_by_own_calls", &[Break::WindowIgnored]).opens(), W, 8),
+        (two("late_execution_granted", &[Break::LateGranted]), R3, 6),
+        (two("waiter_enters_after_its_eviction", &[Break::EntersAfterEviction]), S1, 13),
+        (two("push_without_proof", &[Break::PushWithoutProof]).attacked(), S1, 7),
+        (two("secret_on_the_wire", &[Break::SecretOnTheWire]).attacked(), S1, 13),
+        (two("proof_does_not_cover_the_terms", &[Break::ProofWithoutTerms]).attacked(), S1, 13),
+        (two("secret_in_free", &[Break::SecretInFree]).attacked().opens(), S1, 13),
         (grouped("fence_that_two_groups_share", &[Break::GroupTakesLastFence]), S2, 8),
         (grouped("group_releases_without_a_look_at_the_queue", &[Break::GroupReleasesBlind]), P, 7),
         (grouped("group_releases_without_compare", &[Break::GroupReleasesUncompared]), S3, 10),
@@ -119,10 +130,15 @@ fn long() -> Vec<Variant> {
         Variant::new("without_an_end", SHORT, &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)]),
         Variant::new("three_clients_and_a_crash", LONG, &[own(1, 1), own(1, 1), own(1, 1)]).crashes(1),
         Variant::new("foreign_client", SHORT, &[own(1, 2), own(1, 2), Role::FOREIGN]).crashes(1),
+        Variant::new("left_open_for_a_foreign_client", LONG, &[own(1, 2), own(2, 1), Role::FOREIGN]).opens(),
         Variant::new("tries_and_late_requests", SHORT, &[own(1, 1).tries(), own(2, 2).tries()]),
         Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(2, 1).followers(2)]),
         Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(2, 1).slack(1)]),
-        Variant::new("loose_client", SHORT, &[own(1, 2), own(1, 1)]).loose(),
-        Variant::new("loose_client_two_rounds", SHORTEST, &[own(1, 2), own(2, 1)]).loose(),
+        Variant::new("attacker", LONG, &[own(1, 2), own(2, 1), Role::FOREIGN]).attacked().opens(),
+        Variant::new("attacker_and_loose_client", SHORT, &[own(1, 2), own(1, 1)]).attacked().loose(),
+        Variant::new("no_limits", LONG.unlimited(), &[own(1, 2), own(2, 1)]),
+        Variant::new("loose_client", SHORT.unlimited(), &[own(1, 2), own(1, 1)]).loose(),
+        Variant::new("loose_client_within_limits", SHORT, &[own(1, 2), own(1, 2)]).loose(),
+        Variant::new("loose_client_two_rounds", SHORTEST.unlimited(), &[own(1, 2), own(2, 1)]).loose(),
     ]
 }
