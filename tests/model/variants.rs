@@ -50,7 +50,7 @@ fn right() -> Vec<Variant> {
             &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)],
         )
         .opens(),
-        Variant::new("groups", SHORT, &[own(2, 1).groups(), own(2, 1).groups()]),
+        Variant::new("groups", SHORT, &[own(2, 1).groups(), own(1, 1).groups()]),
         Variant::new("groups_beside_lone_calls", SHORT, &[own(1, 2).groups(), own(2, 1)]).opens(),
         Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(1, 2).followers(2)]),
         Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(1, 2).slack(1)]),
@@ -132,6 +132,7 @@ fn long() -> Vec<Variant> {
         Variant::new("foreign_client", SHORT, &[own(1, 2), own(1, 2), Role::FOREIGN]).crashes(1),
         Variant::new("left_open_for_a_foreign_client", LONG, &[own(1, 2), own(2, 1), Role::FOREIGN]).opens(),
         Variant::new("tries_and_late_requests", SHORT, &[own(1, 1).tries(), own(2, 2).tries()]),
+        Variant::new("groups", SHORT, &[own(2, 1).groups(), own(2, 1).groups()]),
         Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(2, 1).followers(2)]),
         Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(2, 1).slack(1)]),
         Variant::new("attacker", LONG, &[own(1, 2), own(2, 1), Role::FOREIGN]).attacked().opens(),
