@@ -43,10 +43,10 @@
 //!
 //! # How to run it
 //! ```text
-//! cargo test --features model --test model                      all, in about a minute on one core
-//! cargo test --features model --test model -- mutant            the mutants
-//! cargo test --release --features model --test model -- --ignored    the long searches
-//! LOCK_MODEL_TRACE=1 cargo test --features model --test model -- --exact mutant::release_without_compare
+//! cargo test -p lock-model                      all, in about a minute on one core
+//! cargo test -p lock-model -- mutant            the mutants
+//! cargo test --release -p lock-model -- --ignored    the long searches
+//! LOCK_MODEL_TRACE=1 cargo test -p lock-model -- --exact mutant::release_without_compare
 //! ```
 //!
 //! # How to read a counter-example

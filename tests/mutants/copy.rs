@@ -12,10 +12,14 @@ use super::table::{Edit, MUTANTS};
 
 /// The program of the unit tests of `lock-runtime`.
 const UNIT: &str = "unit";
+/// All programs that a test may be in.
+const KNOWN: &[&str] = &["conformance", "servers", "templates", UNIT];
 
 /// The program that a test is in, and its name there.
 pub fn program(test: &'static str) -> (&'static str, &'static str) {
-    test.split_once(' ').unwrap_or(("conformance", test))
+    let (program, test) = test.split_once(' ').unwrap_or(("conformance", test));
+    assert!(KNOWN.contains(&program), "{test}: there is no program `{program}`");
+    (program, test)
 }
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         .map(|mutant| Trial::test(mutant.name, || is_caught(mutant)).with_ignored_flag(true))
         .chain([Trial::test("every_mutant_fits_the_sources", || {
             copy::edited();
+            MUTANTS.iter().flat_map(|mutant| mutant.caught_by).for_each(|test| _ = copy::program(test));
             Ok(())
         })])
         .collect();

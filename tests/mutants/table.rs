@@ -191,7 +191,7 @@ pub const MUTANTS: &[Mutant] = &[
             renewal.await;
         });",
         }],
-        caught_by: &["redis a_server_that_stands_still_delays_no_renewal_on_another"],
+        caught_by: &["servers redis::a_server_that_stands_still_delays_no_renewal_on_another"],
     },
     Mutant {
         name: "all_renewals_in_one_call",
@@ -416,7 +416,7 @@ end",
         ],
         caught_by: &[
             "redis::lease::many_held_locks_are_all_renewed",
-            "redis ten_thousand_held_locks_are_all_renewed",
+            "servers redis::ten_thousand_held_locks_are_all_renewed",
         ],
     },
     Mutant {
@@ -639,7 +639,7 @@ end",
     Ok(Beat::Write)",
         }],
         caught_by: &[
-            "zookeeper_ensemble the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_holds",
+            "servers zookeeper_ensemble::the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_holds",
         ],
     },
     Mutant {
@@ -651,7 +651,7 @@ end",
     if mutant!() { return session.client.check_stat(\"/\").await.map(|_| Beat::Write); }",
         }],
         caught_by: &[
-            "zookeeper_ensemble the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",
+            "servers zookeeper_ensemble::the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",
         ],
     },
     Mutant {
@@ -674,8 +674,8 @@ end",
         }],
         // Behind a connection that is cut the driver's own limit comes in time.
         caught_by: &[
-            "zookeeper_ensemble a_leader_that_nobody_follows_keeps_no_hold_alive",
-            "zookeeper_ensemble the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",
+            "servers zookeeper_ensemble::a_leader_that_nobody_follows_keeps_no_hold_alive",
+            "servers zookeeper_ensemble::the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",
         ],
     },
     Mutant {
@@ -687,7 +687,7 @@ end",
                 made.name.rsplit_once('-').map_or(0, |(_, number)| number.parse::<i64>().unwrap_or(0) + 1)
             } else { made.czxid });",
         }],
-        caught_by: &["zookeeper tokens_rise_when_a_lock_s_node_is_deleted_and_made_again"],
+        caught_by: &["servers zookeeper::tokens_rise_when_a_lock_s_node_is_deleted_and_made_again"],
     },
     Mutant {
         name: "everybody_watches_the_holder",
@@ -696,7 +696,7 @@ end",
             from: "        .max();",
             to: "        .reduce(|one, other| if mutant!() { one.min(other) } else { one.max(other) });",
         }],
-        caught_by: &["zookeeper a_hand_over_wakes_exactly_one_of_two_hundred_waiters"],
+        caught_by: &["servers zookeeper::a_hand_over_wakes_exactly_one_of_two_hundred_waiters"],
     },
     Mutant {
         name: "a_node_whose_answer_was_lost_is_not_looked_for",

@@ -1,7 +1,5 @@
 //! What is held while an answer is sent, and what not any more.
 
-mod support;
-
 use std::{
     collections::VecDeque,
     convert::Infallible,
@@ -20,8 +18,9 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Empty, Full, channel::Channel};
 use lock_runtime::{LockError, LockErrorKind, LockManager};
 use lock_tower::{HeldLock, ResponseBody};
-use support::{KEY, Probe, Probed, held, layer, post, slow_store, soon, store, until};
 use tower::{Layer, ServiceExt, service_fn};
+
+use crate::support::{KEY, Probe, Probed, held, layer, post, slow_store, soon, store, until};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

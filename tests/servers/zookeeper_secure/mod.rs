@@ -1,11 +1,6 @@
 //! ZooKeeper behind TLS, with users: what gets in, what is kept out, and what is said about it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
-
 mod authority;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::{
     net::SocketAddr,
@@ -15,7 +10,8 @@ use std::{
 
 use authority::{Authority, Signed, text};
 use lock_runtime::{LockError, LockErrorKind, LockManager, backend::zookeeper::fence};
-use support::{
+
+use crate::support::{
     proxy::{Proxy, Upstream},
     traces, until,
     zk::{self, Client},

@@ -1,15 +1,12 @@
 //! What is particular to ZooKeeper, and so no case of the conformance suite.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockErrorKind, LockManager};
-use support::{
-    proxy::{Proxy, Upstream},
+
+use crate::support::{
+    self,
+    proxy::{Flow, Proxy, Upstream, Way},
     until,
     zk::{self, Client},
     zookeeper_server::{SESSION, TICK, ZooKeeperServer},
@@ -417,7 +414,7 @@ async fn an_attempt_whose_session_ends_under_it_is_made_in_another_one() {
     let url = url(&proxy.address().to_string(), "") + "&response_timeout=30s";
     let locks = LockManager::connect(&url).await.unwrap();
     locks.lock("k").acquire().await.unwrap().release().await.unwrap();
-    proxy.set(support::proxy::Way::ToClient, support::proxy::Flow::Hold);
+    proxy.set(Way::ToClient, Flow::Hold);
     let lock = locks.lock("k");
     let attempt = tokio::spawn(async move { lock.try_acquire().await });
     let mut admin = admin(&server);

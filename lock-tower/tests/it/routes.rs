@@ -1,7 +1,5 @@
 //! Which requests are locked, and by which key.
 
-mod support;
-
 use axum::{
     Router,
     extract::Path,
@@ -11,8 +9,9 @@ use axum::{
 use http::Method;
 use lock_runtime::{LockErrorKind, LockKey, LockManager};
 use lock_tower::{KeyRejection, LockLayer};
-use support::{key, send, store};
 use tower::{Layer, ServiceExt};
+
+use crate::support::{self, key, send, store};
 
 fn layer(locks: &LockManager, template: &str) -> LockLayer {
     LockLayer::new(locks.clone(), template).expect(template)

@@ -1,27 +1,22 @@
 //! Three ZooKeeper servers, and what can happen between them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
-
-#[path = "../support/mod.rs"]
-mod support;
-
 mod contest;
 
 use std::time::{Duration, Instant};
 
 use contest::Contest;
 use lock_runtime::{LockErrorKind, LockGuard, LockManager};
-use support::{
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    task::JoinHandle,
+};
+
+use crate::support::{
     proxy::{Proxy, Upstream},
     until,
     zk::Client,
     zookeeper_ensemble::ZooKeeperEnsemble,
     zookeeper_server::{SESSION, TICK, ZooKeeperServer},
-};
-use tokio::{
-    sync::{Mutex, MutexGuard},
-    task::JoinHandle,
 };
 
 const LONG: Duration = Duration::from_mins(1);

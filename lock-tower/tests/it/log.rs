@@ -1,7 +1,5 @@
 //! What the log says where the client is told nothing.
 
-mod support;
-
 use std::{
     fmt::{Debug, Write},
     sync::{Arc, Mutex},
@@ -9,12 +7,13 @@ use std::{
 
 use axum::{Router, routing::post};
 use lock_tower::LockLayer;
-use support::{key, send, store};
 use tracing::{
     Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     span,
 };
+
+use crate::support::{key, send, store};
 
 /// Keeps what the layer writes.
 #[derive(Clone, Default)]

@@ -1,7 +1,5 @@
 //! What the layer's options change.
 
-mod support;
-
 use std::{
     convert::Infallible,
     future::ready,
@@ -19,8 +17,11 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Either, Empty, Full, StreamBody, channel::Channel};
 use lock_runtime::{Limits, LockErrorKind, LockManager};
 use lock_tower::{HoldUntil, LockLayer, LockRejection, MissingKey, OnLost, Protocol};
-use support::{Answer, DEADLINE, KEY, held, key, layer, request, send, slow_store, soon, store, until};
 use tower::{Layer, ServiceExt, service_fn};
+
+use crate::support::{
+    self, Answer, DEADLINE, KEY, held, key, layer, request, send, slow_store, soon, store, until,
+};
 
 const MS: Duration = Duration::from_millis(1);
 

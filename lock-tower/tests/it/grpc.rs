@@ -1,22 +1,19 @@
 //! The layer and the attribute in a real tonic server, with a real tonic client.
 
-#[path = "support/rpc.rs"]
-mod rpc;
-mod support;
-
 use std::time::{Duration, Instant};
 
 use axum::{Router, routing::post};
 use lock_runtime::LockManager;
 use lock_tower::LockLayer;
-use rpc::{Bank, Client, listen, order};
-use support::{DEADLINE, key, slow_store, soon, store, until};
 use tonic::{
     Code, Request,
     service::{LayerExt, Routes},
     transport::{Server, server::TcpIncoming},
 };
 use tonic_types::StatusExt;
+
+use crate::rpc::{Bank, Client, listen, order};
+use crate::support::{DEADLINE, key, slow_store, soon, store, until};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -1,10 +1,5 @@
 //! What is particular to one Redis server, and so no case of the conformance suite.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
-
-mod support;
-
 use std::{
     net::TcpListener,
     sync::{
@@ -16,13 +11,14 @@ use std::{
 
 use lock_runtime::{LockErrorKind, LockGuard, LockManager};
 
-use support::{
+use tokio::sync::Mutex;
+
+use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
     redis_server::RedisServer,
     resp::Value,
     until,
 };
-use tokio::sync::Mutex;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -32,7 +28,7 @@ fn url(server: &RedisServer, rest: &str) -> String {
 
 /// The user of the documentation's `ACL SETUSER`, word for word.
 fn published_user() -> Vec<&'static str> {
-    let page = include_str!("../lock-runtime/src/backend/redis/docs.md");
+    let page = include_str!("../../lock-runtime/src/backend/redis/docs.md");
     let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
     rest.split_once("```").expect("it ends with the block").0.split_whitespace().collect()
 }

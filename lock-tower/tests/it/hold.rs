@@ -1,7 +1,5 @@
 //! What runs under a request's lock, and what ends it.
 
-mod support;
-
 use std::{
     convert::Infallible,
     future::{Future, pending, ready},
@@ -15,9 +13,10 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use lock_runtime::LockManager;
 use lock_tower::{KeyRejection, LockLayer, LockService, ResponseBody};
-use support::{DEADLINE, KEY, Probed, held, layer, post, soon, store, until};
 use tokio::sync::Notify;
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
+
+use crate::support::{self, DEADLINE, KEY, Probed, held, layer, post, soon, store, until};
 
 type Answered = Result<Response<Full<Bytes>>, Infallible>;
 

@@ -1,14 +1,13 @@
 //! What is answered when there is no lock.
 
-mod support;
-
 use std::{pin::pin, time::Duration};
 
 use axum::{Router, routing::post};
 use http::StatusCode;
 use lock_runtime::{Limits, LockManager};
 use lock_tower::LockLayer;
-use support::{DEADLINE, key, send, soon, store};
+
+use crate::support::{DEADLINE, key, send, soon, store};
 
 fn app(locks: &LockManager, change: impl FnOnce(LockLayer) -> LockLayer) -> Router {
     let lock = change(LockLayer::new(locks.clone(), "user:<id>").expect("a template"));

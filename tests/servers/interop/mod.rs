@@ -2,12 +2,6 @@
 //!
 //! `tests/run interop` installs them and names them in the environment; without that the tests are not run.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
-
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
@@ -19,7 +13,8 @@ use std::{
 };
 
 use lock_runtime::LockManager;
-use support::{
+
+use crate::support::{
     guardian::{self, Process},
     zookeeper_server::ZooKeeperServer,
 };
@@ -75,7 +70,7 @@ fn installed(variable: &str) -> PathBuf {
 }
 
 fn here(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop").join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/interop").join(file)
 }
 
 fn kazoo() -> Command {

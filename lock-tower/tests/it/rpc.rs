@@ -1,7 +1,5 @@
 //! A gRPC service and its client, written without `protoc`.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
 use std::{
     convert::Infallible,
     future::Future,

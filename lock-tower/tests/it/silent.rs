@@ -1,7 +1,5 @@
 //! A store that never answers a release: it may not keep a response for ever.
 
-mod support;
-
 use std::{convert::Infallible, future::pending, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
@@ -14,8 +12,9 @@ use lock_runtime::{
         Released, Renewal,
     },
 };
-use support::{held, layer, post, soon};
 use tower::{Layer, ServiceExt, service_fn};
+
+use crate::support::{held, layer, post, soon};
 
 #[derive(Debug)]
 struct Silent(Memory);

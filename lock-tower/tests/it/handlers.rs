@@ -1,7 +1,5 @@
 //! Annotated axum handlers, and what they answer.
 
-mod support;
-
 use axum::{
     Json, Router,
     extract::{FromRef, Path, State},
@@ -13,8 +11,9 @@ use http_body_util::BodyExt;
 use lock_runtime::{HeldLock, LockError, LockManager, distributed_lock};
 use lock_tower::LockLayer;
 use serde::{Deserialize, Serialize};
-use support::{key, request, send, store, until};
 use tower::ServiceExt;
+
+use crate::support::{self, key, request, send, store, until};
 
 #[derive(Clone)]
 struct App {

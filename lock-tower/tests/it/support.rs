@@ -1,6 +1,6 @@
 //! What the tests of the layer have in common.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![cfg_attr(not(feature = "axum"), allow(dead_code, reason = "the tests that use the rest need axum"))]
 
 use std::{
     future::Future,

@@ -1,7 +1,5 @@
 //! The layer in a real server, over real connections.
 
-mod support;
-
 use std::{
     convert::Infallible,
     net::SocketAddr,
@@ -23,12 +21,13 @@ use http::request::Parts;
 use http_body_util::{Empty, channel::Channel};
 use lock_runtime::{Limits, LockKey, LockManager, backend::Memory};
 use lock_tower::{KeyRejection, LockLayer};
-use support::{DEADLINE, key, slow_store, soon, store, until};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
 use tonic::codegen::tokio_stream;
+
+use crate::support::{DEADLINE, key, slow_store, soon, store, until};
 
 /// What an HTTP/1.1 client sees of an answer.
 struct Answer {

@@ -1,0 +1,20 @@
+//! What is particular to the servers of one store, and so no case of the conformance suite.
+//!
+//! One program, because each links everything that the crates depend on: `cargo test --test servers --all-features --
+//! zookeeper_ensemble::` runs one of its parts.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
+
+#[cfg(feature = "zookeeper")]
+mod interop;
+#[cfg(feature = "redis")]
+mod redis;
+#[path = "../support/mod.rs"]
+mod support;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+#[cfg(feature = "zookeeper")]
+mod zookeeper_ensemble;
+#[cfg(feature = "secure")]
+mod zookeeper_secure;
