@@ -8,7 +8,7 @@ use std::{
 use stateright::{Model, Property};
 
 use crate::{
-    state::{Call, Client, Message, Mode, Owner, Phase, Proof, State, Violation, name},
+    state::{Call, Client, Message, Mode, Owner, Phase, Proof, Request, State, Violation, name},
     variant::{Break, Role, Variant},
 };
 
@@ -88,6 +88,8 @@ pub(crate) enum Step {
     ReleaseAndPass(u8),
     Crash(u8),
     Execute(Message),
+    /// The server refuses a request whose limit lies too early.
+    Refuse(Request),
     /// The server executes a release and leaves the lock free.
     ExecuteOpenly(Message),
     Receive(Message),
@@ -266,6 +268,9 @@ impl Model for Handover {
             match message {
                 Message::Request(request) => {
                     steps.push(Step::Execute(*message));
+                    if self.variant.early_limits && request.acquires() && request.awaited {
+                        steps.push(Step::Refuse(*request));
+                    }
                     if self.variant.opens
                         && request.call == Call::Release
                         && s.is_held_by(request.owner)
@@ -341,6 +346,10 @@ impl Model for Handover {
                 if let Message::Request(request) = message {
                     self.execute(&mut s, request);
                 }
+            }
+            Step::Refuse(request) => {
+                take(&mut s, Message::Request(request));
+                self.execute(&mut s, Request { left: 0, ..request });
             }
             Step::ExecuteOpenly(message) => {
                 take(&mut s, message);
@@ -434,6 +443,7 @@ impl Display for Step {
             Self::ReleaseAndPass(id) => write!(f, "{} sends the release, and passes the lease on", name(*id)),
             Self::Crash(id) => write!(f, "{} crashes", name(*id)),
             Self::Execute(message) => write!(f, "the server executes: {message}"),
+            Self::Refuse(request) => write!(f, "the server refuses: {}", Message::Request(*request)),
             Self::ExecuteOpenly(message) => {
                 write!(f, "the server executes, leaving the lock free: {message}")
             }

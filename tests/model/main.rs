@@ -7,7 +7,8 @@
 //!   way through the queue that follows where the lock is not simply free, or not simply held. The holder's value is
 //!   owner and fence in one. A grant that is handed over lasts `min(ttl, claim window)`. A poll never makes a place.
 //! * **Limits**: a request that grants or joins is refused once its limit has passed, and its client asks again if it
-//!   still waits for the answer. Variants without limits stand for a server whose clock was set back.
+//!   still waits for the answer. A limit may lie too early, while the client does not know the server's time. Variants
+//!   without limits stand for a server whose clock was set back.
 //! * **Open windows**: a release may leave the lock open for clients that do not queue; which release does so is left
 //!   open. Until the window ends, no call of ours takes the lock or hands it over.
 //! * **The network**: requests, answers and pushes in any order, late, lost, or executed after the attempt that sent
@@ -32,8 +33,7 @@
 //!
 //! # What is not
 //! Loss of data (flush, eviction of one key of a lock, failover, a restored snapshot), jumps of the server's clock other
-//! than the absence of limits, slot migration; how a client learns the server's time, and that a limit may lie too early
-//! for it; how often the head of a queue polls behind a foreign holder; the flag that others wait, and the notice of
+//! than the absence of limits, slot migration; how a client learns the server's time; how often the head of a queue polls behind a foreign holder; the flag that others wait, and the notice of
 //! contention; more than three clients of ours and one foreign; different ttls in one queue; a `min_validity` above one
 //! tick; the order of waiters and `max_hold` inside a process; a section that goes on after its lease ended, which is
 //! what the fencing token is for. The repetition of a release and the connection on which it is sent are not: a release

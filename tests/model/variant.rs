@@ -14,6 +14,8 @@ pub(crate) struct Variant {
     pub(crate) crashes: u8,
     /// A release may leave the lock free although others queue for it, for clients that do not queue.
     pub(crate) opens: bool,
+    /// A client's limit may lie too early, as long as it does not know the server's time: any request may be refused.
+    pub(crate) early_limits: bool,
     /// An attacker subscribes to all channels and publishes on them, but has no right to any key.
     pub(crate) attacked: bool,
     /// Only the mutants break any.
@@ -29,6 +31,7 @@ impl Variant {
             manner: Manner::AsBuilt,
             crashes: 0,
             opens: false,
+            early_limits: false,
             attacked: false,
             broken: &[],
         }
@@ -45,6 +48,10 @@ impl Variant {
 
     pub(crate) fn opens(self) -> Self {
         Self { opens: true, ..self }
+    }
+
+    pub(crate) fn early_limits(self) -> Self {
+        Self { early_limits: true, ..self }
     }
 
     pub(crate) fn attacked(self) -> Self {

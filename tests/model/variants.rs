@@ -56,6 +56,7 @@ fn right() -> Vec<Variant> {
         Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(1, 2).slack(1)]),
         Variant::new("attacker", SHORT, &[own(1, 2), own(2, 1)]).attacked().opens(),
         Variant::new("attacker_and_loose_client", SHORTEST, &[own(1, 1), own(1, 1)]).attacked().loose(),
+        Variant::new("early_limits", SHORT, &[own(1, 1).groups(), own(2, 1)]).early_limits(),
         // Requests are refused after their limit so that a release is the end of an attempt; for the rest they need not.
         Variant::new("no_limits", SHORT.unlimited(), &[own(1, 2), own(2, 1)]),
         // Three comparisons are a second wall: the client as built never needs them.
@@ -137,6 +138,7 @@ fn long() -> Vec<Variant> {
         Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(2, 1).slack(1)]),
         Variant::new("attacker", LONG, &[own(1, 2), own(2, 1), Role::FOREIGN]).attacked().opens(),
         Variant::new("attacker_and_loose_client", SHORT, &[own(1, 2), own(1, 1)]).attacked().loose(),
+        Variant::new("early_limits", LONG, &[own(1, 2), own(2, 1)]).early_limits().opens(),
         Variant::new("no_limits", LONG.unlimited(), &[own(1, 2), own(2, 1)]),
         Variant::new("loose_client", SHORT.unlimited(), &[own(1, 2), own(1, 1)]).loose(),
         Variant::new("loose_client_within_limits", SHORT, &[own(1, 2), own(1, 2)]).loose(),
