@@ -33,7 +33,7 @@ async fn by_the_body(verbose: bool, of: u64) -> Result<(), LockError> {
     Ok(())
 }
 
-fn main() {
+pub(crate) fn main() {
     drop((by_the_function(true, 1), under_a_condition(true, 1)));
     drop((by_the_parameter(true, 1), by_the_body(true, 1)));
 }

@@ -12,17 +12,17 @@ struct Result;
     key = "user:<id>", ttl = "1s", wait = "0s", auto_renew = false, max_hold = "900ms", hold_at_least = "500ms",
     on_contention = skip, on_lost = finish, reentrant = true, guard = held
 )]
-pub async fn locked(id: u64) -> ::std::result::Result<(), LockError> {
+pub(crate) async fn locked(id: u64) -> ::std::result::Result<(), LockError> {
     ::std::mem::drop(held);
     ::std::result::Result::Ok(())
 }
 
 #[distributed_lock(keys = ["user:<id>", "account:<id>"], wait = "forever", or_else = |_| 0)]
-pub async fn several(id: u64) -> u64 {
+pub(crate) async fn several(id: u64) -> u64 {
     id
 }
 
-fn main() {
+pub(crate) fn main() {
     let _ = (locked, several);
     let _ = Result;
 }
