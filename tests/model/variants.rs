@@ -130,18 +130,22 @@ fn long() -> Vec<Variant> {
         Variant::new("two_rounds_longer_times", LONG, &[own(1, 2), own(2, 2)]),
         Variant::new("without_an_end", SHORT, &[own(Role::UNLIMITED, 1), own(Role::UNLIMITED, 1)]),
         Variant::new("three_clients_and_a_crash", LONG, &[own(1, 1), own(1, 1), own(1, 1)]).crashes(1),
-        Variant::new("foreign_client", SHORT, &[own(1, 2), own(1, 2), Role::FOREIGN]).crashes(1),
-        Variant::new("left_open_for_a_foreign_client", LONG, &[own(1, 2), own(2, 1), Role::FOREIGN]).opens(),
+        Variant::new("left_open_for_a_foreign_client", SHORT, &[own(1, 2), own(1, 2), Role::FOREIGN])
+            .opens()
+            .crashes(1),
         Variant::new("tries_and_late_requests", SHORT, &[own(1, 1).tries(), own(2, 2).tries()]),
         Variant::new("groups", SHORT, &[own(2, 1).groups(), own(2, 1).groups()]),
         Variant::new("cohorts", SHORT, &[own(1, 2).followers(2), own(2, 1).followers(2)]),
         Variant::new("drift_within_the_margin", LONG.margin(1), &[own(1, 2).slack(1), own(2, 1).slack(1)]),
-        Variant::new("attacker", LONG, &[own(1, 2), own(2, 1), Role::FOREIGN]).attacked().opens(),
+        Variant::new("attacker", LONG, &[own(1, 2), own(2, 1)]).attacked().opens(),
+        Variant::new("attacker_beside_a_foreign_client", SHORT, &[own(1, 1), own(1, 1), Role::FOREIGN])
+            .attacked()
+            .opens(),
         Variant::new("attacker_and_loose_client", SHORT, &[own(1, 2), own(1, 1)]).attacked().loose(),
         Variant::new("early_limits", LONG, &[own(1, 2), own(2, 1)]).early_limits().opens(),
         Variant::new("no_limits", LONG.unlimited(), &[own(1, 2), own(2, 1)]),
         Variant::new("loose_client", SHORT.unlimited(), &[own(1, 2), own(1, 1)]).loose(),
-        Variant::new("loose_client_within_limits", SHORT, &[own(1, 2), own(1, 2)]).loose(),
+        Variant::new("loose_client_within_limits", SHORTEST, &[own(1, 2), own(1, 2)]).loose(),
         Variant::new("loose_client_two_rounds", SHORTEST.unlimited(), &[own(1, 2), own(2, 1)]).loose(),
     ]
 }
