@@ -38,8 +38,7 @@ impl LockGuard {
 
     /// Whether it holds this lock of this store.
     pub(crate) fn is_of(&self, shared: &Shared, key: &LockKey) -> bool {
-        // Managers of one store that differ in their limits share the backend only.
-        Arc::ptr_eq(&self.reserved.shared().backend, &shared.backend) && self.key().stored() == key.stored()
+        self.key().stored() == key.stored() && self.reserved.shared().is_store_of(shared)
     }
 
     /// The lock's name, as it was asked for.

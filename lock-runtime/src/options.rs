@@ -149,7 +149,8 @@ macro_rules! option_methods {
         /// Whether a section that holds this lock already may enter it again; off unless switched on.
         ///
         /// Otherwise asking for it is [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock) at once. The section is what runs in
-        /// [`run`](crate::LockGuard::run), in the attribute or behind a layer, and whatever it polls in turn; not what it spawns. The
+        /// [`run`](crate::LockGuard::run), in the attribute or behind a layer, and whatever it polls in turn; not what it spawns. Which
+        /// [manager](crate::LockManager) of the store took the lock, and which is asked, makes no difference. The
         /// guard of the inner acquisition shares the outer hold, with its token and its length: it neither ends nor
         /// prolongs it, and is lost with it. The other options of the inner acquisition mean nothing then.
         ///

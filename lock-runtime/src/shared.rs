@@ -48,6 +48,7 @@ impl Default for Limits {
 /// One store, and everything that stands above it.
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
+    names: Vec<String>,
     pub(crate) cohorts: Cohorts,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) releaser: Arc<Releaser>,
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits) -> Arc<Self> {
         Arc::new(Self {
+            names: backend.names(),
             backend,
             cohorts: Cohorts::new(limits),
             keeper: Arc::default(),
@@ -72,6 +74,12 @@ impl Shared {
             shut_down: AtomicBool::new(false),
             shutting_down: Notify::new(),
         })
+    }
+
+    /// Whether the locks of both are the same locks.
+    pub(crate) fn is_store_of(&self, other: &Self) -> bool {
+        // Managers that differ in their limits share the backend only.
+        Arc::ptr_eq(&self.backend, &other.backend) || self.names.iter().any(|name| other.names.contains(name))
     }
 
     pub(crate) fn cleanup(&self) -> Cleanup {

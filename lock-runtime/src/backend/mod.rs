@@ -32,6 +32,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// The names of this store, as `redis://10.0.0.1:6379/0`; asked for once for each manager.
+    ///
+    /// Managers whose stores have a name in common are of one store: a section that holds a lock through one of them
+    /// and asks for it through another is told so, or enters the hold again, see
+    /// [`Lock::reentrant`](crate::Lock::reentrant). So a name must never fit two stores whose locks do not exclude each
+    /// other. A store without a name is the same only to clones of its manager.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Asks for one lock, waiting as `request.wait` allows. Busy is an answer, not an error.
     ///
     /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends this attempt only: the caller asks again

@@ -287,6 +287,30 @@ async fn the_same_name_elsewhere_is_another_lock_and_the_same_store_is_the_same(
     held(&locks, "k").await.run(section).await.expect("in time");
 }
 
+#[cfg(feature = "memory")]
+#[tokio::test]
+async fn managers_of_one_store_are_one_store_to_the_scope() {
+    let name = "memory:managers_of_one_store_are_one_store_to_the_scope";
+    let [ours, theirs] =
+        [LockManager::connect(name).await, LockManager::connect(name).await].map(|made| made.expect("valid"));
+    let elsewhere = LockManager::new(crate::backend::Memory::new());
+    let section = async {
+        let token = current().expect("held").fencing_token();
+        elsewhere.lock("k").acquire().await.expect("another store").release().await.expect("held");
+        for error in [
+            theirs.lock("k").wait(100 * MS).acquire().await.expect_err("held"),
+            theirs.lock("k").try_acquire().await.map(drop).expect_err("held"),
+            theirs.all(["j", "k"]).wait(100 * MS).acquire().await.expect_err("held"),
+        ] {
+            assert_eq!(error.kind(), LockErrorKind::WouldDeadlock, "{error}");
+        }
+        let again = theirs.lock("k").reentrant(true).acquire().await.expect("entered again");
+        assert_eq!(again.fencing_token(), token);
+        again.release().await.expect("held");
+    };
+    held(&ours, "k").await.run(section).await.expect("in time");
+}
+
 #[tokio::test]
 async fn a_lock_that_is_entered_again_counts_once() {
     let store = Mock::new();

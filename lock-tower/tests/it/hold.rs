@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
-use lock_runtime::LockManager;
+use lock_runtime::{FencingToken, LockError, LockErrorKind, LockManager, distributed_lock};
 use lock_tower::{KeyRejection, LockLayer, LockService, ResponseBody};
 use tokio::sync::Notify;
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit, service_fn};
@@ -136,28 +136,44 @@ async fn a_long_handler_keeps_its_lock_by_renewal() {
 
 #[tokio::test]
 async fn a_handler_that_asks_for_the_lock_of_its_request_is_told_so_or_enters_again() {
-    let (_memory, locks) = store();
-    let service = layer(&locks).layer(service_fn({
-        let locks = locks.clone();
-        move |request: Request<()>| {
-            let (lock, ours) = (locks.lock(KEY), held(&request));
+    let (memory, locks) = store();
+    // Through the layer's manager, and through one that was made on its own.
+    for inner in [locks.clone(), LockManager::new(memory)] {
+        let service = layer(&locks).layer(service_fn(move |request: Request<()>| {
+            let (inner, ours) = (inner.clone(), held(&request));
             let in_call = lock_runtime::current();
             async move {
                 for held in [in_call, lock_runtime::current()] {
                     assert_eq!(held.expect("held").fencing_token(), ours.fencing_token());
                 }
-                let error = lock.clone().wait_forever().acquire().await.expect_err("its own");
-                assert_eq!(error.kind(), lock_runtime::LockErrorKind::WouldDeadlock, "{error}");
+                let lock = inner.lock(KEY);
+                for error in [
+                    lock.clone().wait(DEADLINE).acquire().await.expect_err("its own"),
+                    annotated(&inner).await.expect_err("its own"),
+                ] {
+                    assert_eq!(error.kind(), LockErrorKind::WouldDeadlock, "{error}");
+                }
                 let again = lock.reentrant(true).acquire().await.expect("entered");
                 assert_eq!(again.fencing_token(), ours.fencing_token());
                 again.release().await.expect("held");
+                assert_eq!(annotated_to_enter_again(&inner).await.expect("entered"), ours.fencing_token());
                 assert!(ours.is_valid());
                 done()
             }
-        }
-    }));
-    assert_eq!(text(service.oneshot(post()).await.expect("infallible")).await, (200, "done".into()));
+        }));
+        assert_eq!(text(service.oneshot(post()).await.expect("infallible")).await, (200, "done".into()));
+    }
     assert!(lock_runtime::current().is_none());
+}
+
+#[distributed_lock(key = "user:canary", manager = locks, wait = DEADLINE)]
+async fn annotated(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "user:canary", manager = locks, wait = DEADLINE, reentrant = true, guard = held)]
+async fn annotated_to_enter_again(locks: &LockManager) -> Result<FencingToken, LockError> {
+    Ok(held.fencing_token())
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ pub fn cases() -> Vec<Case> {
         case!(an_inner_guard_ends_with_the_outer_hold),
         case!(a_section_that_lost_its_lock_cannot_enter_it_again),
         case!(the_hold_is_known_in_the_section_and_not_in_what_it_spawns),
-        case!(another_client_in_the_section_waits_as_anybody_does),
+        case!(another_client_of_the_store_is_told_the_same_in_the_section),
     ]
 }
 
@@ -193,13 +193,22 @@ async fn the_hold_is_known_in_the_section_and_not_in_what_it_spawns(world: World
     world.clean().await;
 }
 
-/// Which lock it is decides its manager's store; another connection to the server is not known to be the same.
-async fn another_client_in_the_section_waits_as_anybody_does(world: World) {
+async fn another_client_of_the_store_is_told_the_same_in_the_section(world: World) {
     let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
     let key = world.key("k");
     let section = async {
-        let error = theirs.lock(&key).reentrant(true).wait(ms(100)).acquire().await.unwrap_err();
-        assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+        let token = current().expect("held").fencing_token();
+        for error in [
+            theirs.lock(&key).wait(ms(100)).acquire().await.unwrap_err(),
+            theirs.lock(&key).try_acquire().await.map(drop).unwrap_err(),
+            theirs.all([world.key("j"), key.clone()]).wait(ms(100)).acquire().await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), LockErrorKind::WouldDeadlock, "{error}");
+        }
+        let again = theirs.lock(&key).reentrant(true).acquire().await.unwrap();
+        assert_eq!(again.fencing_token(), token);
+        again.release().await.unwrap();
+        world.is_held(&key).await;
     };
     ours.lock(&key).acquire().await.unwrap().run(section).await.unwrap();
     world.clean().await;

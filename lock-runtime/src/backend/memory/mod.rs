@@ -252,6 +252,11 @@ impl Backend for Memory {
         Capabilities::new().fair()
     }
 
+    fn names(&self) -> Vec<String> {
+        // Its place in memory, which it keeps while anything asks for it.
+        vec![format!("memory {:p}", Arc::as_ptr(&self.0))]
+    }
+
     fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
         Box::pin(self.0.acquire(request))
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{
-    ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 use url::Url;
@@ -109,6 +109,15 @@ impl Config {
         Ok(config)
     }
 
+    /// What says which store it is: the address, one way of writing it for all, and the database.
+    pub(super) fn store(&self) -> (String, i64) {
+        let address = match self.info.addr() {
+            ConnectionAddr::Unix(path) => path.display().to_string(),
+            of_a_host => of_a_host.to_string().to_lowercase(),
+        };
+        (address, self.info.redis_settings().db())
+    }
+
     /// The address, without credentials.
     pub(super) fn address(&self) -> String {
         self.info.addr().to_string()
@@ -145,6 +154,24 @@ fn invalid(message: String) -> LockError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn urls_of_one_store_are_seen_to_be_so() {
+        let store = |url: &str| Config::from_url(url).expect(url).store();
+        for url in [
+            "redis://some.host",
+            "redis://some.host:6379",
+            "redis://Some.HOST:6379/0",
+            "redis://user:password@some.host/?strict=false&response_timeout=2s",
+            "redis://:other@some.host/0?response_timeout=2s&strict=false",
+        ] {
+            assert_eq!(store(url), ("some.host:6379".into(), 0), "{url}");
+        }
+        for url in ["redis://some.host/1", "redis://some.host:6380", "redis://other.host"] {
+            assert_ne!(store(url), store("redis://some.host"), "{url}");
+        }
+        assert_eq!(store("redis+unix:///run/R.sock?db=2&user=u&pass=p"), ("/run/R.sock".into(), 2));
+    }
 
     #[test]
     fn settings_are_read_and_taken_off() {

@@ -39,6 +39,11 @@ pub(super) fn check(info: &str, address: &str) -> Result<Option<String>, LockErr
     }))
 }
 
+/// What a server is called from its start to its end, unlike any other.
+pub(super) fn run_id(info: &str) -> Option<&str> {
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim).filter(|id| !id.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,7 +20,6 @@ use ::redis::{Cmd, RedisWrite};
 use self::{
     attempt::{Attempt, Ended},
     config::Config,
-    connection::Connection,
     error::Failure,
     link::Links,
 };
@@ -40,6 +39,8 @@ const RENEWALS_PER_CALL: usize = 128;
 #[derive(Clone)]
 pub struct Redis {
     links: Arc<Links>,
+    /// Of the server that answered first, where it says that.
+    run_id: Option<Arc<str>>,
 }
 
 impl Redis {
@@ -73,38 +74,43 @@ impl Redis {
         for script in scripts::all() {
             connection.call::<::redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
         }
-        let this = Self { links };
-        this.check_fitness(&connection).await?;
-        Ok(this)
-    }
-
-    /// Asks the server what it is, where the user may ask.
-    async fn check_fitness(&self, connection: &Connection) -> Result<(), LockError> {
         let info = match connection.call::<String>(&::redis::cmd("INFO")).await {
             Ok(info) => info,
+            // The user may not ask.
             Err(Failure::Refused(error)) => {
                 tracing::debug!(%error, "the server's version, role and eviction policy are not checked");
-                return Ok(());
+                return Ok(Self { links, run_id: None });
             }
             Err(failure) => return Err(failure.into_error()),
         };
-        let config = self.links.config();
-        match fitness::check(&info, &config.address())? {
-            Some(danger) if config.strict => {
-                Err(LockError::new(LockErrorKind::Backend, format!("{danger} (refused because of `strict`)")))
-            }
-            Some(danger) => {
-                tracing::warn!("{danger}");
-                Ok(())
-            }
-            None => Ok(()),
+        check_fitness(&info, links.config())?;
+        Ok(Self { links, run_id: fitness::run_id(&info).map(Arc::from) })
+    }
+}
+
+fn check_fitness(info: &str, config: &Config) -> Result<(), LockError> {
+    match fitness::check(info, &config.address())? {
+        Some(danger) if config.strict => {
+            Err(LockError::new(LockErrorKind::Backend, format!("{danger} (refused because of `strict`)")))
         }
+        Some(danger) => {
+            tracing::warn!("{danger}");
+            Ok(())
+        }
+        None => Ok(()),
     }
 }
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new().shared_between_processes().fair()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let (address, db) = self.links.config().store();
+        // One server may have several addresses.
+        let server = self.run_id.iter().map(|run_id| format!("redis {run_id}/{db}"));
+        server.chain([format!("redis://{address}/{db}")]).collect()
     }
 
     fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {

@@ -135,6 +135,14 @@ impl Config {
         self.servers.split(',').filter_map(host_and_port).collect()
     }
 
+    /// What says which store it is: each of its servers, one way of writing it for all, with the node below which all
+    /// locks are. One server belongs to one ensemble.
+    pub(super) fn stores(&self) -> Vec<String> {
+        let chroot = self.chroot.as_deref().unwrap_or_default();
+        let hosts = self.hosts().into_iter();
+        hosts.map(|(host, port)| format!("zookeeper://{}:{port}{chroot}", host.to_lowercase())).collect()
+    }
+
     pub(super) fn connector(&self) -> zk::Connector {
         let connector = zk::Client::connector()
             .with_session_timeout(self.session_timeout)
@@ -242,6 +250,19 @@ mod tests {
         assert_eq!(plain.chroot, None);
         assert!(plain.credentials.is_none() && plain.tls.is_none());
         assert_eq!(plain.session_timeout, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn urls_of_one_store_are_seen_to_be_so() {
+        let stores = |rest: &str| Config::from_url(&format!("zookeeper://{rest}")).expect(rest).stores();
+        let all = stores("a,b,c");
+        for rest in ["b", "user:password@C:2181?session_timeout=6s", "x,a:2181/", "[::1],b"] {
+            assert!(stores(rest).iter().any(|store| all.contains(store)), "{rest}");
+        }
+        for rest in ["a/chroot", "a:2182,b:2182,c:2182", "d"] {
+            assert!(!stores(rest).iter().any(|store| all.contains(store)), "{rest}");
+        }
+        assert_eq!(stores("a/chroot/"), ["zookeeper://a:2181/chroot"]);
     }
 
     #[test]

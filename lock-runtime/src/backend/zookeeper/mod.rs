@@ -58,6 +58,10 @@ impl Backend for ZooKeeper {
         Capabilities::new().shared_between_processes().fair().session_timeout(self.link.session_timeout())
     }
 
+    fn names(&self) -> Vec<String> {
+        self.link.config().stores()
+    }
+
     fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
         Box::pin(async move {
             // A session that has ended is replaced. A node that vanishes under one that lives was removed by hand.
