@@ -91,7 +91,7 @@ impl LockGuard {
     /// Runs `body` under the lock, drops it when the lock is lost, and releases the lock.
     ///
     /// A body that is ready before the safe deadline keeps its result. It waits for the store to confirm the release, two
-    /// seconds at most; then the release goes on in the background.
+    /// seconds at most; then the release goes on in the background. A loss is told at once.
     ///
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost) when the lock was lost before the body was ready.
@@ -117,23 +117,26 @@ impl LockGuard {
     /// Releases the lock and waits for the store to confirm it.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) when the lock was lost before: the section was not covered to its end.
+    /// [`Lost`](LockErrorKind::Lost) when the lock was lost before: the section was not covered to its end. That is told
+    /// at once; what the store may still keep is released in the background.
     /// [`Backend`](LockErrorKind::Backend) when the store did not answer; the release goes on in the background
     /// until it does, and the lock frees itself at the end of its `ttl`.
     ///
     /// # Cancel safety
     /// Once polled, the release happens even if the future is dropped.
     pub async fn release(mut self) -> Result<(), LockError> {
-        let leaves = std::mem::replace(&mut self.leaves, false);
         let now = Instant::now();
-        let covered = self.turn.is_valid(now);
-        let loss = (!covered).then(|| self.turn.loss());
-        let mut released = Ok(());
-        if leaves && self.reserved.leave_in_time(&self.turn, now) == Leaving::Last {
-            released = release_in_store(self.reserved.shared(), &self.turn.hold, covered).await;
+        if !self.turn.is_valid(now) {
+            // Dropped, it is released in the background.
+            return Err(self.turn.loss());
         }
-        // That the section was not covered says more than what the store knew of it afterwards.
-        loss.map_or(released, Err)
+        if std::mem::replace(&mut self.leaves, false)
+            && self.reserved.leave_in_time(&self.turn, now) == Leaving::Last
+        {
+            release_in_store(self.reserved.shared(), &self.turn.hold).await
+        } else {
+            Ok(())
+        }
     }
 
     /// Fails when `until` lies beyond the end of a hold that was entered again.
@@ -172,7 +175,7 @@ impl LockGuard {
 }
 
 /// One release, and its repetition in the background when the answer does not come or is not waited for.
-async fn release_in_store(shared: &Arc<Shared>, hold: &Arc<Hold>, covered: bool) -> Result<(), LockError> {
+async fn release_in_store(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Result<(), LockError> {
     let mut unfinished = Unfinished { shared, hold, armed: true };
     match hold.taken().release().await {
         Ok(Released::Released) => {
@@ -182,9 +185,7 @@ async fn release_in_store(shared: &Arc<Shared>, hold: &Arc<Hold>, covered: bool)
         }
         Ok(Released::NotHeld) => {
             unfinished.disarm();
-            if covered {
-                tracing::warn!(key = %hold.key(), "the store had given up the lock before it was released");
-            }
+            tracing::warn!(key = %hold.key(), "the store had given up the lock before it was released");
             Err(LockError::new(
                 LockErrorKind::Lost,
                 "lost: the store did not know it as ours any more when it was released; \

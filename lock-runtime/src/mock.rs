@@ -1,7 +1,7 @@
 //! A store that does as it is told, for the tests of what stands above the stores.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -58,6 +58,8 @@ pub(crate) struct Replies(Mutex<Calls>);
 #[derive(Debug)]
 struct Calls {
     once: VecDeque<Reply>,
+    /// What is answered about one lock, whatever is answered about the others.
+    about_one: HashMap<String, Reply>,
     then: Reply,
     /// The names of the locks that it was called about.
     about: Vec<String>,
@@ -65,7 +67,12 @@ struct Calls {
 
 impl Default for Replies {
     fn default() -> Self {
-        Self(Mutex::new(Calls { once: VecDeque::new(), then: Reply::Yes, about: Vec::new() }))
+        Self(Mutex::new(Calls {
+            once: VecDeque::new(),
+            about_one: HashMap::new(),
+            then: Reply::Yes,
+            about: Vec::new(),
+        }))
     }
 }
 
@@ -82,6 +89,16 @@ impl Replies {
         self.lock().once.extend(replies);
     }
 
+    /// What is answered about `key` from now on.
+    pub(crate) fn set_about(&self, key: &str, then: Reply) {
+        self.lock().about_one.insert(key.into(), then);
+    }
+
+    /// How often it was called.
+    pub(crate) fn total(&self) -> usize {
+        self.lock().about.len()
+    }
+
     /// How often it was called about `key`.
     pub(crate) fn count(&self, key: &str) -> usize {
         self.lock().about.iter().filter(|called| *called == key).count()
@@ -90,6 +107,9 @@ impl Replies {
     fn next(&self, key: &str) -> Reply {
         let mut calls = self.lock();
         calls.about.push(key.into());
+        if let Some(reply) = calls.about_one.get(key) {
+            return *reply;
+        }
         calls.once.pop_front().unwrap_or(calls.then)
     }
 }

@@ -104,7 +104,8 @@ impl MultiGuard {
     /// # Cancel safety
     /// Once polled, the releases happen even if the future is dropped.
     pub async fn release(self) -> Result<(), LockError> {
-        let covered = self.ensure_valid();
+        // Where one is lost, all are dropped: released in the background.
+        self.ensure_valid()?;
         let mut under_way: Vec<_> =
             self.held.into_iter().map(|held| Some(Box::pin(held.release()))).collect();
         let mut released = Ok(());
@@ -119,7 +120,7 @@ impl MultiGuard {
             if under_way.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        covered.and(released)
+        released
     }
 }
 

@@ -120,6 +120,11 @@ impl<F: Future> Future for Raced<F> {
             *this.lost = None;
             *this.outcome = Some(outcome);
             let guards = this.guards.take().expect(THERE);
+            let Some(Outcome::InTime(_)) = this.outcome else {
+                // The store may be the reason of the loss, and nothing depends on its answer.
+                drop(guards);
+                return Poll::Ready(this.outcome.take().expect("put there just now"));
+            };
             *this.release = Some(Box::pin(async move {
                 // A release that fails or hangs is not the body's failure; it goes on in the background.
                 tokio::select! {
@@ -187,6 +192,7 @@ mod tests {
     use std::{
         cell::Cell,
         future::{pending, poll_fn},
+        pin::pin,
         rc::Rc,
         task::Waker,
     };
@@ -194,8 +200,8 @@ mod tests {
     use super::*;
     use crate::{
         LockErrorKind, LockGuard,
-        mock::{Mock, Reply},
-        returned::Kept as _,
+        mock::{Mock, Reply, until},
+        returned::Kept,
     };
 
     const MS: Duration = Duration::from_millis(1);
@@ -296,6 +302,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_loss_is_told_at_once_and_the_release_goes_on_without_it() {
+        fn kind<T>(what: &str, told: Poll<Result<T, LockError>>) -> LockErrorKind {
+            match told {
+                Poll::Ready(Err(error)) => error.kind(),
+                Poll::Ready(Ok(_)) => panic!("{what}: not lost"),
+                Poll::Pending => panic!("{what}: the loss waits for a store that is silent"),
+            }
+        }
+        let store = Mock::new();
+        store.releases().set(Reply::Silent);
+        let mut cancelled = Box::pin(short(&store).await.run(pending::<()>()));
+        let late =
+            pin!(crate::__private::run(short(&store).await, poll_fn(|_| Poll::Ready(())), OnLost::Finish));
+        let several = store.manager().all(["k", "l"]).ttl(100 * MS).auto_renew(false).acquire().await;
+        let (one, several) = (short(&store).await, several.expect("granted"));
+        assert!(poll(cancelled.as_mut()).is_pending());
+        std::thread::sleep(150 * MS);
+        assert_eq!(kind("a body that is cancelled", poll(cancelled.as_mut())), LockErrorKind::Lost);
+        assert_eq!(kind("a body that is late", poll(late).map(Kept::kept)), LockErrorKind::Lost);
+        assert_eq!(kind("a guard", poll(pin!(one.release()))), LockErrorKind::Lost);
+        assert_eq!(kind("several guards", poll(pin!(several.release()))), LockErrorKind::Lost);
+        until("the releases are sent", || {
+            (store.releases().count("k"), store.releases().count("l")) == (4, 1)
+        })
+        .await;
+    }
+
+    #[tokio::test]
     async fn the_body_goes_before_the_lock() {
         struct Last(Rc<Cell<usize>>, Mock);
         impl Drop for Last {
@@ -310,9 +344,11 @@ mod tests {
             let _last = last;
             pending::<()>().await;
         }));
-        assert!(poll(run.as_mut()).is_pending());
-        run.await.expect_err("lost");
+        while poll(run.as_mut()).is_pending() {
+            tokio::time::sleep(1 * MS).await;
+        }
+        until("it is released", || store.releases().count("k") == 1).await;
+        drop(run);
         assert_eq!(released_before.get(), 0);
-        assert_eq!(store.releases().count("k"), 1);
     }
 }

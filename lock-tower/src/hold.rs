@@ -63,15 +63,12 @@ impl Hold {
         }
     }
 
-    /// Releases the lock; [`Lost`](LockErrorKind::Lost) when the work was not covered to this moment, or the store
-    /// knows nothing of the lock any more.
+    /// Releases the lock; [`Lost`](LockErrorKind::Lost) when the work was not covered to this moment, which is told at
+    /// once, or the store knows nothing of the lock any more.
     pub(crate) fn release(self) -> Task<Result<(), LockError>> {
-        let covered = self.guard.ensure_valid();
         let guard = self.guard;
         Task::new(async move {
-            let released = tokio::time::timeout(RELEASE_LIMIT, guard.release()).await;
-            covered?;
-            match released {
+            match tokio::time::timeout(RELEASE_LIMIT, guard.release()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) if error.kind() == LockErrorKind::Lost => return Err(error),
                 // The work is done and was covered; that the lock is free a little later does not change its result.
