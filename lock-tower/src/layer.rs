@@ -101,7 +101,8 @@ impl LockLayer {
     /// How long a request holds its lock at most, however often it is renewed; 5 minutes unless set, whatever the
     /// manager's is. After it the request ends as one that lost its lock.
     ///
-    /// It ends what nobody else does: a client that disappeared unnoticed, or one that reads its answer too slowly.
+    /// It ends what nothing else does: a client that disappeared unnoticed, one that reads its answer too slowly, or one
+    /// that [sends its request too slowly](crate#slow-senders).
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.locks = self.locks.max_hold(max_hold);

@@ -103,8 +103,55 @@
 //! on.
 //!
 //! A client that disconnects ends the request and with it the lock. Servers notice this late or never when the
-//! request's body was not read or another request is waiting behind it on the connection, and so a hold ends in any
-//! case after [`max_hold`](LockLayer::max_hold), 5 minutes unless set.
+//! request's body was not read or another request is waiting behind it on the connection. So a hold is not renewed
+//! beyond [`max_hold`](LockLayer::max_hold), 5 minutes unless set: the request ends then as one that lost its lock, and the
+//! lock is released. Where the server does not come back to the request even then, as when it waits for a client that
+//! does not read, a lock that is a lease (Redis) is freed by the end of that: one [`ttl`](LockLayer::ttl) later at most.
+//!
+//! # Slow senders
+//!
+//! The layer takes the lock when a request's head is there. The handler reads the body, under the lock: a client that
+//! sends its head and holds back its body, or sends it byte by byte, keeps all others waiting until `max_hold`. On a
+//! route that takes a body from clients that are not trusted, read it outside of the lock, bounded in size and time:
+//!
+//! ```
+//! # #[cfg(feature = "axum")]
+//! # mod example {
+//! use std::time::Duration;
+//!
+//! use axum::{
+//!     Router,
+//!     body::to_bytes,
+//!     extract::Request,
+//!     http::StatusCode,
+//!     middleware::{Next, from_fn},
+//!     response::{IntoResponse, Response},
+//!     routing::post,
+//! };
+//! use lock_runtime::{LockError, LockManager};
+//! use lock_tower::LockLayer;
+//!
+//! async fn read_first(request: Request, next: Next) -> Response {
+//!     let (head, body) = request.into_parts();
+//!     match tokio::time::timeout(Duration::from_secs(10), to_bytes(body, 64 * 1024)).await {
+//!         Ok(Ok(body)) => next.run(Request::from_parts(head, body.into())).await,
+//!         Ok(Err(_)) => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+//!         Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+//!     }
+//! }
+//!
+//! fn app(locks: LockManager) -> Result<Router, LockError> {
+//!     let lock = LockLayer::new(locks, "user:<id:u64>")?;
+//!     // What is added last stands outside.
+//!     let withdraw = post(withdraw).route_layer(lock).route_layer(from_fn(read_first));
+//!     Ok(Router::new().route("/users/{id}/withdraw", withdraw))
+//! }
+//! # async fn withdraw(order: String) -> String { order }
+//! # }
+//! ```
+//!
+//! A proxy that buffers requests, such as nginx unless told otherwise, does the same for HTTP/1.1. The message of a unary
+//! gRPC request is its body as well; there, lock in the method by the attribute, which runs when the message was read.
 //!
 //! # Answers
 //!
