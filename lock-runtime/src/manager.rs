@@ -172,8 +172,9 @@ impl LockManager {
     /// clones of the manager. What is kept for [`hold_at_least`](Lock::hold_at_least) is neither waited for nor
     /// released early: it ends at its time while the process lives, else with its lease.
     ///
-    /// With a store that answers it takes about a round trip. With one that does not, it ends with the last attempt
-    /// after the longest `ttl`, by which everything has ended by itself. A future of an acquisition that is kept and
+    /// With a store that answers it takes about a round trip, also where the store was away before: what could not be
+    /// released meanwhile is tried at once. With one that does not answer, it ends with the longest `ttl` of what is left,
+    /// by which all leases have ended by themselves, or with the session. A future of an acquisition that is kept and
     /// not polled is not waited for longer than two seconds; it gives up its place when it is polled or dropped.
     ///
     /// # Cancel safety

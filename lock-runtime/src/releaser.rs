@@ -1,78 +1,363 @@
 //! Releases in the background: what was dropped, and what may have been left in the store.
+//!
+//! A release is tried at once. One that fails is in doubt until the store answers. While any is in doubt, one of them
+//! is tried every quarter of a second, as a probe, each time another one: a lock that the store refuses to release is in
+//! nobody's way, and a store that fails is not asked for each of very many. An answered probe shows that the store is
+//! back, and all the others are tried.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt, mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::runtime::Handle;
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+};
 
 use crate::{
     backend::{Releasable, Released},
     clock::{self, Instant},
     underway::{Counted, Underway},
-    validity::{backoff, patient_backoff},
+    validity::backoff,
 };
 
+/// The longest pause between two probes, and how long an unanswered release keeps its room from others.
+const PROBE_PAUSE: Duration = Duration::from_millis(250);
+/// Upper bound on unanswered probes: what begins within two seconds, in which stores give up what hangs.
+const PROBES: usize = 8;
+/// Upper bound on releases that are under way together: two full groups of Redis.
+const TOGETHER: usize = 256;
+
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
-#[derive(Debug)]
 pub(crate) struct Releaser {
     /// Made before the first release: that may come from a destructor, which must not have to start a thread.
     background: &'static Handle,
     pending: Arc<Underway>,
+    numbers: AtomicU64,
+    queue: Mutex<Queue>,
+    /// When the latest probe began that was answered.
+    answered: watch::Sender<Instant>,
+    /// Tells the prober not to wait.
+    probe_now: Notify,
+    /// How long the prober waits before each probe, counted from 0.
+    pause: fn(u32) -> Duration,
+}
+
+/// A lock to be released.
+struct Entry {
+    taken: Arc<dyn Releasable>,
+    /// When its lease must have ended by itself.
+    until: Instant,
+    /// Unlike that of any other. It keeps its place in the order of the probes, so that each has its turn.
+    number: u64,
+    _pending: Counted<Arc<Underway>>,
+}
+
+/// The end of the lease and the number of the entry.
+type Place = (Instant, u64);
+
+#[derive(Default)]
+struct Queue {
+    /// Not tried yet, or to be tried anew.
+    due: VecDeque<Entry>,
+    /// Failed. They are tried again when a probe is answered.
+    in_doubt: BTreeMap<Place, Entry>,
+    /// Failed before a probe was answered; tried again when there is room.
+    returning: BTreeMap<Place, Entry>,
+    last_probe: Option<Place>,
+    /// Those that have room, and unanswered probes beside them.
+    under_way: usize,
+    probes: usize,
+    prober_runs: bool,
+}
+
+impl Queue {
+    /// The next one that has room, which it takes.
+    fn next(&mut self) -> Option<Entry> {
+        if self.under_way >= TOGETHER {
+            return None;
+        }
+        let next = self.due.pop_front().or_else(|| self.returning.pop_first().map(|(_, entry)| entry))?;
+        self.under_way += 1;
+        Some(next)
+    }
+
+    /// The next probe: another one than last time.
+    fn next_probe(&mut self) -> Option<Entry> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        if self.probes >= PROBES {
+            return None;
+        }
+        let after = self.last_probe.map_or(Unbounded, Excluded);
+        let behind = self.in_doubt.range((after, Unbounded)).next().map(|(place, _)| *place);
+        let place = behind.or_else(|| self.in_doubt.first_key_value().map(|(place, _)| *place))?;
+        self.last_probe = Some(place);
+        self.probes += 1;
+        self.in_doubt.remove(&place)
+    }
+
+    fn doubt(&mut self, entry: Entry) {
+        self.in_doubt.insert((entry.until, entry.number), entry);
+    }
+
+    /// Those in doubt whose leases have ended by themselves.
+    fn ended(&mut self) -> BTreeMap<Place, Entry> {
+        let now = Instant::now();
+        if self.in_doubt.first_key_value().is_none_or(|((until, _), _)| *until > now) {
+            return BTreeMap::new();
+        }
+        let rest = self.in_doubt.split_off(&(now, u64::MAX));
+        mem::replace(&mut self.in_doubt, rest)
+    }
+
+    /// Nothing is in doubt, and nothing can come into doubt by a probe.
+    fn is_settled(&self) -> bool {
+        self.in_doubt.is_empty() && self.probes == 0
+    }
+
+    fn return_all(&mut self) {
+        if self.returning.is_empty() {
+            mem::swap(&mut self.returning, &mut self.in_doubt);
+        } else {
+            self.returning.append(&mut self.in_doubt);
+        }
+    }
 }
 
 impl Releaser {
     pub(crate) fn new(background: &'static Handle) -> Arc<Self> {
-        Arc::new(Self { background, pending: Arc::default() })
+        Self::with_pause(background, |probe| backoff(probe).min(PROBE_PAUSE))
+    }
+
+    fn with_pause(background: &'static Handle, pause: fn(u32) -> Duration) -> Arc<Self> {
+        Arc::new(Self {
+            background,
+            pending: Arc::default(),
+            numbers: AtomicU64::new(0),
+            queue: Mutex::default(),
+            answered: watch::channel(Instant::now()).0,
+            probe_now: Notify::new(),
+            pause,
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a release; returns at once, from anywhere.
-    pub(crate) fn release(&self, taken: Arc<dyn Releasable>, until: Instant) {
-        self.release_after(Instant::now(), taken, until);
+    pub(crate) fn release(self: &Arc<Self>, taken: Arc<dyn Releasable>, until: Instant) {
+        self.put(self.entry(taken, until));
+    }
+
+    fn entry(&self, taken: Arc<dyn Releasable>, until: Instant) -> Entry {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Entry { taken, until, number, _pending: Counted::new(Arc::clone(&self.pending)) }
     }
 
     /// As [`release`](Self::release), not before `start`.
-    pub(crate) fn release_after(&self, start: Instant, taken: Arc<dyn Releasable>, until: Instant) {
-        let pending = Counted::new(Arc::clone(&self.pending));
+    pub(crate) fn release_after(
+        self: &Arc<Self>,
+        start: Instant,
+        taken: Arc<dyn Releasable>,
+        until: Instant,
+    ) {
+        let entry = self.entry(taken, until);
+        let this = Arc::clone(self);
         self.background.spawn(async move {
-            let _pending = pending;
             clock::sleep_until(start).await;
-            repeat(&*taken, until).await;
+            this.put(entry);
         });
     }
 
-    /// Completes when nothing is left to release.
+    /// Completes when nothing is left to release. What is in doubt is tried now, not at the next probe.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn drained(&self) {
+        self.probe_now.notify_one();
         self.pending.drained().await;
+    }
+
+    fn put(self: &Arc<Self>, entry: Entry) {
+        self.queue().due.push_back(entry);
+        self.fill();
+    }
+
+    /// Begins what there is room for.
+    fn fill(self: &Arc<Self>) {
+        loop {
+            let Some(entry) = self.queue().next() else { return };
+            self.background.spawn(attempt(Open::new(self, entry, Room::Shared)));
+        }
+    }
+
+    fn doubt(self: &Arc<Self>, entry: Entry) {
+        let mut queue = self.queue();
+        queue.doubt(entry);
+        if !mem::replace(&mut queue.prober_runs, true) {
+            drop(queue);
+            self.background.spawn(Prober(Arc::clone(self)).run());
+        }
+    }
+
+    /// A probe that began at `began` was answered.
+    fn store_is_back(self: &Arc<Self>, began: Instant) {
+        // What hangs since before then would hang for longer: what was sent to a store that was away may be lost.
+        self.answered.send_if_modified(|latest| mem::replace(latest, began.max(*latest)) < began);
+        self.queue().return_all();
+        self.fill();
     }
 }
 
-async fn repeat(taken: &dyn Releasable, until: Instant) {
-    let key = taken.key();
-    for attempt in 0.. {
-        match taken.release().await {
-            Ok(Released::Released) => return tracing::debug!(%key, "released in the background"),
-            Ok(Released::NotHeld) => return tracing::debug!(%key, "nothing was left to release"),
-            Err(error) if until.has_passed() => {
-                return tracing::warn!(%key, %error, "not released; the lease has ended by itself");
+impl fmt::Debug for Releaser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Releaser").field("pending", &self.pending).finish_non_exhaustive()
+    }
+}
+
+/// What counts an attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Shared,
+    Probe,
+    /// It hangs, and others go on.
+    None,
+}
+
+/// An attempt; dropped before its lock is known to be free, also by a panic in the store, it leaves it in doubt.
+struct Open {
+    releaser: Arc<Releaser>,
+    entry: Option<Entry>,
+    room: Room,
+}
+
+impl Open {
+    fn new(releaser: &Arc<Releaser>, entry: Entry, room: Room) -> Self {
+        Self { releaser: Arc::clone(releaser), entry: Some(entry), room }
+    }
+
+    fn leave_room(&mut self) {
+        match mem::replace(&mut self.room, Room::None) {
+            Room::Shared => {
+                self.releaser.queue().under_way -= 1;
+                self.releaser.fill();
             }
-            Err(error) => tracing::debug!(%key, %error, "release failed, trying again"),
+            Room::Probe => self.releaser.queue().probes -= 1,
+            Room::None => {}
         }
-        let pause = if until == Instant::FAR_FUTURE {
-            backoff(attempt)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.releaser.doubt(entry);
+        }
+        self.leave_room();
+    }
+}
+
+async fn attempt(mut open: Open) {
+    let began = Instant::now();
+    let releaser = Arc::clone(&open.releaser);
+    let Some((taken, until)) = open.entry.as_ref().map(|entry| (Arc::clone(&entry.taken), entry.until))
+    else {
+        return;
+    };
+    let is_probe = open.room == Room::Probe;
+    let mut answered = releaser.answered.subscribe();
+    let mut release = taken.release();
+    let slow = tokio::time::sleep(PROBE_PAUSE);
+    tokio::pin!(slow);
+    let answer = loop {
+        tokio::select! {
+            biased;
+            answer = &mut release => break Some(answer),
+            _ = answered.wait_for(|probe| *probe > began) => break None,
+            () = &mut slow, if open.room == Room::Shared => open.leave_room(),
+        }
+    };
+    drop(release);
+    let key = taken.key();
+    match answer {
+        Some(Ok(answer)) => {
+            match answer {
+                Released::Released => tracing::debug!(%key, "released in the background"),
+                Released::NotHeld => tracing::debug!(%key, "nothing was left to release"),
+            }
+            open.entry = None;
+            if is_probe {
+                releaser.store_is_back(began);
+            }
+        }
+        Some(Err(error)) if until.has_passed() => {
+            tracing::warn!(%key, %error, "not released; the lease has ended by itself");
+            open.entry = None;
+        }
+        Some(Err(error)) => tracing::debug!(%key, %error, "release failed, trying again"),
+        None => {
+            if let Some(entry) = open.entry.take() {
+                releaser.put(entry);
+            }
+        }
+    }
+}
+
+/// The job that tries one of those in doubt after the other; it ends when there are none.
+struct Prober(Arc<Releaser>);
+
+impl Prober {
+    async fn run(self) {
+        let releaser = &self.0;
+        for probe in 0.. {
+            tokio::select! {
+                () = tokio::time::sleep((releaser.pause)(probe)) => {}
+                () = releaser.probe_now.notified() => {}
+            }
+            let (ended, next) = {
+                let mut queue = releaser.queue();
+                (queue.ended(), queue.next_probe())
+            };
+            if let Some(entry) = next {
+                releaser.background.spawn(attempt(Open::new(releaser, entry, Room::Probe)));
+            }
+            for entry in ended.into_values() {
+                tracing::warn!(key = %entry.taken.key(), "not released; the lease has ended by itself");
+            }
+            if releaser.queue().is_settled() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue();
+        if queue.is_settled() {
+            queue.prober_runs = false;
         } else {
-            patient_backoff(attempt, until.remaining())
-        };
-        tokio::time::sleep(pause).await;
+            // Something came into doubt just now, or a store panicked.
+            drop(queue);
+            self.0.background.spawn(Prober(Arc::clone(&self.0)).run());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use crate::mock::{Mock, Reply, until};
+    use super::*;
+    use crate::{
+        LockGuard, LockManager, background,
+        mock::{Mock, Reply, until},
+    };
 
     const MS: Duration = Duration::from_millis(1);
     const TTL: Duration = Duration::from_secs(30);
@@ -106,6 +391,115 @@ mod tests {
         let drained = tokio::time::timeout(5000 * MS, locks.shutdown()).await;
         assert!(drained.is_ok(), "tried for ever");
         assert!(store.releases().count("k") > 1);
+    }
+
+    /// As many locks as that, named by their numbers.
+    async fn many(locks: &LockManager, count: usize) -> Vec<LockGuard> {
+        let mut guards = Vec::new();
+        for number in 0..count {
+            guards.push(locks.lock(number.to_string()).acquire().await.expect("granted"));
+        }
+        guards
+    }
+
+    #[tokio::test]
+    async fn of_many_releases_that_failed_one_asks_for_all() {
+        const COUNT: usize = 500;
+        let store = Mock::new();
+        let locks = store.manager().ttl(Duration::from_mins(10));
+        store.releases().set(Reply::Fails);
+        drop(many(&locks, COUNT).await);
+        until("each was tried", || (0..COUNT).all(|number| store.releases().count(&number.to_string()) > 0))
+            .await;
+        let (before, began) = (store.releases().total(), Instant::now());
+        while Instant::now() < began + 1000 * MS {
+            tokio::time::sleep(10 * MS).await;
+        }
+        let calls = store.releases().total() - before;
+        assert!(calls < 20, "{calls} calls in a second");
+        store.releases().set(Reply::Yes);
+        locks.shutdown().await;
+        // The one that found the store answering, and all the others.
+        assert!((0..COUNT).all(|number| store.releases().count(&number.to_string()) <= 2 + calls));
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_the_store_refuses_to_release_does_not_hold_up_the_others() {
+        let store = Mock::new();
+        let locks = store.manager().ttl(3000 * MS);
+        store.releases().set(Reply::Fails);
+        for refused in 0..3 {
+            store.releases().set_about(&refused.to_string(), Reply::Fails);
+        }
+        drop(many(&locks, 100).await);
+        let calls = |number: usize| store.releases().count(&number.to_string());
+        until("each was tried", || (0..100).all(|number| calls(number) > 0)).await;
+        store.releases().set(Reply::Yes);
+        until("the others are released", || (3..100).all(|number| calls(number) > 1)).await;
+        let before = store.releases().total();
+        drop(locks.lock("fresh").acquire().await.expect("granted"));
+        until("a fresh one is released", || store.releases().count("fresh") == 1).await;
+        locks.shutdown().await;
+        assert!(store.releases().total() - before < 30, "{} calls", store.releases().total() - before);
+    }
+
+    #[tokio::test]
+    async fn a_release_that_hangs_is_begun_anew_when_the_store_answers() {
+        let store = Mock::new();
+        let locks = store.manager().ttl(Duration::from_mins(10));
+        let [hangs, fails] = ["hangs", "fails"].map(|key| locks.lock(key));
+        let (hangs, fails) =
+            (hangs.acquire().await.expect("granted"), fails.acquire().await.expect("granted"));
+        store.releases().once([Reply::Silent, Reply::Fails, Reply::Fails]);
+        drop(hangs);
+        until("it hangs", || store.releases().count("hangs") == 1).await;
+        drop(fails);
+        let ended = tokio::time::timeout(Duration::from_secs(10), locks.shutdown()).await;
+        assert!(ended.is_ok(), "it hangs still");
+        assert_eq!((store.releases().count("hangs"), store.releases().count("fails")), (2, 3));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_end_does_not_wait_for_the_next_probe() {
+        let store = Mock::new();
+        store.releases().set(Reply::Fails);
+        let locks = store.manager().ttl(Duration::from_mins(10));
+        let releaser = Releaser::with_pause(background::handle(), |_| Duration::from_hours(1));
+        for guard in many(&locks, 10).await {
+            releaser.release(guard.turn().hold.taken(), Instant::FAR_FUTURE);
+            let _ = std::mem::ManuallyDrop::new(guard);
+        }
+        until("each was tried", || store.releases().total() == 10).await;
+        store.releases().set(Reply::Yes);
+        let drained = tokio::time::timeout(Duration::from_secs(10), releaser.drained()).await;
+        assert!(drained.is_ok(), "it waits for the next probe");
+        assert_eq!(store.releases().total(), 20);
+    }
+
+    #[tokio::test]
+    async fn releases_that_hang_do_not_keep_the_next_from_asking() {
+        let store = Mock::new();
+        let locks = store.manager().ttl(Duration::from_mins(10));
+        let guards = many(&locks, 10).await;
+        store.releases().set(Reply::Fails);
+        drop(guards);
+        until("each was tried", || store.releases().total() >= 10).await;
+        store.releases().set(Reply::Silent);
+        let before = store.releases().total();
+        until("two of them hang", || store.releases().total() >= before + 2).await;
+        store.releases().set(Reply::Yes);
+        let ended = tokio::time::timeout(Duration::from_secs(10), locks.shutdown()).await;
+        assert!(ended.is_ok(), "nobody asks any more");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_panics_loses_no_release() {
+        let store = Mock::new();
+        let locks = store.manager().ttl(Duration::from_mins(10));
+        store.releases().once([Reply::Panics; 3]);
+        drop(locks.lock("k").acquire().await.expect("granted"));
+        locks.shutdown().await;
+        assert_eq!(store.releases().count("k"), 4);
     }
 
     #[tokio::test]

@@ -47,25 +47,18 @@ pub(crate) fn renewal_limit(remaining: Duration) -> Duration {
     remaining / 3
 }
 
-/// The shortest pause after a failed attempt, and the longest one of somebody who waits for the outcome.
+/// The shortest and the longest pause after a failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long to wait after a failed attempt, the `attempt`-th in a row (from 0).
 pub(crate) fn backoff(attempt: u32) -> Duration {
-    spread(pause(attempt, LONGEST_PAUSE), random())
+    spread(pause(attempt), random())
 }
 
-/// As [`backoff`], for what nobody waits for and what ends by itself when `left` has passed.
-///
-/// An eighth of that at most: what the store answers with an error for a minute is not asked for each second.
-pub(crate) fn patient_backoff(attempt: u32, left: Duration) -> Duration {
-    spread(pause(attempt, LONGEST_PAUSE.max(left / 8)), random()).min(left.max(FIRST_PAUSE))
-}
-
-/// Doubles with each attempt, up to `longest`.
-fn pause(attempt: u32, longest: Duration) -> Duration {
-    FIRST_PAUSE.saturating_mul(1 << attempt.min(30)).min(longest)
+/// Doubles with each attempt.
+fn pause(attempt: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << attempt.min(30)).min(LONGEST_PAUSE)
 }
 
 /// Between half of `length` and all of it, as `random` says: those who failed together do not come back together.
@@ -112,9 +105,9 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_are_bounded() {
-        assert_eq!(pause(0, LONGEST_PAUSE), 20 * MS);
-        assert_eq!(pause(1, LONGEST_PAUSE), 40 * MS);
-        assert_eq!(pause(40, LONGEST_PAUSE), 1000 * MS);
+        assert_eq!(pause(0), 20 * MS);
+        assert_eq!(pause(1), 40 * MS);
+        assert_eq!(pause(40), 1000 * MS);
     }
 
     #[test]
@@ -124,17 +117,5 @@ mod tests {
         let pauses: Vec<_> = (0..100).map(|_| backoff(3)).collect();
         assert!(pauses.iter().all(|pause| (80 * MS..=160 * MS).contains(pause)), "{pauses:?}");
         assert!(pauses.iter().any(|pause| *pause != pauses[0]), "all the same: {pauses:?}");
-    }
-
-    #[test]
-    fn what_lasts_for_a_minute_is_tried_again_a_few_times_and_not_each_second() {
-        let (mut left, mut attempts) = (60_000 * MS, 0);
-        while left > MS {
-            left = left.saturating_sub(patient_backoff(attempts, left));
-            attempts += 1;
-        }
-        assert!((20..60).contains(&attempts), "{attempts}");
-        assert!((0..100).all(|attempt| patient_backoff(attempt, 50 * MS) <= 50 * MS), "past the end");
-        assert!(patient_backoff(0, Duration::ZERO) >= 10 * MS);
     }
 }

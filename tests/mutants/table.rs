@@ -369,6 +369,56 @@ end",
         ],
     },
     Mutant {
+        name: "clean_up_asleep_after_the_healing",
+        edits: &[Rust {
+            file: "releaser.rs",
+            from: "        Self::with_pause(background, |probe| backoff(probe).min(PROBE_PAUSE))",
+            to: "        Self::with_pause(background, |probe| {
+            backoff(probe).min(PROBE_PAUSE) * if mutant!() { 1 << probe.min(10) } else { 1 }
+        })",
+        }],
+        caught_by: &[
+            "redis::outage::down::guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back",
+            "redis::outage::black_hole::guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back",
+        ],
+    },
+    Mutant {
+        name: "each_release_in_doubt_is_tried_by_itself",
+        edits: &[Rust {
+            file: "releaser.rs",
+            from: "        self.queue().return_all();",
+            to: "        if !mutant!() {
+            self.queue().return_all();
+        }",
+        }],
+        caught_by: &[
+            "redis::outage::down::guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back",
+            "unit releaser::tests::a_lock_that_the_store_refuses_to_release_does_not_hold_up_the_others",
+        ],
+    },
+    Mutant {
+        name: "a_loss_waits_for_the_store",
+        edits: &[Rust {
+            file: "run.rs",
+            from: "            let Some(Outcome::InTime(_)) = this.outcome else {",
+            to: "            let (Some(Outcome::InTime(_)), _) | (_, true) = (&this.outcome, mutant!()) else {",
+        }],
+        caught_by: &["unit run::tests::a_loss_is_told_at_once_and_the_release_goes_on_without_it"],
+    },
+    Mutant {
+        name: "scope_by_connection",
+        edits: &[Rust {
+            file: "shared.rs",
+            from: "self.names.iter().any(|name| other.names.contains(name))",
+            to: "(!mutant!() && self.names.iter().any(|name| other.names.contains(name)))",
+        }],
+        caught_by: &[
+            "memory::reentrance::another_client_of_the_store_is_told_the_same_in_the_section",
+            "redis::reentrance::another_client_of_the_store_is_told_the_same_in_the_section",
+            "zookeeper::reentrance::another_client_of_the_store_is_told_the_same_in_the_section",
+        ],
+    },
+    Mutant {
         name: "a_failed_release_replaces_the_result",
         edits: &[Rust {
             file: "run.rs",

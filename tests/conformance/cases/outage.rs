@@ -31,6 +31,7 @@ pub fn cases() -> Vec<Case> {
                 case!(a_release_that_failed_happens_after_the_outage, fault),
                 case!(a_body_keeps_its_result_although_its_release_fails, fault),
                 case!(a_guard_dropped_meanwhile_is_released_after_the_outage, fault),
+                case!(guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back, fault),
                 case!(an_acquire_dropped_meanwhile_leaves_nothing, fault),
                 case!(an_acquire_that_failed_leaves_nothing, fault),
                 case!(a_client_made_meanwhile_fails_in_time, fault),
@@ -254,6 +255,36 @@ async fn a_guard_dropped_meanwhile_is_released_after_the_outage(world: World, fa
     world.heal();
     world.clean().await;
     world.is_free(&key).await;
+}
+
+/// However much of their leases is left, and however long the outage was.
+async fn guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back(world: World, fault: Fault) {
+    let locks = warm(&world).await.ttl(Duration::from_mins(10));
+    let mut guards = Vec::new();
+    for number in 0..100 {
+        guards.push(locks.lock(world.key(&number.to_string())).acquire().await.unwrap());
+    }
+    let last = guards.split_off(50);
+    world.hurt(fault);
+    drop(guards);
+    tokio::time::sleep(ms(3000)).await;
+    // Those before have been tried by now; these hang or fail when the store comes back.
+    drop(last);
+    tokio::time::sleep(ms(100)).await;
+    world.heal();
+    let back = back(&world, &locks).await;
+    world.clean().await;
+    let took = back.elapsed();
+    assert!(took < ms(500), "only after {took:?}");
+}
+
+/// When the store is there again for a client: after the healing, or when its session is connected again, for which the
+/// driver has pauses of its own.
+pub async fn back(world: &World, locks: &LockManager) -> Instant {
+    if world.declared().session_timeout.is_some() {
+        locks.lock(world.key("back")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    }
+    Instant::now()
 }
 
 async fn an_acquire_dropped_meanwhile_leaves_nothing(world: World, fault: Fault) {

@@ -1,10 +1,13 @@
 //! The end of a manager: nothing new, nothing left behind, and what is held stays held.
 
-use std::{pin::pin, time::Instant};
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use lock_runtime::LockErrorKind;
 
-use super::{LONG, SLACK, ms};
+use super::{LONG, SLACK, ms, outage::back};
 use crate::{
     case::{Case, case},
     stores::Fault,
@@ -23,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         case!(other_managers_go_on),
         case!(it_returns_during_an_outage_when_the_leases_have_ended).hurts(Fault::Down),
         case!(it_returns_after_an_outage).hurts(Fault::Paused),
+        case!(it_does_not_sleep_when_the_store_is_back).hurts(Fault::Down),
     ]
 }
 
@@ -158,5 +162,19 @@ async fn it_returns_after_an_outage(world: World) {
     assert!(!shutdown.is_finished(), "something is left to release");
     world.heal();
     shutdown.await.unwrap();
+    assert_eq!(world.left(), [""; 0]);
+}
+
+async fn it_does_not_sleep_when_the_store_is_back(world: World) {
+    let locks = world.client().await.ttl(Duration::from_mins(10));
+    let guard = locks.lock(world.key("k")).acquire().await.unwrap();
+    world.hurt(Fault::Down);
+    drop(guard);
+    tokio::time::sleep(ms(3000)).await;
+    world.heal();
+    let back = back(&world, &locks).await;
+    locks.shutdown().await;
+    let took = back.elapsed();
+    assert!(took < ms(500), "only after {took:?}");
     assert_eq!(world.left(), [""; 0]);
 }

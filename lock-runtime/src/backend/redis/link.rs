@@ -2,10 +2,12 @@
 
 use std::{
     collections::HashMap,
+    future::{Future, poll_fn},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -155,8 +157,11 @@ impl Link {
         // Dropped unfinished with the task, should the runtime go.
         let mut sentinel = Sentinel { link: Arc::downgrade(&this), connection: Weak::new(), finished: false };
         let ours = runtime::Handle::current().id() == background::handle().id();
-        let limit = if ours { SILENCE_LIMIT_OF_RENEWALS } else { SILENCE_LIMIT };
-        let (end, made) = Connection::open(&links, limit).await;
+        let (end, made) = if ours {
+            first_of(|| Connection::open(&links, SILENCE_LIMIT_OF_RENEWALS)).await
+        } else {
+            Connection::open(&links, SILENCE_LIMIT).await
+        };
         drop(links);
         *lock(&this.state) = match &made {
             Ok(connection) => State::Open(Arc::clone(connection)),
@@ -169,6 +174,32 @@ impl Link {
         drop((this, tell));
         end.await;
         sentinel.finished = true;
+    }
+}
+
+/// The first of several attempts, of which one begins every quarter of a second.
+///
+/// What an attempt sent while the server could not be reached may never be answered; the next one shows that it is back.
+/// Only for the library's own runtime, so that a server in trouble does not see more of each process.
+async fn first_of<F: Future>(begin: impl Fn() -> F) -> F::Output {
+    const PAUSE: Duration = Duration::from_millis(250);
+    const ATTEMPTS: usize = 8;
+    let mut attempts = vec![Box::pin(begin())];
+    loop {
+        let may_be_more = attempts.len() < ATTEMPTS;
+        let first = poll_fn(|context| {
+            let ready = attempts.iter_mut().find_map(|attempt| match attempt.as_mut().poll(context) {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            });
+            ready.map_or(Poll::Pending, Poll::Ready)
+        });
+        tokio::select! {
+            biased;
+            output = first => return output,
+            () = tokio::time::sleep(PAUSE), if may_be_more => {}
+        }
+        attempts.push(Box::pin(begin()));
     }
 }
 
