@@ -272,6 +272,68 @@ async fn releases_behind_a_connection_that_went_silent_do_not_wait_for_one_anoth
     .await;
 }
 
+/// A thousand guards, dropped over half a minute of three kinds of outage, each with most of ten minutes left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long; `tests/run all` runs it"]
+async fn what_was_dropped_in_a_long_outage_is_free_half_a_second_after_it() {
+    const COUNT: usize = 1_000;
+    const OUTAGE: Duration = Duration::from_secs(30);
+    let _alone = ALONE.lock().await;
+    for outage in ["refused", "swallowed", "stopped"] {
+        let mut server = RedisServer::start(&[]);
+        let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+        let locks = LockManager::connect(&format!("redis://{}", proxy.address())).await.unwrap();
+        let guards = hold(&locks, COUNT, Duration::from_mins(10)).await;
+        match outage {
+            "refused" => {
+                proxy.refuse();
+                proxy.reset();
+            }
+            "swallowed" => proxy.black_hole(),
+            _ => server.pause(),
+        }
+        let began = Instant::now();
+        for (number, guard) in (0..).zip(guards) {
+            drop(guard);
+            tokio::time::sleep_until((began + OUTAGE / 1_000 * number).into()).await;
+        }
+        proxy.heal();
+        server.bring_back();
+        let healed = Instant::now();
+        until("only the fence is left", || match server.command(&["DBSIZE"]) {
+            Value::Int(1) => Ok(()),
+            size => Err(size),
+        })
+        .await;
+        let took = healed.elapsed();
+        println!("{COUNT} locks are free {took:?} after {OUTAGE:?} in which calls were {outage}");
+        assert!(took < Duration::from_millis(500), "{outage}: only after {took:?}");
+        locks.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_one_store_by_whatever_address() {
+    let server = RedisServer::start(&[]);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let address = proxy.address();
+    let connect = async |url: String| LockManager::connect(&url).await.unwrap();
+    let locks = connect(url(&server, "?db=3")).await;
+    let section = async {
+        for same in
+            [format!("redis://{address}/3"), format!("redis://localhost:{}/3?strict=true", address.port())]
+        {
+            let error = connect(same).await.lock("k").wait(LONG).acquire().await.unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::WouldDeadlock, "{error}");
+        }
+        let others = RedisServer::start(&[]);
+        for other in [format!("redis://{address}/4"), url(&others, "?db=3")] {
+            connect(other).await.lock("k").acquire().await.unwrap().release().await.unwrap();
+        }
+    };
+    locks.lock("k").acquire().await.unwrap().run(section).await.unwrap();
+}
+
 /// A user of these names and channels, and of the commands that locks need.
 fn narrow_user(name: &str, allowed: &[&str]) -> Vec<String> {
     let mut user = vec!["--user", name, "on", ">password"];
