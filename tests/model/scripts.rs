@@ -38,7 +38,7 @@ impl Handover {
             }
             Call::Leave => {
                 s.queue.retain(|place| place.owner != owner);
-                Self::look_for_leftovers(s, owner);
+                self.look_for_leftovers(s, owner);
                 None
             }
         };
@@ -179,7 +179,7 @@ impl Handover {
         } else {
             s.queue.retain(|place| place.owner != owner);
         }
-        Self::look_for_leftovers(s, owner);
+        self.look_for_leftovers(s, owner);
     }
 
     /// `release_long.lua`, where it leaves the lock free: the first in the queue, who is told, keeps its place.
@@ -197,7 +197,7 @@ impl Handover {
         } else {
             self.look_for_lost_wake_up(s, owner);
         }
-        Self::look_for_leftovers(s, owner);
+        self.look_for_leftovers(s, owner);
     }
 
     /// `release_group.lua`, what it does with one hold; then `lease.rs`.
@@ -211,7 +211,7 @@ impl Handover {
             }
             s.holder = None;
             self.look_for_lost_wake_up(s, owner);
-            Self::look_for_leftovers(s, owner);
+            self.look_for_leftovers(s, owner);
         } else {
             // The other way; that it may be lost, and executed at any time, is in its nature as a request.
             s.network.push(Message::Request(self.request(owner, Call::Release)));
@@ -265,11 +265,12 @@ impl Handover {
         }
     }
 
-    fn look_for_leftovers(s: &mut State, owner: Owner) {
+    fn look_for_leftovers(&self, s: &mut State, owner: Owner) {
         if s.is_on_server(owner) {
             s.violate(Violation::LeftBehind);
         }
-        if !s.acquisitions_of(owner).any(|request| !request.is_late()) {
+        let is_final = s.acquisitions_of(owner).all(|request| request.is_late());
+        if is_final || self.variant.breaks(Break::FinalBeforeTheLimit) {
             s.cleared.push(owner);
         }
     }

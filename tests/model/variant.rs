@@ -244,6 +244,8 @@ pub(crate) enum Break {
     SecretInFree,
     /// A request is executed however late.
     LateGranted,
+    /// A release counts as the end of its owner although an acquisition may still be executed.
+    FinalBeforeTheLimit,
     /// A call of ours takes the lock although it was left open.
     WindowIgnored,
     /// A waiter is evicted, its leave is sent, and it may still enter.
