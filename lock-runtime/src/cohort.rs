@@ -28,8 +28,6 @@ const MAX_TURNS: u32 = 64;
 const MAX_TENURE: Duration = Duration::from_millis(5);
 /// For so long it is passed on when nobody is known to wait: a store's word that others wait may be lost.
 const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
-/// For so long the lock is then left to clients that do not queue.
-const LEAVE_FREE: Duration = Duration::from_millis(5);
 
 /// For so long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
 const LATE_ANSWER: Duration = Duration::from_millis(500);
@@ -204,7 +202,7 @@ impl Cohorts {
             }
         }
         // Behind this line nobody of this process uses the lease any more.
-        let pause = if tenure < MAX_TENURE_ALONE { Duration::ZERO } else { LEAVE_FREE };
+        let pause = hold.lease().map_or(Duration::ZERO, |lease| lease.leave_free());
         Self::call_leader(&mut cohorts, name, pause);
         Leaving::Last
     }

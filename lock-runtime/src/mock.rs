@@ -234,6 +234,10 @@ impl Lease for MockLease {
         &self.id
     }
 
+    fn leave_free(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn is_contended(&self) -> bool {
         self.state.contended.load(Ordering::Acquire)
     }

@@ -22,11 +22,14 @@ const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 pub struct FencingToken(u64);
 
 impl FencingToken {
+    /// The largest number of microseconds that a token can hold, a moment in the year 2112.
+    pub(crate) const LAST_MICROS: u64 = (1 << 52) - 1;
+
     /// The token of a grant that the store minted at `micros` (microseconds, at most 2^52 − 1; larger ones are
     /// cut to it).
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
-        let limit = (1 << 52) - 1;
+        let limit = Self::LAST_MICROS;
         Self((if micros < limit { micros } else { limit }) << SEQUENCE_BITS)
     }
 

@@ -67,7 +67,7 @@ fn spread(length: Duration, random: u32) -> Duration {
 }
 
 /// Not for secrets: it only has to differ between processes and from call to call.
-fn random() -> u32 {
+pub(crate) fn random() -> u32 {
     let [a, b, c, d, ..] = RandomState::new().hash_one(()).to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])
 }

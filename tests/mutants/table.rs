@@ -77,8 +77,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "deadline_from_the_answer",
         edits: &[Rust {
             file: "backend/redis/attempt.rs",
-            from: "        answer.map(|answer| (self.last_sent, answer))",
-            to: "        answer.map(|answer| (if mutant!() { Instant::now() } else { self.last_sent }, answer))",
+            from: "        Ok(answer?.learn(sent, connection).map(|answer| (sent, answer)))",
+            to: "        let sent = if mutant!() { Instant::now() } else { sent };
+        Ok(answer?.learn(sent, connection).map(|answer| (sent, answer)))",
         }],
         caught_by: &["redis::lease::the_lease_counts_from_before_the_request"],
     },
@@ -105,8 +106,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "push_from_its_arrival",
         edits: &[Rust {
             file: "backend/redis/place.rs",
-            from: "Push::ValidUntil(valid_until(self.proven, px))",
-            to: "Push::ValidUntil(valid_until(if mutant!() { Instant::now() } else { self.proven }, px))",
+            from: "Push::ValidUntil(valid_until(self.proven, push.px))",
+            to: "Push::ValidUntil(valid_until(if mutant!() { Instant::now() } else { self.proven }, push.px))",
         }],
         caught_by: &["redis::reconnect::a_grant_that_is_told_late_lets_nobody_in"],
     },
@@ -254,9 +255,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "nobody_looks_by_itself",
         edits: &[Rust {
             file: "backend/redis/place.rs",
-            from: "    pub(super) fn next_poll(&self, now: Instant) -> Instant {
+            from: "    pub(super) fn next_poll(&self, now: Instant, random: u32) -> Instant {
 ",
-            to: "    pub(super) fn next_poll(&self, now: Instant) -> Instant {
+            to: "    pub(super) fn next_poll(&self, now: Instant, random: u32) -> Instant {
         if mutant!() {
             return Instant::FAR_FUTURE;
         }
@@ -272,21 +273,20 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/redis/attempt.rs",
-                from: "                    None => letters = None,
+                from: "                            letters = None;
+                            look_at = heard;
 ",
-                to: "                    None => {
-                        letters = None;
-                        if mutant!() {
-                            continue;
-                        }
-                    }
+                to: "                            letters = None;
+                            if !mutant!() {
+                                look_at = heard;
+                            }
 ",
             },
             Rust {
                 file: "backend/redis/place.rs",
-                from: "        let refresh = now + REFRESH;
+                from: "        let refresh = on_a_tick(now + REFRESH);
 ",
-                to: "        let refresh = if mutant!() { Instant::FAR_FUTURE } else { now + REFRESH };
+                to: "        let refresh = if mutant!() { Instant::FAR_FUTURE } else { on_a_tick(now + REFRESH) };
 ",
             },
         ],
@@ -294,7 +294,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_dead_waiter_has_its_whole_lease",
-        edits: &[Lua { from: "math.min(tonumber(next.ttl), next.age_ms + CLAIM_WINDOW_MS)", to: "next.ttl" }],
+        edits: &[Lua { from: "math.min(tonumber(next.ttl), CLAIM_WINDOW_MS)", to: "next.ttl" }],
         caught_by: &[
             "redis::killed::a_killed_waiter_keeps_the_next_one_for_a_bounded_time",
             "redis::killed::a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time",
@@ -304,22 +304,22 @@ pub const MUTANTS: &[Mutant] = &[
         name: "live_waiters_are_dropped",
         edits: &[Rust {
             file: "backend/redis/scripts.rs",
-            from: "            place::STALE.as_millis(),",
-            to: "            if mutant!() { 30 } else { place::STALE.as_millis() },",
+            from: "        (\"STALE_MS\", place::STALE.as_millis()),",
+            to: "        (\"STALE_MS\", if mutant!() { 30 } else { place::STALE.as_millis() }),",
         }],
         caught_by: &["redis::wait::a_waiter_that_waits_for_long_keeps_its_place"],
     },
     Mutant {
         name: "a_release_wakes_the_herd",
         edits: &[Lua {
-            from: "elseif not hand_over() then
-  redis.call('DEL', KEYS[1])
+            from: "elseif not hand_over(ARGV[2]) then
+  redis.call('DEL', key)
 end",
             to: "else
-  redis.call('DEL', KEYS[1])
-  for _, place in ipairs(redis.call('HVALS', KEYS[3])) do
+  redis.call('DEL', key)
+  for _, place in ipairs(redis.call('HVALS', places)) do
     local number, inbox = string.match(place, '^%d+ %d+ (%d+) (.*)$')
-    redis.call('PUBLISH', inbox, 'free ' .. number)
+    redis.call('PUBLISH', inbox, 'free ' .. number .. ' 0')
   end
 end",
         }],
@@ -329,10 +329,10 @@ end",
         name: "a_failed_try_is_released_too",
         edits: &[Rust {
             file: "backend/redis/attempt.rs",
-            from: "                    (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
-                        self.open = false;",
-            to: "                    (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
-                        self.open = mutant!();",
+            from: "            (_, Answer::Held { pttl_ms }) if mode == Mode::Try => {
+                self.open = false;",
+            to: "            (_, Answer::Held { pttl_ms }) if mode == Mode::Try => {
+                self.open = mutant!();",
         }],
         caught_by: &["redis::wait::a_failed_attempt_sends_nothing_after_it"],
     },
@@ -430,16 +430,15 @@ end",
     Mutant {
         name: "tokens_are_the_server_s_time",
         edits: &[
-            Lua { from: "if last and tonumber(last) >= tonumber(fence) then", to: "if false then" },
-            Lua { from: "if last and tonumber(last) >= now then", to: "if false then" },
+            Lua { from: "if not (last and last >= tonumber(now)) then return now end", to: "if true then return now end" },
         ],
         caught_by: &["redis::clocks::tokens_rise_through_jumps_of_the_server_s_clock"],
     },
     Mutant {
         name: "tokens_are_counted",
         edits: &[
-            Lua { from: "local fence = t[1] .. string.format('%06d', t[2])", to: "local fence = '0'" },
-            Lua { from: "local fence = now_text", to: "local fence, now = '0', 0" },
+            Lua { from: "local function mint(counter, now)", to: "local function mint(counter)
+  local now = '0'" },
         ],
         caught_by: &["redis::fencing::tokens_rise_after_all_data_was_lost"],
     },
@@ -678,6 +677,95 @@ end",
         }],
         caught_by: &[
             "unit backend::redis::names::tests::what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
+        ],
+    },
+    Mutant {
+        name: "push_without_proof",
+        edits: &[Rust {
+            file: "backend/redis/place.rs",
+            from: "        if !push.proven || push",
+            to: "        if !(push.proven || mutant!()) || push",
+        }],
+        caught_by: &["servers redis::published::a_grant_that_the_server_did_not_make_makes_no_second_holder"],
+    },
+    Mutant {
+        name: "secret_in_free",
+        edits: &[Lua {
+            from: "'free ' .. first.number .. ' ' .. length",
+            to: "'free ' .. first.number .. ' ' .. length .. ' ' .. first.owner",
+        }],
+        caught_by: &["servers redis::published::nothing_that_is_published_is_a_secret"],
+    },
+    Mutant {
+        name: "unbounded_px",
+        edits: &[Rust {
+            file: "backend/redis/place.rs",
+            from: "push.px > ttl {",
+            to: "(push.px > ttl && !mutant!()) {",
+        }],
+        caught_by: &[
+            "unit backend::redis::place::tests::a_grant_without_a_proof_or_longer_than_what_was_asked_for_is_doubtful",
+        ],
+    },
+    Mutant {
+        name: "a_look_for_each_message",
+        edits: &[Rust {
+            file: "backend/redis/attempt.rs",
+            from: "Push::Doubtful => look_at = look_at.min(heard + place::LOOK_ON_DOUBT),",
+            to: "Push::Doubtful => look_at = if mutant!() { heard } else { look_at.min(heard + place::LOOK_ON_DOUBT) },",
+        }],
+        caught_by: &["servers redis::published::a_flood_of_messages_neither_lets_a_waiter_in_nor_keeps_it_out"],
+    },
+    Mutant {
+        name: "open_window_ended_by_the_releaser",
+        edits: &[Lua { from: "first and redis.call('PTTL', open()) or -1", to: "-1" }],
+        caught_by: &["servers redis::queue::a_lock_that_is_left_open_is_open_to_all_but_us"],
+    },
+    Mutant {
+        name: "late_execution_granted",
+        edits: &[
+            Lua { from: "if tonumber(now) > tonumber(ARGV[3]) then return { 'late', now } end", to: "" },
+            Lua { from: "if now > tonumber(limit) then return { 'late', now_text } end", to: "" },
+            Lua { from: "if tonumber(now) > tonumber(ARGV[2]) then return { now } end", to: "" },
+        ],
+        caught_by: &["servers redis::queue::a_stall_of_the_server_leaves_no_holder_that_nobody_knows"],
+    },
+    Mutant {
+        name: "a_late_refusal_is_not_learnt_from",
+        edits: &[Rust {
+            file: "backend/redis/attempt.rs",
+            from: "(Some(time), None) => connection.clock().replace(Instant::now(), time),",
+            to: "(Some(time), None) if !mutant!() => connection.clock().replace(Instant::now(), time),
+            (Some(_), None) => {}",
+        }],
+        caught_by: &["servers redis::queue::jumps_of_the_server_s_clock_cost_one_round_trip_at_most"],
+    },
+    Mutant {
+        name: "refused_attempt_that_writes",
+        edits: &[Lua {
+            from: "if ARGV[4] ~= 'poll' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then",
+            to: "if ARGV[4] ~= 'poll' and redis.call('SET', KEYS[4], '1') and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then",
+        }],
+        caught_by: &[
+            "servers redis::queue::a_refused_attempt_writes_nothing_and_is_answered_also_when_memory_is_full",
+        ],
+    },
+    Mutant {
+        name: "a_look_that_walks_the_queue",
+        edits: &[Lua {
+            from: "    local first = redis.call('LINDEX', queue, '0')
+    is_new",
+            to: "    redis.call('LPOS', queue, owner)
+    local first = redis.call('LINDEX', queue, '0')
+    is_new",
+        }],
+        caught_by: &["servers redis::queue::a_look_costs_the_same_however_many_wait"],
+    },
+    Mutant {
+        name: "equal_tokens_at_the_end_of_the_counter",
+        edits: &[Lua { from: "if last >= LAST_FENCE then", to: "if false then" }],
+        caught_by: &[
+            "servers redis::queue::a_counter_of_fences_that_has_no_numbers_left_is_named_and_one_that_is_none_is_mended",
         ],
     },
     Mutant {

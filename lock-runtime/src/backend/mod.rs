@@ -223,6 +223,10 @@ pub trait Lease: Releasable {
 
     /// Whether somebody outside this process is known, or must be feared, to wait for this lock.
     fn is_contended(&self) -> bool;
+
+    /// How long this process waits after the release before it asks for the lock again for its own waiters. Not zero
+    /// where the lock is shared with clients that the store does not know to wait.
+    fn leave_free(&self) -> Duration;
 }
 
 /// A hold that lives as long as our session with the store does.

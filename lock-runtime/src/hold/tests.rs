@@ -24,6 +24,10 @@ impl Lease for NoLease {
         &self.0
     }
 
+    fn leave_free(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn is_contended(&self) -> bool {
         false
     }

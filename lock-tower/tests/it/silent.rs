@@ -59,6 +59,10 @@ impl Lease for SilentLease {
         self.0.id()
     }
 
+    fn leave_free(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn is_contended(&self) -> bool {
         self.0.is_contended()
     }

@@ -73,16 +73,21 @@ async fn we_exclude_a_foreign_client(world: World) {
 
 async fn a_release_by_a_foreign_holder_lets_a_waiter_in(world: World) {
     let key = world.key("user:42");
-    let owner = world.foreign().take(&key, LONG).expect("it is free");
-    let lock = world.client().await.lock(&key).wait(LONG);
-    let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.queued(&key, 1).await;
-    assert!(world.foreign().free(&key, &owner));
-    let freed = Instant::now();
-    let guard = waiter.await.unwrap();
-    // Nobody told it: it looked again by itself.
-    assert!(freed.elapsed() < ms(1500) + SLACK, "only after {:?}", freed.elapsed());
-    guard.release().await.unwrap();
+    let mut found_after = Vec::new();
+    for _ in 0..7 {
+        let owner = world.foreign().take(&key, LONG).expect("it is free");
+        let lock = world.client().await.lock(&key).wait(LONG);
+        let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
+        world.queued(&key, 1).await;
+        assert!(world.foreign().free(&key, &owner));
+        let freed = Instant::now();
+        let guard = waiter.await.unwrap();
+        found_after.push(freed.elapsed());
+        guard.release().await.unwrap();
+    }
+    // Nobody told it: it looked again by itself, every 50 to 100 ms, where the machine let it.
+    found_after.sort();
+    assert!(found_after[3] < ms(150), "only after {found_after:?}");
     world.clean().await;
 }
 
@@ -155,15 +160,27 @@ async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(world: W
             }));
         }
     }
-    let mut owner = None;
-    let began = Instant::now();
-    while owner.is_none() {
-        owner = world.foreign().take(&key, LONG);
-        assert!(began.elapsed() < ms(30_000), "it never found the lock free");
-        tokio::task::yield_now().await;
+    // As redis-py does it: ten times a second.
+    let mut waits = Vec::new();
+    while waits.len() < 6 {
+        let began = Instant::now();
+        let owner = loop {
+            if let Some(owner) = world.foreign().take(&key, LONG) {
+                break owner;
+            }
+            // First it has to be seen; from then on it is waited for.
+            let most = if waits.is_empty() { ms(30_000) } else { ms(10_000) };
+            assert!(began.elapsed() < most, "it did not find the lock free; before: {waits:?}");
+            tokio::time::sleep(ms(100)).await;
+        };
+        waits.push(began.elapsed());
+        tokio::time::sleep(ms(20)).await;
+        assert!(world.foreign().free(&key, &owner));
     }
-    println!("the foreign client was let in after {:?}", began.elapsed());
-    assert!(world.foreign().free(&key, &owner.unwrap()));
+    println!("the foreign client was let in after {waits:?}");
+    let mut later = waits.split_off(1);
+    later.sort();
+    assert!(later[2] < ms(2_000) + SLACK, "{later:?}");
     for task in tasks {
         task.abort();
     }

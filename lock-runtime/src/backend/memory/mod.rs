@@ -312,6 +312,10 @@ impl Lease for MemoryLease {
         &self.id
     }
 
+    fn leave_free(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn is_contended(&self) -> bool {
         self.store.lock().locks.waiting(self.id.key.stored()) > 0
     }

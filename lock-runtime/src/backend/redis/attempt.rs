@@ -11,18 +11,19 @@ use redis::{FromRedisValue, ParsingError, RedisWrite, Value};
 use super::{
     connection::Connection,
     error::{self, Failure},
+    foreign,
     inbox::{Letter, Letters},
-    lease::RedisLease,
+    lease::{RedisLease, Unanswered},
     link::Links,
     names,
-    place::{self, Place, Push},
-    scripts,
+    place::{self, Place, Push, Pushed, Standing},
+    scripts, server_clock,
 };
 use crate::{
     FencingToken, LockError, OwnerToken,
     backend::{Acquire, Acquired, Grant, Held, LeaseId, Wait},
     clock::{self, Instant},
-    validity::{backoff, min_validity, valid_until},
+    validity::{backoff, min_validity, random, valid_until},
 };
 
 /// How an attempt ended without an error.
@@ -42,7 +43,29 @@ pub(super) struct Attempt<'a> {
     last_sent: Instant,
     /// Something may be on the server.
     open: bool,
-    unanswered_on: Option<Arc<Connection>>,
+    /// Where a request that could take the lock was sent and not answered.
+    unanswered: Option<Unanswered>,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// The lock, and no place in its queue.
+    Try,
+    /// The lock, or a place.
+    Join,
+    /// What has become of the place. It neither makes one nor, without one, takes the lock.
+    Poll,
+}
+
+impl Mode {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Try => "try",
+            Self::Join => "join",
+            Self::Poll => "poll",
+        }
+    }
 }
 
 impl<'a> Attempt<'a> {
@@ -53,43 +76,44 @@ impl<'a> Attempt<'a> {
             owner: OwnerToken::random(),
             last_sent: Instant::now(),
             open: false,
-            unanswered_on: None,
+            unanswered: None,
         }
     }
 
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
         let connection = self.links.here().await.map_err(Failure::into_error)?;
         // Also for one that does not wait: as the holder it is told there that others do.
-        let address =
-            Address::on(connection, self.request.key.prefix()).await.map_err(Failure::into_error)?;
-        if self.request.wait == Wait::No {
-            return Ok(
-                match self.ask_first(&address.connection, "try", None).await.map_err(Failure::into_error)? {
-                    (sent, Answer::Granted { fence, others_wait }) => {
-                        self.granted(fence, others_wait, valid_until(sent, self.request.ttl))
-                    }
-                    (_, Answer::Held { pttl_ms } | Answer::Waiting { pttl_ms, .. }) => {
-                        self.open = false;
-                        let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
-                        Ended::With(Acquired::Busy { holder_remaining })
-                    }
-                    (_, Answer::Gone) => Ended::Gone,
-                },
-            );
+        let address = Address::on(connection, self.request.key.prefix(), self.owner)
+            .await
+            .map_err(Failure::into_error)?;
+        let mode = if self.request.wait == Wait::No { Mode::Try } else { Mode::Join };
+        let now = Instant::now();
+        if let Some(until) = self.links.inbox().foreign().open_until(self.request.key.stored(), now) {
+            // Left open by this process, which used it last, for clients that do not queue.
+            if mode == Mode::Try {
+                let holder_remaining = Some(until.saturating_duration_since(now));
+                return Ok(Ended::With(Acquired::Busy { holder_remaining }));
+            }
+            clock::sleep_until(until.min(self.request.wait.end())).await;
         }
-        let answer =
-            self.ask_first(&address.connection, "join", Some(&address)).await.map_err(Failure::into_error)?;
-        match answer {
+        match self.ask_first(&address, mode).await.map_err(Failure::into_error)? {
             (sent, Answer::Granted { fence, others_wait }) => {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
             }
-            (sent, Answer::Waiting { seen, rank, pttl_ms }) => {
+            (sent, Answer::Waiting(waiting)) if mode == Mode::Join => {
                 self.request.progress.heard();
-                let place = Place::new(sent, Instant::now(), seen, rank, pttl_ms);
+                let place = self.placed(sent, waiting);
                 // Boxed, so that whoever finds the lock free need not have room for it.
                 Box::pin(self.wait(address, place)).await
             }
-            (_, Answer::Held { .. } | Answer::Gone) => Err(error::unexpected("an acquisition")),
+            (_, Answer::Held { pttl_ms }) if mode == Mode::Try => {
+                self.open = false;
+                let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
+                Ok(Ended::With(Acquired::Busy { holder_remaining }))
+            }
+            (_, Answer::Waiting(_) | Answer::Held { .. } | Answer::Gone) => {
+                Err(error::unexpected("an acquisition"))
+            }
         }
     }
 
@@ -100,28 +124,45 @@ impl<'a> Attempt<'a> {
         let end = self.request.wait.end();
         let mut heard = Instant::now();
         let mut failures = 0;
-        let mut look_at = place.next_poll(heard);
+        let mut look_at = place.next_poll(heard, random());
         loop {
             tokio::select! {
                 biased;
-                letter = next(&mut letters), if letters.is_some() => match letter {
-                    Some(Letter::Granted { fence, px, others_wait }) => match place.judge(fence, px) {
-                        Push::Stale => continue,
-                        Push::ValidUntil(until) => {
-                            let enough = Instant::now() + min_validity(self.request.ttl) <= until;
-                            // A lease that is not renewed has to have its whole length.
-                            if enough && self.request.renews {
-                                return Ok(self.granted(fence, others_wait, until));
+                letter = next(&mut letters), if letters.is_some() => {
+                    match letter {
+                        Some(Letter::Granted { proof, terms }) => {
+                            let names::Terms { fence, px, others_wait, foreign } = terms;
+                            let proven = proof == terms.proof(self.links.process(), self.owner);
+                            match place.judge(Pushed { fence, px, proven }, self.request.ttl) {
+                                Push::ValidUntil(until) => {
+                                    let enough = Instant::now() + min_validity(self.request.ttl) <= until;
+                                    self.remember_foreign(foreign);
+                                    // A lease that is not renewed has to have its whole length.
+                                    if enough && self.request.renews {
+                                        return Ok(self.granted(fence, others_wait, until));
+                                    }
+                                    // Ours, but not for long enough: claim it first.
+                                    look_at = heard;
+                                }
+                                Push::Doubtful => look_at = look_at.min(heard + place::LOOK_ON_DOUBT),
+                                Push::Stale => {}
                             }
-                            // Ours, but not for long enough: claim it first.
                         }
-                    },
-                    Some(Letter::Free) => {
-                        look_at = look_at.min(Instant::now() + place::OPEN_FOR);
+                        Some(Letter::Free { length }) => {
+                            let now = Instant::now();
+                            place.opened(now, length);
+                            look_at = look_at.min(place.next_poll(now, random()));
+                        }
+                        None => {
+                            letters = None;
+                            look_at = heard;
+                        }
+                    }
+                    // However much comes, the looks go on.
+                    if !look_at.min(end).has_passed() {
                         continue;
                     }
-                    None => letters = None,
-                },
+                }
                 () = clock::sleep_until(look_at.min(end)) => {}
             }
             // The last look, at the end of the wait, is worth it: the lock may be ours already.
@@ -130,11 +171,11 @@ impl<'a> Attempt<'a> {
                 Ok((sent, Answer::Granted { fence, others_wait })) => {
                     return Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)));
                 }
-                Ok((sent, Answer::Waiting { seen, rank, pttl_ms })) => {
+                Ok((sent, Answer::Waiting(waiting))) => {
                     self.request.progress.heard();
                     (heard, failures) = (Instant::now(), 0);
-                    place.update(Place::new(sent, heard, seen, rank, pttl_ms));
-                    look_at = place.next_poll(heard);
+                    place.update(self.placed(sent, waiting));
+                    look_at = place.next_poll(heard, random());
                 }
                 Ok((_, Answer::Gone)) => {
                     self.open = false;
@@ -161,6 +202,24 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// What is known of the place, by an answer to a request of `sent`.
+    fn placed(&self, sent: Instant, waiting: Waiting) -> Place {
+        let Waiting { seen, first, standing, pttl_ms } = waiting;
+        if standing == Standing::HeldByForeign {
+            self.remember_foreign(foreign::REMEMBERED);
+        }
+        let now = Instant::now();
+        // Negative where it has no end, or was not asked for.
+        let ends = u64::try_from(pttl_ms).ok().map(|ms| now + Duration::from_millis(ms));
+        Place { proven: sent, seen, first, standing, ends }
+    }
+
+    fn remember_foreign(&self, length: Duration) {
+        if !length.is_zero() {
+            self.links.inbox().foreign().remember(self.request.key.stored(), Instant::now(), length);
+        }
+    }
+
     /// Refreshes the place, on a new connection if the old one is gone.
     async fn look(
         &mut self,
@@ -169,27 +228,38 @@ impl<'a> Attempt<'a> {
     ) -> Result<(Instant, Answer), Failure> {
         if !address.connection.is_usable() {
             let connection = self.links.here().await?;
-            *address = Address::on(connection, self.request.key.prefix()).await?;
+            *address = Address::on(connection, self.request.key.prefix(), self.owner).await?;
             *letters = Some(address.listen());
         }
-        self.ask(&address.connection, "poll", Some(address)).await
+        let group = address.connection.group();
+        if group.is_due() {
+            self.last_sent = Instant::now();
+            let give_up = self.last_sent + address.connection.response_timeout();
+            let ttl_ms = names::millis(self.request.ttl);
+            let look = group.look(&self.request.key, self.owner, ttl_ms, address.to_string(), give_up);
+            match look.await {
+                Ok(Some(answer)) => return Ok((self.last_sent, answer)),
+                // What one of a group may not do is refused to all of it; alone it says why.
+                Ok(None) => {}
+                Err(Failure::Refused(_)) if address.connection.is_usable() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        let _alone = address.connection.group().alone();
+        self.ask(address, Mode::Poll).await
     }
 
     /// Asks for the lock for the first time: together with others where others are under way, else alone.
-    async fn ask_first(
-        &mut self,
-        connection: &Arc<Connection>,
-        mode: &str,
-        address: Option<&Address>,
-    ) -> Result<(Instant, Answer), Failure> {
+    async fn ask_first(&mut self, address: &Address, mode: Mode) -> Result<(Instant, Answer), Failure> {
+        let connection = &address.connection;
         let group = connection.group();
         if group.is_due() {
-            self.unanswered_on = Some(Arc::clone(connection));
+            let give_up = self.sends(connection);
             self.open = true;
-            self.last_sent = Instant::now();
-            let answer = group.acquire(&self.request.key, self.owner, names::millis(self.request.ttl)).await;
+            let answer =
+                group.acquire(&self.request.key, self.owner, names::millis(self.request.ttl), give_up).await;
             if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
-                self.unanswered_on = None;
+                self.unanswered = None;
                 self.open = false;
             }
             match answer {
@@ -203,34 +273,55 @@ impl<'a> Attempt<'a> {
             }
         }
         let _alone = group.alone();
-        self.ask(connection, mode, address).await
+        self.ask(address, mode).await
     }
 
-    async fn ask(
+    /// A request that may take the lock goes out now. Until when it may be executed.
+    fn sends(&mut self, connection: &Arc<Connection>) -> Instant {
+        self.last_sent = Instant::now();
+        let give_up = self.last_sent + connection.response_timeout();
+        self.unanswered = Some(Unanswered { on: Arc::clone(connection), until: give_up });
+        give_up
+    }
+
+    /// Makes one request alone. One that came too late was refused by the server, whose clock is known better then, and
+    /// is made once more.
+    async fn ask(&mut self, address: &Address, mode: Mode) -> Result<(Instant, Answer), Failure> {
+        if let Some(answer) = self.ask_once(address, mode).await? {
+            return Ok(answer);
+        }
+        self.ask_once(address, mode).await?.ok_or_else(Failure::too_late)
+    }
+
+    /// None where the server refused the request because it came too late.
+    async fn ask_once(
         &mut self,
-        connection: &Arc<Connection>,
-        mode: &str,
-        address: Option<&Address>,
-    ) -> Result<(Instant, Answer), Failure> {
+        address: &Address,
+        mode: Mode,
+    ) -> Result<Option<(Instant, Answer)>, Failure> {
+        let connection = &address.connection;
+        // A look neither makes a place nor, without one, takes the lock: executed late it does no harm.
+        let give_up = if mode == Mode::Poll {
+            self.last_sent = Instant::now();
+            self.last_sent + connection.response_timeout()
+        } else {
+            self.sends(connection)
+        };
+        let sent = self.last_sent;
+        self.open = true;
         let mut call = scripts::ACQUIRE.about(&self.request.key, self.links.process(), self.owner);
-        call.arg(names::millis(self.request.ttl)).arg(mode);
-        if let Some(address) = address {
+        call.arg(names::millis(self.request.ttl)).arg(connection.clock().at(give_up)).arg(mode.word());
+        if mode != Mode::Try {
             call.write_arg_fmt(address);
         }
-        // A look neither makes a place nor, without one, takes the lock: executed late it does no harm.
-        if mode != "poll" {
-            self.unanswered_on = Some(Arc::clone(connection));
-        }
-        self.open = true;
-        self.last_sent = Instant::now();
-        let answer = connection.run::<Answer>(&scripts::ACQUIRE, &call).await;
+        let answer = connection.run::<Told>(&scripts::ACQUIRE, &call).await;
         if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
-            self.unanswered_on = None;
+            self.unanswered = None;
         }
-        if mode != "poll" && matches!(answer, Err(Failure::Refused(_))) {
+        if mode != Mode::Poll && matches!(answer, Err(Failure::Refused(_))) {
             self.open = false;
         }
-        answer.map(|answer| (self.last_sent, answer))
+        Ok(answer?.learn(sent, connection).map(|answer| (sent, answer)))
     }
 
     fn granted(&mut self, fence: u64, others_wait: bool, valid_until: Instant) -> Ended {
@@ -244,8 +335,9 @@ impl<'a> Attempt<'a> {
         RedisLease {
             links: Arc::clone(self.links),
             id: LeaseId { key: self.request.key.clone(), owner: self.owner, token, ttl: self.request.ttl },
-            unanswered_on: self.unanswered_on.take(),
+            unanswered: self.unanswered.take(),
             others_wait,
+            granted_at: self.last_sent,
             release_unanswered: AtomicBool::new(false),
         }
     }
@@ -254,7 +346,9 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
-            let until = self.last_sent + self.request.ttl;
+            // Executed at its limit at the latest, it has ended one `ttl` later.
+            let limit = self.last_sent + self.links.config().response_timeout + server_clock::ERROR;
+            let until = limit + self.request.ttl;
             // No grant has this token; a release does not ask for it.
             let lease = self.lease(FencingToken::from_micros(0), false);
             self.request.cleanup.abandon(Arc::new(lease), until);
@@ -270,9 +364,9 @@ struct Address {
 }
 
 impl Address {
-    async fn on(connection: Arc<Connection>, prefix: &str) -> Result<Self, Failure> {
+    async fn on(connection: Arc<Connection>, prefix: &str, owner: OwnerToken) -> Result<Self, Failure> {
         let channel = connection.inbox(prefix).await?;
-        Ok(Self { number: connection.next_number(), connection, channel })
+        Ok(Self { number: connection.number(owner), connection, channel })
     }
 
     fn listen(&self) -> Letters {
@@ -292,34 +386,71 @@ async fn next(letters: &mut Option<Letters>) -> Option<Letter> {
 
 /// What the acquire script answers.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+pub(super) enum Answer {
     Granted { fence: u64, others_wait: bool },
-    Waiting { seen: u64, rank: u64, pttl_ms: i64 },
+    Waiting(Waiting),
     Held { pttl_ms: i64 },
     Gone,
 }
 
-impl FromRedisValue for Answer {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    seen: u64,
+    first: bool,
+    standing: Standing,
+    pttl_ms: i64,
+}
+
+/// An answer, none where the request came too late, with the server's time where it is said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    answer: Option<Answer>,
+    time: Option<u64>,
+}
+
+impl Told {
+    /// The answer to a request of `sent` that has just come over `connection`, which learns the server's time.
+    pub(super) fn learn(self, sent: Instant, connection: &Connection) -> Option<Answer> {
+        match (self.time, &self.answer) {
+            (Some(time), Some(_)) => connection.clock().learn(sent, Instant::now(), time),
+            (Some(time), None) => connection.clock().replace(Instant::now(), time),
+            (None, _) => {}
+        }
+        self.answer
+    }
+}
+
+impl FromRedisValue for Told {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let Value::Array(parts) = value else {
-            return Ok(Self::Granted { fence: u64::from_redis_value(value)?, others_wait: false });
+            let fence = u64::from_redis_value(value)?;
+            let answer = Answer::Granted { fence, others_wait: false };
+            return Ok(Self { answer: Some(answer), time: Some(fence) });
         };
         let mut parts = parts.into_iter();
         let mut next = || parts.next().ok_or_else(|| ParsingError::from("too short"));
         let word = String::from_redis_value(next()?)?;
-        Ok(match word.as_str() {
-            "granted" => Self::Granted {
+        let answer = match word.as_str() {
+            "granted" => Some(Answer::Granted {
                 fence: u64::from_redis_value(next()?)?,
                 others_wait: u8::from_redis_value(next()?)? == 1,
-            },
-            "waiting" => Self::Waiting {
+            }),
+            "waiting" => Some(Answer::Waiting(Waiting {
                 seen: u64::from_redis_value(next()?)?,
-                rank: u64::from_redis_value(next()?)?,
+                first: u8::from_redis_value(next()?)? == 1,
+                standing: match u8::from_redis_value(next()?)? {
+                    0 => Standing::Held,
+                    1 => Standing::HeldByForeign,
+                    2 => Standing::Open,
+                    _ => return Err("an unknown standing".into()),
+                },
                 pttl_ms: i64::from_redis_value(next()?)?,
-            },
-            "held" => Self::Held { pttl_ms: i64::from_redis_value(next()?)? },
-            "gone" => Self::Gone,
+            })),
+            "held" => Some(Answer::Held { pttl_ms: i64::from_redis_value(next()?)? }),
+            "gone" => return Ok(Self { answer: Some(Answer::Gone), time: None }),
+            "late" => None,
             _ => return Err("an unknown word".into()),
-        })
+        };
+        Ok(Self { answer, time: Some(u64::from_redis_value(next()?)?) })
     }
 }

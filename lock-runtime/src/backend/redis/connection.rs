@@ -26,8 +26,9 @@ use super::{
     link::Links,
     names,
     scripts::{self, Script},
+    server_clock::ServerClock,
 };
-use crate::{LockError, LockErrorKind, clock::Instant};
+use crate::{LockError, LockErrorKind, OwnerToken, clock::Instant};
 
 /// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -48,6 +49,7 @@ pub(super) struct Connection {
     /// The channel of each prefix that is subscribed to.
     channels: Mutex<HashMap<String, Arc<str>>>,
     response_timeout: Duration,
+    clock: ServerClock,
     /// Calls in a row without an answer.
     silent: AtomicU32,
     silence_limit: u32,
@@ -94,6 +96,7 @@ impl Connection {
                     inbox: Arc::clone(links.inbox()),
                     channels: Mutex::default(),
                     response_timeout: links.config().response_timeout,
+                    clock: ServerClock::default(),
                     silent: AtomicU32::new(0),
                     silence_limit,
                     _end: end,
@@ -137,6 +140,16 @@ impl Connection {
         if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= self.silence_limit {
             self.give_up("it went silent");
         }
+    }
+
+    /// How long an answer is waited for, and a request may be executed.
+    pub(super) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// The server's clock. It is known once a channel was subscribed to.
+    pub(super) fn clock(&self) -> &ServerClock {
+        &self.clock
     }
 
     pub(super) fn group(&self) -> &Group {
@@ -222,7 +235,9 @@ impl Connection {
         let mut call = scripts::RIGHTS.call_with_room(1, 5, 256);
         call.write_arg_fmt(names::fence(prefix));
         call.arg(channel);
-        let refused: Vec<String> = self.run(&scripts::RIGHTS, &call).await?;
+        let sent = Instant::now();
+        let (time, refused): (u64, Vec<String>) = self.run(&scripts::RIGHTS, &call).await?;
+        self.clock.learn(sent, Instant::now(), time);
         if refused.is_empty() {
             return Ok(());
         }
@@ -230,8 +245,8 @@ impl Connection {
     }
 
     /// The number under which a waiter is told.
-    pub(super) fn next_number(&self) -> u64 {
-        self.inbox.next_number()
+    pub(super) fn number(&self, owner: OwnerToken) -> u64 {
+        self.inbox.number(owner)
     }
 
     /// Opens the letter box of a waiter, which is told when this connection is gone.

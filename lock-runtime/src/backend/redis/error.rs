@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::names;
 use crate::{LockError, LockErrorKind};
 
 /// Why a call got no answer that can be used.
@@ -28,6 +29,14 @@ impl Failure {
         Self::TimedOut(LockError::new(
             LockErrorKind::Backend,
             format!("Redis did not answer within {limit:?}"),
+        ))
+    }
+
+    /// The server refused to execute a request after its limit, twice.
+    pub(super) fn too_late() -> Self {
+        Self::Refused(LockError::new(
+            LockErrorKind::Backend,
+            "requests reach Redis so late that they are not executed any more; is the server or the network overloaded?",
         ))
     }
 
@@ -66,6 +75,16 @@ fn explain(error: RedisError) -> LockError {
     if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
         let message = "a key with the lock's name exists and is no lock; choose another name or prefix";
         return LockError::new(LockErrorKind::InvalidKey, message).permanent().with_source(error);
+    }
+    if error.code() == Some("FENCE") {
+        let message = format!(
+            "the counter of fencing tokens stands at {}, beyond the year 2112: a clock was wrong, or it was set by hand. \
+             With the right time on the server, delete the key that ends in `~{}:fence`, and reset what the resources \
+             remember",
+            error.detail().unwrap_or("a number"),
+            names::FORMAT,
+        );
+        return LockError::new(LockErrorKind::Backend, message).permanent().with_source(error);
     }
     let permanent = match error.kind() {
         ErrorKind::AuthenticationFailed

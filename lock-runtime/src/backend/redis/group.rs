@@ -1,9 +1,9 @@
 //! Group commit: what is due while many calls are under way shares the next round trip.
 //!
 //! A call that finds the connection idle, or few calls on it, is made at once by its caller. Others are put together:
-//! for each prefix one script call for all acquisitions and one for all releases that have come meanwhile. They do only
-//! what is simple, locks that are free and that nobody waits for; the rest is answered with «take the other way», and
-//! its caller asks again alone.
+//! for each prefix one script call for all acquisitions, one for all places in queues that are to be refreshed, and one
+//! for all releases that have come meanwhile. Acquisitions and releases in a group do only what is simple, locks that are
+//! free and that nobody waits for; the rest is answered with «take the other way», and its caller asks again alone.
 //!
 //! Groups are sent by tasks of their own, so a caller that is not polled holds up nobody: two, so that the server has
 //! one to work on while the answers of the other are given out. The next group does not wait for the answers of one that
@@ -25,6 +25,7 @@ use tokio::{
 };
 
 use super::{
+    attempt::{Answer, Told},
     config::GroupCommit,
     connection::Connection,
     error::{self, Failure},
@@ -33,6 +34,7 @@ use super::{
 use crate::{
     LockKey, OwnerToken,
     backend::{BoxFuture, LeaseId},
+    clock::Instant,
 };
 
 /// So many operations go into one call; more would hold up the server for too long.
@@ -56,8 +58,17 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 enum Operation {
-    Acquire(Acquisition),
+    Acquire(Asked<Acquisition, Option<u64>>),
+    Look(Asked<Look, Option<Answer>>),
     Release(Release),
+}
+
+/// What is asked for, and until when: from then on its caller does not wait for the answer any more.
+#[derive(Debug)]
+struct Asked<W, A> {
+    what: W,
+    give_up: Instant,
+    answer: oneshot::Sender<Result<A, Failure>>,
 }
 
 #[derive(Debug)]
@@ -65,7 +76,16 @@ struct Acquisition {
     key: LockKey,
     owner: OwnerToken,
     ttl_ms: u64,
-    answer: oneshot::Sender<Result<Option<u64>, Failure>>,
+}
+
+/// What has become of a place in a queue.
+#[derive(Debug)]
+struct Look {
+    key: LockKey,
+    owner: OwnerToken,
+    ttl_ms: u64,
+    /// Where its owner is told.
+    address: String,
 }
 
 #[derive(Debug)]
@@ -116,7 +136,7 @@ impl Group {
         Alone(self)
     }
 
-    /// The fence, or none when the lock is not simply free.
+    /// The fence, or none when the lock is not simply free. The server does not execute it after `give_up`.
     ///
     /// # Cancel safety
     /// Dropped, the acquisition may still be applied.
@@ -125,10 +145,29 @@ impl Group {
         key: &LockKey,
         owner: OwnerToken,
         ttl_ms: u64,
+        give_up: Instant,
     ) -> Result<Option<u64>, Failure> {
         let (answer, answered) = oneshot::channel();
-        let acquisition = Acquisition { key: key.clone(), owner, ttl_ms, answer };
-        self.put(Operation::Acquire(acquisition), answered).await
+        let what = Acquisition { key: key.clone(), owner, ttl_ms };
+        self.put(Operation::Acquire(Asked { what, give_up, answer }), answered).await
+    }
+
+    /// What has become of a place; none when that has to be asked for alone. The server does not execute it after
+    /// `give_up`.
+    ///
+    /// # Cancel safety
+    /// Dropped, the place may still be refreshed, and the lock taken for its owner.
+    pub(super) async fn look(
+        &self,
+        key: &LockKey,
+        owner: OwnerToken,
+        ttl_ms: u64,
+        address: String,
+        give_up: Instant,
+    ) -> Result<Option<Answer>, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let what = Look { key: key.clone(), owner, ttl_ms, address };
+        self.put(Operation::Look(Asked { what, give_up, answer }), answered).await
     }
 
     /// Whether this very grant was released; not so when the lock is not simply ours.
@@ -224,19 +263,24 @@ impl Drop for UnderWay {
 /// Sends a group, and gives each caller its answer.
 async fn send(connection: Arc<Connection>, process: Arc<str>, operations: Vec<Operation>) {
     let (connection, process) = (&*connection, &*process);
-    let (mut acquisitions, mut releases) = (Vec::new(), Vec::new());
+    let (mut acquisitions, mut looks, mut releases) = (Vec::new(), Vec::new(), Vec::new());
     for operation in operations {
         match operation {
-            Operation::Acquire(acquisition) => by_prefix(&mut acquisitions, acquisition, |one| &one.key),
+            Operation::Acquire(acquisition) => by_prefix(&mut acquisitions, acquisition, |one| &one.what.key),
+            Operation::Look(look) => by_prefix(&mut looks, look, |one| &one.what.key),
             Operation::Release(release) => by_prefix(&mut releases, release, |one| &one.key),
         }
     }
     // All are on their way before one is answered; acquisitions first, because a release may be of one of them.
-    let mut calls: Vec<BoxFuture<'_, ()>> = Vec::with_capacity(acquisitions.len() + releases.len());
+    let mut calls: Vec<BoxFuture<'_, ()>> =
+        Vec::with_capacity(acquisitions.len() + looks.len() + releases.len());
     calls.extend(
         acquisitions
             .into_iter()
             .map(|part| -> BoxFuture<'_, ()> { Box::pin(acquire(connection, process, part)) }),
+    );
+    calls.extend(
+        looks.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(look(connection, process, part)) }),
     );
     calls.extend(
         releases
@@ -259,28 +303,33 @@ fn by_prefix<T>(parts: &mut Vec<Vec<T>>, operation: T, key: impl Fn(&T) -> &Lock
     }
 }
 
-async fn acquire(connection: &Connection, process: &str, mut part: Vec<Acquisition>) {
-    // Their callers are gone, and nothing was sent.
-    part.retain(|one| !one.answer.is_closed());
-    let Some(first) = part.first() else { return };
+async fn acquire(connection: &Connection, process: &str, part: Vec<Asked<Acquisition, Option<u64>>>) {
+    let Some((part, give_up)) = still_wanted(part) else { return };
     let answers = if connection.is_usable() {
-        let prefix = first.key.prefix();
+        let prefix = part[0].what.key.prefix();
         let mut call = begin(&scripts::ACQUIRE_GROUP, part.len() + 1);
         call.write_arg_fmt(names::fence(prefix));
         for one in &part {
-            call.arg(one.key.stored());
+            call.arg(one.what.key.stored());
         }
-        call.arg(prefix);
+        call.arg(prefix).arg(connection.clock().at(give_up));
         call.write_arg_fmt(format_args!("{process}:"));
         for one in &part {
-            call.write_arg_fmt(names::token(one.owner));
-            call.arg(one.ttl_ms);
+            call.write_arg_fmt(names::token(one.what.owner));
+            call.arg(one.what.ttl_ms);
         }
+        let sent = Instant::now();
         let answers = connection.run_once::<Vec<u64>>(&scripts::ACQUIRE_GROUP, &call).await;
         answers.and_then(|answers| {
             // A script that was not known is not run now: a caller that is gone by now may have released already.
             let Some(answers) = answers else { return Ok(vec![None; part.len()]) };
-            let (fence, refused) = answers.split_first().ok_or_else(unexpected)?;
+            let (time, answers) = answers.split_first().ok_or_else(unexpected)?;
+            let Some((fence, refused)) = answers.split_first() else {
+                // It came too late, for the same reason.
+                connection.clock().replace(Instant::now(), *time);
+                return Ok(vec![None; part.len()]);
+            };
+            connection.clock().learn(sent, Instant::now(), *time);
             let mut granted = vec![Some(*fence); part.len()];
             refuse(&mut granted, refused, None)?;
             Ok(granted)
@@ -289,6 +338,45 @@ async fn acquire(connection: &Connection, process: &str, mut part: Vec<Acquisiti
         Err(Failure::not_sent())
     };
     tell(part.into_iter().map(|one| one.answer), answers);
+}
+
+async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Option<Answer>>>) {
+    let Some((part, give_up)) = still_wanted(part) else { return };
+    let answers = if connection.is_usable() {
+        let count = 1 + 3 * part.len();
+        let mut call = scripts::POLL_GROUP.call_with_room(count, 4 + 2 * count, 128 + 512 * part.len());
+        call.write_arg_fmt(names::fence(part[0].what.key.prefix()));
+        for Asked { what, .. } in &part {
+            call.arg(what.key.stored());
+            call.write_arg_fmt(names::beside(&what.key, "queue"));
+            call.write_arg_fmt(names::beside(&what.key, "places"));
+        }
+        call.arg(connection.clock().at(give_up));
+        for Asked { what, .. } in &part {
+            call.write_arg_fmt(names::owner(process, what.owner));
+            call.arg(what.ttl_ms).arg(&what.address);
+        }
+        let sent = Instant::now();
+        let answers = connection.run::<Vec<Told>>(&scripts::POLL_GROUP, &call).await;
+        answers.and_then(|answers| {
+            let answers: Vec<_> = answers.into_iter().map(|told| told.learn(sent, connection)).collect();
+            if answers.len() == part.len() { Ok(answers) } else { Err(unexpected()) }
+        })
+    } else {
+        Err(Failure::not_sent())
+    };
+    tell(part.into_iter().map(|one| one.answer), answers);
+}
+
+/// What is still wanted of a part, and when the first of its callers gives up; to the others nothing was sent. None
+/// where nothing is left.
+fn still_wanted<W, A>(part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, Instant)> {
+    let now = Instant::now();
+    let (part, late): (Vec<_>, Vec<_>) =
+        part.into_iter().filter(|one| !one.answer.is_closed()).partition(|one| one.give_up > now);
+    tell(late.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+    let give_up = part.iter().map(|one| one.give_up).min()?;
+    Some((part, give_up))
 }
 
 async fn release(connection: &Connection, process: &str, part: Vec<Release>) {

@@ -1,7 +1,11 @@
 //! What the server tells this process without being asked: grants, and that others wait.
+//!
+//! Whoever may publish on the channel can send what looks like it. So a grant has to prove itself, everything else is
+//! a hint, and nothing that is sent here makes memory grow.
 
 use std::{
     collections::{HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -12,11 +16,18 @@ use std::{
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::mpsc;
 
+use super::{
+    foreign::Foreign,
+    names::{Proof, Terms},
+};
 use crate::{OwnerToken, backend::LeaseId};
 
 /// Pushes that are kept for waiters which do not listen yet.
 const UNCLAIMED: usize = 1024;
-/// Locks that are remembered as contended; when there are more, all are forgotten, which costs fairness for a moment.
+/// Pushes that are kept for one waiter. It is sent two or three; one that finds no room is found by the next poll.
+const KEPT_PER_WAITER: usize = 8;
+/// How many holds are remembered as contended. A notice may take the place of another, which costs fairness for a
+/// moment.
 const CONTENDED: usize = 4096;
 
 /// Where the pushes of all connections of one store arrive.
@@ -24,10 +35,10 @@ const CONTENDED: usize = 4096;
 pub(super) struct Inbox {
     /// Not a secret, but unlike that of any other process.
     id: String,
-    numbers: AtomicU64,
     boxes: Mutex<Boxes>,
-    /// Stored names, and the fence of the hold for which others wait.
-    contended: Mutex<HashMap<String, u64>>,
+    contended: Contended,
+    foreign: Foreign,
+    numbers: RandomState,
 }
 
 #[derive(Debug, Default)]
@@ -39,32 +50,57 @@ struct Boxes {
 
 #[derive(Debug)]
 struct Waiter {
-    deliver: mpsc::UnboundedSender<Letter>,
+    deliver: mpsc::Sender<Letter>,
     connection: u64,
 }
 
 /// What a waiter is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Letter {
-    /// The lock was given to it.
-    Granted {
-        fence: u64,
-        /// The length of the lease.
-        px: Duration,
-        /// Whether others were left in the queue.
-        others_wait: bool,
-    },
-    /// The lock is free, and it is the first in the queue.
-    Free,
+    /// The lock was given to it, if the proof is right.
+    Granted { proof: Proof, terms: Terms },
+    /// The lock is left open for so long, and it is the first in the queue.
+    Free { length: Duration },
+}
+
+/// The holds for which others are said to wait: a table of fixed size, in which each has one place.
+#[derive(Debug)]
+struct Contended {
+    /// Nobody outside can tell which names share a place.
+    hasher: RandomState,
+    holds: Box<[AtomicU64]>,
+}
+
+impl Contended {
+    fn new() -> Self {
+        Self { hasher: RandomState::new(), holds: (0..CONTENDED).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn place(&self, name: &str, fence: u64) -> (&AtomicU64, u64) {
+        let hold = self.hasher.hash_one((name, fence)).max(1);
+        let place = usize::try_from(hold % CONTENDED as u64).unwrap_or_default();
+        (&self.holds[place], hold)
+    }
+
+    fn insert(&self, name: &str, fence: u64) {
+        let (place, hold) = self.place(name, fence);
+        place.store(hold, Ordering::Relaxed);
+    }
+
+    fn contains(&self, name: &str, fence: u64) -> bool {
+        let (place, hold) = self.place(name, fence);
+        place.load(Ordering::Relaxed) == hold
+    }
 }
 
 impl Inbox {
     pub(super) fn new() -> Self {
         Self {
             id: format!("{:016x}", OwnerToken::random().expose() >> 64),
-            numbers: AtomicU64::new(0),
             boxes: Mutex::default(),
-            contended: Mutex::default(),
+            contended: Contended::new(),
+            foreign: Foreign::default(),
+            numbers: RandomState::new(),
         }
     }
 
@@ -72,8 +108,15 @@ impl Inbox {
         &self.id
     }
 
-    pub(super) fn next_number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
+    /// The public number of a waiter. It follows from the owner token, so a copy of this process has others, and says
+    /// nothing of it.
+    pub(super) fn number(&self, owner: OwnerToken) -> u64 {
+        self.numbers.hash_one(owner)
+    }
+
+    /// Which locks other kinds of clients use, too.
+    pub(super) fn foreign(&self) -> &Foreign {
+        &self.foreign
     }
 
     /// Called by the driver, in the order of arrival; must not block.
@@ -83,26 +126,19 @@ impl Inbox {
         }
         match push.data.get(1).and_then(Message::read) {
             Some(Message::Letter { number, letter }) => lock(&self.boxes).put(number, letter),
-            Some(Message::Contended { fence, name }) => {
-                let mut contended = lock(&self.contended);
-                if contended.len() >= CONTENDED {
-                    contended.clear();
-                }
-                contended.insert(name.to_owned(), fence);
-            }
+            Some(Message::Contended { fence, name }) => self.contended.insert(name, fence),
             None => {}
         }
     }
 
     /// Opens a letter box, with what has come for it already.
     pub(super) fn listen(this: &Arc<Self>, number: u64, connection: u64) -> Letters {
-        let (deliver, delivered) = mpsc::unbounded_channel();
+        let (deliver, delivered) = mpsc::channel(KEPT_PER_WAITER);
         let mut boxes = lock(&this.boxes);
         boxes.unclaimed.retain(|(to, letter)| {
             let ours = *to == number;
             if ours {
-                // The receiver is in the same function.
-                let _ = deliver.send(*letter);
+                let _ = deliver.try_send(*letter);
             }
             !ours
         });
@@ -117,14 +153,7 @@ impl Inbox {
 
     /// Whether others are known to wait for this hold.
     pub(super) fn is_contended(&self, id: &LeaseId) -> bool {
-        lock(&self.contended).get(id.key.stored()) == Some(&id.token.micros())
-    }
-
-    pub(super) fn forget_contention(&self, id: &LeaseId) {
-        let mut contended = lock(&self.contended);
-        if !contended.is_empty() {
-            contended.remove(id.key.stored());
-        }
+        self.contended.contains(id.key.stored(), id.token.micros())
     }
 }
 
@@ -132,7 +161,7 @@ impl Boxes {
     fn put(&mut self, number: u64, letter: Letter) {
         if let Some(waiter) = self.by_number.get(&number) {
             // A waiter that is gone gives its grant back by itself.
-            let _ = waiter.deliver.send(letter);
+            let _ = waiter.deliver.try_send(letter);
             return;
         }
         if self.unclaimed.len() >= UNCLAIMED {
@@ -150,21 +179,31 @@ enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads `granted <number> <fence> <px ms> <0|1>`, `free <number>` or `contended <fence> <name>`; a name may
-    /// contain spaces.
+    /// Reads `granted <number> <proof> <fence> <px ms> <0|1> <foreign ms>`, `free <number> <ms>` or
+    /// `contended <fence> <name>`; a name may contain spaces.
     fn read(payload: &'a Value) -> Option<Self> {
         let Value::BulkString(payload) = payload else { return None };
         let (word, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+        let mut parts = rest.split(' ');
+        let mut number = || parts.next()?.parse::<u64>().ok();
         match word {
             "granted" => {
-                let mut numbers = rest.split(' ').map(str::parse::<u64>);
-                let mut next = || numbers.next()?.ok();
-                let (number, fence, px, others) = (next()?, next()?, next()?, next()?);
-                let letter =
-                    Letter::Granted { fence, px: Duration::from_millis(px), others_wait: others == 1 };
-                Some(Self::Letter { number, letter })
+                let number = number()?;
+                let proof = parts.next()?.parse().ok()?;
+                let mut next = || parts.next()?.parse::<u64>().ok();
+                let (fence, px, others, foreign) = (next()?, next()?, next()?, next()?);
+                let terms = Terms {
+                    fence,
+                    px: Duration::from_millis(px),
+                    others_wait: others == 1,
+                    foreign: Duration::from_millis(foreign),
+                };
+                Some(Self::Letter { number, letter: Letter::Granted { proof, terms } })
             }
-            "free" => Some(Self::Letter { number: rest.parse().ok()?, letter: Letter::Free }),
+            "free" => {
+                let (number, length) = (number()?, Duration::from_millis(number()?));
+                Some(Self::Letter { number, letter: Letter::Free { length } })
+            }
             "contended" => {
                 let (fence, name) = rest.split_once(' ')?;
                 Some(Self::Contended { fence: fence.parse().ok()?, name })
@@ -178,7 +217,7 @@ impl<'a> Message<'a> {
 #[derive(Debug)]
 pub(super) struct Letters {
     number: u64,
-    delivered: mpsc::UnboundedReceiver<Letter>,
+    delivered: mpsc::Receiver<Letter>,
     inbox: Arc<Inbox>,
 }
 
@@ -212,14 +251,32 @@ mod tests {
 
     #[test]
     fn messages_are_read_and_others_ignored() {
-        let letter = Letter::Granted { fence: 8, px: Duration::from_secs(2), others_wait: true };
+        let proof = "00112233445566778899aabbccddeeff00112233";
+        let letter = Letter::Granted {
+            proof: proof.parse().expect("of the right length"),
+            terms: Terms {
+                fence: 8,
+                px: Duration::from_secs(2),
+                others_wait: true,
+                foreign: Duration::from_secs(9),
+            },
+        };
         let granted = Message::Letter { number: 7, letter };
-        assert_eq!(read("granted 7 8 2000 1"), Some(format!("{granted:?}")));
+        assert_eq!(read(&format!("granted 7 {proof} 8 2000 1 9000")), Some(format!("{granted:?}")));
         let contended = Message::Contended { fence: 8, name: "my app:user 42" };
         assert_eq!(read("contended 8 my app:user 42"), Some(format!("{contended:?}")));
-        let free = Message::Letter { number: 7, letter: Letter::Free };
-        assert_eq!(read("free 7"), Some(format!("{free:?}")));
-        for other in ["", "granted", "granted 7 8", "granted a b c d", "contended x y", "hello 1 2"] {
+        let free = Message::Letter { number: 7, letter: Letter::Free { length: Duration::from_millis(100) } };
+        assert_eq!(read("free 7 100"), Some(format!("{free:?}")));
+        for other in [
+            "",
+            "granted",
+            "granted 7 8 2000 1",
+            "granted 7 0011 8 2000 1 0",
+            "granted a b c d",
+            "free 7",
+            "contended x y",
+            "hello 1 2",
+        ] {
             assert_eq!(read(other), None, "{other}");
         }
     }
@@ -227,10 +284,10 @@ mod tests {
     #[test]
     fn a_letter_that_comes_before_its_waiter_listens_is_kept() {
         let inbox = Arc::new(Inbox::new());
-        let number = inbox.next_number();
-        let letter = Letter::Free;
+        let number = inbox.number(OwnerToken::random());
+        let letter = Letter::Free { length: Duration::ZERO };
         lock(&inbox.boxes).put(number, letter);
-        lock(&inbox.boxes).put(number + 1, letter);
+        lock(&inbox.boxes).put(number.wrapping_add(1), letter);
         let mut letters = Inbox::listen(&inbox, number, 0);
         assert_eq!(letters.delivered.try_recv(), Ok(letter));
         assert!(letters.delivered.try_recv().is_err());
@@ -238,5 +295,30 @@ mod tests {
         assert!(matches!(letters.delivered.try_recv(), Err(mpsc::error::TryRecvError::Empty)));
         inbox.hang_up(0);
         assert!(matches!(letters.delivered.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
+    }
+
+    #[test]
+    fn a_flood_of_messages_makes_nothing_grow() {
+        let inbox = Arc::new(Inbox::new());
+        let mut letters = Inbox::listen(&inbox, 7, 0);
+        let flood = |text: String| {
+            inbox.take(&PushInfo {
+                kind: PushKind::Message,
+                data: vec![Value::SimpleString("channel".into()), Value::BulkString(text.into())],
+            });
+        };
+        for number in 0..10_000 {
+            flood("free 7 100".into());
+            flood(format!("free {} 100", number + 8));
+            flood(format!("contended {number} {}", "x".repeat(1_000)));
+        }
+        assert_eq!(lock(&inbox.boxes).unclaimed.len(), UNCLAIMED);
+        let mut kept = 0;
+        while letters.delivered.try_recv().is_ok() {
+            kept += 1;
+        }
+        assert_eq!(kept, KEPT_PER_WAITER);
+        assert!(inbox.contended.contains(&"x".repeat(1_000), 9_999));
+        assert!(!inbox.contended.contains("x", 9_999), "of another lock");
     }
 }

@@ -1,8 +1,11 @@
 //! A hold on the server, or an attempt at one that may have left something there.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use super::{
@@ -10,30 +13,54 @@ use super::{
     error::{self, Failure},
     group::Behind,
     link::Links,
-    scripts,
+    names, place, scripts, server_clock,
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{BoxFuture, Lease, LeaseId, Releasable, Released},
+    clock::Instant,
 };
 
 #[derive(Debug)]
 pub(super) struct RedisLease {
     pub(super) links: Arc<Links>,
     pub(super) id: LeaseId,
-    /// For an attempt whose acquisition was not answered: the connection on which it was sent. Only what is sent
-    /// behind it there is sure to be executed after it.
-    pub(super) unanswered_on: Option<Arc<Connection>>,
+    /// For an attempt whose acquisition was not answered.
+    pub(super) unanswered: Option<Unanswered>,
     /// Others were in the queue when it was granted.
     pub(super) others_wait: bool,
+    /// Not later than when it was granted.
+    pub(super) granted_at: Instant,
     /// A release was sent and not answered: it may have been applied.
     pub(super) release_unanswered: AtomicBool,
 }
 
+/// A request that may take the lock, and was not answered.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    /// Where it was sent: what is sent behind it there is sure to be executed after it.
+    pub(super) on: Arc<Connection>,
+    /// From here on it is not executed any more.
+    pub(super) until: Instant,
+}
+
 impl RedisLease {
+    /// For how long the lock is to be left open for clients that do not queue. Where others wait in the store, the
+    /// script of the release decides.
+    fn leave_open(&self, now: Instant) -> Duration {
+        if self.is_contended() {
+            return Duration::ZERO;
+        }
+        let shared = !self.links.inbox().foreign().remaining(self.id.key.stored(), now).is_zero();
+        let opening = if shared { place::OPEN_FOREIGN } else { place::OPEN };
+        opening.due(self.granted_at, now)
+    }
+
     /// Releases over a connection on which «not yours» is a definite answer or not.
     async fn release_over(&self, connection: &Connection, definite: bool) -> Result<Released, Failure> {
-        let call = scripts::RELEASE.about(&self.id.key, self.links.process(), self.id.owner);
+        let mut call = scripts::RELEASE.about(&self.id.key, self.links.process(), self.id.owner);
+        let foreign = self.links.inbox().foreign().remaining(self.id.key.stored(), Instant::now());
+        call.arg(names::millis(foreign));
         let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
             if !matches!(failure, Failure::Refused(_)) {
                 self.release_unanswered.store(true, Ordering::Release);
@@ -56,8 +83,12 @@ impl RedisLease {
 
     async fn send_release(&self) -> Result<Released, Failure> {
         let contended = self.is_contended();
-        self.links.inbox().forget_contention(&self.id);
-        let Some(behind) = &self.unanswered_on else {
+        let (name, now, foreign) = (self.id.key.stored(), Instant::now(), self.links.inbox().foreign());
+        if !foreign.remaining(name, now).is_zero() {
+            // Also this process's next acquisition minds it, for which none of its tasks may wait yet.
+            foreign.leave_open(name, now, self.leave_open(now));
+        }
+        let Some(unanswered) = &self.unanswered else {
             let mut connection = self.links.here().await?;
             // What was not answered before is asked in one step: in a group it might be told to ask again.
             let again = self.release_unanswered.load(Ordering::Acquire);
@@ -74,12 +105,15 @@ impl RedisLease {
             return self.release_over(&connection, true).await;
         };
         // Sent behind the unanswered request it is executed after it, also when the connection was given up.
-        if !behind.is_gone()
-            && let Ok(released) = self.release_behind(behind).await
+        if !unanswered.on.is_gone()
+            && let Ok(released) = self.release_behind(&unanswered.on).await
         {
             return Ok(released);
         }
-        self.release_over(&*self.links.here().await?, false).await
+        let connection = self.links.here().await?;
+        // Over another connection it may overtake the request, as long as that is executed at all.
+        let definite = (unanswered.until + server_clock::ERROR).has_passed();
+        self.release_over(&connection, definite).await
     }
 
     async fn release_in_group(&self, connection: &Connection, behind: Behind) -> Result<bool, Failure> {
@@ -122,6 +156,10 @@ impl Releasable for RedisLease {
 impl Lease for RedisLease {
     fn id(&self) -> &LeaseId {
         &self.id
+    }
+
+    fn leave_free(&self) -> Duration {
+        self.leave_open(Instant::now())
     }
 
     fn is_contended(&self) -> bool {

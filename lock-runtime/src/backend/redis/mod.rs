@@ -5,6 +5,7 @@ mod config;
 mod connection;
 mod error;
 mod fitness;
+mod foreign;
 mod group;
 mod inbox;
 mod lease;
@@ -12,6 +13,7 @@ mod link;
 mod names;
 mod place;
 mod scripts;
+mod server_clock;
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -6,6 +6,7 @@
 
 use std::{
     fmt::{self, Display},
+    str::FromStr,
     time::Duration,
 };
 
@@ -78,6 +79,50 @@ pub(super) fn grant(process: &str, token: OwnerToken, fence: u64) -> impl Displa
         f.write_str(":")?;
         fence.fmt(f)
     })
+}
+
+/// What a waiter is told of a lock that was given to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) fence: u64,
+    /// The length of the lease.
+    pub(super) px: Duration,
+    /// Whether others were left in the queue.
+    pub(super) others_wait: bool,
+    /// For how much longer another kind of client is remembered to use the lock.
+    pub(super) foreign: Duration,
+}
+
+impl Terms {
+    /// What shows that a message with these terms comes from a script that read the owner's place: see `queue.lua`.
+    ///
+    /// It is computed from what was understood of the message, so nothing can be appended to a message that was
+    /// overheard.
+    pub(super) fn proof(&self, process: &str, token: OwnerToken) -> Proof {
+        let Self { fence, px, others_wait, foreign } = self;
+        let (px, others, foreign) = (millis(*px), u8::from(*others_wait), millis(*foreign));
+        let proven = format!("{} {fence} {px} {others} {foreign}", owner(process, token));
+        Proof(sha1_smol::Sha1::from(proven).digest().bytes())
+    }
+}
+
+/// A proof, as it was sent or as it must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Proof([u8; 20]);
+
+impl FromStr for Proof {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        text.parse::<sha1_smol::Digest>().map(|digest| Self(digest.bytes())).map_err(drop)
+    }
+}
+
+/// Of its own grant, it is no secret: it is good for nothing else.
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proof")
+    }
 }
 
 /// A length as Redis counts it: whole milliseconds.

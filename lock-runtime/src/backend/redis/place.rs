@@ -8,31 +8,84 @@ use std::time::Duration;
 
 use crate::{clock::Instant, validity::valid_until};
 
-/// How often a place in the queue is refreshed.
+/// How often a place in the queue is refreshed, at least.
 pub(super) const REFRESH: Duration = Duration::from_secs(1);
-/// How long a waiter has to claim a grant, counted from its last refresh. Longer than [`REFRESH`].
+/// Refreshes fall on multiples of this, so that those of a process share calls.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a waiter has to claim a grant. Longer than [`REFRESH`], after which it finds one whose message was lost. (Where
+/// the `ttl` is shorter than that, so is the grant, and its waiter goes to the end of the queue.)
 pub(super) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 /// A place that was not refreshed for so long is passed over. At least three times [`REFRESH`].
 pub(super) const STALE: Duration = Duration::from_secs(5);
 /// How long a queue is kept that nobody refreshes any more: all its places are stale by then.
 pub(super) const RETENTION: Duration = Duration::from_secs(8);
+/// How long the counter of fences outlasts the last grant: twice the longest lease, 24 h.
+pub(super) const FENCE_RETENTION: Duration = Duration::from_hours(48);
 
-/// How much holding passes, on average, until a release leaves a lock free although others queue for it.
-pub(super) const OPEN_EVERY: Duration = Duration::from_millis(500);
-/// For so long the first in the queue leaves a lock free that was left free for clients that do not queue.
-pub(super) const OPEN_FOR: Duration = Duration::from_millis(5);
+/// How often and for how long a lock that many of ours want is left open for clients that do not queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    pub(super) every: Duration,
+    pub(super) length: Duration,
+}
+
+impl Opening {
+    /// How long the lock is left open by a holder that has held it from `since` to `now`: the one that holds it when a
+    /// period ends. `release_long.lua` says the same for those that are queued for.
+    pub(super) fn due(self, since: Instant, now: Instant) -> Duration {
+        let period = |moment: Instant| u128::from(moment.as_nanos()) / self.every.as_nanos();
+        if period(since) == period(now) { Duration::ZERO } else { self.length }
+    }
+}
+
+/// While no such client is known to use the lock: 1 % of the time. A client that asks ten times a second, as redis-py
+/// does, finds the first of them.
+pub(super) const OPEN: Opening =
+    Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
+/// While one is known to use it: 6 % of the time.
+pub(super) const OPEN_FOREIGN: Opening =
+    Opening { every: Duration::from_secs(2), length: Duration::from_millis(120) };
+
+/// How often the first in the queue looks while the lock is left open: whether it is used.
+const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
+/// How often the first in the queue looks behind a holder that will tell nobody of its end.
+const LOOK_BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
+/// How long after the end of an opening those look who are not the first: it may be dead.
+const LOOK_AFTER_OPEN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
+/// How often a message that proves nothing makes its receiver look.
+pub(super) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
+
+/// What keeps a waiter from the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// A client of this library holds it.
+    Held,
+    /// Another kind of client holds it, and its end will be told to nobody.
+    HeldByForeign,
+    /// It is left open for other kinds of clients.
+    Open,
+}
 
 /// What an owner knows of its place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// When the request was sent whose answer said that we wait: the youngest-sent such request.
-    proven: Instant,
+    pub(super) proven: Instant,
     /// The last fence that was minted when that answer was given.
-    seen: u64,
-    /// How many stand before us.
-    rank: u64,
-    /// When the holder's lease runs out.
-    holder_expires: Option<Instant>,
+    pub(super) seen: u64,
+    /// Whether nobody stands before us.
+    pub(super) first: bool,
+    pub(super) standing: Standing,
+    /// When the holder's lease, or the opening, ends.
+    pub(super) ends: Option<Instant>,
+}
+
+/// A pushed grant: its fence, the length of its lease, and whether it proved to come from the server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pushed {
+    pub(super) fence: u64,
+    pub(super) px: Duration,
+    pub(super) proven: bool,
 }
 
 /// What to do with a pushed grant.
@@ -40,17 +93,13 @@ pub(super) struct Place {
 pub(super) enum Push {
     /// It is older than what we know; whatever it granted has ended.
     Stale,
+    /// Anybody may have sent it; at most a reason to look.
+    Doubtful,
     /// It can be relied on until then, if that is long enough.
     ValidUntil(Instant),
 }
 
 impl Place {
-    /// After an answer «waiting» to a request sent at `sent`. `pttl` is negative when the holder's key has no end.
-    pub(super) fn new(sent: Instant, answered: Instant, seen: u64, rank: u64, pttl_ms: i64) -> Self {
-        let holder_expires = u64::try_from(pttl_ms).ok().map(|ms| answered + Duration::from_millis(ms));
-        Self { proven: sent, seen, rank, holder_expires }
-    }
-
     /// Takes over a later answer; one to a request that was sent earlier says nothing new.
     pub(super) fn update(&mut self, later: Self) {
         if later.proven >= self.proven {
@@ -58,26 +107,54 @@ impl Place {
         }
     }
 
-    /// Judges a pushed grant of `fence` with a lease of `px`.
-    pub(super) fn judge(&self, fence: u64, px: Duration) -> Push {
-        if fence <= self.seen { Push::Stale } else { Push::ValidUntil(valid_until(self.proven, px)) }
+    /// The lock is left open for `length` from `now`.
+    pub(super) fn opened(&mut self, now: Instant, length: Duration) {
+        (self.standing, self.ends) = (Standing::Open, Some(now + length));
+    }
+
+    /// Judges a pushed grant of a lock that was asked for with this `ttl`, which no grant exceeds.
+    pub(super) fn judge(&self, push: Pushed, ttl: Duration) -> Push {
+        if !push.proven || push.px > ttl {
+            Push::Doubtful
+        } else if push.fence <= self.seen {
+            Push::Stale
+        } else {
+            Push::ValidUntil(valid_until(self.proven, push.px))
+        }
     }
 
     /// When to ask again, if nothing is pushed: the first in the queue when the holder's lease runs out, which
-    /// nobody reports; everybody soon enough to keep the place.
-    pub(super) fn next_poll(&self, now: Instant) -> Instant {
-        let refresh = now + REFRESH;
-        match self.holder_expires {
-            // A server expires a key within its next millisecond.
-            Some(expires) if self.rank == 0 => refresh.min((expires + Duration::from_millis(1)).max(now)),
-            _ => refresh,
-        }
+    /// nobody reports; everybody soon enough to keep the place. `random` spreads what is not to happen at once.
+    pub(super) fn next_poll(&self, now: Instant, random: u32) -> Instant {
+        let refresh = on_a_tick(now + REFRESH);
+        // A server expires a key within its next millisecond.
+        let ended = self.ends.map(|ends| (ends + Duration::from_millis(1)).max(now));
+        let look = match (self.standing, self.first) {
+            (Standing::Held, true) => ended,
+            (Standing::HeldByForeign, true) => {
+                let soon = now + spread(LOOK_BEHIND_FOREIGN, random);
+                Some(ended.map_or(soon, |ended| ended.min(soon)))
+            }
+            (Standing::Open, true) => ended.map(|ended| ended.min(now + LOOK_WHILE_OPEN)),
+            (Standing::Open, false) => ended.map(|ended| ended + spread(LOOK_AFTER_OPEN, random)),
+            (Standing::Held | Standing::HeldByForeign, false) => None,
+        };
+        look.map_or(refresh, |look| look.min(refresh))
     }
 
     /// What the holder's lease has left.
     pub(super) fn holder_remaining(&self, now: Instant) -> Option<Duration> {
-        self.holder_expires.map(|expires| expires.saturating_duration_since(now))
+        self.ends.map(|ends| ends.saturating_duration_since(now))
     }
+}
+
+fn on_a_tick(moment: Instant) -> Instant {
+    let tick = u64::try_from(TICK.as_nanos()).unwrap_or(u64::MAX);
+    Instant::from_nanos(moment.as_nanos() / tick * tick)
+}
+
+fn spread([least, most]: [Duration; 2], random: u32) -> Duration {
+    least + most.saturating_sub(least).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
 #[cfg(test)]
@@ -85,48 +162,108 @@ mod tests {
     use super::*;
 
     const SEC: Duration = Duration::from_secs(1);
+    const MS: Duration = Duration::from_millis(1);
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
+    fn place(proven: Instant, seen: u64) -> Place {
+        Place { proven, seen, first: true, standing: Standing::Held, ends: Some(proven + 30 * SEC) }
+    }
+
+    fn push(fence: u64, px: Duration) -> Pushed {
+        Pushed { fence, px, proven: true }
+    }
+
     #[test]
     fn a_grant_is_dated_by_the_request_that_proved_the_place_and_never_by_its_arrival() {
-        let place = Place::new(at(10), at(11), 100, 0, 30_000);
-        assert_eq!(place.judge(101, 2 * SEC), Push::ValidUntil(valid_until(at(10), 2 * SEC)));
+        let place = place(at(10), 100);
+        assert_eq!(place.judge(push(101, 2 * SEC), 9 * SEC), Push::ValidUntil(valid_until(at(10), 2 * SEC)));
     }
 
     #[test]
     fn a_grant_from_before_the_proof_is_stale() {
-        let place = Place::new(at(10), at(11), 100, 0, 30_000);
-        assert_eq!(place.judge(100, 2 * SEC), Push::Stale);
-        assert_eq!(place.judge(99, 2 * SEC), Push::Stale);
+        let place = place(at(10), 100);
+        assert_eq!(place.judge(push(100, 2 * SEC), 9 * SEC), Push::Stale);
+        assert_eq!(place.judge(push(99, 2 * SEC), 9 * SEC), Push::Stale);
+    }
+
+    #[test]
+    fn a_grant_without_a_proof_or_longer_than_what_was_asked_for_is_doubtful() {
+        let place = place(at(10), 100);
+        assert_eq!(place.judge(Pushed { proven: false, ..push(101, 2 * SEC) }, 9 * SEC), Push::Doubtful);
+        assert_eq!(place.judge(push(101, 9 * SEC + MS), 9 * SEC), Push::Doubtful);
+        assert!(matches!(place.judge(push(101, 9 * SEC), 9 * SEC), Push::ValidUntil(_)));
     }
 
     #[test]
     fn an_answer_to_an_older_request_is_ignored() {
-        let mut place = Place::new(at(10), at(11), 100, 3, 30_000);
-        place.update(Place::new(at(9), at(12), 50, 5, 1));
-        assert_eq!(place.judge(100, 2 * SEC), Push::Stale);
-        place.update(Place::new(at(12), at(13), 120, 1, 30_000));
-        assert_eq!(place.judge(120, 2 * SEC), Push::Stale);
-        assert_eq!(place.judge(121, 2 * SEC), Push::ValidUntil(valid_until(at(12), 2 * SEC)));
+        let mut known = place(at(10), 100);
+        known.update(place(at(9), 50));
+        assert_eq!(known.judge(push(100, 2 * SEC), 9 * SEC), Push::Stale);
+        known.update(place(at(12), 120));
+        assert_eq!(known.judge(push(120, 2 * SEC), 9 * SEC), Push::Stale);
+        let valid = Push::ValidUntil(valid_until(at(12), 2 * SEC));
+        assert_eq!(known.judge(push(121, 2 * SEC), 9 * SEC), valid);
     }
 
     #[test]
     fn the_first_looks_when_the_lease_runs_out_and_the_others_refresh() {
-        let soon = Place::new(at(10), at(10), 1, 0, 200);
-        assert_eq!(soon.next_poll(at(10)), at(10) + Duration::from_millis(201));
-        assert_eq!(soon.next_poll(at(20)), at(20), "an end that has passed is looked at now");
-        assert_eq!(Place::new(at(10), at(10), 1, 0, 30_000).next_poll(at(10)), at(10) + REFRESH);
-        assert_eq!(Place::new(at(10), at(10), 1, 1, 200).next_poll(at(10)), at(10) + REFRESH);
-        assert_eq!(Place::new(at(10), at(10), 1, 0, -1).next_poll(at(10)), at(10) + REFRESH);
+        let known = |first, ends| Place { first, ends, ..place(at(10), 1) };
+        let soon = Some(at(10) + 200 * MS);
+        assert_eq!(known(true, soon).next_poll(at(10), 0), at(10) + 201 * MS);
+        assert_eq!(known(true, soon).next_poll(at(20), 0), at(20), "an end that has passed is looked at now");
+        assert_eq!(known(true, Some(at(40))).next_poll(at(10), 0), at(11));
+        assert_eq!(known(false, soon).next_poll(at(10), 0), at(11));
+        assert_eq!(known(true, None).next_poll(at(10), 0), at(11));
+        assert_eq!(
+            known(true, None).next_poll(at(10) + 199 * MS, 0),
+            at(11) + 100 * MS,
+            "those of 0.1 s at once"
+        );
+    }
+
+    #[test]
+    fn only_the_first_looks_often_behind_another_kind_of_client() {
+        let known = |first| Place { first, standing: Standing::HeldByForeign, ..place(at(10), 1) };
+        let after = |random| known(true).next_poll(at(10), random).saturating_duration_since(at(10));
+        assert_eq!((after(0), after(u32::MAX)), (50 * MS, 100 * MS));
+        assert_eq!(known(false).next_poll(at(10), 0), at(11));
+        let ends = Place { ends: Some(at(10) + 30 * MS), ..known(true) };
+        assert_eq!(ends.next_poll(at(10), 0), at(10) + 31 * MS);
+    }
+
+    #[test]
+    fn a_lock_that_is_left_open_is_looked_at_meanwhile_by_the_first_and_afterwards_by_all() {
+        let mut known = place(at(10), 1);
+        known.opened(at(10), 100 * MS);
+        assert_eq!(known.next_poll(at(10), 0), at(10) + 10 * MS);
+        assert_eq!(known.next_poll(at(10) + 95 * MS, 0), at(10) + 101 * MS);
+        known.first = false;
+        assert_eq!(known.next_poll(at(10), 0), at(10) + 121 * MS);
+        known.opened(at(10), Duration::from_hours(1));
+        assert_eq!(known.next_poll(at(10), 0), at(11), "whoever says so: the place is kept");
+    }
+
+    #[test]
+    fn one_hold_in_each_period_is_followed_by_an_opening() {
+        let due = |since, now| OPEN_FOREIGN.due(at(0) + since * MS, at(0) + now * MS);
+        assert_eq!(due(0, 1_999), Duration::ZERO);
+        assert_eq!(due(1_999, 2_000), OPEN_FOREIGN.length);
+        assert_eq!(due(2_000, 3_000), Duration::ZERO);
+        assert_eq!(due(2_000, 9_000), OPEN_FOREIGN.length, "once, however long it was held");
     }
 
     #[test]
     fn windows_fit_each_other() {
-        assert!(CLAIM_WINDOW > REFRESH);
+        // A grant whose message was lost is found before it ends, with enough of it left to enter.
+        assert!(CLAIM_WINDOW > REFRESH + Duration::from_millis(500));
         assert!(STALE >= 3 * REFRESH);
         assert!(RETENTION > STALE);
+        for (opening, most) in [(OPEN, 1), (OPEN_FOREIGN, 10)] {
+            assert!(100 * opening.length <= most * opening.every, "{opening:?}");
+            assert!(opening.length >= 100 * MS, "{opening:?}: redis-py asks every 0.1 s");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The scripts, and how they are called.
 
-use std::sync::LazyLock;
+use std::{fmt::Write as _, sync::LazyLock};
 
 use redis::{Cmd, RedisWrite};
 
 use super::{names, place};
-use crate::{LockKey, OwnerToken};
+use crate::{FencingToken, LockKey, OwnerToken};
 
 /// A script's text and the name by which the server knows it.
 #[derive(Debug)]
@@ -19,22 +19,9 @@ impl Script {
         Self { sha: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 
-    /// A script over the queue: its short way, what both ways need, its long way.
-    fn over_queue(short: &str, long: &str) -> Self {
-        let constants = format!(
-            "local STALE_MS, CLAIM_WINDOW_MS, RETENTION_MS, OPEN_EVERY_US = {}, {}, '{}', {}",
-            place::STALE.as_millis(),
-            place::CLAIM_WINDOW.as_millis(),
-            place::RETENTION.as_millis(),
-            place::OPEN_EVERY.as_micros(),
-        );
-        Self::new([short, &constants, include_str!("scripts/queue.lua"), long].join("\n"))
-    }
-
-    /// A script for many locks.
-    fn over_group(text: &str) -> Self {
-        let constants = format!("local QUEUE = ':~{}:queue'", names::FORMAT);
-        Self::new([&constants, include_str!("scripts/queues.lua"), text].join("\n"))
+    /// A script of these parts.
+    fn of(parts: &[&str]) -> Self {
+        Self::new(parts.join("\n"))
     }
 
     /// The beginning of a call about one lock: its keys, and the owner.
@@ -63,23 +50,64 @@ impl Script {
     }
 }
 
+/// The constants of the fence counter, which the short ways need.
+fn of_fences() -> String {
+    let retention = place::FENCE_RETENTION.as_millis();
+    format!("local FENCE_RETENTION_MS, LAST_FENCE = '{retention}', {}", FencingToken::LAST_MICROS)
+}
+
+/// The constants of the queue.
+fn of_queues() -> String {
+    let (usual, foreign) = (place::OPEN, place::OPEN_FOREIGN);
+    let mut text = String::new();
+    for (name, value) in [
+        ("STALE_MS", place::STALE.as_millis()),
+        ("CLAIM_WINDOW_MS", place::CLAIM_WINDOW.as_millis()),
+        ("OPEN_EVERY_US", usual.every.as_micros()),
+        ("OPEN_MS", usual.length.as_millis()),
+        ("OPEN_EVERY_FOREIGN_US", foreign.every.as_micros()),
+        ("OPEN_FOREIGN_MS", foreign.length.as_millis()),
+    ] {
+        writeln!(text, "local {name} = {value}").expect("a String takes everything");
+    }
+    let retention = place::RETENTION.as_millis();
+    writeln!(text, "local RETENTION_MS = '{retention}'").expect("a String takes everything");
+    text
+}
+
+/// The constants of the scripts for many locks.
+fn of_groups() -> String {
+    format!("local QUEUE = ':~{}:queue'", names::FORMAT)
+}
+
+const FENCE: &str = include_str!("scripts/fence.lua");
+const QUEUE: &str = include_str!("scripts/queue.lua");
+const QUEUES: &str = include_str!("scripts/queues.lua");
+const ASK: &str = include_str!("scripts/ask.lua");
+
 pub(super) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    Script::over_queue(include_str!("scripts/acquire_short.lua"), include_str!("scripts/acquire_long.lua"))
+    let (short, long) = (include_str!("scripts/acquire_short.lua"), include_str!("scripts/acquire_long.lua"));
+    Script::of(&[&of_fences(), FENCE, short, &of_queues(), QUEUE, ASK, long])
 });
 pub(super) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    Script::over_queue(include_str!("scripts/release_short.lua"), include_str!("scripts/release_long.lua"))
+    let (short, long) = (include_str!("scripts/release_short.lua"), include_str!("scripts/release_long.lua"));
+    Script::of(&[short, &of_fences(), FENCE, &of_queues(), QUEUE, long])
 });
 pub(super) static RENEW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/renew.lua").to_owned()));
-pub(super) static ACQUIRE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::over_group(include_str!("scripts/acquire_group.lua")));
+    LazyLock::new(|| Script::of(&[include_str!("scripts/renew.lua")]));
+pub(super) static ACQUIRE_GROUP: LazyLock<Script> = LazyLock::new(|| {
+    Script::of(&[&of_fences(), FENCE, &of_groups(), QUEUES, include_str!("scripts/acquire_group.lua")])
+});
+pub(super) static POLL_GROUP: LazyLock<Script> = LazyLock::new(|| {
+    Script::of(&[&of_fences(), FENCE, &of_queues(), QUEUE, ASK, include_str!("scripts/poll_group.lua")])
+});
 pub(super) static RELEASE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::over_group(include_str!("scripts/release_group.lua")));
+    LazyLock::new(|| Script::of(&[&of_groups(), QUEUES, include_str!("scripts/release_group.lua")]));
 pub(super) static RIGHTS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/rights.lua").to_owned()));
+    LazyLock::new(|| Script::of(&[include_str!("scripts/rights.lua")]));
 
-pub(super) fn all() -> [&'static Script; 6] {
-    [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &RELEASE_GROUP, &RIGHTS]
+pub(super) fn all() -> [&'static Script; 7] {
+    [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &POLL_GROUP, &RELEASE_GROUP, &RIGHTS]
 }
 
 #[cfg(test)]
@@ -96,7 +124,7 @@ mod tests {
     #[test]
     fn every_command_of_the_scripts_is_asked_for_and_in_the_published_acl() {
         let mut used = BTreeSet::new();
-        for script in [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &RELEASE_GROUP] {
+        for script in [&ACQUIRE, &RELEASE, &RENEW, &ACQUIRE_GROUP, &POLL_GROUP, &RELEASE_GROUP] {
             used.extend(words(&script.text, "call('", '\''));
         }
         assert!(used.contains("PUBLISH"), "{used:?}");

@@ -1,25 +1,28 @@
 -- Takes many locks of one prefix, those that are free and that nobody waits for.
 -- KEYS: 1 fence  2… the holders
--- ARGV: 1 prefix  2 what the owners begin with  then for each lock the rest of its owner, ttl ms
--- Answer: {fence, …}: the fence of all that were granted, then the numbers of those that were not (from 1; the way
--- through the queue must be taken)
--- One fence serves all: fences are compared between grants of the same lock only.
+-- ARGV: 1 prefix  2 limit us  3 what the owners begin with  then for each lock the rest of its owner, ttl ms
+-- Answer: {time us, fence, …}: the fence of all that were granted, 0 if none was, then the numbers of those that were not
+-- (from 1; the way through the queue must be taken); {time us} alone if the limit had passed: nothing was done
+-- One fence serves all: fences are compared between grants of the same lock only. Without a grant nothing is written.
 
 local t = redis.call('TIME')
-local fence = t[1] .. string.format('%06d', t[2])
-local last = redis.call('SET', KEYS[1], fence, 'GET')
-if last and tonumber(last) >= tonumber(fence) then
-  fence = string.format('%.0f', tonumber(last) + 1)
-  redis.call('SET', KEYS[1], fence)
-end
+local now = t[1] .. string.format('%06d', t[2])
+if tonumber(now) > tonumber(ARGV[2]) then return { now } end
 
-local process, suffix = ARGV[2], ':' .. fence
+local process, suffix = ARGV[3], nil
 local queues, waited_for = queues_of(2)
-local answers = { fence }
+local answers = { now, 0 }
 for i = 2, #KEYS do
-  -- What fails here fails again on the other way, which says why.
-  local set = not (waited_for and redis.call('EXISTS', queues[i - 1]) == 1)
-    and redis.pcall('SET', KEYS[i], process .. ARGV[2 * i - 1] .. suffix, 'NX', 'PX', ARGV[2 * i])
+  local set
+  if not (waited_for and redis.call('EXISTS', queues[i - 1]) == 1) and redis.call('EXISTS', KEYS[i]) == 0 then
+    if not suffix then
+      local fence, refused = mint(KEYS[1], now)
+      if refused then return refused end
+      answers[2], suffix = fence, ':' .. fence
+    end
+    -- What fails here fails again on the other way, which says why.
+    set = redis.pcall('SET', KEYS[i], process .. ARGV[2 * i] .. suffix, 'NX', 'PX', ARGV[2 * i + 1])
+  end
   if not (set and set.ok) then answers[#answers + 1] = i - 1 end
 end
 return answers

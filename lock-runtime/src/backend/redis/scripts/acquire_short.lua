@@ -1,16 +1,22 @@
 -- Takes the lock, or takes or refreshes a place in its queue.
 -- KEYS: see queue.lua
--- ARGV: 1 owner  2 ttl ms  3 "try" (never queues) | "join" | "poll" (refreshes, never queues anew)  4 "<number> <inbox>"
--- Answer: fence (granted, nobody waits) | {"granted", fence, 1 if others wait} | {"waiting", seen fence, rank, pttl} | {"held", pttl} | {"gone"}
+-- ARGV: 1 owner  2 ttl ms  3 limit us  4 "try" (never queues) | "join" | "poll" (refreshes, never queues anew)
+--       5 "<number> <inbox>", where a waiter is told
+-- Answer: fence (granted, nobody waits; the server's time was the same)
+--       | {"granted", fence, 1 if others wait, time us}
+--       | {"waiting", seen fence, 1 if first, 0 held | 1 held by another kind of client | 2 left open, pttl, time us}
+--       | {"held", pttl, time us} | {"gone"} (no place, and not the holder) | {"late", time us} (nothing was done)
+-- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would be a holder that
+-- nobody knows of.
 
--- The short way: nobody waits and nobody holds. A fence that is minted in vain does no harm.
-if ARGV[3] ~= 'poll' and redis.call('EXISTS', KEYS[2]) == 0 then
+-- The short way: nobody waits and nobody holds. A refused attempt writes nothing.
+if ARGV[4] ~= 'poll' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local t = redis.call('TIME')
-  local fence = t[1] .. string.format('%06d', t[2])
-  local last = redis.call('SET', KEYS[4], fence, 'GET')
-  if last and tonumber(last) >= tonumber(fence) then
-    fence = string.format('%.0f', tonumber(last) + 1)
-    redis.call('SET', KEYS[4], fence)
-  end
-  if redis.call('SET', KEYS[1], ARGV[1] .. ':' .. fence, 'NX', 'PX', ARGV[2]) then return fence end
+  local now = t[1] .. string.format('%06d', t[2])
+  if tonumber(now) > tonumber(ARGV[3]) then return { 'late', now } end
+  local fence, refused = mint(KEYS[4], now)
+  if refused then return refused end
+  redis.call('SET', KEYS[1], ARGV[1] .. ':' .. fence, 'PX', ARGV[2])
+  if fence == now then return fence end
+  return { 'granted', fence, 0, now }
 end

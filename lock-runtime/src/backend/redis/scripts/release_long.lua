@@ -1,13 +1,29 @@
 -- While many queue for a lock it is never free, and a client that does not queue, because it knows only `SET NX`, would
--- never get it. So now and then it is left free, and the first in the queue, who is told, asks for it a little later:
--- once in OPEN_EVERY_US of holding, on average, and at most every other time; the low digits of the time serve as
--- dice.
-local held_us = math.min(now - string.sub(holder, #owner + 2), OPEN_EVERY_US / 2)
-if now % OPEN_EVERY_US < held_us then
-  redis.call('DEL', KEYS[1])
+-- never get it. So one hold in each period of OPEN_EVERY_US, the one in which the period ends, is not handed over: the
+-- lock is left open for OPEN_MS to clients of other kinds, and all of ours wait until that has passed, this caller
+-- too. A client that asks again and again finds one long time open more surely than many short ones. Where another kind
+-- of client is remembered to use the lock, periods are shorter.
+local every, length = OPEN_EVERY_US, OPEN_MS
+if ARGV[2] ~= '0' then every, length = OPEN_EVERY_FOREIGN_US, OPEN_FOREIGN_MS end
+local opens
+local since = tonumber(string.sub(holder, #owner + 2)) or now
+-- Not the same moments for all locks.
+local phase = every / 97 * ((31 * string.byte(key, -1) + string.byte(key, math.floor(#key / 2) + 1)) % 97)
+if since <= now then
+  opens = math.floor((now + phase) / every) ~= math.floor((since + phase) / every)
+else
+  -- The clock was set back, and the fence does not say when the hold began: whoever releases in the first part of a
+  -- period.
+  opens = (now + phase) % every < length * 1000
+end
+if opens then
+  redis.call('DEL', key)
   local first = head()
-  if first then redis.call('PUBLISH', first.inbox, 'free ' .. first.number) end
-elseif not hand_over() then
-  redis.call('DEL', KEYS[1])
+  if first then
+    redis.call('SET', open(), '1', 'PX', length)
+    redis.call('PUBLISH', first.inbox, 'free ' .. first.number .. ' ' .. length)
+  end
+elseif not hand_over(ARGV[2]) then
+  redis.call('DEL', key)
 end
 return 'released'

@@ -1,6 +1,6 @@
 -- Ends a hold, or gives up a place: one script, because the caller may not know which it has.
 -- KEYS: see queue.lua
--- ARGV: 1 owner
+-- ARGV: 1 owner  2 for how many ms another kind of client is remembered to use the lock
 -- Answer: "released" (was the holder) | "left" (had a place) | "not yours"
 -- Its first write is one that is allowed when the server is out of memory.
 

@@ -1,6 +1,6 @@
 -- What the user may not do under a prefix that the other scripts need, so that none of them fails after its first write.
 -- KEYS: 1 fence  ARGV: 1 the channel of this process
--- Answer: the commands that are refused
+-- Answer: {time us, {the commands that are refused}}
 -- It changes nothing; where the server cannot be asked (before Redis 7), an empty message is sent, which is ignored.
 
 local refused = {}
@@ -32,4 +32,5 @@ need('PUBLISH', ARGV[1], '')
 need('RPUSH', key, 'element')
 need('SET', key, 'value')
 need('TIME')
-return refused
+local t = redis.call('TIME')
+return { t[1] .. string.format('%06d', t[2]), refused }

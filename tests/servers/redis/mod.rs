@@ -1,5 +1,8 @@
 //! What is particular to one Redis server, and so no case of the conformance suite.
 
+mod published;
+mod queue;
+
 use std::{
     net::TcpListener,
     sync::{
@@ -28,7 +31,7 @@ fn url(server: &RedisServer, rest: &str) -> String {
 
 /// The user of the documentation's `ACL SETUSER`, word for word.
 fn published_user() -> Vec<&'static str> {
-    let page = include_str!("../../lock-runtime/src/backend/redis/docs.md");
+    let page = include_str!("../../../lock-runtime/src/backend/redis/docs.md");
     let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
     rest.split_once("```").expect("it ends with the block").0.split_whitespace().collect()
 }

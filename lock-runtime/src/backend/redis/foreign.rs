@@ -1,0 +1,119 @@
+//! Which locks are used by clients of other kinds, too, that only know `SET NX` and do not queue.
+//!
+//! Such a lock is left open to them more often. Each process remembers what it has seen, and is told with a grant what
+//! the process before it remembers.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::clock::Instant;
+
+/// For how long a lock counts as shared since another kind of client was seen to hold it.
+pub(super) const REMEMBERED: Duration = Duration::from_mins(2);
+/// Upper bound on the locks that are remembered; of more, those that are seen later are not.
+const MOST: usize = 1_024;
+
+/// The locks of one store, by their stored names.
+#[derive(Debug, Default)]
+pub(super) struct Foreign {
+    shared: Mutex<HashMap<String, Shared>>,
+    /// Spares the look where there is none.
+    any: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shared {
+    /// For how long that is remembered.
+    until: Instant,
+    /// Until then this process does not ask for it.
+    open_until: Instant,
+}
+
+impl Foreign {
+    fn shared(&self) -> MutexGuard<'_, HashMap<String, Shared>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lock is shared, for `length` from `now`.
+    pub(super) fn remember(&self, name: &str, now: Instant, length: Duration) {
+        let until = now + length.min(REMEMBERED);
+        let mut all = self.shared();
+        if let Some(known) = all.get_mut(name) {
+            known.until = until.max(known.until);
+            return;
+        }
+        if all.len() >= MOST {
+            all.retain(|_, known| known.until > now);
+        }
+        if all.len() < MOST && until > now {
+            all.insert(name.to_owned(), Shared { until, open_until: now });
+            self.any.store(true, Ordering::Release);
+        }
+    }
+
+    /// For how much longer it is remembered as shared; zero where it is not.
+    pub(super) fn remaining(&self, name: &str, now: Instant) -> Duration {
+        self.get(name, now).map_or(Duration::ZERO, |known| known.until.saturating_duration_since(now))
+    }
+
+    /// This process leaves a shared lock open for `length`.
+    pub(super) fn leave_open(&self, name: &str, now: Instant, length: Duration) {
+        if let Some(known) = self.shared().get_mut(name) {
+            known.open_until = now + length;
+        }
+    }
+
+    /// Until when this process leaves the lock to others.
+    pub(super) fn open_until(&self, name: &str, now: Instant) -> Option<Instant> {
+        self.get(name, now).map(|known| known.open_until).filter(|until| *until > now)
+    }
+
+    fn get(&self, name: &str, now: Instant) -> Option<Shared> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut all = self.shared();
+        let known = all.get(name).copied()?;
+        if known.until > now {
+            return Some(known);
+        }
+        all.remove(name);
+        self.any.store(!all.is_empty(), Ordering::Release);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_is_remembered_for_minutes_and_within_a_bound() {
+        let (foreign, now) = (Foreign::default(), Instant::now());
+        assert_eq!(foreign.remaining("a", now), Duration::ZERO);
+        foreign.remember("a", now, REMEMBERED);
+        foreign.remember("a", now, Duration::from_secs(1));
+        assert_eq!(foreign.remaining("a", now), REMEMBERED, "a shorter memory shortens nothing");
+        foreign.remember("told", now, Duration::from_hours(1));
+        assert_eq!(foreign.remaining("told", now), REMEMBERED, "nobody can make it remember for longer");
+        assert_eq!(foreign.open_until("a", now), None);
+        foreign.leave_open("a", now, Duration::from_secs(1));
+        assert_eq!(foreign.open_until("a", now), Some(now + Duration::from_secs(1)));
+        assert_eq!(foreign.open_until("a", now + Duration::from_secs(1)), None);
+        assert_eq!(foreign.remaining("a", now + REMEMBERED), Duration::ZERO);
+        for number in 0..2 * MOST {
+            foreign.remember(&number.to_string(), now, REMEMBERED);
+        }
+        assert_eq!(foreign.shared().len(), MOST);
+        let later = now + REMEMBERED;
+        foreign.remember("later", later, REMEMBERED);
+        assert_eq!(foreign.remaining("later", later), REMEMBERED);
+        assert_eq!(foreign.shared().len(), 1, "what is over makes room");
+    }
+}

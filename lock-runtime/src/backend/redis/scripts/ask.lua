@@ -1,0 +1,75 @@
+-- Takes the lock, or takes or refreshes a place in its queue; arguments and answers as in acquire_short.lua.
+local function ask(owner, ttl, limit, mode, address)
+  if now > tonumber(limit) then return { 'late', now_text } end
+  local holder = redis.call('GET', key)
+
+  -- Asked twice, or granted by a push that was lost: the same fence again.
+  if holder and string.sub(holder, 1, #owner + 1) == owner .. ':' then
+    redis.call('PEXPIRE', key, ttl)
+    return { 'granted', string.sub(holder, #owner + 2), redis.call('EXISTS', queue), now_text }
+  end
+  if mode == 'poll' and not redis.call('HGET', places, owner) then return { 'gone' } end
+
+  local left_open = -1
+  if not holder then
+    local first = head(owner)
+    left_open = first and redis.call('PTTL', open()) or -1
+    if not first or (first.owner == owner and left_open < 0) then
+      local fence, refused = mint(counter, now_text)
+      if refused then return refused end
+      -- Of a place whose other half was evicted nothing may be left either.
+      if first then pop() elseif mode == 'poll' then redis.call('HDEL', places, owner) end
+      redis.call('SET', key, owner .. ':' .. fence, 'PX', ttl)
+      return { 'granted', fence, redis.call('EXISTS', queue), now_text }
+    end
+    if left_open < 0 then hand_over(0) end -- somebody else is first
+  end
+  if mode == 'try' then
+    return { 'held', left_open < 0 and redis.call('PTTL', key) or left_open, now_text }
+  end
+
+  local is_new = redis.call('HSET', places, owner, ttl .. ' ' .. now_text .. ' ' .. address) == 1
+  local is_first
+  -- A token has one place, however often it asks.
+  if mode == 'join' and (is_new or not redis.call('LPOS', queue, owner)) then
+    is_first = redis.call('RPUSH', queue, owner) == 1
+  else
+    local first = redis.call('LINDEX', queue, '0')
+    is_new, is_first = false, first == owner
+    if not first then -- evicted
+      redis.call('HDEL', places, owner)
+      return { 'gone' }
+    end
+  end
+  -- They outlast the last place that is not stale; to look costs less than to prolong both each time.
+  if redis.call('PTTL', queue) < STALE_MS then
+    redis.call('PEXPIRE', queue, RETENTION_MS)
+    redis.call('PEXPIRE', places, RETENTION_MS)
+  end
+
+  local ours = holder and string.sub(holder, 1, 2) == '1:'
+  -- The fence of a holder that is one of ours; its last 17 characters at most, so that a long way is not searched.
+  local seen = ours and string.match(holder, ':(%d+)$', -17)
+  if is_new and is_first and seen then
+    -- Tells the holder's process that others wait, so that it does not pass the lock on among its own tasks for ever.
+    -- Who comes later need not: whoever was granted a lock was told whether others were left in the queue.
+    local inbox_id = string.match(holder, '^[^:]*:[^:]*:(%x+):%x+:%d+$')
+    local inbox = string.match(address, '^%d+ (.*)$')
+    -- Of a value that only looks like ours the channel may be forbidden.
+    if inbox_id then
+      redis.pcall('PUBLISH', string.sub(inbox, 1, -1 - #inbox_id) .. inbox_id, 'contended ' .. seen .. ' ' .. key)
+    end
+  end
+  -- Every grant of this lock before now has a fence that is not larger than this one. Where the holder's does not tell,
+  -- the counter does; without a counter, for example after a loss of all data, no push of before may count.
+  seen = seen or redis.call('GET', counter) or now_text
+  local first, state, pttl = is_first and 1 or 0, 0, -1
+  if left_open >= 0 then
+    state, pttl = 2, left_open
+  else
+    if holder and not ours then state = 1 end
+    -- Only the first in the queue minds when the lease runs out, and who looks a last time before it gives up.
+    if is_first or mode == 'poll' then pttl = redis.call('PTTL', key) end
+  end
+  return { 'waiting', seen, first, state, pttl, now_text }
+end

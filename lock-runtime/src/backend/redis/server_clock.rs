@@ -1,0 +1,125 @@
+//! What is known of the server's clock: enough to say in its time until when a request may be executed.
+//!
+//! An answer with the server's time came from the server after that moment, so the difference between that time and
+//! the arrival is a lower bound of how far the server's clock is ahead of ours; the largest bound of the last minute
+//! comes closest. A limit that is computed from it lies hardly later than meant ([`ERROR`]), so a request is not executed
+//! after its caller has given it up; where the bound is too low, as after a jump of the server's clock, the request is
+//! refused with the server's time, and asked again.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::clock::Instant;
+
+/// For how long a bound counts at least; it counts for twice as long at most.
+const KEPT: Duration = Duration::from_secs(30);
+/// What two clocks may drift apart while a bound counts, µs.
+const DRIFT: i64 = 10_000;
+/// How much later than meant a limit may lie all the same: by the drift, and by a step back that is not noticed.
+pub(super) const ERROR: Duration = Duration::from_millis(20);
+
+/// The clock of one server, as seen over one connection.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock(Mutex<Option<Known>>);
+
+/// Bounds of how many microseconds the server's clock is ahead of ours.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    best: i64,
+    /// That of the period before this one.
+    before: i64,
+    since: Instant,
+}
+
+impl ServerClock {
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An answer that came at `arrived` to a request of `sent` was given at `time`, µs of the server's clock.
+    pub(super) fn learn(&self, sent: Instant, arrived: Instant, time: u64) {
+        let bound = ahead(arrived, time);
+        let mut known = self.known();
+        let was_set_back = |known: &Known| ahead(sent, time) + DRIFT < known.best.max(known.before);
+        *known = Some(match *known {
+            Some(known) if !was_set_back(&known) => {
+                if arrived.saturating_duration_since(known.since) < KEPT {
+                    Known { best: known.best.max(bound), ..known }
+                } else {
+                    Known { best: bound, before: known.best, since: arrived }
+                }
+            }
+            _ => Known { best: bound, before: bound, since: arrived },
+        });
+    }
+
+    /// The clock has jumped: forgets what was known before this answer.
+    pub(super) fn replace(&self, arrived: Instant, time: u64) {
+        let bound = ahead(arrived, time);
+        *self.known() = Some(Known { best: bound, before: bound, since: arrived });
+    }
+
+    /// The server's time at `moment`, or an earlier one, in µs; zero while nothing is known.
+    pub(super) fn at(&self, moment: Instant) -> u64 {
+        self.known().map_or(0, |known| {
+            let micros = micros(moment).saturating_add(known.best.max(known.before));
+            u64::try_from(micros).unwrap_or_default()
+        })
+    }
+}
+
+fn micros(moment: Instant) -> i64 {
+    i64::try_from(moment.as_nanos() / 1_000).unwrap_or(i64::MAX)
+}
+
+fn ahead(moment: Instant, time: u64) -> i64 {
+    i64::try_from(time).unwrap_or(i64::MAX).saturating_sub(micros(moment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_limit_lies_never_later_than_the_server_s_time() {
+        let clock = ServerClock::default();
+        assert_eq!(clock.at(at(5)), 0, "nothing is known: refused, with the time");
+        // The server is 1,000 s ahead. The answers take 30, 1 and 7 ms.
+        for (sent, given, arrived) in [(10, 10, 40), (50, 50, 51), (60, 63, 70)] {
+            clock.learn(at(sent), at(arrived), (1_000_000 + given) * 1_000);
+            assert!(clock.at(at(arrived)) <= (1_000_000 + arrived) * 1_000);
+        }
+        assert_eq!(clock.at(at(100)), (1_000_000 + 100 - 1) * 1_000, "the closest bound counts");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_believed_at_once_and_a_faster_one_too() {
+        let clock = ServerClock::default();
+        clock.learn(at(10), at(11), 90_000_000);
+        clock.learn(at(20), at(21), 50_000_000);
+        assert_eq!(clock.at(at(21)), 50_000_000);
+        clock.learn(at(30), at(31), 90_000_000);
+        assert_eq!(clock.at(at(31)), 90_000_000);
+        clock.replace(at(40), 10_000_000);
+        assert_eq!(clock.at(at(41)), 10_001_000);
+    }
+
+    #[test]
+    fn a_bound_counts_for_a_minute_at_most() {
+        let clock = ServerClock::default();
+        // Ours is too slow by 9 ms in each half minute, which the server's time does not follow.
+        for half_minute in 0..10 {
+            let (now, given) = (half_minute * 30_000 + 1, half_minute * 29_991 + 1);
+            clock.learn(at(now), at(now), given * 1_000);
+            let ahead = i64::try_from(clock.at(at(now))).expect("small") / 1_000
+                - i64::try_from(given).expect("small");
+            assert!((0..=20).contains(&ahead), "{ahead} ms, ERROR says");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Whoever may publish and subscribe on our channels, and has a right to no key at all.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use lock_runtime::{LockGuard, LockManager};
+use tokio::task::JoinHandle;
+
+use super::{LONG, url};
+use crate::support::{redis_server::RedisServer, resp::Value, until};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// All that is published on a server from now on, as it comes.
+struct Overheard(Arc<Mutex<Vec<u8>>>);
+
+impl Overheard {
+    async fn on(server: &RedisServer) -> Self {
+        let mut stream = UnixStream::connect(server.socket()).unwrap();
+        stream.write_all(b"AUTH evil secret\r\nPSUBSCRIBE *\r\n").unwrap();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&heard);
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // It ends with its server.
+            while let Ok(1..) = stream.read(&mut buffer).inspect(|read| {
+                all.lock().unwrap().extend(&buffer[..*read]);
+            }) {}
+        });
+        let this = Self(heard);
+        until("the attacker listens", || match this.text() {
+            text if text.contains("psubscribe") => Ok(()),
+            text => Err(text),
+        })
+        .await;
+        this
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+
+    /// The words behind each `word` at the beginning of a message.
+    fn messages(&self, word: &str) -> Vec<Vec<String>> {
+        let text = self.text();
+        let lines = text.lines().filter_map(|line| line.strip_prefix(word));
+        lines.map(|rest| rest.split(' ').skip(1).map(str::to_owned).collect()).collect()
+    }
+}
+
+fn server() -> RedisServer {
+    let rights = "on >secret resetkeys allchannels -@all +publish +psubscribe +auth";
+    RedisServer::start(&["--user", "evil"].into_iter().chain(rights.split(' ')).collect::<Vec<_>>())
+}
+
+fn publish(server: &RedisServer, channel: &str, message: &str) {
+    server.command(&["PUBLISH", channel, message]);
+}
+
+/// Number and channel of each that waits for a lock.
+fn places(server: &RedisServer, key: &str) -> Vec<(String, String)> {
+    let places = server.command(&["HVALS", &format!("lock:{{lock:{key}}}:~1:places")]).texts();
+    places
+        .iter()
+        .map(|place| {
+            let [_, _, number, channel] = place.split(' ').collect::<Vec<_>>()[..] else { panic!("{place}") };
+            (number.to_owned(), channel.to_owned())
+        })
+        .collect()
+}
+
+async fn waiter(locks: &LockManager, server: &RedisServer, key: &'static str) -> JoinHandle<LockGuard> {
+    let lock = locks.lock(key).wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    until("it waits", || if places(server, key).is_empty() { Err(()) } else { Ok(()) }).await;
+    waiter
+}
+
+#[tokio::test]
+async fn a_grant_that_the_server_did_not_make_makes_no_second_holder() {
+    let server = server();
+    let overheard = Overheard::on(&server).await;
+    let [ours, theirs] = [
+        LockManager::connect(&url(&server, "")).await.unwrap(),
+        LockManager::connect(&url(&server, "")).await.unwrap(),
+    ];
+    // Of another lock, for another waiter of the same process: one that was granted in earnest.
+    let guard = ours.lock("earlier").acquire().await.unwrap();
+    let earlier = waiter(&theirs, &server, "earlier").await;
+    guard.release().await.unwrap();
+    earlier.await.unwrap().release().await.unwrap();
+    let heard = overheard.messages("granted").pop().expect("a grant was overheard");
+
+    let guard = ours.lock("account:7").acquire().await.unwrap();
+    let waiting = waiter(&theirs, &server, "account:7").await;
+    let (number, channel) = places(&server, "account:7").remove(0);
+    let far = "4000000000000000";
+    let forged = "00112233445566778899aabbccddeeff00112233";
+    for proof in [&*heard[1], forged, "", "0"] {
+        for fence in [&*heard[2], far] {
+            for px in ["1000", "30000", "86400000"] {
+                publish(&server, &channel, &format!("granted {number} {proof} {fence} {px} 0 0"));
+            }
+        }
+    }
+    // As the messages were before they had proofs.
+    publish(&server, &channel, &format!("granted {number} {far} 86400000 0"));
+    publish(&server, &channel, &format!("free {number} 1"));
+    publish(&server, &channel, &format!("free {number} 86400000"));
+    tokio::time::sleep(500 * MS).await;
+    assert!(guard.is_valid());
+    assert!(!waiting.is_finished(), "a second holder beside the first");
+
+    // What is overheard now is of use to nobody either: the fence, the length, and who it is for are proved.
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap();
+    assert!(guard.remaining() < Duration::from_secs(31), "{:?}", guard.remaining());
+    let heard = overheard.messages("granted").pop().expect("a grant was overheard");
+    assert_eq!(heard[0], number);
+    let next = waiter(&ours, &server, "account:7").await;
+    let (number, channel) = places(&server, "account:7").remove(0);
+    let [_, proof, fence, px, others, foreign] = &heard[..] else { panic!("{heard:?}") };
+    for (fence, px) in [(fence.as_str(), px.as_str()), (far, px), (fence, "30000"), (far, "30000")] {
+        publish(&server, &channel, &format!("granted {number} {proof} {fence} {px} {others} {foreign}"));
+    }
+    tokio::time::sleep(500 * MS).await;
+    assert!(guard.is_valid());
+    assert!(!next.is_finished(), "a second holder beside the first");
+    let last = guard.fencing_token();
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap();
+    assert!(guard.fencing_token() > last);
+    assert!(guard.fencing_token().get() < 1 << 62, "{}", guard.fencing_token());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_that_is_published_is_a_secret() {
+    let server = server();
+    let overheard = Overheard::on(&server).await;
+    let ours = LockManager::connect(&url(&server, "")).await.unwrap();
+    let theirs = LockManager::connect(&url(&server, "")).await.unwrap();
+    let mut owners = Vec::new();
+    for opens in [false, true] {
+        let guard = ours.lock("account:7").ttl(LONG).acquire().await.unwrap();
+        let waiting = waiter(&theirs, &server, "account:7").await;
+        owners.extend(server.command(&["LRANGE", "lock:{lock:account:7}:~1:queue", "0", "-1"]).texts());
+        let Value::Text(holder) = server.command(&["GET", "lock:account:7"]) else { panic!("it is held") };
+        owners.push(holder.rsplit_once(':').expect("owner and fence").0.to_owned());
+        if opens {
+            // Seconds ago for the server: a period has ended during this hold, so its release leaves the lock open.
+            let (owner, fence) = holder.rsplit_once(':').unwrap();
+            let fence = fence.parse::<u64>().unwrap() - 11_000_000;
+            server.command(&["SET", "lock:account:7", &format!("{owner}:{fence}"), "KEEPTTL"]);
+        }
+        // Given up in the background: of a fence that was changed nothing else is ours.
+        drop(guard);
+        waiting.await.unwrap().release().await.unwrap();
+    }
+    for word in ["granted", "free", "contended"] {
+        assert!(!overheard.messages(word).is_empty(), "no `{word}` in {}", overheard.text());
+    }
+    let secrets: Vec<&str> = owners.iter().filter_map(|owner| owner.rsplit(':').next()).collect();
+    assert!(secrets.len() >= 4 && secrets.iter().all(|secret| secret.len() == 32), "{secrets:?}");
+    let text = overheard.text();
+    assert!(secrets.iter().all(|secret| !text.contains(secret)), "an owner token in {text}");
+}
+
+#[tokio::test]
+async fn a_flood_of_messages_neither_lets_a_waiter_in_nor_keeps_it_out() {
+    let server = server();
+    let locks = LockManager::connect(&url(&server, "")).await.unwrap();
+    let other = LockManager::connect(&url(&server, "")).await.unwrap();
+    let guard = other.lock("account:7").acquire().await.unwrap();
+    let waiting = waiter(&locks, &server, "account:7").await;
+    let (number, channel) = places(&server, "account:7").remove(0);
+    let polls = |server: &RedisServer| {
+        let Value::Text(stats) = server.command(&["INFO", "commandstats"]) else { panic!("a text") };
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap_or_default();
+        line.split(['=', ',']).nth(1).and_then(|calls| calls.parse::<u64>().ok()).unwrap_or_default()
+    };
+    let before = polls(&server);
+    let mut flood = UnixStream::connect(server.socket()).unwrap();
+    let mut messages = Vec::new();
+    for count in 0..20_000_u32 {
+        let proof = format!("{count:040x}");
+        for message in [format!("granted {number} {proof} {count} 1000 0 0"), format!("free {number} 0")] {
+            let command = ["PUBLISH", &channel, &message];
+            write!(messages, "*3\r\n").unwrap();
+            for word in command {
+                write!(messages, "${}\r\n{word}\r\n", word.len()).unwrap();
+            }
+        }
+    }
+    let mut answers = flood.try_clone().unwrap();
+    thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
+    let began = std::time::Instant::now();
+    flood.write_all(&messages).unwrap();
+    tokio::time::sleep(200 * MS).await;
+    let lasted = u64::try_from(began.elapsed().as_millis()).unwrap();
+    assert!(!waiting.is_finished(), "a second holder beside the first");
+    let polls = polls(&server) - before;
+    assert!(polls <= lasted / 10 + 20, "{polls} looks in {lasted} ms, for 40,000 messages");
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+}

@@ -1,0 +1,372 @@
+//! What the queue on the server costs, and what it does with requests that come late.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockErrorKind, LockManager};
+
+use super::{LONG, url};
+use crate::support::{redis_server::RedisServer, resp::Value, until};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// How many script calls a server has answered.
+fn scripts(server: &RedisServer) -> u64 {
+    let Value::Text(stats) = server.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or_default()
+}
+
+/// How many writes a server has made.
+fn writes(server: &RedisServer) -> u64 {
+    let Value::Text(info) = server.command(&["INFO", "persistence"]) else { panic!("INFO is a text") };
+    let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+    line.and_then(|count| count.parse().ok()).expect("a number")
+}
+
+#[tokio::test]
+async fn a_stall_of_the_server_leaves_no_holder_that_nobody_knows() {
+    let mut server = RedisServer::start(&[]);
+    let ttl = 1000 * MS;
+    for grouped in ["auto", "always"] {
+        let url = url(&server, &format!("?response_timeout=300ms&group_commit={grouped}"));
+        let locks = LockManager::connect(&url).await.unwrap().ttl(ttl);
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+        for _ in 0..3 {
+            server.pause();
+            for wait in [Duration::ZERO, 700 * MS] {
+                let error = locks.lock("k").wait(wait).acquire().await.expect_err("the server stands still");
+                assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+            }
+            tokio::time::sleep(2 * ttl).await;
+            server.bring_back();
+            let healed = Instant::now();
+            let other = LockManager::connect(&url).await.unwrap();
+            let guard = other.lock("k").wait(LONG).acquire().await.unwrap();
+            assert!(healed.elapsed() < 500 * MS, "only after {:?}", healed.elapsed());
+            guard.release().await.unwrap();
+        }
+        locks.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn jumps_of_the_server_s_clock_cost_one_round_trip_at_most() {
+    let server = RedisServer::start_with_clock(&[]);
+    let clock = server.clock().expect("asked for");
+    for grouped in ["never", "always"] {
+        clock.set_right();
+        let locks = LockManager::connect(&url(&server, &format!("?group_commit={grouped}"))).await.unwrap();
+        let cycle = async || {
+            let before = scripts(&server);
+            let guard = locks.lock("k").wait(Duration::ZERO).acquire().await.unwrap();
+            let after = scripts(&server);
+            guard.release().await.unwrap();
+            after - before
+        };
+        // The first one also asks for its rights.
+        cycle().await;
+        let usual = cycle().await;
+        for seconds in [40, 0, -40, 0, 40, -40, 3, -3, 0] {
+            let by = Duration::from_secs(u64::try_from(i64::abs(seconds)).unwrap());
+            if seconds < 0 {
+                clock.set_back(by);
+            } else {
+                clock.set_forward(by);
+            }
+            let calls = cycle().await;
+            assert!(calls <= usual + 1, "{calls} calls instead of {usual} after a jump to {seconds} s");
+            assert_eq!(cycle().await, usual, "once only");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_attempt_writes_nothing_and_is_answered_also_when_memory_is_full() {
+    let server = RedisServer::start(&["--maxmemory-policy", "noeviction"]);
+    let ours = LockManager::connect(&url(&server, "")).await.unwrap();
+    let guard = ours.lock("k").acquire().await.unwrap();
+    for grouped in ["auto", "always"] {
+        let theirs = LockManager::connect(&url(&server, &format!("?group_commit={grouped}"))).await.unwrap();
+        let before = writes(&server);
+        for _ in 0..50 {
+            assert!(theirs.lock("k").try_acquire().await.unwrap().is_none());
+        }
+        assert_eq!(writes(&server), before);
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert!(theirs.lock("k").try_acquire().await.unwrap().is_none(), "held, whatever else is the matter");
+        let error = theirs.lock("free").try_acquire().await.expect_err("there is no room");
+        assert!(error.to_string().contains("memory"), "{error}");
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    }
+    guard.release().await.unwrap();
+}
+
+/// What one look costs the server while so many wait: the median, in microseconds.
+async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
+    const FILL: &str = "local t = redis.call('TIME') local now = t[1] .. string.format('%06d', t[2]) \
+        for i = 1, tonumber(ARGV[1]) do \
+          redis.call('RPUSH', KEYS[1], 'other' .. i) redis.call('HSET', KEYS[2], 'other' .. i, '30000 ' .. now .. ' 1 x') \
+        end";
+    let [queue, places] = ["queue", "places"].map(|what| format!("lock:{{lock:k}}:~1:{what}"));
+    server.command(&["FLUSHALL"]);
+    let holder = LockManager::connect(&url(server, "")).await.unwrap();
+    let guard = holder.lock("k").acquire().await.unwrap();
+    server.command(&["EVAL", FILL, "2", &queue, &places, &others.to_string()]);
+    // A process has one place; each manager is one.
+    let mut tasks = Vec::new();
+    for _ in 0..20 {
+        let locks = LockManager::connect(&url(server, "?group_commit=never")).await.unwrap();
+        tasks.push(tokio::spawn(async move { locks.lock("k").wait(LONG).acquire().await.map(drop) }));
+    }
+    let waiting = i64::from(others) + 20;
+    until("all wait", || match server.command(&["LLEN", &queue]).int() {
+        count if count == waiting => Ok(()),
+        count => Err(count),
+    })
+    .await;
+    server.command(&["CONFIG", "RESETSTAT"]);
+    tokio::time::sleep(3000 * MS).await;
+    let looks = scripts(server);
+    let Value::Text(stats) = server.command(&["INFO", "latencystats"]) else { panic!("INFO is a text") };
+    let line = stats.lines().find_map(|line| line.strip_prefix("latency_percentiles_usec_evalsha:p50="));
+    let median = line.and_then(|rest| rest.split(',').next()?.parse().ok()).expect("a number");
+    for task in tasks {
+        task.abort();
+    }
+    drop(guard);
+    assert!(looks >= 40, "they look each second");
+    median
+}
+
+#[tokio::test]
+async fn a_look_costs_the_same_however_many_wait() {
+    let server = RedisServer::start(&[]);
+    let (few, many) = (cost_of_a_look(&server, 100).await, cost_of_a_look(&server, 10_000).await);
+    println!("a look costs {few:.1} µs with 100 waiters and {many:.1} µs with 10,000");
+    assert!(many <= 3.0 * few, "{few:.1} µs with 100 waiters, {many:.1} µs with 10,000");
+}
+
+#[tokio::test]
+async fn looks_of_many_locks_share_calls() {
+    const LOCKS: u64 = 400;
+    let server = RedisServer::start(&[]);
+    let ours = LockManager::connect(&url(&server, "")).await.unwrap();
+    let theirs = LockManager::connect(&url(&server, "")).await.unwrap();
+    let names = || (0..LOCKS).map(|number| format!("k{number}"));
+    let mut guards = Vec::new();
+    for name in names() {
+        guards.push(ours.lock(name).acquire().await.unwrap());
+    }
+    let mut tasks = Vec::new();
+    for name in names() {
+        let lock = theirs.lock(name).wait(LONG);
+        tasks.push(tokio::spawn(async move { lock.acquire().await.unwrap().release().await }));
+    }
+    let queues = "lock:{lock:k*}:~1:queue";
+    until("all wait", || match server.command(&["KEYS", queues]).texts().len() {
+        400 => Ok(()),
+        count => Err(count),
+    })
+    .await;
+    // They began one after the other, and look together from the second time on.
+    tokio::time::sleep(1500 * MS).await;
+    let before = scripts(&server);
+    tokio::time::sleep(2500 * MS).await;
+    let after = scripts(&server);
+    assert!(after - before < 2 * LOCKS / 5, "{} calls for {} looks", after - before, 2 * LOCKS);
+    assert!(after - before >= 4, "they look each second");
+    // And each of them still gets its lock at once.
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    let released = Instant::now();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert!(released.elapsed() < 1000 * MS, "{:?}", released.elapsed());
+}
+
+#[tokio::test]
+async fn a_counter_of_fences_that_has_no_numbers_left_is_named_and_one_that_is_none_is_mended() {
+    let server = RedisServer::start(&[]);
+    for grouped in ["never", "always"] {
+        let locks = LockManager::connect(&url(&server, &format!("?group_commit={grouped}"))).await.unwrap();
+        for counter in
+            ["4503599627370495", "4800000000000000", "9223372036854775807", "18446744073709551616", "inf"]
+        {
+            server.command(&["SET", "lock:~1:fence", counter]);
+            for wait in [Duration::ZERO, LONG] {
+                let error = locks.lock("k").wait(wait).acquire().await.expect_err(counter);
+                assert!(
+                    error.to_string().contains("~1:fence") && !error.is_retryable(),
+                    "{counter}: {error}"
+                );
+            }
+            assert_eq!(
+                server.command(&["GET", "lock:~1:fence"]),
+                Value::Text(counter.into()),
+                "it tells what was"
+            );
+            assert_eq!(server.command(&["EXISTS", "lock:k"]).int(), 0);
+        }
+        for counter in ["4503599627370494", "4503599627370493"] {
+            server.command(&["SET", "lock:~1:fence", counter]);
+            let guard = locks.lock("k").acquire().await;
+            // One below the end there is one more.
+            guard.unwrap_or_else(|error| panic!("{counter}: {error}")).release().await.unwrap();
+        }
+        for counter in ["", "text", "-1", "nan"] {
+            server.command(&["SET", "lock:~1:fence", counter]);
+            let [first, second] = [(); 2].map(|()| locks.lock("k"));
+            let guard = first.acquire().await.unwrap();
+            let token = guard.fencing_token();
+            guard.release().await.unwrap();
+            assert!(second.acquire().await.unwrap().fencing_token() > token);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_counter_of_fences_outlasts_every_lease_and_not_for_ever() {
+    let server = RedisServer::start(&[]);
+    for grouped in ["never", "always"] {
+        let url = url(&server, &format!("?group_commit={grouped}"));
+        let locks = LockManager::connect(&url).await.unwrap().with_prefix(grouped).unwrap();
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+        let left = server.command(&["TTL", &format!("{grouped}:~1:fence")]).int();
+        assert!((47 * 3600..=48 * 3600).contains(&left), "{left} s");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_left_open_is_open_to_all_but_us() {
+    let server = RedisServer::start(&[]);
+    let ours = LockManager::connect(&url(&server, "")).await.unwrap();
+    let theirs = LockManager::connect(&url(&server, "")).await.unwrap();
+    let mut opened = 0;
+    for round in 0..12 {
+        if opened >= 2 {
+            break;
+        }
+        // Seen behind another kind of client, so the periods are short.
+        let foreign = |owner: &str| server.command(&["SET", "lock:k", owner, "NX", "PX", "60000"]);
+        assert_eq!(foreign("foreign"), Value::Text("OK".into()));
+        let lock = ours.lock("k").wait(LONG);
+        let first = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        let queue = "lock:{lock:k}:~1:queue";
+        let waiting = async || {
+            until("one waits", || match server.command(&["LLEN", queue]).int() {
+                1 => Ok(()),
+                number => Err(number),
+            })
+            .await;
+        };
+        waiting().await;
+        server.command(&["DEL", "lock:k"]);
+        let guard = first.await.unwrap();
+        let lock = theirs.lock("k").wait(LONG);
+        let second = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        waiting().await;
+        // Held over the end of a period in most rounds.
+        tokio::time::sleep(if round == 0 { 2100 * MS } else { 700 * MS }).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let left = server.command(&["PTTL", "lock:{lock:k}:~1:open"]).int();
+        let window = Duration::from_millis(u64::try_from(left).unwrap_or_default());
+        if window.is_zero() {
+            assert!(round > 0 || released.elapsed() > 100 * MS, "held for longer than a period");
+            second.await.unwrap().release().await.unwrap();
+            continue;
+        }
+        // Neither he who released it nor those who wait take it, and whoever does not know of us can.
+        let mine = ours.lock("k").try_acquire().await.unwrap();
+        let lock = ours.lock("k").wait(LONG);
+        let mine_later = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::time::sleep(20 * MS).await;
+        let taken = foreign("guest");
+        // What the machine has not done within the window says nothing.
+        if released.elapsed() < window {
+            opened += 1;
+            assert!(mine.is_none(), "taken by the one who left it open");
+            assert_eq!(taken, Value::Text("OK".into()), "taken by one of ours, open for {window:?}");
+            assert!(!second.is_finished() && !mine_later.is_finished());
+        }
+        drop(mine);
+        if taken != Value::Nil {
+            server.command(&["DEL", "lock:k"]);
+        }
+        let freed = Instant::now();
+        let guard = second.await.unwrap();
+        println!("found {:?} after the other kind of client had left", freed.elapsed());
+        guard.release().await.unwrap();
+        mine_later.await.unwrap().release().await.unwrap();
+    }
+    assert!(opened >= 1, "never");
+}
+
+/// A waiter that has died at such an age of its place, before one that lives; how long the latter waits after the
+/// release.
+async fn behind_dead_places(server: &RedisServer, name: &str, ages: &[Duration], opens: bool) -> Duration {
+    let [ours, theirs] = [
+        LockManager::connect(&url(server, "")).await.unwrap(),
+        LockManager::connect(&url(server, "")).await.unwrap(),
+    ];
+    let [queue, places] = ["queue", "places"].map(|what| format!("lock:{{lock:{name}}}:~1:{what}"));
+    let guard = ours.lock(name).acquire().await.unwrap();
+    let lock = theirs.lock(name).wait(LONG);
+    let live = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    until("it waits", || match server.command(&["LLEN", &queue]).int() {
+        1 => Ok(()),
+        number => Err(number),
+    })
+    .await;
+    let Value::Array(time) = server.command(&["TIME"]) else { panic!("TIME is an array") };
+    let time: Vec<u64> = Value::Array(time).texts().iter().map(|part| part.parse().unwrap()).collect();
+    for (number, age) in ages.iter().enumerate() {
+        let refreshed = time[0] * 1_000_000 + time[1] - u64::try_from(age.as_micros()).unwrap();
+        server.command(&["HSET", &places, &format!("dead{number}"), &format!("30000 {refreshed} 1 nowhere")]);
+        server.command(&["LPUSH", &queue, &format!("dead{number}")]);
+    }
+    if opens {
+        let Value::Text(holder) = server.command(&["GET", &format!("lock:{name}")]) else {
+            panic!("it is held")
+        };
+        let (owner, fence) = holder.rsplit_once(':').unwrap();
+        let fence = fence.parse::<u64>().unwrap() - 11_000_000;
+        server.command(&["SET", &format!("lock:{name}"), &format!("{owner}:{fence}"), "KEEPTTL"]);
+    }
+    let released = Instant::now();
+    drop(guard);
+    let guard = live.await.unwrap();
+    let waited = released.elapsed();
+    guard.release().await.unwrap();
+    waited
+}
+
+#[tokio::test]
+async fn a_dead_waiter_of_any_age_costs_a_claim_window_and_a_look() {
+    let server = std::sync::Arc::new(RedisServer::start(&[]));
+    let mut tasks = Vec::new();
+    for opens in [false, true] {
+        for age in [0, 1000, 2500, 4000, 4900] {
+            let server = std::sync::Arc::clone(&server);
+            let name = format!("{opens}{age}");
+            tasks.push(
+                async move { (opens, age, behind_dead_places(&server, &name, &[age * MS], opens).await) },
+            );
+        }
+    }
+    let eight = {
+        let server = std::sync::Arc::clone(&server);
+        tokio::spawn(async move { behind_dead_places(&server, "eight", &[Duration::ZERO; 8], true).await })
+    };
+    let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
+    for task in tasks {
+        let (opens, age, waited) = task.await.unwrap();
+        println!("after {waited:?}, behind a place of {age} ms, left open: {opens}");
+        assert!(waited < 3300 * MS, "only after {waited:?}, behind a place of {age} ms, left open: {opens}");
+    }
+    let waited = eight.await.unwrap();
+    println!("after {waited:?}, behind eight");
+    assert!(waited < 12_000 * MS, "only after {waited:?}, behind eight");
+}
