@@ -401,7 +401,7 @@ end",
         edits: &[Rust {
             file: "run.rs",
             from: "            let Some(Outcome::InTime(_)) = this.outcome else {",
-            to: "            let (Some(Outcome::InTime(_)), _) | (_, true) = (&this.outcome, mutant!()) else {",
+            to: "            let ((Some(Outcome::InTime(_)), _) | (_, true)) = (&this.outcome, mutant!()) else {",
         }],
         caught_by: &["unit run::tests::a_loss_is_told_at_once_and_the_release_goes_on_without_it"],
     },
