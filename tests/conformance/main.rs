@@ -5,7 +5,7 @@
 //! as ignored, unless `LOCK_TEST_REQUIRE` (a list with commas) names it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(unreachable_pub, reason = "a program, not a library")]
+#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
 
 mod case;
 mod cases;

@@ -112,6 +112,18 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["redis::reconnect::a_grant_that_is_told_late_lets_nobody_in"],
     },
     Mutant {
+        name: "readonly_kept",
+        edits: &[Rust {
+            file: "backend/redis/connection.rs",
+            from: "Refusal::ReadOnly => (\"its server is a replica\", PAUSE),",
+            to: "Refusal::ReadOnly => (\"\", if mutant!() { Duration::from_secs(600) } else { PAUSE }),",
+        }],
+        caught_by: &[
+            "servers redis::failover::a_demoted_primary_is_left_and_what_was_held_is_kept",
+            "servers redis::failover::what_a_demoted_primary_refuses_is_repeated_over_a_new_connection",
+        ],
+    },
+    Mutant {
         name: "loss_when_the_store_says_so",
         edits: &[Rust {
             file: "hold.rs",
@@ -452,7 +464,7 @@ end",
             },
             Rust {
                 file: "backend/redis/mod.rs",
-                from: "async move { links.here()",
+                from: "async move { send_renewals(",
                 to: "async move {
                         // To a server that is not on this machine.
                         static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -460,7 +472,7 @@ end",
                         if mutant!() {
                             tokio::time::sleep(Duration::from_millis(1)).await;
                         }
-                        links.here()",
+                        send_renewals(",
             },
         ],
         caught_by: &[

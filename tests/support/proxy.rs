@@ -49,6 +49,7 @@ pub enum Flow {
 
 #[derive(Clone, Debug)]
 struct Settings {
+    upstream: Upstream,
     to_server: Flow,
     to_client: Flow,
     refuses: bool,
@@ -69,7 +70,6 @@ impl Settings {
 
 #[derive(Debug)]
 struct Inner {
-    upstream: Upstream,
     /// For how long a connection waits for a server that is not there.
     patience: Duration,
     settings: watch::Sender<Settings>,
@@ -98,6 +98,7 @@ impl Proxy {
     /// The same, for clients that would ask again where they are refused: they are kept waiting for so long.
     pub fn start_with_patience(upstream: Upstream, patience: Duration) -> Self {
         let settings = Settings {
+            upstream,
             to_server: Flow::Pass,
             to_client: Flow::Pass,
             refuses: false,
@@ -107,7 +108,6 @@ impl Proxy {
             reset_up_to: 0,
         };
         let inner = Arc::new(Inner {
-            upstream,
             patience,
             settings: watch::channel(settings).0,
             accepted: AtomicU64::new(0),
@@ -159,6 +159,11 @@ impl Proxy {
             Way::ToServer => settings.to_server = flow,
             Way::ToClient => settings.to_client = flow,
         });
+    }
+
+    /// New connections lead to another server; those there are stay where they are: a name that moves.
+    pub fn lead_to(&self, upstream: Upstream) {
+        self.change(|settings| settings.upstream = upstream);
     }
 
     /// New connections are reset at once.
@@ -236,7 +241,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 async fn connection(inner: &Inner, number: u64, mut client: TcpStream) -> io::Result<()> {
     client.set_nodelay(true)?;
-    let server: Box<dyn Stream> = match &inner.upstream {
+    let upstream = inner.settings.borrow().upstream.clone();
+    let server: Box<dyn Stream> = match upstream {
         Upstream::Tcp(address) => {
             let end = tokio::time::Instant::now() + inner.patience;
             let stream = loop {

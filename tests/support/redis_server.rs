@@ -135,8 +135,12 @@ fn launch(folder: &Path, socket: &Path, settings: &[String], clock: Option<&Cloc
     let log = fs::File::create(folder.join("log")).expect("the temporary folder is writable");
     // Left by a server that was killed.
     let _ = fs::remove_file(socket);
+    // A Sentinel does not start without one.
+    let config = folder.join("config");
+    fs::File::options().create(true).append(true).open(&config).expect("the temporary folder is writable");
     let mut command = Command::new("redis-server");
     command
+        .arg(config)
         .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
         .arg(socket)
         .arg("--dir")

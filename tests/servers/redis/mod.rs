@@ -1,5 +1,6 @@
 //! What is particular to one Redis server, and so no case of the conformance suite.
 
+mod failover;
 mod published;
 mod queue;
 

@@ -20,7 +20,7 @@ use super::{
     scripts, server_clock,
 };
 use crate::{
-    FencingToken, LockError, OwnerToken,
+    FencingToken, OwnerToken,
     backend::{Acquire, Acquired, Grant, Held, LeaseId, Wait},
     clock::{self, Instant},
     validity::{backoff, min_validity, random, valid_until},
@@ -80,12 +80,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    pub(super) async fn run(mut self) -> Result<Ended, LockError> {
-        let connection = self.links.here().await.map_err(Failure::into_error)?;
+    pub(super) async fn run(mut self) -> Result<Ended, Failure> {
+        let connection = self.links.within(self.request).await?;
         // Also for one that does not wait: as the holder it is told there that others do.
-        let address = Address::on(connection, self.request.key.prefix(), self.owner)
-            .await
-            .map_err(Failure::into_error)?;
+        let address = Address::on(connection, self.request.key.prefix(), self.owner).await?;
         let mode = if self.request.wait == Wait::No { Mode::Try } else { Mode::Join };
         let now = Instant::now();
         if let Some(until) = self.links.inbox().foreign().open_until(self.request.key.stored(), now) {
@@ -96,7 +94,7 @@ impl<'a> Attempt<'a> {
             }
             clock::sleep_until(until.min(self.request.wait.end())).await;
         }
-        match self.ask_first(&address, mode).await.map_err(Failure::into_error)? {
+        match self.ask_first(&address, mode).await? {
             (sent, Answer::Granted { fence, others_wait }) => {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
             }
@@ -112,13 +110,13 @@ impl<'a> Attempt<'a> {
                 Ok(Ended::With(Acquired::Busy { holder_remaining }))
             }
             (_, Answer::Waiting(_) | Answer::Held { .. } | Answer::Gone) => {
-                Err(error::unexpected("an acquisition"))
+                Err(Failure::Refused(error::unexpected("an acquisition")))
             }
         }
     }
 
     /// Waits in the queue for a push, looking from time to time.
-    async fn wait(&mut self, mut address: Address, mut place: Place) -> Result<Ended, LockError> {
+    async fn wait(&mut self, mut address: Address, mut place: Place) -> Result<Ended, Failure> {
         // None when the connection is gone, and pushes with it.
         let mut letters = Some(address.listen());
         let end = self.request.wait.end();
@@ -181,11 +179,11 @@ impl<'a> Attempt<'a> {
                     self.open = false;
                     return Ok(Ended::Gone);
                 }
-                Ok((_, Answer::Held { .. })) => return Err(error::unexpected("a look at the queue")),
-                // The place lasts for a while; an outage that is shorter costs nothing.
-                Err(failure) if last || heard + place::STALE <= Instant::now() => {
-                    return Err(failure.into_error());
+                Ok((_, Answer::Held { .. })) => {
+                    return Err(Failure::Refused(error::unexpected("a look at the queue")));
                 }
+                // The place lasts for a while; an outage that is shorter costs nothing.
+                Err(failure) if last || heard + place::STALE <= Instant::now() => return Err(failure),
                 Err(failure) => {
                     let error = failure.into_error();
                     self.request.progress.trouble(&error);
@@ -227,7 +225,7 @@ impl<'a> Attempt<'a> {
         letters: &mut Option<Letters>,
     ) -> Result<(Instant, Answer), Failure> {
         if !address.connection.is_usable() {
-            let connection = self.links.here().await?;
+            let connection = self.links.within(self.request).await?;
             *address = Address::on(connection, self.request.key.prefix(), self.owner).await?;
             *letters = Some(address.listen());
         }
@@ -258,7 +256,7 @@ impl<'a> Attempt<'a> {
             self.open = true;
             let answer =
                 group.acquire(&self.request.key, self.owner, names::millis(self.request.ttl), give_up).await;
-            if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
+            if answer.as_ref().err().is_none_or(Failure::is_definite) {
                 self.unanswered = None;
                 self.open = false;
             }
@@ -315,10 +313,11 @@ impl<'a> Attempt<'a> {
             call.write_arg_fmt(address);
         }
         let answer = connection.run::<Told>(&scripts::ACQUIRE, &call).await;
-        if matches!(answer, Ok(_) | Err(Failure::Refused(_))) {
+        let refused = answer.as_ref().is_err_and(Failure::is_definite);
+        if refused || answer.is_ok() {
             self.unanswered = None;
         }
-        if mode != Mode::Poll && matches!(answer, Err(Failure::Refused(_))) {
+        if refused && mode != Mode::Poll {
             self.open = false;
         }
         Ok(answer?.learn(sent, connection).map(|answer| (sent, answer)))

@@ -15,15 +15,17 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisWrite, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, RedisWrite,
+    aio::MultiplexedConnection,
 };
 use tokio::sync::oneshot;
 
 use super::{
-    error::Failure,
+    error::{self, Failure, Refusal},
+    fitness,
     group::Group,
     inbox::{Inbox, Letters},
-    link::Links,
+    link::{Links, PAUSE},
     names,
     scripts::{self, Script},
     server_clock::ServerClock,
@@ -32,6 +34,9 @@ use crate::{LockError, LockErrorKind, OwnerToken, clock::Instant};
 
 /// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
+/// The least age at which a connection is given up because its server takes no calls for now (it loads its data, or has
+/// lost its primary): its name may lead to another one by then, and a new connection each second does no harm.
+const NOT_READY: Duration = Duration::from_secs(1);
 /// Commands that may wait to be written; more callers wait for room.
 const WRITE_QUEUE: usize = 4096;
 
@@ -40,6 +45,7 @@ pub(super) struct Connection {
     driver: MultiplexedConnection,
     /// Unlike that of any other connection of the store.
     id: u64,
+    made: Instant,
     /// New calls use another one; a call behind an unanswered one may still want this.
     given_up: AtomicBool,
     /// The driver says that there is nobody any more.
@@ -82,34 +88,39 @@ impl Connection {
             });
         let limit = links.config().connect_timeout;
         let address = links.config().address();
+        let opening = async {
+            let driver = links.client().get_multiplexed_async_connection_with_config(&settings).await;
+            let driver = driver.map_err(|error| cannot_connect(&address, error))?;
+            check_server(driver.clone(), &address).await?;
+            Ok(driver)
+        };
         // The driver's own limit does not cover the handshake.
-        let opening = links.client().get_multiplexed_async_connection_with_config(&settings);
-        let made = match tokio::time::timeout(limit, opening).await {
-            Ok(Ok(driver)) => {
-                tracing::debug!(address, "connected to Redis");
-                Ok(Arc::new_cyclic(|this| Self {
-                    group: Group::start(this, links.process(), links.config().group_commit),
-                    driver,
-                    id,
-                    given_up: AtomicBool::new(false),
-                    gone,
-                    inbox: Arc::clone(links.inbox()),
-                    channels: Mutex::default(),
-                    response_timeout: links.config().response_timeout,
-                    clock: ServerClock::default(),
-                    silent: AtomicU32::new(0),
-                    silence_limit,
-                    _end: end,
-                }))
-            }
-            Ok(Err(error)) => Err(cannot_connect(&address, error)),
-            Err(_) => Err(LockError::new(
+        let opened = tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
+            Err(LockError::new(
                 LockErrorKind::Backend,
                 format!(
                     "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
                 ),
-            )),
-        };
+            ))
+        });
+        let made = opened.map(|driver| {
+            tracing::debug!(address, "connected to Redis");
+            Arc::new_cyclic(|this| Self {
+                group: Group::start(this, links.process(), links.config().group_commit),
+                driver,
+                id,
+                made: Instant::now(),
+                given_up: AtomicBool::new(false),
+                gone,
+                inbox: Arc::clone(links.inbox()),
+                channels: Mutex::default(),
+                response_timeout: links.config().response_timeout,
+                clock: ServerClock::default(),
+                silent: AtomicU32::new(0),
+                silence_limit,
+                _end: end,
+            })
+        });
         (async move { _ = ended.await }, made)
     }
 
@@ -196,13 +207,28 @@ impl Connection {
         let Ok(answer) = answer else { return Err(Failure::timed_out(self.response_timeout)) };
         unanswered.disarm();
         self.silent.store(0, Ordering::Relaxed);
-        answer.map_err(|error| {
-            let failure = Failure::of(error);
-            if let Failure::Disconnected(_) = failure {
-                self.give_up("it broke");
-            }
-            failure
-        })
+        answer.map_err(|error| self.failure(error))
+    }
+
+    /// What an error means for the call; gives the connection up where another one may do what this one did not.
+    fn failure(&self, error: RedisError) -> Failure {
+        let refusal = Refusal::of(&error);
+        let (why, least_age) = match refusal {
+            Refusal::Broken => ("it broke", Duration::ZERO),
+            // A server closes no connection when it becomes a replica, and the name may lead to another one by now.
+            Refusal::ReadOnly => ("its server is a replica", PAUSE),
+            Refusal::NotReady => ("its server is not ready", NOT_READY),
+            Refusal::OfThisCall => return Failure::Refused(error::explain(error)),
+        };
+        if (self.made + least_age).has_passed() {
+            self.give_up(why);
+        }
+        let error = error::explain(error);
+        match refusal {
+            Refusal::Broken => Failure::Disconnected(error),
+            _ if self.is_usable() => Failure::Refused(error),
+            _ => Failure::GivenUp(error),
+        }
     }
 
     /// The channel on which this process is told about locks under `prefix`; subscribed to at first use, when it is
@@ -286,6 +312,12 @@ impl Drop for Unanswered<'_> {
     }
 }
 
+/// Refuses a server that can hold no locks; each new connection may lead to another one. Every user may ask this.
+async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Result<(), LockError> {
+    let hello = redis::cmd("HELLO").arg(3).query_async(&mut driver).await;
+    fitness::check_server(&hello.map_err(|error| cannot_connect(address, error))?, address)
+}
+
 fn no_rights(to: &str, prefix: &str) -> LockError {
     LockError::new(
         LockErrorKind::Backend,
@@ -303,28 +335,19 @@ fn is_no_script(error: &LockError) -> bool {
         .is_some_and(|error| error.code() == Some("NOSCRIPT"))
 }
 
-fn cannot_connect(address: &str, error: redis::RedisError) -> LockError {
-    let refused = error.is_connection_refusal();
-    let io = error.is_io_error();
-    let detail = error.to_string();
-    match Failure::of(error) {
-        failure if !io => {
-            let error = failure.into_error();
-            let explained =
-                LockError::new(LockErrorKind::Backend, format!("Redis at {address}: {}", error.message()));
-            let explained = if error.is_retryable() { explained } else { explained.permanent() };
-            explained.with_source(error)
-        }
-        failure => LockError::new(
-            LockErrorKind::Backend,
-            if refused {
-                format!("cannot connect to Redis at {address}: nothing listens there; is the server running?")
-            } else {
-                format!("cannot connect to Redis at {address}: {detail}")
-            },
-        )
-        .with_source(failure.into_error()),
-    }
+fn cannot_connect(address: &str, error: RedisError) -> LockError {
+    let (refused, io, detail) = (error.is_connection_refusal(), error.is_io_error(), error.to_string());
+    let error = error::explain(error);
+    let message = if refused {
+        format!("cannot connect to Redis at {address}: nothing listens there; is the server running?")
+    } else if io {
+        format!("cannot connect to Redis at {address}: {detail}")
+    } else {
+        format!("Redis at {address}: {}", error.message())
+    };
+    let explained = LockError::new(error.kind(), message);
+    let explained = if error.is_permanent() { explained.permanent() } else { explained };
+    explained.with_source(error)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::names;
+use super::{fitness, names};
 use crate::{LockError, LockErrorKind};
 
 /// Why a call got no answer that can be used.
@@ -12,19 +12,43 @@ use crate::{LockError, LockErrorKind};
 pub(super) enum Failure {
     /// The server refused the call: it was not applied.
     Refused(LockError),
+    /// It was not applied, and the connection is given up: another one may do it.
+    GivenUp(LockError),
     /// Nobody knows whether it was applied, and the connection is of no more use.
     Disconnected(LockError),
     /// No answer in time: nobody knows whether it was or will be applied.
     TimedOut(LockError),
 }
 
-impl Failure {
-    pub(super) fn of(error: RedisError) -> Self {
-        let dropped = error.is_unrecoverable_error() || error.is_io_error();
-        let error = explain(error);
-        if dropped { Self::Disconnected(error) } else { Self::Refused(error) }
-    }
+/// What an error says of the connection on which it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It is of no more use.
+    Broken,
+    /// Its server is a replica.
+    ReadOnly,
+    /// Its server takes no calls for now.
+    NotReady,
+    /// Nothing: another connection would not change it.
+    OfThisCall,
+}
 
+impl Refusal {
+    pub(super) fn of(error: &RedisError) -> Self {
+        if error.is_unrecoverable_error() || error.is_io_error() {
+            return Self::Broken;
+        }
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly,
+            ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => Self::NotReady,
+            // Before version 7 it stands in the text of the script's own error.
+            _ if error.detail().is_some_and(|detail| detail.contains("-READONLY ")) => Self::ReadOnly,
+            _ => Self::OfThisCall,
+        }
+    }
+}
+
+impl Failure {
     pub(super) fn timed_out(limit: Duration) -> Self {
         Self::TimedOut(LockError::new(
             LockErrorKind::Backend,
@@ -41,7 +65,7 @@ impl Failure {
     }
 
     pub(super) fn not_sent() -> Self {
-        Self::Refused(LockError::new(
+        Self::GivenUp(LockError::new(
             LockErrorKind::Backend,
             "the connection to Redis broke before it was asked",
         ))
@@ -56,8 +80,16 @@ impl Failure {
 
     pub(super) fn into_error(self) -> LockError {
         match self {
-            Self::Refused(error) | Self::Disconnected(error) | Self::TimedOut(error) => error,
+            Self::Refused(error)
+            | Self::GivenUp(error)
+            | Self::Disconnected(error)
+            | Self::TimedOut(error) => error,
         }
+    }
+
+    /// Whether the call was not applied, and will not be.
+    pub(super) fn is_definite(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::GivenUp(_))
     }
 }
 
@@ -69,8 +101,31 @@ pub(super) fn unexpected(what: &str) -> LockError {
     )
 }
 
+/// What a server that can hold no locks says before it can be asked what it is, or behind a proxy.
+fn not_fit(error: &RedisError) -> Option<String> {
+    let detail = error.detail().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::Server(
+            ServerErrorKind::Moved
+            | ServerErrorKind::Ask
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::CrossSlot
+            | ServerErrorKind::ClusterDown,
+        ) => Some(fitness::CLUSTER.into()),
+        _ if detail.contains("cluster mode") => Some(fitness::CLUSTER.into()),
+        _ if detail.contains("unknown command") => {
+            let command = detail.split(['\'', '`']).nth(1).unwrap_or("a command of locks");
+            Some(format!(
+                "the server does not know {command}; is it a Redis Sentinel or a proxy? The URL must lead to the \
+                 primary itself"
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// What happened and what to do, with the driver's error as the source.
-fn explain(error: RedisError) -> LockError {
+pub(super) fn explain(error: RedisError) -> LockError {
     let is_no_lock = |text: &str| text.contains("WRONGTYPE");
     if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
         let message = "a key with the lock's name exists and is no lock; choose another name or prefix";
@@ -85,6 +140,10 @@ fn explain(error: RedisError) -> LockError {
             names::FORMAT,
         );
         return LockError::new(LockErrorKind::Backend, message).permanent().with_source(error);
+    }
+    if let Some(message) = not_fit(&error) {
+        // The driver's text would repeat the arguments of the call.
+        return LockError::new(LockErrorKind::Unsupported, message);
     }
     let permanent = match error.kind() {
         ErrorKind::AuthenticationFailed
@@ -101,8 +160,12 @@ fn explain(error: RedisError) -> LockError {
             "what answers there does not speak the protocol of Redis; check address and port".into()
         }
         ErrorKind::RESP3NotSupported => "this Redis is too old: version 6.0 is needed for RESP3".into(),
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => {
-            "this Redis is a read-only replica; name the primary in the URL".into()
+        _ if Refusal::of(&error) == Refusal::ReadOnly => {
+            "the Redis server of this connection is a replica now; the primary is looked for over a new connection"
+                .into()
+        }
+        ErrorKind::Server(ServerErrorKind::MasterDown) => {
+            "the Redis server of this connection is a replica that has lost its primary".into()
         }
         ErrorKind::Server(ServerErrorKind::BusyLoading) => "Redis is still loading its data".into(),
         ErrorKind::Server(ServerErrorKind::NoPerm) => format!(
@@ -130,4 +193,52 @@ fn explain(error: RedisError) -> LockError {
     };
     let explained = LockError::new(LockErrorKind::Backend, message).with_source(error);
     if permanent { explained.permanent() } else { explained }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> RedisError {
+        let value = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).expect("an answer");
+        value.extract_error().expect_err("an error")
+    }
+
+    #[test]
+    fn a_replica_is_known_by_its_answer_in_every_version() {
+        for text in [
+            "READONLY You can't write against a read only replica. script: 0a9f, on @user_script:1.",
+            "ERR Error running script (call to f_0a9f): @user_script:1: -READONLY You can't write against a read only \
+             replica.",
+        ] {
+            let error = answer(text);
+            assert_eq!(Refusal::of(&error), Refusal::ReadOnly, "{text}");
+            let error = explain(error);
+            assert!(error.is_retryable() && error.to_string().contains("is a replica now"), "{error}");
+        }
+        for text in ["LOADING Redis is loading the dataset in memory", "MASTERDOWN Link with MASTER is down"]
+        {
+            assert_eq!(Refusal::of(&answer(text)), Refusal::NotReady, "{text}");
+        }
+        for text in ["OOM command not allowed", "NOSCRIPT No matching script.", "ERR other"] {
+            assert_eq!(Refusal::of(&answer(text)), Refusal::OfThisCall, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_of_another_kind_is_named_and_the_call_is_not_repeated_in_the_text() {
+        for (text, word) in [
+            ("CROSSSLOT Keys in request don't hash to the same slot", "Redis Cluster"),
+            ("MOVED 1234 10.0.0.1:6379", "Redis Cluster"),
+            ("CLUSTERDOWN Hash slot not served", "Redis Cluster"),
+            ("ERR SELECT is not allowed in cluster mode", "Redis Cluster"),
+            ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' '-- Takes'", "SCRIPT"),
+            ("ERR unknown command `SCRIPT`, with args beginning with: `LOAD`, `-- Takes`, ", "SCRIPT"),
+        ] {
+            let error = explain(answer(text));
+            assert_eq!(error.kind(), LockErrorKind::Unsupported, "{text}");
+            assert!(!error.is_retryable() && error.to_string().contains(word), "{error}");
+            assert!(!format!("{error:?}").contains("Takes"), "{error:?}");
+        }
+    }
 }

@@ -1,42 +1,65 @@
-//! Whether a server is fit for locks, from what it says of itself. Pure: it reads the text of `INFO`.
+//! Whether a server is fit for locks, from what it says of itself. Pure: it reads the answers to `HELLO` and `INFO`.
+
+use std::collections::HashMap;
+
+use redis::{FromRedisValue, Value};
 
 use crate::{LockError, LockErrorKind};
 
 /// The oldest version whose commands the scripts need: `SET … GET`.
 const OLDEST: (u64, u64) = (6, 2);
 
-/// Refuses a server on which no lock can be held; returns what is dangerous but possible.
-pub(super) fn check(info: &str, address: &str) -> Result<Option<String>, LockError> {
+pub(super) const SENTINEL: &str =
+    "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it watches";
+pub(super) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
+     several nodes; use one without `cluster-enabled`";
+
+/// Refuses a server on which no lock can be held, from its answer to `HELLO`.
+pub(super) fn check_server(hello: &HashMap<String, Value>, address: &str) -> Result<(), LockError> {
+    let field = |name: &str| hello.get(name).and_then(|value| String::from_redis_value_ref(value).ok());
+    let version = field("version").unwrap_or_default();
+    let mut numbers = version.split('.').map(|number| number.parse::<u64>().ok());
+    if let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next())
+        && (major, minor) < OLDEST
+    {
+        return Err(unsupported(format!("Redis at {address} is version {version}; 6.2 or later is needed")));
+    }
+    match field("mode").as_deref() {
+        Some("sentinel") => return Err(unsupported(format!("Redis at {address}: {SENTINEL}"))),
+        Some("cluster") => return Err(unsupported(format!("Redis at {address}: {CLUSTER}"))),
+        _ => {}
+    }
+    if field("role").is_some_and(|role| ["slave", "replica"].contains(&role.as_str())) {
+        return Err(LockError::new(
+            LockErrorKind::Backend,
+            format!(
+                "Redis at {address} is a replica, which takes no locks; the URL must lead to the primary"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// What is dangerous but possible, from the text of `INFO`.
+pub(super) fn danger(info: &str, address: &str) -> Option<String> {
     let field = |name: &str| {
         info.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
             .map(str::trim)
             .unwrap_or_default()
     };
-    let version = field("redis_version");
-    let mut numbers = version.split('.').map(|number| number.parse::<u64>().ok());
-    if let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next())
-        && (major, minor) < OLDEST
-    {
-        return Err(LockError::new(
-            LockErrorKind::Unsupported,
-            format!("Redis at {address} is version {version}; 6.2 or later is needed"),
-        ));
-    }
-    if ["slave", "replica"].contains(&field("role")) {
-        return Err(LockError::new(
-            LockErrorKind::Backend,
-            format!("Redis at {address} is a replica, which takes no locks; name the primary in the URL"),
-        ));
-    }
     let (policy, limit) = (field("maxmemory_policy"), field("maxmemory"));
     let evicts = !["", "0"].contains(&limit) && !["", "noeviction"].contains(&policy);
-    Ok(evicts.then(|| {
+    evicts.then(|| {
         format!(
             "Redis at {address} may evict locks when memory runs out (maxmemory-policy {policy}), and then two can hold \
              one lock; set `maxmemory-policy noeviction`"
         )
-    }))
+    })
+}
+
+fn unsupported(message: String) -> LockError {
+    LockError::new(LockErrorKind::Unsupported, message)
 }
 
 /// What a server is called from its start to its end, unlike any other.
@@ -48,42 +71,56 @@ pub(super) fn run_id(info: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn info(version: &str, role: &str, maxmemory: &str, policy: &str) -> String {
+    fn hello(version: &str, mode: &str, role: &str) -> HashMap<String, Value> {
+        [("version", version), ("mode", mode), ("role", role)]
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), Value::BulkString(value.into())))
+            .collect()
+    }
+
+    fn info(maxmemory: &str, policy: &str) -> String {
         format!(
-            "# Server\r\nredis_version:{version}\r\n# Memory\r\nmaxmemory:{maxmemory}\r\nmaxmemory_human:1G\r\n\
-             maxmemory_policy:{policy}\r\n# Replication\r\nrole:{role}\r\n"
+            "# Memory\r\nmaxmemory:{maxmemory}\r\nmaxmemory_human:1G\r\nmaxmemory_policy:{policy}\r\n# Keyspace\r\n"
         )
     }
 
     #[test]
     fn fit_servers_pass() {
-        for info in [
-            info("7.0.15", "master", "0", "noeviction"),
-            info("6.2.0", "master", "1000", "noeviction"),
-            info("8.0", "master", "0", "allkeys-lru"),
-            info("255.255.255", "master", "0", "noeviction"),
-            String::new(),
+        for hello in [
+            hello("7.0.15", "standalone", "master"),
+            hello("6.2.0", "standalone", "master"),
+            hello("255.255.255", "", ""),
+            HashMap::new(),
         ] {
-            assert_eq!(check(&info, "h:1").expect("fit"), None, "{info}");
+            check_server(&hello, "h:1").expect("fit");
+        }
+        for info in
+            [info("0", "noeviction"), info("1000", "noeviction"), info("0", "allkeys-lru"), String::new()]
+        {
+            assert_eq!(danger(&info, "h:1"), None, "{info}");
         }
     }
 
     #[test]
     fn unfit_servers_are_refused_in_one_sentence() {
-        for (info, word) in [
-            (info("6.0.16", "master", "0", "noeviction"), "6.2 or later"),
-            (info("5.0.1", "master", "0", "noeviction"), "6.2 or later"),
-            (info("7.0.15", "slave", "0", "noeviction"), "replica"),
+        for (hello, word, may_change) in [
+            (hello("6.0.16", "standalone", "master"), "6.2 or later", false),
+            (hello("5.0.1", "standalone", "master"), "6.2 or later", false),
+            (hello("7.0.15", "standalone", "replica"), "replica", true),
+            (hello("7.0.15", "standalone", "slave"), "replica", true),
+            (hello("7.0.15", "cluster", "master"), "Redis Cluster", false),
+            (hello("7.0.15", "sentinel", ""), "Sentinel", false),
         ] {
-            let error = check(&info, "h:1").expect_err(word);
+            let error = check_server(&hello, "h:1").expect_err(word);
             assert!(error.to_string().contains(word) && error.to_string().contains("h:1"), "{error}");
+            assert_eq!(error.is_retryable(), may_change, "{error}");
         }
     }
 
     #[test]
     fn an_evicting_server_is_warned_of() {
         for policy in ["allkeys-lru", "volatile-ttl", "allkeys-random"] {
-            let warning = check(&info("7.0.15", "master", "1000", policy), "h:1").expect("possible");
+            let warning = danger(&info("1000", policy), "h:1");
             assert!(
                 warning.is_some_and(|warning| warning.contains(policy) && warning.contains("noeviction"))
             );

@@ -62,7 +62,7 @@ impl RedisLease {
         let foreign = self.links.inbox().foreign().remaining(self.id.key.stored(), Instant::now());
         call.arg(names::millis(foreign));
         let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
-            if !matches!(failure, Failure::Refused(_)) {
+            if !failure.is_definite() {
                 self.release_unanswered.store(true, Ordering::Release);
             }
         })?;
@@ -95,9 +95,11 @@ impl RedisLease {
             if !contended && !again && connection.group().is_due() {
                 match self.release_in_group(&connection, Behind::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
-                    // What fails here fails again on the other way, which says why; what was not sent, because the
-                    // connection was given up meanwhile, goes over the next one.
-                    Ok(false) | Err(Failure::Refused(_)) => connection = self.links.here().await?,
+                    // What fails here fails again on the other way, which says why; what failed because the
+                    // connection was given up goes over the next one.
+                    Ok(false) | Err(Failure::Refused(_) | Failure::GivenUp(_)) => {
+                        connection = self.links.here().await?;
+                    }
                     Err(failure) => return Err(failure),
                 }
             }
@@ -118,7 +120,7 @@ impl RedisLease {
 
     async fn release_in_group(&self, connection: &Connection, behind: Behind) -> Result<bool, Failure> {
         connection.group().release(&self.id, behind).await.inspect_err(|failure| {
-            if !matches!(failure, Failure::Refused(_)) {
+            if !failure.is_definite() {
                 self.release_unanswered.store(true, Ordering::Release);
             }
         })
@@ -145,8 +147,10 @@ impl Releasable for RedisLease {
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
             match self.send_release().await {
-                // The connection was broken, perhaps for long: once more on a new one.
-                Err(Failure::Disconnected(_)) => self.send_release().await.map_err(Failure::into_error),
+                // The connection was of no use, perhaps for long: once more over a new one.
+                Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {
+                    self.send_release().await.map_err(Failure::into_error)
+                }
                 answer => answer.map_err(Failure::into_error),
             }
         })

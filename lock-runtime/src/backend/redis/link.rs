@@ -15,15 +15,22 @@ use redis::Client;
 use tokio::{runtime, sync::watch};
 
 use super::{config::Config, connection::Connection, error::Failure, inbox::Inbox, names};
-use crate::{LockError, LockErrorKind, background, clock::Instant};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Acquire, Wait},
+    background,
+    clock::{self, Instant},
+    validity::backoff,
+};
 
 /// So many calls in a row without an answer, and the connection is replaced.
 const SILENCE_LIMIT: u32 = 2;
 /// The same for the library's own runtime: a renewal has no time to find out twice.
 const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
 
-/// So long after a failure to connect nobody tries again: many callers do not make many connections.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The least time from a failure to connect to the next attempt, and the least age at which a connection to a replica
+/// is given up: many callers do not make many connections.
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections of one store.
 #[derive(Debug)]
@@ -88,6 +95,29 @@ impl Links {
                 LockErrorKind::Backend,
                 "the runtime was shut down while it connected to Redis",
             ))),
+        }
+    }
+
+    /// As [`here`](Self::here); a server that cannot be reached is tried again while the caller waits for its lock.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn within(self: &Arc<Self>, request: &Acquire) -> Result<Arc<Connection>, Failure> {
+        let mut failures = 0;
+        loop {
+            let answer = self.here().await;
+            let (Err(Failure::Refused(error)), Wait::Until(_) | Wait::Forever) = (&answer, request.wait)
+            else {
+                return answer;
+            };
+            let end = request.wait.end();
+            if !error.is_retryable() || end.has_passed() {
+                return answer;
+            }
+            request.progress.trouble(error);
+            // No longer than 160 ms: it costs the server nothing, and the caller waits for it.
+            clock::sleep_until(end.min(Instant::now() + backoff(failures))).await;
+            failures = 3.min(failures + 1);
         }
     }
 

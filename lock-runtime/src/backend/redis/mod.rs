@@ -80,18 +80,18 @@ impl Redis {
             Ok(info) => info,
             // The user may not ask.
             Err(Failure::Refused(error)) => {
-                tracing::debug!(%error, "the server's version, role and eviction policy are not checked");
+                tracing::debug!(%error, "the server's eviction policy is not checked");
                 return Ok(Self { links, run_id: None });
             }
             Err(failure) => return Err(failure.into_error()),
         };
-        check_fitness(&info, links.config())?;
+        check_memory(&info, links.config())?;
         Ok(Self { links, run_id: fitness::run_id(&info).map(Arc::from) })
     }
 }
 
-fn check_fitness(info: &str, config: &Config) -> Result<(), LockError> {
-    match fitness::check(info, &config.address())? {
+fn check_memory(info: &str, config: &Config) -> Result<(), LockError> {
+    match fitness::danger(info, &config.address()) {
         Some(danger) if config.strict => {
             Err(LockError::new(LockErrorKind::Backend, format!("{danger} (refused because of `strict`)")))
         }
@@ -117,13 +117,16 @@ impl Backend for Redis {
 
     fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
         Box::pin(async move {
+            let is_over = || request.wait != Wait::No && request.wait.end().has_passed();
+            let mut repeated = false;
             loop {
-                match Attempt::new(request, &self.links).run().await? {
-                    Ended::With(answer) => return Ok(answer),
-                    Ended::Gone if request.wait != Wait::No && request.wait.end().has_passed() => {
-                        return Ok(Acquired::Busy { holder_remaining: None });
-                    }
-                    Ended::Gone => {}
+                match Attempt::new(request, &self.links).run().await {
+                    Ok(Ended::With(answer)) => return Ok(answer),
+                    Ok(Ended::Gone) if is_over() => return Ok(Acquired::Busy { holder_remaining: None }),
+                    Ok(Ended::Gone) => {}
+                    // The connection was of no use, perhaps for long: once more over a new one.
+                    Err(Failure::GivenUp(_)) if !repeated && !is_over() => repeated = true,
+                    Err(failure) => return Err(failure.into_error()),
                 }
             }
         })
@@ -144,7 +147,7 @@ impl Backend for Redis {
                 .map(|part| {
                     let ids: Vec<&LeaseId> = part.iter().map(|number| &due[*number]).collect();
                     let (links, call) = (Arc::clone(&self.links), self.renewals(&ids));
-                    Call(tokio::spawn(async move { links.here().await?.run(&scripts::RENEW, &call).await }))
+                    Call(tokio::spawn(async move { send_renewals(&links, &call).await }))
                 })
                 .collect();
             let mut answers: Vec<Option<Renewal>> = (0..due.len()).map(|_| None).collect();
@@ -184,6 +187,16 @@ impl Redis {
             call.write_arg_fmt(names::grant(self.links.process(), id.owner, id.token.micros()));
         }
         call
+    }
+}
+
+async fn send_renewals(links: &Arc<Links>, call: &Cmd) -> Result<Vec<usize>, Failure> {
+    match links.here().await?.run(&scripts::RENEW, call).await {
+        // The connection was of no use, perhaps for long: once more over a new one.
+        Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {
+            links.here().await?.run(&scripts::RENEW, call).await
+        }
+        answer => answer,
     }
 }
 
