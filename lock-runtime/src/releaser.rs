@@ -6,7 +6,7 @@
 //! back, and all the others are tried.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -54,13 +54,15 @@ struct Entry {
     taken: Arc<dyn Releasable>,
     /// When its lease must have ended by itself.
     until: Instant,
-    /// Unlike that of any other. It keeps its place in the order of the probes, so that each has its turn.
+    /// Unlike that of any other.
     number: u64,
+    /// How often it came into doubt.
+    doubts: u32,
     _pending: Counted<Arc<Underway>>,
 }
 
-/// The end of the lease and the number of the entry.
-type Place = (Instant, u64);
+/// How often an entry came into doubt, and its number.
+type Place = (u32, u64);
 
 #[derive(Default)]
 struct Queue {
@@ -68,12 +70,14 @@ struct Queue {
     due: VecDeque<Entry>,
     /// Failed. They are tried again when a probe is answered.
     in_doubt: BTreeMap<Place, Entry>,
+    /// The same by the ends of their leases.
+    ends: BTreeSet<(Instant, Place)>,
     /// Failed before a probe was answered; tried again when there is room.
     returning: BTreeMap<Place, Entry>,
-    last_probe: Option<Place>,
     /// Those that have room, and unanswered probes beside them.
     under_way: usize,
     probes: usize,
+    is_turn_of_oldest: bool,
     prober_runs: bool,
 }
 
@@ -88,32 +92,39 @@ impl Queue {
         Some(next)
     }
 
-    /// The next probe: another one than last time.
+    /// The next probe: of those that failed least often, by turns the newest, which does not wait behind many that the
+    /// store refuses, and the oldest, which does not wait for ever.
     fn next_probe(&mut self) -> Option<Entry> {
-        use std::ops::Bound::{Excluded, Unbounded};
         if self.probes >= PROBES {
             return None;
         }
-        let after = self.last_probe.map_or(Unbounded, Excluded);
-        let behind = self.in_doubt.range((after, Unbounded)).next().map(|(place, _)| *place);
-        let place = behind.or_else(|| self.in_doubt.first_key_value().map(|(place, _)| *place))?;
-        self.last_probe = Some(place);
+        let (oldest, _) = self.in_doubt.first_key_value()?;
+        let (newest, _) = self.in_doubt.range(..=(oldest.0, u64::MAX)).next_back()?;
+        self.is_turn_of_oldest = !self.is_turn_of_oldest;
+        let place = if self.is_turn_of_oldest { *oldest } else { *newest };
+        let entry = self.in_doubt.remove(&place)?;
+        self.ends.remove(&(entry.until, place));
         self.probes += 1;
-        self.in_doubt.remove(&place)
+        Some(entry)
     }
 
-    fn doubt(&mut self, entry: Entry) {
-        self.in_doubt.insert((entry.until, entry.number), entry);
+    fn doubt(&mut self, mut entry: Entry) {
+        entry.doubts = entry.doubts.saturating_add(1);
+        let place = (entry.doubts, entry.number);
+        self.ends.insert((entry.until, place));
+        self.in_doubt.insert(place, entry);
     }
 
-    /// Those in doubt whose leases have ended by themselves.
-    fn ended(&mut self) -> BTreeMap<Place, Entry> {
+    /// Some of those in doubt whose leases have ended by themselves; none when there are none.
+    fn ended(&mut self) -> Vec<Entry> {
+        // Few enough not to keep a destructor waiting.
+        const AT_ONCE: usize = 1_024;
         let now = Instant::now();
-        if self.in_doubt.first_key_value().is_none_or(|((until, _), _)| *until > now) {
-            return BTreeMap::new();
+        let mut ended = Vec::new();
+        while ended.len() < AT_ONCE && self.ends.first().is_some_and(|(until, _)| *until <= now) {
+            ended.extend(self.ends.pop_first().and_then(|(_, place)| self.in_doubt.remove(&place)));
         }
-        let rest = self.in_doubt.split_off(&(now, u64::MAX));
-        mem::replace(&mut self.in_doubt, rest)
+        ended
     }
 
     /// Nothing is in doubt, and nothing can come into doubt by a probe.
@@ -121,12 +132,14 @@ impl Queue {
         self.in_doubt.is_empty() && self.probes == 0
     }
 
-    fn return_all(&mut self) {
+    /// Has all of those in doubt tried again; what it returns is of no more use.
+    fn return_all(&mut self) -> BTreeSet<(Instant, Place)> {
         if self.returning.is_empty() {
             mem::swap(&mut self.returning, &mut self.in_doubt);
         } else {
             self.returning.append(&mut self.in_doubt);
         }
+        mem::take(&mut self.ends)
     }
 }
 
@@ -158,7 +171,7 @@ impl Releaser {
 
     fn entry(&self, taken: Arc<dyn Releasable>, until: Instant) -> Entry {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        Entry { taken, until, number, _pending: Counted::new(Arc::clone(&self.pending)) }
+        Entry { taken, until, number, doubts: 0, _pending: Counted::new(Arc::clone(&self.pending)) }
     }
 
     /// As [`release`](Self::release), not before `start`.
@@ -211,7 +224,9 @@ impl Releaser {
     fn store_is_back(self: &Arc<Self>, began: Instant) {
         // What hangs since before then would hang for longer: what was sent to a store that was away may be lost.
         self.answered.send_if_modified(|latest| mem::replace(latest, began.max(*latest)) < began);
-        self.queue().return_all();
+        let ends = self.queue().return_all();
+        // Very many, perhaps: not while the queue is locked.
+        drop(ends);
         self.fill();
     }
 }
@@ -321,15 +336,18 @@ impl Prober {
                 () = tokio::time::sleep((releaser.pause)(probe)) => {}
                 () = releaser.probe_now.notified() => {}
             }
-            let (ended, next) = {
-                let mut queue = releaser.queue();
-                (queue.ended(), queue.next_probe())
-            };
+            loop {
+                let ended = releaser.queue().ended();
+                if ended.is_empty() {
+                    break;
+                }
+                for entry in ended {
+                    tracing::warn!(key = %entry.taken.key(), "not released; the lease has ended by itself");
+                }
+            }
+            let next = releaser.queue().next_probe();
             if let Some(entry) = next {
                 releaser.background.spawn(attempt(Open::new(releaser, entry, Room::Probe)));
-            }
-            for entry in ended.into_values() {
-                tracing::warn!(key = %entry.taken.key(), "not released; the lease has ended by itself");
             }
             if releaser.queue().is_settled() {
                 return;
@@ -441,6 +459,25 @@ mod tests {
         until("a fresh one is released", || store.releases().count("fresh") == 1).await;
         locks.shutdown().await;
         assert!(store.releases().total() - before < 30, "{} calls", store.releases().total() - before);
+    }
+
+    #[tokio::test]
+    async fn what_failed_once_does_not_wait_behind_many_that_the_store_refuses() {
+        const COUNT: usize = 400;
+        let store = Mock::new();
+        let locks = store.manager().ttl(Duration::from_mins(10));
+        for refused in 0..COUNT {
+            store.releases().set_about(&refused.to_string(), Reply::Fails);
+        }
+        drop(many(&locks, COUNT).await);
+        until("each was tried, and some as probes", || store.releases().total() > COUNT + 5).await;
+        store.releases().once([Reply::Fails]);
+        drop(locks.lock("fresh").acquire().await.expect("granted"));
+        until("it is released", || store.releases().count("fresh") == 2).await;
+        for refused in 0..COUNT {
+            store.releases().set_about(&refused.to_string(), Reply::No);
+        }
+        locks.shutdown().await;
     }
 
     #[tokio::test]

@@ -120,13 +120,9 @@ impl<F: Future> Future for Raced<F> {
             *this.lost = None;
             *this.outcome = Some(outcome);
             let guards = this.guards.take().expect(THERE);
-            let Some(Outcome::InTime(_)) = this.outcome else {
-                // The store may be the reason of the loss, and nothing depends on its answer.
-                drop(guards);
-                return Poll::Ready(this.outcome.take().expect("put there just now"));
-            };
             *this.release = Some(Box::pin(async move {
-                // A release that fails or hangs is not the body's failure; it goes on in the background.
+                // A release that fails or hangs is not the body's failure; it goes on in the background, as that of a lock
+                // that is lost does at once.
                 tokio::select! {
                     biased;
                     released = guards.release() => if let Err(error) = released {
