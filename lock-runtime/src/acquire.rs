@@ -1,63 +1,146 @@
 //! The way from wanting a lock to holding it: the queue of this process, then the store.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
-    backend::{Acquire, Acquired, Grant, Mode, Progress, Wait},
+    backend::{Acquire, Acquired, BoxFuture, Grant, Mode, Progress, Wait},
     clock::{self, Instant},
     cohort::{Cohorts, Entry, Follower, Leader, Waited, Why, last_answer},
     hold::{Hold, Turn},
     options::LockOptions,
     scope,
     shared::{Reserved, Shared},
-    underway::Counted,
+    underway::{Counted, Underway},
+    unpolled::{self, Keeps},
     validity::backoff,
 };
 
+/// Acquires a lock. Given up because nobody polled it, it begins anew when it is polled again, while its wait lasts.
 pub(crate) async fn acquire(
     shared: &Arc<Shared>,
     key: &LockKey,
     options: &LockOptions,
     wait: Wait,
 ) -> Result<LockGuard, LockError> {
-    options.check(shared.backend.capabilities())?;
-    if let Some(again) = scope::enter_again(shared, key, options) {
-        return again;
-    }
-    // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
-    let _asking = Counted::new(&shared.asking);
-    let reserved = shared.reserve()?;
     // A task that locks and releases in a loop without ever waiting would keep the runtime from its other work.
     tokio::task::coop::consume_budget().await;
-    let leader = loop {
-        match Cohorts::enter(shared, key, options.terms(), wait != Wait::No)? {
-            Entry::Busy(holder_remaining) => return Err(contended(Some(holder_remaining))),
-            Entry::Alone => break None,
-            Entry::Lead(leader) => break Some(leader),
-            Entry::Follow(follower) => match follow(shared, follower, wait).await? {
-                Waited::Called(turn) if shared.take(&turn, options.max_hold) => {
-                    turn.hold_until(Instant::now() + options.hold_at_least);
-                    return Ok(LockGuard::new(turn, reserved));
-                }
-                // Lost, or taken back, before this task ran: the way begins anew.
-                Waited::Called(_) if wait.end().has_passed() => return Err(missed()),
-                Waited::Called(_) => {}
-                Waited::Lead { leader, pause } => {
-                    clock::sleep_until(Instant::now() + pause).await;
-                    break Some(leader);
-                }
-                Waited::TimedOut(why) => {
-                    return Err(match why {
-                        Why::Held { holder_remaining } => timeout(options, holder_remaining),
-                        Why::Trouble(error) => error,
-                        Why::Unanswered => no_answer(),
-                    });
-                }
-            },
+    loop {
+        let id = shared.cohorts.next_id();
+        let rest = match begin(shared, key, options, wait, id).await? {
+            Begun::Acquired(guard) => return Ok(guard),
+            Begun::Waits(rest) => rest,
+        };
+        let acquired = unpolled::watch(shared, id, key, Keeps::Lead, Box::pin(rest.acquire())).await;
+        match acquired {
+            Some(acquired) => return acquired,
+            None if wait.end().has_passed() => return Err(not_polled()),
+            None => {}
+        }
+    }
+}
+
+/// How far an acquisition came without waiting.
+pub(crate) enum Begun {
+    Acquired(LockGuard),
+    /// It has to wait, if only for the answer of the store.
+    Waits(Rest),
+}
+
+/// What is left of an acquisition that has to wait. It needs nothing of its caller's, so that it can be [watched].
+///
+/// [watched]: unpolled
+pub(crate) struct Rest {
+    at: At,
+    key: LockKey,
+    options: LockOptions,
+    wait: Wait,
+    id: u64,
+    reserved: Reserved,
+    /// Last: it is counted until everything else of it is dropped.
+    asking: Counted<Arc<Underway>>,
+}
+
+/// Where an acquisition waits.
+enum At {
+    /// In the queue of this process.
+    Queue(Follower),
+    /// For the store.
+    Store(Option<Leader>, Call),
+}
+
+/// A question to the store, or why one has to be asked again.
+type Call = Result<BoxFuture<'static, Result<Acquired, LockError>>, LockError>;
+
+/// Begins an acquisition with the number `id`, and goes as far as is possible without waiting.
+///
+/// # Cancel safety
+/// It is ready when it is polled first.
+pub(crate) async fn begin(
+    shared: &Arc<Shared>,
+    key: &LockKey,
+    options: &LockOptions,
+    wait: Wait,
+    id: u64,
+) -> Result<Begun, LockError> {
+    options.check(shared.backend.capabilities())?;
+    if let Some(again) = scope::enter_again(shared, key, options) {
+        return again.map(Begun::Acquired);
+    }
+    // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
+    let _asking = Counted::new(&*shared.asking);
+    let reserved = shared.reserve()?;
+    let at = match Cohorts::enter(shared, key, id, options, wait != Wait::No)? {
+        Entry::Busy(holder_remaining) => return Err(contended(Some(holder_remaining))),
+        Entry::Follow(follower) => At::Queue(follower),
+        entry => {
+            let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
+            let mut call = ask(shared, leader.as_ref(), key, options, wait);
+            match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+                Poll::Pending => At::Store(leader, Ok(call)),
+                Poll::Ready(answer) => match judge(shared, leader.as_ref(), options, wait, answer) {
+                    Judged::Over(turn) => return Ok(Begun::Acquired(enter(reserved, leader, turn?))),
+                    Judged::AskAgain(error) => At::Store(leader, Err(error)),
+                },
+            }
         }
     };
-    ask_store(reserved, leader, key, options, wait).await
+    let asking = Counted::new(Arc::clone(&shared.asking));
+    Ok(Begun::Waits(Rest { at, key: key.clone(), options: *options, wait, id, reserved, asking }))
+}
+
+impl Rest {
+    /// Waits in the queue of this process, then for the store.
+    pub(crate) async fn acquire(self) -> Result<LockGuard, LockError> {
+        let Self { mut at, key, options, wait, id, reserved, asking } = self;
+        let _asking = asking;
+        let shared = Arc::clone(reserved.shared());
+        let (leader, call) = loop {
+            at = match at {
+                At::Store(leader, call) => break (leader, call),
+                At::Queue(follower) => match follow(&shared, follower, wait).await? {
+                    Waited::Called(turn) if shared.is_worth_it(&turn) => {
+                        turn.hold_until(Instant::now() + options.hold_at_least);
+                        return Ok(LockGuard::new(turn, reserved));
+                    }
+                    // Lost before this task ran: the way begins anew.
+                    Waited::Called(_) if wait.end().has_passed() => return Err(missed()),
+                    Waited::Called(_) => match Cohorts::enter(&shared, &key, id, &options, true)? {
+                        Entry::Follow(follower) => At::Queue(follower),
+                        Entry::Lead(leader) => ask_first(&shared, leader, &key, &options, wait)?,
+                        Entry::Busy(_) | Entry::Alone => unreachable!("it waits"),
+                    },
+                    Waited::Lead { leader, pause } => {
+                        clock::sleep_until(Instant::now() + pause).await;
+                        ask_first(&shared, leader, &key, &options, wait)?
+                    }
+                    Waited::TimedOut(why) => return Err(out_of_time(&shared, &options, why)),
+                },
+            };
+        };
+        let turn = ask_store(&shared, leader.as_ref(), call, &key, &options, wait).await?;
+        Ok(enter(reserved, leader, turn))
+    }
 }
 
 /// Waits in the queue of this process, unless the manager is shut down.
@@ -69,63 +152,67 @@ async fn follow(shared: &Shared, follower: Follower, wait: Wait) -> Result<Waite
     }
 }
 
-/// Asks the store until it answers or the wait is over.
-async fn ask_store(
-    reserved: Reserved,
-    leader: Option<Leader>,
+fn ask_first(
+    shared: &Arc<Shared>,
+    leader: Leader,
     key: &LockKey,
     options: &LockOptions,
     wait: Wait,
-) -> Result<LockGuard, LockError> {
-    let shared = reserved.shared();
-    let request = Acquire {
+) -> Result<At, LockError> {
+    // A store that grants at once would be asked after the end.
+    shared.check_open()?;
+    let call = ask(shared, Some(&leader), key, options, wait);
+    Ok(At::Store(Some(leader), Ok(call)))
+}
+
+/// Asks the store once.
+fn ask(
+    shared: &Arc<Shared>,
+    leader: Option<&Leader>,
+    key: &LockKey,
+    options: &LockOptions,
+    wait: Wait,
+) -> BoxFuture<'static, Result<Acquired, LockError>> {
+    shared.backend.acquire(Acquire {
         key: key.clone(),
         mode: Mode::Exclusive,
         ttl: options.ttl,
         renews: options.auto_renew,
         wait,
         cleanup: shared.cleanup(),
-        progress: Progress(leader.as_ref().map(|leader| leader.asker().clone())),
-    };
+        progress: Progress(leader.map(|leader| leader.asker().clone())),
+    })
+}
+
+/// Waits for the answer to `call`, and asks the store again until it answers or the wait is over.
+async fn ask_store(
+    shared: &Arc<Shared>,
+    leader: Option<&Leader>,
+    mut call: Call,
+    key: &LockKey,
+    options: &LockOptions,
+    wait: Wait,
+) -> Result<Arc<Turn>, LockError> {
     // One attempt ends when the store gives up; only the store knows how long an answer may take.
     let give_up = if wait == Wait::No { Instant::FAR_FUTURE } else { last_answer(wait.end()) };
     for attempt in 0.. {
-        // First: a store that grants at once would be asked after the end.
-        shared.check_open()?;
-        let answer = tokio::select! {
-            biased;
-            answer = shared.backend.acquire(&request) => answer,
-            error = shared.closed() => return Err(error),
-            () = clock::sleep_until(give_up) => Err(no_answer()),
-        };
-        let error = match answer {
-            Ok(Acquired::Granted(grant)) => match accept(shared, grant, options) {
-                Some(turn) => {
-                    if let Some(leader) = leader {
-                        leader.granted(&turn);
-                    }
-                    shared.keeper.add(shared, &turn.hold);
-                    tracing::trace!(%key, fencing_token = %turn.token, "lock acquired");
-                    return Ok(LockGuard::new(turn, reserved));
-                }
-                None => too_late(),
-            },
-            Ok(Acquired::Busy { holder_remaining }) => {
-                request.progress.heard();
-                return Err(if wait == Wait::No {
-                    contended(holder_remaining)
-                } else {
-                    timeout(options, holder_remaining)
-                });
-            }
+        let error = match call {
             Err(error) => error,
+            Ok(call) => {
+                let answer = tokio::select! {
+                    biased;
+                    answer = call => answer,
+                    error = shared.closed() => return Err(error),
+                    () = clock::sleep_until(give_up) => return Err(no_answer(shared, leader, options)),
+                };
+                match judge(shared, leader, options, wait, answer) {
+                    Judged::Over(turn) => return turn,
+                    Judged::AskAgain(error) => error,
+                }
+            }
         };
-        if error.kind() == LockErrorKind::Backend {
-            request.progress.trouble(&error);
-        }
         let pause = backoff(attempt);
-        let may_pass = error.kind() == LockErrorKind::Backend && error.is_retryable();
-        if !may_pass || wait == Wait::No || wait.end().remaining() <= pause {
+        if wait.end().remaining() <= pause {
             return Err(error);
         }
         tracing::debug!(%key, %error, "the store failed, asking again");
@@ -133,8 +220,62 @@ async fn ask_store(
             () = clock::sleep_until(Instant::now() + pause) => {}
             error = shared.closed() => return Err(error),
         }
+        shared.check_open()?;
+        call = Ok(ask(shared, leader, key, options, wait));
     }
     unreachable!("the loop ends by returning")
+}
+
+/// What an answer of the store is worth.
+enum Judged {
+    Over(Result<Arc<Turn>, LockError>),
+    AskAgain(LockError),
+}
+
+fn judge(
+    shared: &Arc<Shared>,
+    leader: Option<&Leader>,
+    options: &LockOptions,
+    wait: Wait,
+    answer: Result<Acquired, LockError>,
+) -> Judged {
+    let asker = leader.map(Leader::asker);
+    let error = match answer {
+        Ok(Acquired::Granted(grant)) => match accept(shared, grant, options) {
+            Some(turn) => return Judged::Over(Ok(turn)),
+            None => too_late(),
+        },
+        Ok(Acquired::Busy { holder_remaining }) => {
+            asker.inspect(|asker| asker.heard());
+            let error = if wait == Wait::No {
+                contended(holder_remaining)
+            } else {
+                timeout(options, holder_remaining)
+            };
+            return Judged::Over(Err(error));
+        }
+        Err(error) => error,
+    };
+    let failed = error.kind() == LockErrorKind::Backend;
+    if failed {
+        asker.inspect(|asker| asker.trouble(&error));
+    }
+    if failed && error.is_retryable() && wait != Wait::No {
+        Judged::AskAgain(error)
+    } else {
+        Judged::Over(Err(error))
+    }
+}
+
+/// The store granted it.
+fn enter(reserved: Reserved, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
+    let shared = reserved.shared();
+    if let Some(leader) = leader {
+        leader.granted(&turn);
+    }
+    shared.keeper.add(shared, &turn.hold);
+    tracing::trace!(key = %turn.hold.key(), fencing_token = %turn.token, "lock acquired");
+    LockGuard::new(turn, reserved)
 }
 
 /// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
@@ -170,7 +311,38 @@ fn missed() -> LockError {
     )
 }
 
-fn no_answer() -> LockError {
+pub(crate) fn not_polled() -> LockError {
+    LockError::new(
+        LockErrorKind::Timeout,
+        "the future of this acquisition was not polled in time and lost its place, and the wait is over",
+    )
+}
+
+/// The store has not answered until the end.
+fn no_answer(shared: &Shared, leader: Option<&Leader>, options: &LockOptions) -> LockError {
+    let Some(asker) = leader.map(Leader::asker) else { return unanswered() };
+    let error = match asker.why() {
+        Why::Unanswered { .. } => unanswered(),
+        why => return out_of_time(shared, options, why),
+    };
+    asker.trouble(&error);
+    error
+}
+
+/// The wait ran out.
+fn out_of_time(shared: &Shared, options: &LockOptions, why: Why) -> LockError {
+    match why {
+        Why::Held { holder_remaining } => timeout(options, holder_remaining),
+        Why::Trouble(error) => error,
+        Why::Unanswered { leader } if shared.waiting.is_blind(leader) => LockError::new(
+            LockErrorKind::Timeout,
+            "another task of this process asked the store for it, and was not polled to see the answer in time",
+        ),
+        Why::Unanswered { .. } => unanswered(),
+    }
+}
+
+fn unanswered() -> LockError {
     LockError::new(LockErrorKind::Backend, "the store did not answer within the wait")
 }
 

@@ -19,6 +19,7 @@ use crate::{
     LockError, LockErrorKind, LockKey,
     clock::{self, Instant},
     hold::{Hold, Terms, Turn},
+    options::LockOptions,
     shared::{Limits, Shared},
     validity::min_validity,
 };
@@ -43,7 +44,7 @@ pub(crate) fn last_answer(end: Instant) -> Instant {
 pub(crate) struct Cohorts {
     by_name: Mutex<HashMap<Arc<str>, Cohort>>,
     waiting: AtomicUsize,
-    waiter_ids: AtomicU64,
+    attempt_ids: AtomicU64,
     /// Tells those whose time is over, and who wait for it, that a store has answered.
     first_word: Notify,
     limits: Limits,
@@ -58,8 +59,9 @@ struct Cohort {
 
 #[derive(Debug)]
 enum State {
-    /// The leader asks the store, which has said this.
-    Asking(Word),
+    /// The leader asks the store, which has said this. The leader is known by the number of its attempt, so that what
+    /// outlives an attempt that was given up has no say in the next one.
+    Asking { leader: u64, word: Word },
     /// A task of this process holds the lease, or has been called to.
     Holding { turn: Arc<Turn>, turns: u32, since: Instant },
 }
@@ -77,13 +79,14 @@ enum Word {
 struct Waiter {
     id: u64,
     terms: Terms,
+    max_hold: Duration,
     call: oneshot::Sender<Call>,
 }
 
 /// What a waiter is called for.
 #[derive(Debug)]
 enum Call {
-    /// The turn is its own as soon as it takes it.
+    /// The turn is its own.
     Enter(Arc<Turn>),
     /// It is its turn to ask the store, after a pause.
     Lead { pause: Duration },
@@ -116,7 +119,7 @@ impl Cohorts {
         Self {
             by_name: Mutex::default(),
             waiting: AtomicUsize::new(0),
-            waiter_ids: AtomicU64::new(1),
+            attempt_ids: AtomicU64::new(0),
             first_word: Notify::new(),
             limits,
         }
@@ -126,20 +129,26 @@ impl Cohorts {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the queue of `key`.
+    /// A number for an attempt, by which its part in a queue is known.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.attempt_ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Joins the queue of `key` for the attempt `id`.
     pub(crate) fn enter(
         shared: &Arc<Shared>,
         key: &LockKey,
-        terms: Terms,
+        id: u64,
+        options: &LockOptions,
         waits: bool,
     ) -> Result<Entry, LockError> {
         let this = &shared.cohorts;
         let mut cohorts = this.lock();
         let Some(cohort) = cohorts.get_mut(key.stored()) else {
             let name = key.stored_name();
-            let empty = Cohort { state: State::Asking(Word::None), waiters: VecDeque::new() };
-            cohorts.insert(Arc::clone(&name), empty);
-            return Ok(Entry::Lead(Leader::new(shared, name)));
+            let state = State::Asking { leader: id, word: Word::None };
+            cohorts.insert(Arc::clone(&name), Cohort { state, waiters: VecDeque::new() });
+            return Ok(Entry::Lead(Leader::new(shared, name, id)));
         };
         if !waits {
             let now = Instant::now();
@@ -160,9 +169,8 @@ impl Cohorts {
             this.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(overloaded(&format!("{} tasks of this process wait for locks", this.limits.waiters)));
         }
-        let id = this.waiter_ids.fetch_add(1, Ordering::Relaxed);
         let (call, called) = oneshot::channel();
-        cohort.waiters.push_back(Waiter { id, terms, call });
+        cohort.waiters.push_back(Waiter { id, terms: options.terms(), max_hold: options.max_hold, call });
         Ok(Entry::Follow(Follower {
             shared: Arc::clone(shared),
             name: key.stored_name(),
@@ -191,8 +199,8 @@ impl Cohorts {
             && hold.lease().is_some_and(|lease| !(spent && lease.is_contended()));
         // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
-        while cohort.waiters.front().is_some_and(takes) {
-            let Some(next_turn) = turn.next(now) else { break };
+        while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
+            let Some(next_turn) = turn.next(now, next.max_hold) else { break };
             let next = cohort.waiters.pop_front().expect("looked at above");
             // A waiter that gave up at this very moment leaves the turn to the one behind it.
             if next.call.send(Call::Enter(Arc::clone(&next_turn))).is_ok() {
@@ -227,40 +235,53 @@ impl Cohorts {
             State::Holding { turn, .. } => {
                 Why::Held { holder_remaining: Some(turn.hold.remaining(Instant::now())) }
             }
-            State::Asking(Word::Held) => Why::Held { holder_remaining: None },
-            State::Asking(Word::Trouble(error)) => Why::Trouble(error.clone()),
-            State::Asking(Word::None) => Why::Unanswered,
+            State::Asking { leader, word } => word.why(*leader),
         }
     }
 
     /// Whether nothing is known about who holds the lock.
     fn is_unanswered(&self, name: &str) -> bool {
-        matches!(self.lock().get(name), Some(Cohort { state: State::Asking(Word::None), .. }))
+        matches!(self.lock().get(name), Some(Cohort { state: State::Asking { word: Word::None, .. }, .. }))
     }
 
-    /// The present turn of a hold, while its cohort relies on it.
-    pub(crate) fn turn_of(&self, hold: &Arc<Hold>) -> Option<Arc<Turn>> {
-        match self.lock().get(hold.key().stored()) {
-            Some(Cohort { state: State::Holding { turn, .. }, .. }) if Arc::ptr_eq(&turn.hold, hold) => {
-                Some(Arc::clone(turn))
-            }
-            _ => None,
-        }
+    /// Whether the attempt `id` asks for the lock and others wait behind it.
+    pub(crate) fn leads_others(&self, name: &str, id: u64) -> bool {
+        self.lock().get(name).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
     }
 
     /// Lets the first waiter ask the store, or forgets the queue when nobody waits.
     fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(name) else { return };
-        // What a leader heard, its successor knows.
-        if let State::Holding { .. } = cohort.state {
-            cohort.state = State::Asking(Word::None);
-        }
         while let Some(waiter) = cohort.waiters.pop_front() {
             if waiter.call.send(Call::Lead { pause }).is_ok() {
+                match &mut cohort.state {
+                    // What a leader heard, its successor knows.
+                    State::Asking { leader, .. } => *leader = waiter.id,
+                    state @ State::Holding { .. } => {
+                        *state = State::Asking { leader: waiter.id, word: Word::None };
+                    }
+                }
                 return;
             }
         }
         cohorts.remove(name);
+    }
+}
+
+impl Cohort {
+    /// Whether the attempt `id` is the one that asks the store.
+    fn is_led_by(&self, id: u64) -> bool {
+        matches!(self.state, State::Asking { leader, .. } if leader == id)
+    }
+}
+
+impl Word {
+    fn why(&self, leader: u64) -> Why {
+        match self {
+            Self::None => Why::Unanswered { leader },
+            Self::Held => Why::Held { holder_remaining: None },
+            Self::Trouble(error) => Why::Trouble(error.clone()),
+        }
     }
 }
 
@@ -269,6 +290,7 @@ impl Cohorts {
 pub(crate) struct Asker {
     shared: Arc<Shared>,
     name: Arc<str>,
+    id: u64,
 }
 
 impl Asker {
@@ -283,11 +305,20 @@ impl Asker {
     }
 
     fn say(&self, word: Word) {
-        if let Some(Cohort { state: State::Asking(last), .. }) =
+        if let Some(Cohort { state: State::Asking { leader, word: last }, .. }) =
             self.shared.cohorts.lock().get_mut(&self.name)
+            && *leader == self.id
             && let Word::None = std::mem::replace(last, word)
         {
             self.shared.cohorts.first_word.notify_waiters();
+        }
+    }
+
+    /// Why the store has not granted the lock until now.
+    pub(crate) fn why(&self) -> Why {
+        match self.shared.cohorts.lock().get(&self.name) {
+            Some(Cohort { state: State::Asking { word, .. }, .. }) => word.why(self.id),
+            _ => Why::Held { holder_remaining: None },
         }
     }
 }
@@ -300,8 +331,8 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    fn new(shared: &Arc<Shared>, name: Arc<str>) -> Self {
-        Self { asker: Asker { shared: Arc::clone(shared), name }, leads: true }
+    fn new(shared: &Arc<Shared>, name: Arc<str>, id: u64) -> Self {
+        Self { asker: Asker { shared: Arc::clone(shared), name, id }, leads: true }
     }
 
     pub(crate) fn asker(&self) -> &Asker {
@@ -312,7 +343,9 @@ impl Leader {
     pub(crate) fn granted(mut self, turn: &Arc<Turn>) {
         self.leads = false;
         let cohorts = &self.asker.shared.cohorts;
-        if let Some(cohort) = cohorts.lock().get_mut(&self.asker.name) {
+        if let Some(cohort) = cohorts.lock().get_mut(&self.asker.name)
+            && cohort.is_led_by(self.asker.id)
+        {
             cohort.state = State::Holding { turn: Arc::clone(turn), turns: 0, since: Instant::now() };
             if !cohort.waiters.is_empty() {
                 cohorts.first_word.notify_waiters();
@@ -324,8 +357,11 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if self.leads {
-            let Asker { shared, name } = &self.asker;
-            Cohorts::call_leader(&mut shared.cohorts.lock(), name, Duration::ZERO);
+            let Asker { shared, name, id } = &self.asker;
+            let mut cohorts = shared.cohorts.lock();
+            if cohorts.get(name).is_some_and(|cohort| cohort.is_led_by(*id)) {
+                Cohorts::call_leader(&mut cohorts, name, Duration::ZERO);
+            }
         }
     }
 }
@@ -344,7 +380,7 @@ pub(crate) struct Follower {
 /// How waiting in the queue ended.
 #[derive(Debug)]
 pub(crate) enum Waited {
-    /// The turn is there to be taken.
+    /// The turn was passed on to it.
     Called(Arc<Turn>),
     /// Ask the store, after a pause.
     Lead { leader: Leader, pause: Duration },
@@ -359,8 +395,8 @@ pub(crate) enum Why {
     Held { holder_remaining: Option<Duration> },
     /// The store failed when it was asked last.
     Trouble(LockError),
-    /// The store has not answered yet whether somebody holds it.
-    Unanswered,
+    /// The store has not answered yet whether somebody holds it, as far as the attempt that asks it knows.
+    Unanswered { leader: u64 },
 }
 
 impl Follower {
@@ -410,7 +446,7 @@ impl Follower {
     }
 
     fn lead(&self) -> Leader {
-        Leader::new(&self.shared, Arc::clone(&self.name))
+        Leader::new(&self.shared, Arc::clone(&self.name), self.id)
     }
 
     fn time_out(&mut self) -> Waited {

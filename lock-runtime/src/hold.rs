@@ -14,7 +14,7 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::{Held, Lease, Releasable, Session},
     clock::{self, Instant},
-    shared::{Reserved, UNPOLLED},
+    shared::Reserved,
     validity,
 };
 
@@ -38,8 +38,7 @@ impl Terms {
 pub(crate) struct Hold {
     in_store: InStore,
     pub(crate) terms: Terms,
-    /// When the present turn ends, however often the lease is renewed: `max_hold`, or `ttl` without renewal. A turn
-    /// that was passed on and not taken yet ends soon.
+    /// When the present turn ends, however often the lease is renewed: `max_hold`, or `ttl` without renewal.
     turn_ends: AtomicU64,
     /// The loss was seen; there is no way back.
     lost: AtomicBool,
@@ -251,20 +250,15 @@ pub(crate) struct Turn {
     held_until: AtomicU64,
 }
 
-/// The phases of a [`Turn`]. Called: it was passed on, and the next holder has not been polled since.
-const CALLED: u8 = 0;
-const TAKEN: u8 = 1;
+/// The phases of a [`Turn`].
+const TAKEN: u8 = 0;
 /// Not to be relied on any more, and not left either: another of the locks that are held with it is lost.
-const ENDING: u8 = 2;
-const OVER: u8 = 3;
+const ENDING: u8 = 1;
+const OVER: u8 = 2;
 
 impl Turn {
     pub(crate) fn first(hold: Arc<Hold>, token: FencingToken) -> Arc<Self> {
-        Self::new(hold, token, TAKEN)
-    }
-
-    fn new(hold: Arc<Hold>, token: FencingToken, phase: u8) -> Arc<Self> {
-        Arc::new(Self { hold, token, phase: AtomicU8::new(phase), held_until: AtomicU64::new(0) })
+        Arc::new(Self { hold, token, phase: AtomicU8::new(TAKEN), held_until: AtomicU64::new(0) })
     }
 
     /// From here on it is not released before `until`, whatever becomes of its guard.
@@ -285,24 +279,13 @@ impl Turn {
         self.hold.extra().kept = Some((Arc::clone(self), reserved));
     }
 
-    /// The next holder's turn, once this one is over; none when the grant's tokens are used up.
-    ///
-    /// It ends soon unless it is [taken](Self::take): the next holder's future may be kept without being polled.
-    pub(crate) fn next(&self, now: Instant) -> Option<Arc<Self>> {
+    /// The next holder's turn, once this one is over; none when the grant's tokens are used up. The keeper has to be told
+    /// afterwards.
+    pub(crate) fn next(&self, now: Instant, max_hold: Duration) -> Option<Arc<Self>> {
         let token = self.token.successor()?;
-        let hold = Arc::clone(&self.hold);
-        hold.set_turn_ends(now + UNPOLLED);
-        Some(Self::new(hold, token, CALLED))
-    }
-
-    /// Takes a turn that was passed on; false when it is not to be had any more.
-    pub(crate) fn take(&self, now: Instant, max_hold: Duration) -> bool {
-        let taken = self.phase.compare_exchange(CALLED, TAKEN, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if taken {
-            let hold = &self.hold;
-            hold.set_turn_ends(hold.terms.turn_ends(now, max_hold, hold.deadline()));
-        }
-        taken
+        let hold = &self.hold;
+        hold.set_turn_ends(hold.terms.turn_ends(now, max_hold, hold.deadline()));
+        Some(Self::first(Arc::clone(hold), token))
     }
 
     /// The safe deadline as known now; renewal moves it.

@@ -211,7 +211,7 @@ fn end_turn(shared: &Arc<Shared>, hold: &Arc<Hold>, now: Instant) -> bool {
     if now < ends {
         return false;
     }
-    if shared.take_back(hold) {
+    if shared.end_keeping(hold) {
         return true;
     }
     if hold.session().is_some() {

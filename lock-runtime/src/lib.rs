@@ -92,6 +92,7 @@ mod several;
 mod shared;
 mod token;
 mod underway;
+mod unpolled;
 mod validity;
 
 #[doc(hidden)]

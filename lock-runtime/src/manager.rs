@@ -174,8 +174,8 @@ impl LockManager {
     ///
     /// With a store that answers it takes about a round trip, also where the store was away before: what could not be
     /// released meanwhile is tried at once. With one that does not answer, it ends with the longest `ttl` of what is left,
-    /// by which all leases have ended by themselves, or with the session. A future of an acquisition that is kept and
-    /// not polled is not waited for longer than two seconds; it gives up its place when it is polled or dropped.
+    /// by which all leases have ended by themselves, or with the session. An acquisition whose future is kept
+    /// and not polled is given up after two seconds.
     ///
     /// # Cancel safety
     /// Cancel safe; the clean-up goes on.

@@ -13,8 +13,8 @@ use std::{
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey, LockManager, OwnerToken,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Releasable,
-        Released, Renewal,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Progress,
+        Releasable, Released, Renewal,
     },
     clock::Instant,
     validity::valid_until,
@@ -49,6 +49,8 @@ struct State {
     releases: Replies,
     contended: AtomicBool,
     tokens: AtomicU64,
+    /// Of those that wait without an end.
+    progress: Mutex<Vec<Progress>>,
 }
 
 /// What is answered to one kind of call: the next of `once`, and `then` when there is none.
@@ -135,6 +137,11 @@ impl Mock {
         &self.0.releases
     }
 
+    /// What those had to tell with whom it was [`Reply::Waits`] since this was called last.
+    pub(crate) fn take_progress(&self) -> Vec<Progress> {
+        std::mem::take(&mut self.0.progress.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Whether others wait in the store.
     pub(crate) fn set_contended(&self, contended: bool) {
         self.0.contended.store(contended, Ordering::Release);
@@ -155,25 +162,31 @@ impl Backend for Mock {
         Capabilities::new()
     }
 
-    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let state = Arc::clone(&self.0);
         Box::pin(async move {
             let sent = Instant::now();
-            match self.0.acquires.next(request.key.as_str()) {
+            match state.acquires.next(request.key.as_str()) {
                 Reply::Yes => {}
                 Reply::No => return Ok(Acquired::Busy { holder_remaining: None }),
                 Reply::Fails => return Err(failure()),
                 Reply::Silent => pending().await,
                 Reply::Waits => {
                     request.progress.heard();
+                    state
+                        .progress
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(request.progress.clone());
                     pending::<()>().await;
                 }
                 Reply::Panics => panic(),
                 Reply::Late(delay) => tokio::time::sleep(delay).await,
             }
-            let token = FencingToken::from_micros(1 + self.0.tokens.fetch_add(1, Ordering::Relaxed));
+            let token = FencingToken::from_micros(1 + state.tokens.fetch_add(1, Ordering::Relaxed));
             let id =
                 LeaseId { key: request.key.clone(), owner: OwnerToken::random(), token, ttl: request.ttl };
-            let lease = Arc::new(MockLease { state: Arc::clone(&self.0), id });
+            let lease = Arc::new(MockLease { state, id });
             let held = Held::Lease { lease, valid_until: valid_until(sent, request.ttl) };
             Ok(Acquired::Granted(Grant { token, held }))
         })

@@ -3,12 +3,15 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    LockError, LockErrorKind, LockKey, MultiGuard, acquire,
+    LockError, LockErrorKind, LockGuard, LockKey, MultiGuard,
+    acquire::{self, Begun, Rest},
     backend::Wait,
     guards,
     options::{LockOptions, WaitFor, option_methods},
     scope,
     shared::Shared,
+    underway::Counted,
+    unpolled::{self, Keeps},
 };
 
 /// Several named locks with their options, to be held together. Nothing is held until they are acquired; it can be
@@ -103,18 +106,76 @@ impl MultiLock {
                 return Err(error.with_key(key));
             }
         }
-        let mut held = Vec::with_capacity(keys.len());
-        for key in keys.iter() {
-            let next = acquire::acquire(&self.shared, key, &options, wait);
-            let next = tokio::select! {
-                biased;
-                next = next => next.map_err(|error| error.with_key(key))?,
-                loss = guards::any_lost(&held) => return Err(loss),
-            };
-            held.push(next);
+        loop {
+            // While it waits for the first one, it holds nothing.
+            let first = acquire::acquire(&self.shared, &keys[0], &options, wait).await;
+            let held = vec![first.map_err(|error| error.with_key(&keys[0]))?];
+            match self.acquire_others(held, keys, options, wait).await? {
+                Some(held) => return MultiGuard::new(held, self.options.hold_at_least),
+                None if wait.end().has_passed() => return Err(acquire::not_polled()),
+                None => {}
+            }
         }
-        MultiGuard::new(held, self.options.hold_at_least)
     }
+
+    /// Acquires all of `keys` but the first, which is held; `None` when that was given up because nobody polled it.
+    async fn acquire_others(
+        &self,
+        mut held: Vec<LockGuard>,
+        keys: &Arc<[LockKey]>,
+        options: LockOptions,
+        wait: Wait,
+    ) -> Result<Option<Vec<LockGuard>>, LockError> {
+        while let Some(key) = keys.get(held.len()) {
+            let id = self.shared.cohorts.next_id();
+            match acquire::begin(&self.shared, key, &options, wait, id).await {
+                Ok(Begun::Acquired(guard)) => held.push(guard),
+                Ok(Begun::Waits(rest)) => {
+                    let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(keys));
+                    let others = wait_for_others(shared, keys, held, rest, options, wait, id);
+                    // What is held already is given up with it.
+                    let others = unpolled::watch(&self.shared, id, key, Keeps::Locks, Box::pin(others));
+                    return others.await.transpose();
+                }
+                Err(error) => return Err(error.with_key(key)),
+            }
+        }
+        Ok(Some(held))
+    }
+}
+
+/// Acquires those of `keys` that are not held yet, of which the first one waits.
+async fn wait_for_others(
+    shared: Arc<Shared>,
+    keys: Arc<[LockKey]>,
+    held: Vec<LockGuard>,
+    first: Rest,
+    options: LockOptions,
+    wait: Wait,
+    id: u64,
+) -> Result<Vec<LockGuard>, LockError> {
+    // Until what is held is dropped.
+    let _asking = Counted::new(Arc::clone(&shared.asking));
+    let (mut held, mut begun) = (held, Some(Begun::Waits(first)));
+    while let Some(key) = keys.get(held.len()) {
+        let next = async {
+            let begun = match begun.take() {
+                Some(begun) => begun,
+                None => acquire::begin(&shared, key, &options, wait, id).await?,
+            };
+            match begun {
+                Begun::Acquired(guard) => Ok(guard),
+                Begun::Waits(rest) => rest.acquire().await,
+            }
+        };
+        let next = tokio::select! {
+            biased;
+            next = next => next.map_err(|error: LockError| error.with_key(key))?,
+            loss = guards::any_lost(&held) => return Err(loss),
+        };
+        held.push(next);
+    }
+    Ok(held)
 }
 
 impl fmt::Debug for MultiLock {

@@ -15,17 +15,15 @@ use crate::{
     LockError, LockErrorKind,
     backend::{Backend, Cleanup},
     background,
-    clock::{self, Instant},
+    clock::Instant,
     cohort::{Cohorts, Leaving},
     hold::{Hold, Turn},
     keeper::Keeper,
     releaser::Releaser,
     underway::Underway,
+    unpolled::Waiting,
     validity::min_validity,
 };
-
-/// After so long a future that was woken counts as one that nobody polls.
-pub(crate) const UNPOLLED: Duration = Duration::from_secs(2);
 
 /// How many waiters and held locks are allowed; more are refused with [`LockErrorKind::Overloaded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +51,10 @@ pub(crate) struct Shared {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
-    /// Acquisitions that have begun and not returned; what they leave behind, the releaser has by then.
-    pub(crate) asking: Underway,
+    /// Acquisitions that have begun and not ended; what they leave behind, the releaser has by then.
+    pub(crate) asking: Arc<Underway>,
+    /// Those of them that wait.
+    pub(crate) waiting: Arc<Waiting>,
     held: AtomicUsize,
     shut_down: AtomicBool,
     shutting_down: Notify,
@@ -69,7 +69,8 @@ impl Shared {
             keeper: Arc::default(),
             releaser: Releaser::new(background::handle()),
             limits,
-            asking: Underway::default(),
+            asking: Arc::default(),
+            waiting: Arc::default(),
             held: AtomicUsize::new(0),
             shut_down: AtomicBool::new(false),
             shutting_down: Notify::new(),
@@ -126,13 +127,8 @@ impl Shared {
     pub(crate) async fn shut_down(&self) {
         self.shut_down.store(true, Ordering::SeqCst);
         self.shutting_down.notify_waiters();
-        // Each of them ends when it is polled next.
-        tokio::select! {
-            () = self.asking.drained() => {}
-            () = clock::sleep_until(Instant::now() + UNPOLLED) => {
-                tracing::warn!("shut down while futures that acquire locks are kept and not polled");
-            }
-        }
+        // Each of them ends when it is polled next, or is given up when nobody polls it.
+        self.asking.drained().await;
         self.releaser.drained().await;
     }
 
@@ -142,13 +138,9 @@ impl Shared {
         min_validity(ttl.min(self.backend.capabilities().session_timeout.unwrap_or(ttl)))
     }
 
-    /// Takes a turn that was passed on, if it is still to be had and worth it; else goes without it.
-    pub(crate) fn take(self: &Arc<Self>, turn: &Arc<Turn>, max_hold: Duration) -> bool {
+    /// Whether a turn that was passed on is worth it; else it is given back.
+    pub(crate) fn is_worth_it(self: &Arc<Self>, turn: &Arc<Turn>) -> bool {
         let (now, hold) = (Instant::now(), &turn.hold);
-        if !turn.take(now, max_hold) {
-            return false;
-        }
-        self.keeper.turn_moved(hold);
         let worth_it = hold.remaining(now) >= self.least_validity(hold.terms.ttl);
         if !worth_it {
             self.leave_in_background(turn, now);
@@ -156,32 +148,19 @@ impl Shared {
         worth_it
     }
 
-    /// Ends a turn that nobody uses, kept for long enough or passed on and not taken; false when it is being used.
-    pub(crate) fn take_back(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
+    /// Ends the keeping of a turn without a guard, when its time is over; false when the turn is being used.
+    pub(crate) fn end_keeping(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
         let now = Instant::now();
-        if let Some((turn, _reserved)) = hold.end_keeping(now) {
-            tracing::debug!(key = %hold.key(), "released: it was held for as long as was asked");
-            self.pass_in_background(&turn, hold.is_valid(now), now);
-            return true;
-        }
-        let Some(turn) = self.cohorts.turn_of(hold) else { return false };
-        // In the stead of the one who was called, and with nothing left of it, so that it is not passed on again.
-        let taken = turn.take(now, Duration::ZERO);
-        if taken {
-            tracing::debug!(key = %hold.key(), "released: it was passed on to a future that nobody polls");
-            self.leave_in_background(&turn, now);
-        }
-        taken
+        let Some((turn, _reserved)) = hold.end_keeping(now) else { return false };
+        tracing::debug!(key = %hold.key(), "released: it was held for as long as was asked");
+        let leaving = self.pass(&turn, hold.is_valid(now), now);
+        self.release_in_background(leaving, &turn, now);
+        true
     }
 
     /// The holder of `turn` left without waiting for the store.
     pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) {
         let leaving = self.leave(turn, now);
-        self.release_in_background(leaving, turn, now);
-    }
-
-    fn pass_in_background(self: &Arc<Self>, turn: &Arc<Turn>, valid: bool, now: Instant) {
-        let leaving = self.pass(turn, valid, now);
         self.release_in_background(leaving, turn, now);
     }
 

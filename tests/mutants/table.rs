@@ -366,6 +366,65 @@ end",
         ],
     },
     Mutant {
+        name: "unpolled_first_kept",
+        edits: &[Rust {
+            file: "unpolled.rs",
+            from: "            self.woken_now(0);",
+            to: "            if !mutant!() {
+                self.woken_now(0);
+            }",
+        }],
+        caught_by: &[
+            "memory::unpolled::the_first_in_the_queue_stops_nobody",
+            "zookeeper::unpolled::the_first_in_the_queue_stops_nobody",
+            "redis::unpolled::a_waiter_that_is_called_to_lead_stops_nobody",
+            "zookeeper::unpolled::after_the_end_of_its_wait_a_place_is_given_up",
+        ],
+    },
+    Mutant {
+        name: "unpolled_leader_kept",
+        edits: &[Rust {
+            file: "unpolled.rs",
+            from: "                None if signs.is_in_the_way(shared) => signs.ask(),",
+            to: "                None if !mutant!() && signs.is_in_the_way(shared) => signs.ask(),",
+        }],
+        caught_by: &[
+            "unit unpolled::tests::a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow",
+            "zookeeper::unpolled::locks_that_are_held_while_another_is_waited_for_stop_nobody",
+        ],
+    },
+    Mutant {
+        name: "old_leader_overwrites",
+        edits: &[Rust {
+            file: "cohort.rs",
+            from: "            && *leader == self.id
+",
+            to: "            && (mutant!() || *leader == self.id)
+",
+        }],
+        caught_by: &["unit unpolled::tests::what_is_left_of_a_leader_that_was_given_up_has_no_say"],
+    },
+    Mutant {
+        name: "given_up_though_it_was_polled",
+        edits: &[Rust {
+            file: "unpolled.rs",
+            from: "        if self.signs.woken() != Some(woken) {",
+            to: "        if !mutant!() && self.signs.woken() != Some(woken) {",
+        }],
+        caught_by: &["unit unpolled::tests::what_was_polled_since_is_not_given_up"],
+    },
+    Mutant {
+        name: "deep_waiters_given_up",
+        edits: &[Rust {
+            file: "unpolled.rs",
+            from: "        let _idle = Idle::set(true);
+        self.0",
+            to: "        let _idle = Idle::set(!mutant!());
+        self.0",
+        }],
+        caught_by: &["memory::unpolled::waiters_deeper_in_the_queue_keep_their_place"],
+    },
+    Mutant {
         name: "nothing_is_cleaned_up",
         edits: &[Rust {
             file: "backend/redis/attempt.rs",

@@ -6,7 +6,9 @@
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{FencingToken, LockError, LockKey, OwnerToken, cohort::Asker, keeper, releaser::Releaser};
+use crate::{
+    FencingToken, LockError, LockKey, OwnerToken, clock, cohort::Asker, keeper, releaser::Releaser, unpolled,
+};
 
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -48,10 +50,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// while its own wait lasts, so a store does not loop over an outage. While it waits it tells what it hears
     /// through [`Acquire::progress`].
     ///
+    /// The future has to be woken when the lock may have become ours and when a place in the queue comes to its front.
+    /// One that was woken and is not polled within two seconds is dropped, so that it does not stop others; where nobody
+    /// is stopped, it waits with [`Progress::sleep_until`].
+    ///
     /// # Cancel safety
     /// Dropping the future must leave neither a hold nor a place in the store's queue. What a request that is
-    /// already on its way may still do is undone through [`Acquire::cleanup`].
-    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>>;
+    /// already on its way may still do is undone through [`Acquire::cleanup`]. The future may be dropped on a thread
+    /// that has never polled it.
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>>;
 
     /// Pushes the deadlines of these leases forward by their `ttl`: many leases, few round trips, one answer
     /// each, in order. A slow part of the store must not delay the answers of the others.
@@ -293,6 +300,17 @@ impl Progress {
         if let Some(asker) = &self.0 {
             asker.trouble(error);
         }
+    }
+}
+
+impl Progress {
+    /// Completes at `until`, to refresh a place or to look again. A future that is not polled then stops nobody and
+    /// keeps its place.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn sleep_until(&self, until: Instant) {
+        unpolled::idle(clock::sleep_until(until)).await;
     }
 }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     LockGuard, LockManager,
     mock::{Mock, Reply, until},
-    shared::UNPOLLED,
+    unpolled::UNPOLLED,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -150,8 +150,9 @@ async fn a_leader_that_fails_lets_the_next_one_lead() {
 #[tokio::test]
 async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant() {
     let (store, locks, guard) = held().await;
-    let terms = guard.turn().hold.terms;
-    let entry = Cohorts::enter(locks.shared(), &key(), terms, true).expect("there is room");
+    let lock = locks.lock("k");
+    let id = locks.shared().cohorts.next_id();
+    let entry = Cohorts::enter(locks.shared(), &key(), id, &lock.options, true).expect("there is room");
     let Entry::Follow(mut follower) = entry else { panic!("the lock is held") };
     guard.release().await.expect("held");
     let Waited::Called(turn) = follower.time_out() else { panic!("called before") };

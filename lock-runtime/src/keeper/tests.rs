@@ -119,7 +119,7 @@ async fn a_time_that_ends_between_two_looks_is_looked_at_at_once() {
     let (keeper, turn) = (&locks.shared().keeper, Arc::clone(guard.turn()));
     // In the job's hands, which has looked and does not take it back.
     keeper.schedule().take(&turn.hold);
-    assert!(!locks.shared().take_back(&turn.hold));
+    assert!(!locks.shared().end_keeping(&turn.hold));
     turn.hold_until(Instant::now() + 50 * MS);
     drop(guard);
     std::thread::sleep(100 * MS);
@@ -318,8 +318,7 @@ async fn a_turn_that_is_passed_on_when_max_hold_was_seen_to_end_is_renewed() {
     let hold = Arc::clone(&guard.turn().hold);
     until("it waits for its end", || hold.due.load(Ordering::SeqCst) == hold.deadline().as_nanos()).await;
     // The holder left just before.
-    let next = guard.turn().next(Instant::now()).expect("tokens are left");
-    assert!(next.take(Instant::now(), ttl * 10));
+    let next = guard.turn().next(Instant::now(), ttl * 10).expect("tokens are left");
     locks.shared().keeper.turn_moved(&hold);
     tokio::time::sleep(ttl * 2).await;
     assert!(next.is_valid(Instant::now()), "not renewed");

@@ -27,9 +27,10 @@ impl Backend for Silent {
         self.0.capabilities()
     }
 
-    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let acquired = self.0.acquire(request);
         Box::pin(async move {
-            Ok(match self.0.acquire(request).await? {
+            Ok(match acquired.await? {
                 Acquired::Granted(Grant { token, held: Held::Lease { lease, valid_until } }) => {
                     let held = Held::Lease { lease: Arc::new(SilentLease(lease)), valid_until };
                     Acquired::Granted(Grant { token, held })

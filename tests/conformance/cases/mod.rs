@@ -25,6 +25,7 @@ mod several;
 mod shutdown;
 mod suite;
 pub mod torture;
+mod unpolled;
 mod wait;
 
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub fn all() -> Vec<Case> {
         clocks::cases(),
         attribute::cases(),
         cancellation::cases(),
+        unpolled::cases(),
         ownership::cases(),
         reentrance::cases(),
         several::cases(),

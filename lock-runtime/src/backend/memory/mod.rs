@@ -25,7 +25,7 @@ use crate::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Releasable,
         Released, Renewal, Wait,
     },
-    clock::{self, Instant},
+    clock::Instant,
     validity::valid_until,
 };
 
@@ -152,7 +152,13 @@ impl Store {
         let queues = request.wait != Wait::No;
         let (answer, mut told) = {
             let mut state = self.lock();
-            let answer = state.locks.acquire(key, owner, request.ttl, queues, now());
+            let now = now();
+            let answer = state.locks.acquire(key, owner, request.ttl, queues, now);
+            // The first in the queue has not looked since the lease ran out; from here on its turn does not last.
+            if matches!(answer, Answer::Held { expires } if expires <= now.at) {
+                let next = state.locks.expire(key.stored(), now);
+                state.tell(next.as_ref(), now);
+            }
             let told = (queues && matches!(answer, Answer::Held { .. })).then(|| {
                 let (tell, told) = oneshot::channel();
                 state.waiting.insert(owner, tell);
@@ -173,7 +179,7 @@ impl Store {
             // Not only when the holder's lease ends: the next holder's may be shorter.
             let look_at = expires.min(end).min(Instant::now() + LOOK_AGAIN);
             let looked = async {
-                clock::sleep_until(look_at).await;
+                request.progress.sleep_until(look_at).await;
                 self.faults.pass(Instant::now(), end + LAST_LOOK_LIMIT).await
             };
             tokio::select! {
@@ -257,8 +263,9 @@ impl Backend for Memory {
         vec![format!("memory {:p}", Arc::as_ptr(&self.0))]
     }
 
-    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
-        Box::pin(self.0.acquire(request))
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let store = Arc::clone(&self.0);
+        Box::pin(async move { store.acquire(&request).await })
     }
 
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {

@@ -161,7 +161,7 @@ impl<'a> Attempt<'a> {
                         continue;
                     }
                 }
-                () = clock::sleep_until(look_at.min(end)) => {}
+                () = self.request.progress.sleep_until(look_at.min(end)) => {}
             }
             // The last look, at the end of the wait, is worth it: the lock may be ours already.
             let last = end.has_passed();

@@ -115,12 +115,13 @@ impl Backend for Redis {
         server.chain([format!("redis://{address}/{db}")]).collect()
     }
 
-    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let links = Arc::clone(&self.links);
         Box::pin(async move {
             let is_over = || request.wait != Wait::No && request.wait.end().has_passed();
             let mut repeated = false;
             loop {
-                match Attempt::new(request, &self.links).run().await {
+                match Attempt::new(&request, &links).run().await {
                     Ok(Ended::With(answer)) => return Ok(answer),
                     Ok(Ended::Gone) if is_over() => return Ok(Acquired::Busy { holder_remaining: None }),
                     Ok(Ended::Gone) => {}

@@ -62,12 +62,13 @@ impl Backend for ZooKeeper {
         self.link.config().stores()
     }
 
-    fn acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired, LockError>> {
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let link = Arc::clone(&self.link);
         Box::pin(async move {
             // A session that has ended is replaced. A node that vanishes under one that lives was removed by hand.
             for _ in 0..3 {
-                let session = self.link.session().await?;
-                match Attempt::new(request, session).run().await? {
+                let session = link.session().await?;
+                match Attempt::new(&request, session).run().await? {
                     Ended::With(answer) => return Ok(answer),
                     Ended::Gone if request.wait != Wait::No && request.wait.end().has_passed() => break,
                     Ended::Gone => {}

@@ -1,0 +1,410 @@
+//! Gives up acquisitions whose futures are kept and not polled.
+//!
+//! A future that is not polled does nothing, but what it asked for stays: a place in a queue, a grant that was sent to
+//! it, the lead of its cohort, locks that it holds while it waits for others. So each acquisition that has to wait lies
+//! in a [`Slot`], within reach of the library's own thread. An acquisition that was woken and has not been polled for
+//! [`UNPOLLED`] is dropped there, and the destructors that clean up behind a dropped future clean up behind it as well.
+//!
+//! The mutex of the slot decides between entering and giving up: an acquisition is polled or dropped under it. What was
+//! dropped cannot enter any more, whatever lies in its channels, and has no say in its cohort.
+//!
+//! Being woken is the sign that something waits for the poll: a grant, an answer, the end of the wait. A waiter deep in a
+//! queue is not woken, costs nothing and keeps its place. One that is in the way of others all the same is woken here,
+//! to see whether it lives.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    fmt,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    LockKey,
+    backend::BoxFuture,
+    background,
+    clock::{self, Instant},
+    shared::Shared,
+};
+
+/// How long a future that was woken may stay unpolled. A runtime that is blocked for longer looks the same.
+pub(crate) const UNPOLLED: Duration = Duration::from_secs(2);
+
+/// After this time an answer counts as one that is not looked at. A task that lives may have to wait for its turn.
+const UNSEEN: Duration = Duration::from_millis(400);
+
+/// How often waiting acquisitions are looked at, beside the moments at which one is due.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How many are looked at without a pause for those that begin or end to wait.
+const LOOKED_AT_TOGETHER: usize = 1_024;
+
+/// See [`Signs::woken`].
+const ASKED: u64 = 1;
+
+/// The acquisitions of one store that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    slots: Mutex<Slots>,
+    begun: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    by_id: BTreeMap<u64, Arc<dyn Watched>>,
+    /// The job looks at the slots; otherwise it sleeps until there is one.
+    looked_at: bool,
+    started: bool,
+}
+
+/// What a waiting acquisition may keep from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// The lead of the cohort of its lock, while it has that.
+    Lead,
+    /// Locks that it holds already.
+    Locks,
+}
+
+/// Completes with the output of `acquisition`, which asks for the lock `key`; with `None` when it was given up because
+/// nobody polled it.
+///
+/// # Cancel safety
+/// Dropping it drops `acquisition`.
+pub(crate) async fn watch<T: 'static>(
+    shared: &Arc<Shared>,
+    id: u64,
+    key: &LockKey,
+    keeps: Keeps,
+    acquisition: BoxFuture<'static, T>,
+) -> Option<T> {
+    let slot = Arc::new(Slot {
+        acquisition: Mutex::new(Some(acquisition)),
+        signs: Signs {
+            id,
+            key: key.clone(),
+            keeps,
+            woken: AtomicU64::new(0),
+            owner: Mutex::new(Waker::noop().clone()),
+        },
+    });
+    let entry = Entry { waiting: &shared.waiting, slot };
+    if shared.waiting.add(id, Arc::<Slot<T>>::clone(&entry.slot)) {
+        background::handle().spawn(run(Arc::downgrade(shared), Arc::clone(&shared.waiting)));
+    }
+    let waker = Waker::from(Arc::clone(&entry.slot));
+    poll_fn(|cx| entry.slot.poll(cx, &waker)).await
+}
+
+/// A slot's place among those that are looked at.
+struct Entry<'a, T: 'static> {
+    waiting: &'a Waiting,
+    slot: Arc<Slot<T>>,
+}
+
+impl<T: 'static> Drop for Entry<'_, T> {
+    fn drop(&mut self) {
+        self.waiting.remove(self.slot.signs.id);
+        let acquisition = self.slot.lock().take();
+        drop(acquisition);
+    }
+}
+
+/// One acquisition that waits, until it is ready, dropped or given up.
+struct Slot<T> {
+    acquisition: Mutex<Option<BoxFuture<'static, T>>>,
+    signs: Signs,
+}
+
+/// What can be told of a slot without its mutex.
+#[derive(Debug)]
+struct Signs {
+    id: u64,
+    key: LockKey,
+    keeps: Keeps,
+    /// When it was woken first since it was polled last, in nanoseconds; 0 when it was not. The lowest bit is set while
+    /// it was only [asked](Self::ask).
+    woken: AtomicU64,
+    /// Whoever polls it.
+    owner: Mutex<Waker>,
+}
+
+impl Signs {
+    fn woken(&self) -> Option<Instant> {
+        let woken = self.woken.load(Ordering::Acquire);
+        (woken != 0).then(|| Instant::from_nanos(woken))
+    }
+
+    /// There is something at which it has to look.
+    fn wake(&self) {
+        if !IDLE.get() {
+            self.woken.fetch_and(!ASKED, Ordering::AcqRel);
+            self.woken_now(0);
+        }
+        self.wake_owner();
+    }
+
+    /// Whether it lives.
+    fn ask(&self) {
+        self.woken_now(ASKED);
+        self.wake_owner();
+    }
+
+    fn woken_now(&self, asked: u64) {
+        if self.woken.load(Ordering::Acquire) == 0 {
+            let now = Instant::now().as_nanos().max(2) & !ASKED | asked;
+            let _ = self.woken.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// Whether it has had something for long at which it has not looked.
+    fn is_blind(&self, now: Instant) -> bool {
+        let woken = self.woken.load(Ordering::Acquire);
+        woken != 0 && woken & ASKED == 0 && now >= Instant::from_nanos(woken) + UNSEEN
+    }
+
+    fn wake_owner(&self) {
+        // Cloned, because a runtime may poll from within.
+        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        owner.wake();
+    }
+
+    fn polled_by(&self, owner: &Waker) {
+        self.woken.store(0, Ordering::Release);
+        let mut present = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if !present.will_wake(owner) {
+            present.clone_from(owner);
+        }
+    }
+
+    fn is_in_the_way(&self, shared: &Shared) -> bool {
+        match self.keeps {
+            Keeps::Lead => shared.cohorts.leads_others(self.key.stored(), self.id),
+            Keeps::Locks => true,
+        }
+    }
+}
+
+impl<T> Slot<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<BoxFuture<'static, T>>> {
+        self.acquisition.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll(&self, cx: &mut Context<'_>, waker: &Waker) -> Poll<Option<T>> {
+        let mut slot = self.lock();
+        // Out of the slot while it is polled: a panic of the store drops it.
+        let Some(mut acquisition) = slot.take() else { return Poll::Ready(None) };
+        // Before the poll: what wakes it from here on wants another one.
+        self.signs.polled_by(cx.waker());
+        let _counted = Idle::set(false);
+        match acquisition.as_mut().poll(&mut Context::from_waker(waker)) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => {
+                *slot = Some(acquisition);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T: 'static> Wake for Slot<T> {
+    fn wake(self: Arc<Self>) {
+        self.signs.wake();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.signs.wake();
+    }
+}
+
+/// A slot, whatever its acquisition is for.
+trait Watched: fmt::Debug + Send + Sync {
+    fn signs(&self) -> &Signs;
+
+    /// Takes the acquisition out if it was woken at `woken`, not later, and not polled since.
+    fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>>;
+}
+
+impl<T: 'static> Watched for Slot<T> {
+    fn signs(&self) -> &Signs {
+        &self.signs
+    }
+
+    fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>> {
+        let mut slot = match self.acquisition.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
+            // It is being polled.
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        if self.signs.woken() != Some(woken) {
+            return None;
+        }
+        slot.take().map(|acquisition| -> Box<dyn Send> { Box::new(acquisition) })
+    }
+}
+
+impl<T> fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("signs", &self.signs).finish_non_exhaustive()
+    }
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an acquisition was woken and is not polled to look at the answer.
+    pub(crate) fn is_blind(&self, id: u64) -> bool {
+        let now = Instant::now();
+        self.lock().by_id.get(&id).is_some_and(|slot| slot.signs().is_blind(now))
+    }
+
+    /// Lets the job look at it; returns whether the job must be started.
+    fn add(&self, id: u64, slot: Arc<dyn Watched>) -> bool {
+        let mut slots = self.lock();
+        slots.by_id.insert(id, slot);
+        if !std::mem::replace(&mut slots.looked_at, true) {
+            self.begun.notify_one();
+        }
+        !std::mem::replace(&mut slots.started, true)
+    }
+
+    fn remove(&self, id: u64) {
+        let slot = self.lock().by_id.remove(&id);
+        // Not under the lock: with the last handle goes what it kept.
+        drop(slot);
+    }
+
+    /// The slots that come next, from `id` on.
+    fn some_from(&self, id: u64) -> Vec<Arc<dyn Watched>> {
+        self.lock().by_id.range(id..).take(LOOKED_AT_TOGETHER).map(|(_, slot)| Arc::clone(slot)).collect()
+    }
+
+    /// Whether the job may sleep until there is a slot.
+    fn is_empty(&self) -> bool {
+        let mut slots = self.lock();
+        slots.looked_at = !slots.by_id.is_empty();
+        !slots.looked_at
+    }
+}
+
+/// The job. It ends when the last handle to the store is gone.
+async fn run(shared: Weak<Shared>, waiting: Arc<Waiting>) {
+    let mut awake_since = Instant::now();
+    let mut next = awake_since + LOOK_EVERY;
+    loop {
+        clock::sleep_until(next).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let now = Instant::now();
+        // The process or the machine stood still, and those who poll with it.
+        if now > next + LOOK_EVERY {
+            awake_since = now;
+        }
+        next = look(&shared, now, awake_since);
+        drop(shared);
+        if waiting.is_empty() {
+            tokio::select! {
+                () = waiting.begun.notified() => {}
+                // Not longer than a minute without a look whether anybody still uses the store.
+                () = clock::sleep_until(Instant::now() + Duration::from_mins(1)) => {}
+            }
+            next = Instant::now() + LOOK_EVERY;
+        }
+    }
+}
+
+/// Gives up what nobody polls; returns when to look again.
+fn look(shared: &Arc<Shared>, now: Instant, awake_since: Instant) -> Instant {
+    let mut next = now + LOOK_EVERY;
+    let mut from = 0;
+    loop {
+        let slots = shared.waiting.some_from(from);
+        let Some(last) = slots.last() else { return next };
+        from = last.signs().id + 1;
+        for slot in slots {
+            let signs = slot.signs();
+            match signs.woken() {
+                Some(woken) => {
+                    let due = woken.max(awake_since) + UNPOLLED;
+                    if now < due {
+                        next = next.min(due);
+                    } else if let Some(acquisition) = slot.give_up(woken) {
+                        shared.waiting.remove(signs.id);
+                        tracing::debug!(key = %signs.key, "given up: its future is kept and not polled");
+                        // A task of its own, which a panic in a destructor ends alone.
+                        tokio::spawn(async move {
+                            drop(acquisition);
+                            // If its owner lives after all, it begins anew.
+                            slot.signs().wake_owner();
+                        });
+                    }
+                }
+                None if signs.is_in_the_way(shared) => signs.ask(),
+                None => {}
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// The wake-up that is under way on this thread is none that has to be answered by a poll.
+    static IDLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Restores the mark of this thread when dropped.
+struct Idle(bool);
+
+impl Idle {
+    fn set(idle: bool) -> Self {
+        Self(IDLE.replace(idle))
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        IDLE.set(self.0);
+    }
+}
+
+struct IdleWaker(Waker);
+
+impl Wake for IdleWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let _idle = Idle::set(true);
+        self.0.wake_by_ref();
+    }
+}
+
+/// Completes with `future`, whose wake-ups need not be answered by a poll.
+///
+/// # Cancel safety
+/// As `future`.
+pub(crate) async fn idle<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut idle: Option<Arc<IdleWaker>> = None;
+    poll_fn(|cx| {
+        let waker = match &idle {
+            Some(idle) if idle.0.will_wake(cx.waker()) => Arc::clone(idle),
+            _ => Arc::clone(idle.insert(Arc::new(IdleWaker(cx.waker().clone())))),
+        };
+        future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker)))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests;
