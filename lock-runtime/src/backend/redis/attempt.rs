@@ -149,7 +149,8 @@ impl<'a> Attempt<'a> {
                         Some(Letter::Free { length }) => {
                             let now = Instant::now();
                             place.opened(now, length);
-                            look_at = look_at.min(place.next_poll(now, random()));
+                            let soon = heard + place::LOOK_WHILE_OPEN;
+                            look_at = look_at.min(place.next_poll(now, random()).max(soon));
                         }
                         None => {
                             letters = None;

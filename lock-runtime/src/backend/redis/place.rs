@@ -46,8 +46,9 @@ pub(super) const OPEN: Opening =
 pub(super) const OPEN_FOREIGN: Opening =
     Opening { every: Duration::from_secs(2), length: Duration::from_millis(120) };
 
-/// How often the first in the queue looks while the lock is left open: whether it is used.
-const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
+/// How often the first in the queue looks while the lock is left open, whether it is used, and at most on being told that
+/// it is.
+pub(super) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
 /// How often the first in the queue looks behind a holder that will tell nobody of its end.
 const LOOK_BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// How long after the end of an opening those look who are not the first: it may be dead.
