@@ -3,6 +3,7 @@
 mod failover;
 mod published;
 mod queue;
+mod stalls;
 
 use std::{
     net::TcpListener,

@@ -6,11 +6,13 @@
 use std::{
     collections::HashMap,
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -18,7 +20,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, RedisWrite,
     aio::MultiplexedConnection,
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::yield_now};
 
 use super::{
     error::{self, Failure, Refusal},
@@ -34,6 +36,8 @@ use crate::{LockError, LockErrorKind, OwnerToken, clock::Instant};
 
 /// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
+/// After this time without a call a connection is looked at before it is used.
+const IDLE: Duration = Duration::from_millis(100);
 /// The least age at which a connection is given up because its server takes no calls for now (it loads its data, or has
 /// lost its primary): its name may lead to another one by then, and a new connection each second does no harm.
 const NOT_READY: Duration = Duration::from_secs(1);
@@ -46,6 +50,8 @@ pub(super) struct Connection {
     /// Unlike that of any other connection of the store.
     id: u64,
     made: Instant,
+    /// When the last call was made.
+    last_used: AtomicU64,
     /// New calls use another one; a call behind an unanswered one may still want this.
     given_up: AtomicBool,
     /// The driver says that there is nobody any more.
@@ -110,6 +116,7 @@ impl Connection {
                 driver,
                 id,
                 made: Instant::now(),
+                last_used: AtomicU64::new(Instant::now().as_nanos()),
                 given_up: AtomicBool::new(false),
                 gone,
                 inbox: Arc::clone(links.inbox()),
@@ -127,6 +134,11 @@ impl Connection {
     /// Whether new calls may use it.
     pub(super) fn is_usable(&self) -> bool {
         !self.given_up.load(Ordering::Acquire) && !self.is_gone()
+    }
+
+    /// Whether it was not used for so long that what happened to it may not be known yet.
+    pub(super) fn is_idle(&self) -> bool {
+        (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
     }
 
     /// Whether nothing that was sent over it will be answered any more.
@@ -172,9 +184,10 @@ impl Connection {
     /// # Cancel safety
     /// Dropped, the call may still be applied.
     pub(super) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
-        match self.run_once(script, call).await? {
-            Some(answer) => Ok(answer),
-            None => self.call(call).await,
+        match self.call(call).await {
+            // In one step: between loading and calling, the server may be told to forget its scripts again.
+            Err(Failure::Refused(error)) if is_no_script(&error) => self.call(&script.with_text(call)).await,
+            answer => answer,
         }
     }
 
@@ -203,8 +216,19 @@ impl Connection {
     pub(super) async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
         let mut driver = self.driver.clone();
         let mut unanswered = Unanswered { connection: self, sent: Instant::now() };
-        let answer = tokio::time::timeout(self.response_timeout, call.query_async::<T>(&mut driver)).await;
-        let Ok(answer) = answer else { return Err(Failure::timed_out(self.response_timeout)) };
+        self.last_used.store(unanswered.sent.as_nanos(), Ordering::Relaxed);
+        let mut answer = pin!(call.query_async::<T>(&mut driver));
+        let answer = match tokio::time::timeout(self.response_timeout, answer.as_mut()).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                // The limit may have passed while the runtime did not run, and the answer lie there since.
+                catch_up().await;
+                match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
+                    Poll::Ready(answer) => answer,
+                    Poll::Pending => return Err(Failure::timed_out(self.response_timeout)),
+                }
+            }
+        };
         unanswered.disarm();
         self.silent.store(0, Ordering::Relaxed);
         answer.map_err(|error| self.failure(error))
@@ -310,6 +334,17 @@ impl Drop for Unanswered<'_> {
             self.connection.silence();
         }
     }
+}
+
+/// Lets a runtime that did not run for a while look at its sockets, and then the driver's task read them.
+pub(super) async fn catch_up() {
+    // In a task of its own: the caller's may be polled for other reasons, which would count as having yielded.
+    let passes = tokio::spawn(async {
+        yield_now().await;
+        yield_now().await;
+    });
+    // Fails when the runtime is shut down, and then nothing is to be caught up with.
+    let _ = passes.await;
 }
 
 /// Refuses a server that can hold no locks; each new connection may lead to another one. Every user may ask this.

@@ -14,7 +14,13 @@ use std::{
 use redis::Client;
 use tokio::{runtime, sync::watch};
 
-use super::{config::Config, connection::Connection, error::Failure, inbox::Inbox, names};
+use super::{
+    config::Config,
+    connection::{self, Connection},
+    error::Failure,
+    inbox::Inbox,
+    names,
+};
 use crate::{
     LockError, LockErrorKind,
     backend::{Acquire, Wait},
@@ -84,7 +90,14 @@ impl Links {
     pub(super) async fn here(self: &Arc<Self>) -> Result<Arc<Connection>, Failure> {
         let link = self.link();
         if let Some(connection) = link.usable() {
-            return Ok(connection);
+            if !connection.is_idle() {
+                return Ok(connection);
+            }
+            // What the server closed meanwhile is not known to a runtime that did not run.
+            connection::catch_up().await;
+            if connection.is_usable() {
+                return Ok(connection);
+            }
         }
         let mut connecting = Link::connecting(&link, self);
         let made = connecting.wait_for(Option::is_some).await.map(|made| made.clone());
@@ -127,7 +140,7 @@ impl Links {
         if let Some(link) = links.get(&here) {
             return Arc::clone(link);
         }
-        links.retain(|_, link| !link.runtime_is_gone.load(Ordering::Acquire));
+        links.retain(|_, link| link.is_of_use());
         Arc::clone(links.entry(here).or_default())
     }
 }
@@ -153,6 +166,12 @@ enum State {
 }
 
 impl Link {
+    /// Whether it has to be remembered: its runtime may be gone where it has no connection and makes none.
+    fn is_of_use(&self) -> bool {
+        let has_failed = matches!(&*lock(&self.state), State::Failed(until, _) if until.has_passed());
+        !has_failed && !self.runtime_is_gone.load(Ordering::Acquire)
+    }
+
     fn usable(&self) -> Option<Arc<Connection>> {
         match &*lock(&self.state) {
             State::Open(connection) if connection.is_usable() => Some(Arc::clone(connection)),
@@ -256,4 +275,23 @@ impl Drop for Sentinel {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_that_ended_while_the_server_was_away_are_forgotten() {
+        let config = Config::from_url("redis+unix:///nowhere").expect("valid");
+        let links = Arc::new(Links::new(config).expect("valid"));
+        for _ in 0..100 {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(links.here()).expect_err("nobody is there");
+        }
+        std::thread::sleep(PAUSE);
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(links.here()).expect_err("nobody is there");
+        assert_eq!(lock(&links.by_runtime).len(), 1);
+    }
 }

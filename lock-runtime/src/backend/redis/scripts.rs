@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use redis::{Cmd, RedisWrite};
+use redis::{Arg, Cmd, RedisWrite};
 
 use super::{names, place};
 use crate::{FencingToken, LockKey, OwnerToken};
@@ -40,6 +40,18 @@ impl Script {
         let mut call = Cmd::with_capacity(arguments, bytes);
         call.arg("EVALSHA").arg(&self.sha).arg(keys);
         call
+    }
+
+    /// The same call for a server that does not know it: it does afterwards.
+    pub(super) fn with_text(&self, call: &Cmd) -> Cmd {
+        let mut with_text = redis::cmd("EVAL");
+        with_text.arg(&self.text);
+        for argument in call.args_iter().skip(2) {
+            if let Arg::Simple(bytes) = argument {
+                with_text.arg(bytes);
+            }
+        }
+        with_text
     }
 
     /// Makes the server know it.
