@@ -377,7 +377,6 @@ end",
         caught_by: &[
             "memory::unpolled::the_first_in_the_queue_stops_nobody",
             "zookeeper::unpolled::the_first_in_the_queue_stops_nobody",
-            "redis::unpolled::a_waiter_that_is_called_to_lead_stops_nobody",
             "zookeeper::unpolled::after_the_end_of_its_wait_a_place_is_given_up",
         ],
     },
