@@ -218,15 +218,15 @@ impl Connection {
         let mut unanswered = Unanswered { connection: self, sent: Instant::now() };
         self.last_used.store(unanswered.sent.as_nanos(), Ordering::Relaxed);
         let mut answer = pin!(call.query_async::<T>(&mut driver));
-        let answer = match tokio::time::timeout(self.response_timeout, answer.as_mut()).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                // The limit may have passed while the runtime did not run, and the answer lie there since.
-                catch_up().await;
-                match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
-                    Poll::Ready(answer) => answer,
-                    Poll::Pending => return Err(Failure::timed_out(self.response_timeout)),
-                }
+        let in_time = tokio::time::timeout(self.response_timeout, answer.as_mut()).await;
+        let answer = if let Ok(answer) = in_time {
+            answer
+        } else {
+            // The limit may have passed while the runtime did not run, and the answer lie there since.
+            catch_up().await;
+            match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => return Err(Failure::timed_out(self.response_timeout)),
             }
         };
         unanswered.disarm();
