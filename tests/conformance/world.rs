@@ -79,6 +79,13 @@ impl World {
         LockManager::connect(&self.site.url_for_leases_of(lease)).await.expect("the store can be reached")
     }
 
+    /// Another client, and how long its leases last, for a hold that is to be kept through a fault: so long, or longer
+    /// where a session has to be found again, of which a busy machine takes more than of the round trip of a renewal.
+    pub async fn client_that_keeps(&self, wanted: Duration) -> (LockManager, Duration) {
+        let lease = self.declared().session_timeout.map_or(wanted, |session| session * 3);
+        (self.client_for_leases_of(lease).await, lease)
+    }
+
     /// A client in a process of its own.
     pub async fn second(&self) -> Second {
         Second::start(Child::start("client"), &self.url()).await

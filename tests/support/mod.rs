@@ -4,6 +4,7 @@ pub mod checker;
 pub mod child;
 pub mod clock;
 pub mod guardian;
+pub mod machine;
 pub mod proxy;
 pub mod redis_server;
 pub mod resp;

@@ -6,7 +6,7 @@ use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
     stores::Fault,
-    support::clock::Clock,
+    support::{clock::Clock, machine::Moment},
     world::{World, begun, forget},
 };
 
@@ -92,15 +92,15 @@ async fn a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_
     let key = world.key("k");
     let ttl = ms(6000);
     let guard = ours.lock(&key).ttl(ttl).acquire().await.unwrap();
-    let began = Instant::now();
+    let began = Moment::now();
     world.hurt(Fault::ClockForward(HOUR));
     let next = theirs.lock(&key).wait(LONG).acquire().await.unwrap();
     // What no lease on a server's clock can exclude, and what the documentation says.
     let overlap = guard.is_valid() && next.is_valid();
     assert!(next.fencing_token() > guard.fencing_token(), "the resource could not tell them apart");
     guard.lost().await;
-    assert!(began.elapsed() < ttl / 2 + SLACK, "noticed only after {:?}", began.elapsed());
-    println!("overlap: {overlap}, noticed by the first holder after {:?}", began.elapsed());
+    assert!(began.within(ttl / 2 + SLACK), "noticed only after {:?}", began.took());
+    println!("overlap: {overlap}, noticed by the first holder after {:?}", began.took());
     assert!(overlap, "the jump did not do what the documentation warns of");
     assert!(guard.release().await.is_err());
     assert!(next.is_valid());
@@ -143,11 +143,11 @@ async fn a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer(world: Worl
     let key = world.key("k");
     let (ttl, jump) = (ms(800), ms(2500));
     forget(world.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap());
-    let died = Instant::now();
+    let died = Moment::now();
     world.hurt(Fault::ClockBack(jump));
     let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
-    let took = died.elapsed();
-    assert!(took > jump && took < ttl + jump + SLACK, "{took:?}");
+    let took = died.took();
+    assert!(took.real > jump && took.within(ttl + jump + SLACK), "{took:?}");
     guard.release().await.unwrap();
     world.clean().await;
 }
@@ -161,9 +161,9 @@ async fn a_jump_forward_leaves_the_waiters_their_turns(world: World) {
     world.queued(&key, 1).await;
     // The lease has ended, and the place looks abandoned: the waiter comes in at its next look, or begins anew.
     world.hurt(Fault::ClockForward(HOUR));
-    let began = Instant::now();
+    let began = Moment::now();
     let next = waiter.await.unwrap();
-    assert!(began.elapsed() < ms(3000) + SLACK, "only after {:?}", began.elapsed());
+    assert!(began.within(ms(3000) + SLACK), "only after {:?}", began.took());
     assert!(next.fencing_token() > token);
     assert_eq!(guard.release().await.unwrap_err().kind(), lock_runtime::LockErrorKind::Lost);
     assert!(next.is_valid());

@@ -7,6 +7,7 @@ use lock_runtime::{LockErrorKind, LockGuard};
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
+    support::machine::Moment,
     world::World,
 };
 
@@ -69,12 +70,12 @@ async fn who_waits_is_let_in_at_its_time(world: World) {
     let locks = world.client().await.ttl(LONG);
     let key = world.key("k");
     let length = ms(2000);
-    let began = Instant::now();
+    let began = Moment::now();
     drop(locks.lock(&key).hold_at_least(length).acquire().await.unwrap());
     let error = locks.lock(&key).wait(ms(100)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
-    assert!(began.elapsed() >= length && began.elapsed() < length + SLACK, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= length && began.within(length + SLACK), "{:?}", began.took());
     next.release().await.unwrap();
     world.clean().await;
 }
@@ -93,13 +94,13 @@ async fn it_neither_holds_up_a_shutdown_nor_is_freed_by_it(world: World) {
 async fn it_ends_with_the_lease_when_the_store_loses_it(world: World) {
     let locks = world.client().await;
     let key = world.key("k");
-    let began = Instant::now();
+    let began = Moment::now();
     let guard = locks.lock(&key).ttl(world.lease(ms(900))).hold_at_least(LONG).acquire().await.unwrap();
     guard.release().await.unwrap();
     world.lose(&key);
     // Those of the same client are let in when its renewal finds out.
     let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
-    assert!(began.elapsed() < world.lease(ms(900)) + SLACK, "{:?}", began.elapsed());
+    assert!(began.within(world.lease(ms(900)) + SLACK), "{:?}", began.took());
     next.release().await.unwrap();
     world.clean().await;
 }

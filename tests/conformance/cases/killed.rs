@@ -1,10 +1,11 @@
 //! A process that ends without a word: its locks and its places are free within a bound.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
+    support::machine::Moment,
     world::{World, begun},
 };
 
@@ -49,13 +50,13 @@ async fn a_lock_of_a_killed_process_is_free_when_its_lease_ends(world: World) {
     tokio::time::sleep(ttl * 3 / 2).await;
     world.is_held(&key).await;
     other.kill();
-    let killed = Instant::now();
+    let killed = Moment::now();
     let locks = world.client().await;
     let guard = loop {
         if let Some(guard) = locks.lock(&key).try_acquire().await.unwrap() {
             break guard;
         }
-        assert!(killed.elapsed() < ttl + ms(250) + SLACK, "still held after {:?}", killed.elapsed());
+        assert!(killed.within(ttl + ms(250) + SLACK), "still held after {:?}", killed.took());
         tokio::time::sleep(ms(10)).await;
     };
     assert!(guard.fencing_token().get() > token);
@@ -72,9 +73,9 @@ async fn a_waiter_enters_when_the_lease_of_a_killed_process_ends(world: World) {
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
     world.queued(&key, 1).await;
     other.kill();
-    let killed = Instant::now();
+    let killed = Moment::now();
     let guard = waiter.await.unwrap();
-    assert!(killed.elapsed() < ttl + ms(250) + SLACK, "only after {:?}", killed.elapsed());
+    assert!(killed.within(ttl + ms(250) + SLACK), "only after {:?}", killed.took());
     assert!(guard.fencing_token().get() > token);
     guard.release().await.unwrap();
     world.clean().await;
@@ -97,11 +98,11 @@ async fn a_killed_waiter_keeps_the_next_one_for_a_bounded_time(world: World) {
     world.queued(&key, 2).await;
     other.kill();
     let limit = unclaimed(&world).await + SLACK;
-    let released = Instant::now();
+    let released = Moment::now();
     guard.release().await.unwrap();
     let guard = next.await.unwrap();
     // A grant that nobody claims ends after the claim window, and the next one finds that when it looks; not after its ttl.
-    assert!(released.elapsed() < limit, "only after {:?}", released.elapsed());
+    assert!(released.within(limit), "only after {:?}", released.took());
     guard.release().await.unwrap();
     world.clean().await;
 }
@@ -120,10 +121,10 @@ async fn a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time(wo
     guard.release().await.unwrap();
     world.queued(&key, 1).await;
     other.kill();
-    let killed = Instant::now();
+    let killed = Moment::now();
     let limit = unclaimed(&world).await + SLACK;
     let guard = next.await.unwrap();
-    assert!(killed.elapsed() < limit, "only after {:?}", killed.elapsed());
+    assert!(killed.within(limit), "only after {:?}", killed.took());
     guard.release().await.unwrap();
     world.clean().await;
 }
@@ -138,12 +139,12 @@ async fn a_crowd_of_killed_waiters_keeps_the_next_one_for_a_bounded_time(world: 
     let next = begun(async move { lock.acquire().await.unwrap() }).await;
     world.queued(&key, 41).await;
     other.kill();
-    let released = Instant::now();
+    let released = Moment::now();
     guard.release().await.unwrap();
     let guard = next.await.unwrap();
     // The first of them cost a claim window each until the others are stale; not 40 windows.
-    assert!(released.elapsed() < Duration::from_secs(12) + SLACK, "only after {:?}", released.elapsed());
-    println!("the next one entered {:?} after the release", released.elapsed());
+    assert!(released.within(Duration::from_secs(12) + SLACK), "only after {:?}", released.took());
+    println!("the next one entered {:?} after the release", released.took());
     guard.release().await.unwrap();
     world.clean().await;
 }

@@ -8,6 +8,7 @@ use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
     stores::Fault,
+    support::machine::Moment,
     world::{World, drop_after},
 };
 
@@ -132,11 +133,11 @@ async fn nobody_holds_it_while_the_holder_before_believes_that_it_does(world: Wo
 
 async fn the_end_of_max_hold_is_a_loss_that_says_so(world: World) {
     let key = world.key("k");
-    let began = Instant::now();
+    let began = Moment::now();
     let guard = world.client().await.lock(&key).max_hold(ms(300)).acquire().await.unwrap();
     assert!(guard.remaining() <= ms(300));
     guard.lost().await;
-    assert!(began.elapsed() >= ms(300) && began.elapsed() < ms(300) + SLACK, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= ms(300) && began.within(ms(300) + SLACK), "{:?}", began.took());
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost);
     assert!(error.to_string().contains("max_hold"), "{error}");
@@ -221,7 +222,7 @@ async fn a_body_is_dropped_when_the_lock_is_lost(world: World) {
     let ttl = world.lease(ms(600));
     let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
     let (body_lives, mut body_died) = tokio::sync::oneshot::channel::<()>();
-    let began = Instant::now();
+    let began = Moment::now();
     world.lose(&key);
     let error = guard
         .run(async move {
@@ -232,7 +233,7 @@ async fn a_body_is_dropped_when_the_lock_is_lost(world: World) {
         .unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost);
     assert!(body_died.try_recv().is_err_and(|e| e == tokio::sync::oneshot::error::TryRecvError::Closed));
-    assert!(began.elapsed() < ttl + SLACK, "{:?}", began.elapsed());
+    assert!(began.within(ttl + SLACK), "{:?}", began.took());
     world.clean().await;
 }
 

@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use lock_runtime::{LockError, LockErrorKind, LockManager, distributed_lock};
@@ -20,7 +20,7 @@ use super::{LONG, SLACK, ms, outage::OUTAGES};
 use crate::{
     case::{Case, case},
     stores::Fault,
-    support::until,
+    support::{machine::Moment, until},
     world::World,
 };
 
@@ -193,11 +193,11 @@ async fn a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away(world
         let scene = Scene::set(&world, &ours, under, &[]).await;
         let lost = world.key(lost);
         world.lose(&lost);
-        let began = Instant::now();
+        let began = Moment::now();
         let next = theirs.lock(&lost).try_acquire().await.unwrap().expect("the store forgot it");
         let error = scene.holder.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
-        assert!(began.elapsed() < ttl / 3 + SLACK, "only after {:?}", began.elapsed());
+        assert!(began.within(ttl / 3 + SLACK), "only after {:?}", began.took());
         assert!(next.is_valid(), "the one that is lost took it along");
         next.release().await.unwrap();
         world.clean().await;

@@ -14,6 +14,7 @@ use super::{LEASES, LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
     stores::Fault,
+    support::machine::Moment,
     world::{World, begun},
 };
 
@@ -167,11 +168,11 @@ async fn no_wait_is_contention_and_a_wait_runs_out_in_time(world: World) {
     let guard = theirs.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
     let error = with_manager(ours.clone(), at_once(world.mark())).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Contended);
-    let began = Instant::now();
+    let began = Moment::now();
     let error = with_manager(ours, soon(world.mark())).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout);
-    let took = began.elapsed();
-    assert!(took >= ms(300) && took < ms(300) + SLACK, "{took:?}");
+    let took = began.took();
+    assert!(took.real >= ms(300) && took.within(ms(300) + SLACK), "{took:?}");
     guard.release().await.unwrap();
     world.clean().await;
 }
@@ -206,33 +207,33 @@ async fn the_lock_comes_from_the_manager_that_is_named(world: World) {
 }
 
 /// Says when it is dropped.
-struct Dropped<'a>(&'a Cell<Option<Instant>>);
+struct Dropped<'a>(&'a Cell<Option<Moment>>);
 
 impl Drop for Dropped<'_> {
     fn drop(&mut self) {
-        self.0.set(Some(Instant::now()));
+        self.0.set(Some(Moment::now()));
     }
 }
 
 #[distributed_lock(key = "<mark>:k", ttl = "1s", auto_renew = false)]
-async fn not_renewed(mark: &str, gone: &Cell<Option<Instant>>) -> Result<(), LockError> {
+async fn not_renewed(mark: &str, gone: &Cell<Option<Moment>>) -> Result<(), LockError> {
     let _dropped = Dropped(gone);
     pending().await
 }
 
 #[distributed_lock(key = "<mark>:k", ttl = "5s", max_hold = "500ms")]
-async fn capped(mark: &str, gone: &Cell<Option<Instant>>) -> Result<(), LockError> {
+async fn capped(mark: &str, gone: &Cell<Option<Moment>>) -> Result<(), LockError> {
     let _dropped = Dropped(gone);
     pending().await
 }
 
 async fn without_renewal_the_body_ends_with_the_lease(world: World) {
     let gone = Cell::new(None);
-    let began = Instant::now();
+    let began = Moment::now();
     let error = with_manager(world.client().await, not_renewed(world.mark(), &gone)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
-    let dropped = gone.get().expect("dropped").duration_since(began);
-    assert!(dropped > ms(500) && dropped < ms(1000) + SLACK, "{dropped:?}");
+    let dropped = gone.get().expect("dropped").since(began);
+    assert!(dropped.real > ms(500) && dropped.within(ms(1000) + SLACK), "{dropped:?}");
     world.clean().await;
 }
 
@@ -253,11 +254,11 @@ async fn whether_the_lease_is_renewed_is_what_the_function_says(world: World) {
 
 async fn the_body_ends_with_max_hold(world: World) {
     let gone = Cell::new(None);
-    let began = Instant::now();
+    let began = Moment::now();
     let error = with_manager(world.client().await, capped(world.mark(), &gone)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
-    let dropped = gone.get().expect("dropped").duration_since(began);
-    assert!(dropped > ms(200) && dropped < ms(500) + SLACK, "{dropped:?}");
+    let dropped = gone.get().expect("dropped").since(began);
+    assert!(dropped.real > ms(200) && dropped.within(ms(500) + SLACK), "{dropped:?}");
     // Not by the end of the lease.
     world.clean().await;
 }
@@ -433,11 +434,11 @@ async fn inner_again(mark: &str) -> Result<u8, LockError> {
 
 async fn a_function_enters_its_own_lock_only_when_reentrant(world: World) {
     let locks = world.client().await.ttl(LONG).wait(LONG);
-    let began = Instant::now();
+    let began = Moment::now();
     let error = with_manager(locks.clone(), outer(world.mark(), false)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::WouldDeadlock);
     assert_eq!(with_manager(locks, outer(world.mark(), true)).await.unwrap(), 2);
-    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+    assert!(began.within(SLACK), "{:?}", began.took());
     world.clean().await;
 }
 
@@ -524,7 +525,7 @@ async fn kept(mark: &str) -> Result<(), LockError> {
 async fn a_lock_is_kept_for_as_long_as_hold_at_least_says(world: World) {
     let (ours, theirs) = (world.client().await, world.client().await);
     let least = ms(3000);
-    let began = Instant::now();
+    let began = Moment::now();
     with_manager(ours.clone(), kept(world.mark())).await.unwrap();
     let returned = began.elapsed();
     assert!(returned < least, "the caller waited for {returned:?}");
@@ -534,6 +535,6 @@ async fn a_lock_is_kept_for_as_long_as_hold_at_least_says(world: World) {
         assert!(busy.is_err() || asked >= least, "given away after {asked:?}");
     }
     world.clean().await;
-    let freed = began.elapsed();
-    assert!(freed >= least && freed < least + SLACK, "{freed:?}");
+    let freed = began.took();
+    assert!(freed.real >= least && freed.within(least + SLACK), "{freed:?}");
 }

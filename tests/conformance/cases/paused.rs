@@ -1,10 +1,11 @@
 //! A process that stands still for a while and goes on: it learns at its first step that time has passed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
+    support::machine::Moment,
     world::{World, begun},
 };
 
@@ -85,10 +86,10 @@ async fn a_paused_waiter_keeps_the_next_one_for_a_bounded_time_and_goes_on_later
     let next = begun(async move { lock.acquire().await.unwrap() }).await;
     world.queued(&key, 2).await;
     other.pause();
-    let released = Instant::now();
+    let released = Moment::now();
     guard.release().await.unwrap();
     let guard = next.await.unwrap();
-    assert!(released.elapsed() < Duration::from_secs(5) + SLACK, "only after {:?}", released.elapsed());
+    assert!(released.within(Duration::from_secs(5) + SLACK), "only after {:?}", released.took());
     other.resume();
     // It lost its turn, not its wish; it must not believe in a grant that has passed.
     tokio::time::sleep(ms(300)).await;

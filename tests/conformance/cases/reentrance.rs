@@ -1,12 +1,13 @@
 //! Asking for a lock from inside its own section.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_runtime::{LockErrorKind, current, ensure_locked};
 
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
+    support::machine::Moment,
     world::World,
 };
 
@@ -27,7 +28,7 @@ async fn a_section_that_asks_for_its_own_lock_is_told_at_once(world: World) {
     let locks = world.client().await.ttl(LONG);
     let key = world.key("k");
     let section = async {
-        let began = Instant::now();
+        let began = Moment::now();
         let lock = locks.lock(&key);
         for error in [
             lock.acquire().await.unwrap_err(),
@@ -40,7 +41,7 @@ async fn a_section_that_asks_for_its_own_lock_is_told_at_once(world: World) {
             let text = error.to_string();
             assert!(text.contains(&key) && text.contains("reentrant"), "{text}");
         }
-        assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+        assert!(began.within(SLACK), "{:?}", began.took());
         assert_eq!(world.places(&key), 0);
     };
     locks.lock(&key).acquire().await.unwrap().run(section).await.unwrap();

@@ -14,7 +14,7 @@ use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
     stores::Fault,
-    support::until,
+    support::{machine::Moment, until},
     world::{MANY_POLLS, World, begun, drop_after},
 };
 
@@ -100,11 +100,11 @@ async fn what_was_taken_is_free_at_once_when_another_is_held(world: World) {
     let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
     let [c, a, b] = keys(&world);
     let guard = theirs.lock(&b).acquire().await.unwrap();
-    let began = Instant::now();
+    let began = Moment::now();
     let error = ours.all([&a, &b, &c]).wait(ms(200)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     assert_eq!(error.key().expect("named").as_str(), b);
-    assert!(began.elapsed() >= ms(200) && began.elapsed() < ms(200) + SLACK, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= ms(200) && began.within(ms(200) + SLACK), "{:?}", began.took());
     // By another client, and far before the end of the lease.
     theirs.lock(&a).wait(SLACK).acquire().await.unwrap().release().await.unwrap();
     world.is_free(&c).await;

@@ -12,6 +12,7 @@ use super::{LEASES, LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
     stores::Fault,
+    support::machine::Moment,
     world::{World, begun, forget},
 };
 
@@ -93,12 +94,12 @@ async fn a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends(world: Wo
     let silent = world.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap();
     let held = silent.held();
     forget(silent);
-    let after = Instant::now();
+    let after = Moment::now();
     let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
     // A hold of a session is given up by its holder, a little earlier.
     assert!(before.elapsed() >= ttl * 9 / 10, "after {:?}, before the lease ended", before.elapsed());
     assert!(!held.is_valid());
-    assert!(after.elapsed() < ttl + ms(250) + SLACK, "only after {:?}", after.elapsed());
+    assert!(after.within(ttl + ms(250) + SLACK), "only after {:?}", after.took());
     guard.release().await.unwrap();
     world.clean().await;
 }
@@ -116,10 +117,10 @@ async fn a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends(world: Wo
     world.queued(&key, 2).await;
     long.release().await.unwrap();
     forget(short.await.unwrap());
-    let began = Instant::now();
+    let began = Moment::now();
     last.await.unwrap().release().await.unwrap();
     // It looks at least once a second.
-    assert!(began.elapsed() < ttl + ms(1000) + SLACK, "only after {:?}", began.elapsed());
+    assert!(began.within(ttl + ms(1000) + SLACK), "only after {:?}", began.took());
     world.clean().await;
 }
 
@@ -129,12 +130,12 @@ async fn a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place(world: Wo
     let guard = ours.lock(&key).acquire().await.unwrap();
     // In the queue of the process, and in that of the store.
     for client in [&ours, &theirs] {
-        let began = Instant::now();
+        let began = Moment::now();
         let error = client.lock(&key).wait(ms(300)).acquire().await.unwrap_err();
-        let took = began.elapsed();
+        let took = began.took();
         assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
         assert!(error.is_retryable());
-        assert!(took >= ms(300) && took < ms(300) + SLACK, "{took:?}");
+        assert!(took.real >= ms(300) && took.within(ms(300) + SLACK), "{took:?}");
         world.queued(&key, 0).await;
     }
     assert!(guard.is_valid());
@@ -149,10 +150,10 @@ async fn a_waiter_behind_another_is_told_that_it_is_held(world: World) {
     let lock = ours.lock(&key).wait(LONG);
     let leader = begun(async move { lock.acquire().await.unwrap().release().await.unwrap() }).await;
     for wait in [ms(10), ms(300), ms(1500)] {
-        let began = Instant::now();
+        let began = Moment::now();
         let error = ours.lock(&key).wait(wait).acquire().await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Timeout, "the store has answered: {error}");
-        assert!(began.elapsed() < wait + SLACK, "{:?} instead of {wait:?}", began.elapsed());
+        assert!(began.within(wait + SLACK), "{:?} instead of {wait:?}", began.took());
     }
     guard.release().await.unwrap();
     leader.await.unwrap();
@@ -196,11 +197,11 @@ async fn zero_wait_and_one_attempt_are_answered_at_once(world: World) {
     let key = world.key("k");
     let guard = ours.lock(&key).acquire().await.unwrap();
     for client in [&ours, &theirs] {
-        let began = Instant::now();
+        let began = Moment::now();
         assert!(client.lock(&key).try_acquire().await.unwrap().is_none());
         let error = client.lock(&key).wait(Duration::ZERO).acquire().await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Contended);
-        assert!(began.elapsed() < SLACK);
+        assert!(began.within(SLACK));
     }
     guard.release().await.unwrap();
 }
@@ -256,10 +257,10 @@ async fn a_waiter_that_gives_up_lets_the_next_one_in(world: World) {
     world.queued(&key, 2).await;
     first.abort();
     world.queued(&key, 1).await;
-    let released = Instant::now();
+    let released = Moment::now();
     guard.release().await.unwrap();
     let next = second.await.unwrap().unwrap();
-    assert!(released.elapsed() < SLACK, "{:?}", released.elapsed());
+    assert!(released.within(SLACK), "{:?}", released.took());
     next.release().await.unwrap();
     world.clean().await;
 }
@@ -393,11 +394,11 @@ async fn a_waiter_that_waits_for_long_keeps_its_place(world: World) {
     tokio::time::sleep(ms(6500)).await;
     assert_eq!(world.places(&key), WAITERS);
     while let Some(next) = waiters.pop_front() {
-        let released = Instant::now();
+        let released = Moment::now();
         holder.release().await.unwrap();
         holder = next.await.unwrap();
         assert_eq!(world.places(&key), waiters.len(), "those behind the next one keep their places");
-        assert!(released.elapsed() < SLACK, "only after {:?}", released.elapsed());
+        assert!(released.within(SLACK), "only after {:?}", released.took());
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "the order is kept");
     }
     holder.release().await.unwrap();

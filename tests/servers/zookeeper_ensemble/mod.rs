@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use crate::support::{
+    machine::Moment,
     proxy::{Proxy, Upstream},
     until,
     zk::Client,
@@ -51,17 +52,17 @@ async fn clients(ensemble: &ZooKeeperEnsemble) -> Vec<LockManager> {
 }
 
 /// Contends, and says who came in and when.
-fn enter(locks: &LockManager, key: &str) -> JoinHandle<(LockGuard, Instant)> {
+fn enter(locks: &LockManager, key: &str) -> JoinHandle<(LockGuard, Moment)> {
     let lock = locks.lock(key);
-    tokio::spawn(async move { (lock.acquire().await.unwrap(), Instant::now()) })
+    tokio::spawn(async move { (lock.acquire().await.unwrap(), Moment::now()) })
 }
 
 /// When the holder is told that it lost its lock.
-fn told(guard: &LockGuard) -> JoinHandle<Instant> {
+fn told(guard: &LockGuard) -> JoinHandle<Moment> {
     let lost = guard.lost();
     tokio::spawn(async move {
         lost.await;
-        Instant::now()
+        Moment::now()
     })
 }
 
@@ -79,8 +80,8 @@ async fn queued(ensemble: &ZooKeeperEnsemble, server: usize, key: &str, count: u
 struct Contended {
     holder: LockManager,
     guard: LockGuard,
-    told: JoinHandle<Instant>,
-    next: JoinHandle<(LockGuard, Instant)>,
+    told: JoinHandle<Moment>,
+    next: JoinHandle<(LockGuard, Moment)>,
     /// At the holder's server.
     reader: Client,
 }
@@ -104,11 +105,12 @@ async fn handed_over_in_time(
     ensemble: &mut ZooKeeperEnsemble,
     holder: &LockManager,
     guard: LockGuard,
-    told: Duration,
-    (next, entered): (LockGuard, Duration),
+    began: Moment,
+    told: Moment,
+    (next, entered): (LockGuard, Moment),
 ) {
-    println!("told after {told:?}, the next one came in after {entered:?}");
-    assert!(told < entered && !guard.is_valid() && next.fencing_token() > guard.fencing_token());
+    println!("told after {:?}, the next one came in after {:?}", told.since(began), entered.since(began));
+    assert!(told.is_before(entered) && !guard.is_valid() && next.fencing_token() > guard.fencing_token());
     ensemble.heal();
     assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
     next.release().await.unwrap();
@@ -202,7 +204,7 @@ async fn locks_outlast_a_restart_of_all_servers() {
     } else {
         let told = told.await.unwrap();
         let (next, entered) = waiter.await.unwrap();
-        assert!(told < entered, "told {:?} after the next one came in", told - entered);
+        assert!(told.is_before(entered), "told {:?} after the next one came in", told.since(entered));
         assert!(next.fencing_token() > token);
         assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
     }
@@ -226,10 +228,10 @@ async fn a_lock_is_free_within_a_session_and_two_ticks_after_a_client_of_a_follo
     tokio::time::sleep(SESSION / 2).await;
     proxy.refuse();
     proxy.cut();
-    let began = Instant::now();
+    let began = Moment::now();
     let (next, entered) = next.await.unwrap();
-    println!("free after {:?}", entered - began);
-    assert!(entered - began < SESSION + 2 * TICK + MOMENT, "{:?}", entered - began);
+    println!("free after {:?}", entered.since(began));
+    assert!(entered.since(began).within(SESSION + 2 * TICK + MOMENT), "{:?}", entered.since(began));
     assert!(!guard.is_valid() && next.fencing_token() > guard.fencing_token());
     next.release().await.unwrap();
 }
@@ -254,12 +256,12 @@ async fn the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_ho
     let ensemble = ensemble.as_mut().unwrap();
     let follower = ensemble.follower();
     let Contended { holder, guard, told, next, mut reader } = Contended::at(ensemble, follower).await;
-    let began = Instant::now();
+    let began = Moment::now();
     ensemble.isolate(follower);
-    let told = told.await.unwrap() - began;
+    let told = told.await.unwrap();
     assert_eq!(reader.children("/locks/lock:k").unwrap().unwrap().len(), 2, "it still answers");
     let (next, entered) = next.await.unwrap();
-    handed_over_in_time(ensemble, &holder, guard, told, (next, entered - began)).await;
+    handed_over_in_time(ensemble, &holder, guard, began, told, (next, entered)).await;
 }
 
 /// Its followers vanish with their machines and begin again elsewhere, and nobody tells it: it goes on leading, and
@@ -282,7 +284,7 @@ async fn hand_over_from_a_replaced_leader(ensemble: &mut ZooKeeperEnsemble) -> b
     let old = ensemble.leader();
     let others = ZooKeeperEnsemble::beside(old);
     let Contended { holder, guard, told, next, .. } = Contended::at(ensemble, old).await;
-    let began = Instant::now();
+    let began = Moment::now();
     ensemble.isolate(old);
     for number in others {
         ensemble.servers[number].kill();
@@ -292,9 +294,8 @@ async fn hand_over_from_a_replaced_leader(ensemble: &mut ZooKeeperEnsemble) -> b
     println!("another one leads after {:?}", began.elapsed());
     let (next, entered) = next.await.unwrap();
     let noticed = !ensemble.servers[old].is_leader();
-    assert!(told.is_finished(), "the next one came in after {:?}, the holder was not told", entered - began);
-    let told = told.await.unwrap() - began;
-    handed_over_in_time(ensemble, &holder, guard, told, (next, entered - began)).await;
+    let told = tokio::time::timeout(SESSION, told).await.expect("the holder is told").unwrap();
+    handed_over_in_time(ensemble, &holder, guard, began, told, (next, entered)).await;
     noticed
 }
 
@@ -312,11 +313,11 @@ async fn a_leader_that_nobody_follows_keeps_no_hold_alive() {
     for follower in ZooKeeperEnsemble::beside(leader) {
         ensemble.servers[follower].pause();
     }
-    let paused = Instant::now();
+    let paused = Moment::now();
     guard.lost().await;
-    let took = paused.elapsed();
+    let took = paused.took();
     println!("lost after {took:?}");
-    assert!(took < SESSION, "{took:?}");
+    assert!(took.within(SESSION), "{took:?}");
     assert!(ensemble.servers[leader].is_leader(), "it has noticed too early");
     ensemble.heal();
 }
