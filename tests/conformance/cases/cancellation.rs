@@ -18,6 +18,7 @@ use lock_runtime::{LockError, LockManager};
 use super::{LONG, ms};
 use crate::{
     case::{Case, case},
+    support::machine::Moment,
     world::{MANY_POLLS, World, drop_after, poll_once},
 };
 
@@ -70,10 +71,10 @@ async fn waiting(world: &World, holder: &LockManager, waiter: &LockManager) {
     let lock = waiter.lock(&key).ttl(LONG).wait(LONG);
     for polls in 0..8 {
         assert!(drop_after(lock.acquire(), polls).await.is_none(), "it is held");
-        let dropped = Instant::now();
+        let dropped = Moment::now();
         world.queued(&key, 0).await;
         // A place that nobody keeps goes by itself, after some seconds.
-        assert!(dropped.elapsed() < ms(4000), "only after {:?}", dropped.elapsed());
+        assert!(dropped.within(ms(4000)), "only after {:?}", dropped.took());
     }
     assert!(guard.is_valid());
     guard.release().await.unwrap();

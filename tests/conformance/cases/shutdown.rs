@@ -1,9 +1,6 @@
 //! The end of a manager: nothing new, nothing left behind, and what is held stays held.
 
-use std::{
-    pin::pin,
-    time::{Duration, Instant},
-};
+use std::{pin::pin, time::Duration};
 
 use lock_runtime::LockErrorKind;
 

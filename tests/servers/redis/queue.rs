@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockErrorKind, LockManager};
 
 use super::{LONG, url};
-use crate::support::{redis_server::RedisServer, resp::Value, until};
+use crate::support::{machine::Moment, redis_server::RedisServer, resp::Value, until};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -39,10 +39,10 @@ async fn a_stall_of_the_server_leaves_no_holder_that_nobody_knows() {
             }
             tokio::time::sleep(2 * ttl).await;
             server.bring_back();
-            let healed = Instant::now();
+            let healed = Moment::now();
             let other = LockManager::connect(&url).await.unwrap();
             let guard = other.lock("k").wait(LONG).acquire().await.unwrap();
-            assert!(healed.elapsed() < 500 * MS, "only after {:?}", healed.elapsed());
+            assert!(healed.within(500 * MS), "only after {:?}", healed.took());
             guard.release().await.unwrap();
         }
         locks.shutdown().await;
@@ -179,11 +179,11 @@ async fn looks_of_many_locks_share_calls() {
     for guard in guards {
         guard.release().await.unwrap();
     }
-    let released = Instant::now();
+    let released = Moment::now();
     for task in tasks {
         task.await.unwrap().unwrap();
     }
-    assert!(released.elapsed() < 1000 * MS, "{:?}", released.elapsed());
+    assert!(released.within(1000 * MS), "{:?}", released.took());
 }
 
 #[tokio::test]
