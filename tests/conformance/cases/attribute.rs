@@ -63,7 +63,13 @@ impl fmt::Display for Changing {
 async fn changes(locks: &LockManager, others: &LockManager, name: Changing) -> Result<Vec<bool>, LockError> {
     let mut held = Vec::new();
     for number in 0..3 {
-        held.push(others.lock(format!("{}-{number}", name.mark)).try_acquire().await?.is_none());
+        // From another task: to this section the lock would be its own.
+        let lock = others.lock(format!("{}-{number}", name.mark));
+        held.push(
+            tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_none()) })
+                .await
+                .unwrap()?,
+        );
     }
     Ok(held)
 }

@@ -50,7 +50,7 @@ const RENEWAL: &[Bug] = &[
     Bug {
         what: "one slow node or key starves the renewal of others",
         tests: &[
-            "tests/servers/redis.rs a_server_that_stands_still_delays_no_renewal_on_another",
+            "tests/servers/redis a_server_that_stands_still_delays_no_renewal_on_another",
             "interop::a_name_under_which_something_else_is_kept_is_an_error_in_words",
             "lease::a_crowd_that_locks_does_not_starve_renewal",
             "lock-runtime a_renewal_that_hangs_delays_no_other",
@@ -61,8 +61,8 @@ const RENEWAL: &[Bug] = &[
     Bug {
         what: "a hundred thousand held locks are not renewed in time",
         tests: &[
-            "tests/servers/redis.rs a_hundred_thousand_held_locks_are_all_renewed",
-            "tests/servers/redis.rs ten_thousand_held_locks_are_all_renewed",
+            "tests/servers/redis a_hundred_thousand_held_locks_are_all_renewed",
+            "tests/servers/redis ten_thousand_held_locks_are_all_renewed",
             "lease::many_held_locks_are_all_renewed",
         ],
         mutant: "a_round_trip_for_each_renewal",
