@@ -589,8 +589,6 @@ end",
         ],
         caught_by: &[
             "memory::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over",
-            "redis::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over",
-            "redis_grouped::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over",
             "unit run::tests::the_body_goes_before_the_lock",
         ],
     },
