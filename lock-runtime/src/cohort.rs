@@ -210,7 +210,10 @@ impl Cohorts {
             }
         }
         // Behind this line nobody of this process uses the lease any more.
-        let pause = hold.lease().map_or(Duration::ZERO, |lease| lease.leave_free());
+        let pause = match hold.lease() {
+            Some(lease) if !cohort.waiters.is_empty() => lease.leave_free(),
+            _ => Duration::ZERO,
+        };
         Self::call_leader(&mut cohorts, name, pause);
         Leaving::Last
     }

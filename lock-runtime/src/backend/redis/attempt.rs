@@ -85,14 +85,17 @@ impl<'a> Attempt<'a> {
         // Also for one that does not wait: as the holder it is told there that others do.
         let address = Address::on(connection, self.request.key.prefix(), self.owner).await?;
         let mode = if self.request.wait == Wait::No { Mode::Try } else { Mode::Join };
-        let now = Instant::now();
-        if let Some(until) = self.links.inbox().foreign().open_until(self.request.key.stored(), now) {
-            // Left open by this process, which used it last, for clients that do not queue.
-            if mode == Mode::Try {
-                let holder_remaining = Some(until.saturating_duration_since(now));
-                return Ok(Ended::With(Acquired::Busy { holder_remaining }));
+        let foreign = self.links.inbox().foreign();
+        if !foreign.is_empty() {
+            let now = Instant::now();
+            if let Some(until) = foreign.open_until(self.request.key.stored(), now) {
+                // Left open by this process, which used it last, for clients that do not queue.
+                if mode == Mode::Try {
+                    let holder_remaining = Some(until.saturating_duration_since(now));
+                    return Ok(Ended::With(Acquired::Busy { holder_remaining }));
+                }
+                clock::sleep_until(until.min(self.request.wait.end())).await;
             }
-            clock::sleep_until(until.min(self.request.wait.end())).await;
         }
         match self.ask_first(&address, mode).await? {
             (sent, Answer::Granted { fence, others_wait }) => {
@@ -359,24 +362,24 @@ impl Drop for Attempt<'_> {
 /// Where a waiter is told of its grant.
 struct Address {
     connection: Arc<Connection>,
-    number: u64,
+    owner: OwnerToken,
     channel: Arc<str>,
 }
 
 impl Address {
     async fn on(connection: Arc<Connection>, prefix: &str, owner: OwnerToken) -> Result<Self, Failure> {
         let channel = connection.inbox(prefix).await?;
-        Ok(Self { number: connection.number(owner), connection, channel })
+        Ok(Self { connection, owner, channel })
     }
 
     fn listen(&self) -> Letters {
-        self.connection.listen(self.number)
+        self.connection.listen(self.owner)
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.number, self.channel)
+        write!(f, "{} {}", self.connection.number(self.owner), self.channel)
     }
 }
 

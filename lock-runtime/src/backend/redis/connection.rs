@@ -300,8 +300,8 @@ impl Connection {
     }
 
     /// Opens the letter box of a waiter, which is told when this connection is gone.
-    pub(super) fn listen(&self, number: u64) -> Letters {
-        let letters = Inbox::listen(&self.inbox, number, self.id);
+    pub(super) fn listen(&self, owner: OwnerToken) -> Letters {
+        let letters = Inbox::listen(&self.inbox, self.number(owner), self.id);
         if !self.is_usable() {
             // Given up before it could be told so.
             self.inbox.hang_up(self.id);

@@ -57,6 +57,11 @@ impl Foreign {
         }
     }
 
+    /// Whether no lock is remembered.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
     /// For how much longer it is remembered as shared; zero where it is not.
     pub(super) fn remaining(&self, name: &str, now: Instant) -> Duration {
         self.get(name, now).map_or(Duration::ZERO, |known| known.until.saturating_duration_since(now))
@@ -75,7 +80,7 @@ impl Foreign {
     }
 
     fn get(&self, name: &str, now: Instant) -> Option<Shared> {
-        if !self.any.load(Ordering::Acquire) {
+        if self.is_empty() {
             return None;
         }
         let mut all = self.shared();

@@ -59,8 +59,13 @@ impl RedisLease {
     /// Releases over a connection on which «not yours» is a definite answer or not.
     async fn release_over(&self, connection: &Connection, definite: bool) -> Result<Released, Failure> {
         let mut call = scripts::RELEASE.about(&self.id.key, self.links.process(), self.id.owner);
-        let foreign = self.links.inbox().foreign().remaining(self.id.key.stored(), Instant::now());
-        call.arg(names::millis(foreign));
+        let foreign = self.links.inbox().foreign();
+        let remembered = if foreign.is_empty() {
+            Duration::ZERO
+        } else {
+            foreign.remaining(self.id.key.stored(), Instant::now())
+        };
+        call.arg(names::millis(remembered));
         let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
             if !failure.is_definite() {
                 self.release_unanswered.store(true, Ordering::Release);
@@ -83,10 +88,11 @@ impl RedisLease {
 
     async fn send_release(&self) -> Result<Released, Failure> {
         let contended = self.is_contended();
-        let (name, now, foreign) = (self.id.key.stored(), Instant::now(), self.links.inbox().foreign());
-        if !foreign.remaining(name, now).is_zero() {
+        let foreign = self.links.inbox().foreign();
+        if !foreign.is_empty() {
             // Also this process's next acquisition minds it, for which none of its tasks may wait yet.
-            foreign.leave_open(name, now, self.leave_open(now));
+            let now = Instant::now();
+            foreign.leave_open(self.id.key.stored(), now, self.leave_open(now));
         }
         let Some(unanswered) = &self.unanswered else {
             let mut connection = self.links.here().await?;
