@@ -61,7 +61,8 @@ async fn connections_that_went_mute_cost_no_lease(world: World) {
     // An attempt over a new connection has a tenth of it, which is a moment where many tests run.
     let (locks, ttl) = world.client_that_keeps(ms(5000)).await;
     // Long enough for a renewal, so that there is a connection for it.
-    let warm = locks.lock(world.key("warm")).ttl(world.lease(ms(300))).acquire().await.unwrap();
+    let short = world.declared().session_timeout.map_or(ms(300), |_| ttl);
+    let warm = locks.lock(world.key("warm")).ttl(short).acquire().await.unwrap();
     tokio::time::sleep(ms(300)).await;
     warm.release().await.unwrap();
     let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
@@ -251,7 +252,7 @@ async fn a_lock_survives_a_restart_that_forgets_nothing(world: World) {
     let (ours, theirs) = (world.client_for_leases_of(ttl).await, world.client_for_leases_of(ttl).await);
     let key = world.key("k");
     let guard = ours.lock(&key).ttl(ttl).acquire().await.unwrap();
-    let lock = theirs.lock(&key).wait(LONG);
+    let lock = theirs.lock(&key).wait(ttl * 3);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
     world.queued(&key, 1).await;
     world.hurt(Fault::RestartedWithItsData);
