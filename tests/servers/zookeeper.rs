@@ -27,6 +27,17 @@ async fn connect(server: &ZooKeeperServer) -> LockManager {
     LockManager::connect(&url(&server.address().to_string(), "")).await.unwrap()
 }
 
+/// For sessions shorter than a server that has just started may take to answer.
+async fn connect_soon(url: &str) -> LockManager {
+    let end = Instant::now() + LONG;
+    loop {
+        match LockManager::connect(url).await {
+            Ok(locks) => return locks,
+            Err(error) => assert!(error.is_retryable() && Instant::now() < end, "{error}"),
+        }
+    }
+}
+
 fn admin(server: &ZooKeeperServer) -> Client {
     Client::connect(server.address()).unwrap()
 }
@@ -264,9 +275,7 @@ async fn a_hold_is_kept_below_a_chroot_that_may_not_be_read() {
 async fn a_ttl_shorter_than_the_granted_session_is_refused() {
     let server = ZooKeeperServer::start("");
     // Less than two ticks is not granted.
-    let locks = LockManager::connect(&format!("zookeeper://{}?session_timeout=100ms", server.address()))
-        .await
-        .unwrap();
+    let locks = connect_soon(&format!("zookeeper://{}?session_timeout=100ms", server.address())).await;
     let granted = locks.capabilities().session_timeout.unwrap();
     assert_eq!(granted, TICK * 2);
     let error = locks
@@ -384,14 +393,8 @@ async fn the_counter_of_a_lock_s_contenders_does_not_come_to_its_end() {
 async fn the_shortest_session_is_long_enough_for_the_default_ttl() {
     let server = ZooKeeperServer::start("");
     let url = format!("zookeeper://{}?session_timeout=500ms", server.address());
-    // A server that has just started may take longer to answer than such a session lasts.
+    let locks = connect_soon(&url).await;
     let end = Instant::now() + LONG;
-    let locks = loop {
-        match LockManager::connect(&url).await {
-            Ok(locks) => break locks,
-            Err(error) => assert!(error.is_retryable() && Instant::now() < end, "{error}"),
-        }
-    };
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut done = 0;
     while done < 20 {
