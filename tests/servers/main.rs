@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
 
-#[cfg(feature = "zookeeper")]
+#[cfg(feature = "redis")]
 mod interop;
 #[cfg(feature = "redis")]
 mod redis;

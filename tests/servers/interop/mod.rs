@@ -1,27 +1,24 @@
-//! Locks shared with clients that nobody here wrote, as other processes: kazoo and Apache Curator on ZooKeeper.
+//! Locks shared with clients that nobody here wrote, as other processes.
 //!
 //! `tests/run interop` installs them and names them in the environment; without that the tests are not run.
 
+mod redis;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+
 use std::{
-    env, fs,
+    env,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{ChildStdin, Command, Stdio},
     sync::mpsc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use lock_runtime::LockManager;
-
-use crate::support::{
-    guardian::{self, Process},
-    zookeeper_server::ZooKeeperServer,
-};
+use crate::support::guardian::Process;
 
 const LONG: Duration = Duration::from_mins(1);
-/// Each process adds one so often.
-const TIMES: usize = 100;
 
 /// A process that obeys one word a line and answers one line. Dropped, it is killed.
 struct Contender {
@@ -44,7 +41,8 @@ impl Contender {
             }
         });
         let this = Self { _process: process, stdin, answers };
-        this.says("ready");
+        // A test program says its name first.
+        while this.answer(LONG) != "ready" {}
         this
     }
 
@@ -52,8 +50,12 @@ impl Contender {
         writeln!(self.stdin, "{words}").unwrap();
     }
 
+    fn answer(&self, within: Duration) -> String {
+        self.answers.recv_timeout(within).expect("it answers")
+    }
+
     fn says(&self, words: &str) {
-        assert_eq!(self.answers.recv_timeout(LONG).expect("it answers"), words);
+        assert_eq!(self.answer(LONG), words);
     }
 
     fn ask(&mut self, words: &str, answer: &str) {
@@ -71,82 +73,4 @@ fn installed(variable: &str) -> PathBuf {
 
 fn here(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/interop").join(file)
-}
-
-fn kazoo() -> Command {
-    let mut command = Command::new(installed("LOCK_TEST_KAZOO"));
-    command.arg(here("contender.py"));
-    command
-}
-
-fn curator() -> Command {
-    let jars = format!("{}/*", installed("LOCK_TEST_CURATOR").display());
-    let classes = guardian::folder().join("classes");
-    let compiled = Command::new("javac")
-        .args(["-cp", &jars, "-d"])
-        .arg(&classes)
-        .arg(here("Contender.java"))
-        .status()
-        .unwrap();
-    assert!(compiled.success(), "the contender cannot be compiled");
-    let mut command = Command::new("java");
-    command
-        .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-        .arg(format!("{jars}:{}", classes.display()))
-        .arg("Contender")
-        .stderr(Stdio::null());
-    command
-}
-
-async fn exclude_each_other(mut command: Command) {
-    let server = ZooKeeperServer::start("");
-    let address = server.address();
-    let counter = guardian::folder().join(format!("counter-{}", address.port()));
-    fs::write(&counter, "0").unwrap();
-    command.arg(address.to_string()).arg("/locks/orders/42").arg(&counter);
-    let mut theirs = Contender::start(command);
-    let locks = LockManager::connect(&format!("zookeeper://{address}/locks/orders")).await.unwrap();
-    let lock = locks.with_prefix("").unwrap().lock("42").wait(LONG);
-    for _ in 0..3 {
-        // They hold it.
-        theirs.ask("acquire", "held");
-        assert!(lock.try_acquire().await.unwrap().is_none(), "both hold it");
-        let waiting = lock.clone();
-        let waiter = tokio::spawn(async move { waiting.acquire().await.unwrap() });
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        assert!(!waiter.is_finished(), "both hold it");
-        theirs.ask("release", "released");
-        let released = Instant::now();
-        let guard = waiter.await.unwrap();
-        assert!(released.elapsed() < Duration::from_secs(2), "only after {:?}", released.elapsed());
-        // We hold it.
-        theirs.ask("try", "busy");
-        theirs.tell("acquire");
-        assert!(theirs.answers.recv_timeout(Duration::from_millis(200)).is_err(), "both hold it");
-        guard.release().await.unwrap();
-        theirs.says("held");
-        theirs.ask("release", "released");
-    }
-    // Both at once, in the same place.
-    theirs.tell(&format!("count {TIMES}"));
-    for _ in 0..TIMES {
-        let guard = lock.acquire().await.unwrap();
-        let value: usize = fs::read_to_string(&counter).unwrap().trim().parse().unwrap();
-        fs::write(&counter, (value + 1).to_string()).unwrap();
-        guard.release().await.unwrap();
-    }
-    theirs.says("counted");
-    assert_eq!(fs::read_to_string(&counter).unwrap().trim(), (2 * TIMES).to_string(), "updates were lost");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs what `tests/run interop` installs"]
-async fn a_lock_of_kazoo_and_ours_exclude_each_other() {
-    exclude_each_other(kazoo()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs what `tests/run interop` installs"]
-async fn a_mutex_of_curator_and_ours_exclude_each_other() {
-    exclude_each_other(curator()).await;
 }

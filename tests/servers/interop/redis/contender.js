@@ -1,0 +1,45 @@
+// A contender by redlock, with its defaults: enters again and again, and answers how that went.
+
+const fs = require("fs");
+const { setTimeout: sleep } = require("timers/promises");
+const { default: Redis } = require("ioredis");
+const { default: Redlock, ExecutionError } = require("redlock");
+
+const [path, key, counter] = process.argv.slice(2);
+const client = new Redis({ path });
+const redlock = new Redlock([client]);
+// It reports each attempt that found the lock held.
+redlock.on("error", () => {});
+
+async function acquire() {
+  for (;;) {
+    try {
+      return await redlock.acquire([key], 30_000);
+    } catch (error) {
+      // It gives up after ten attempts.
+      if (!(error instanceof ExecutionError)) throw error;
+    }
+  }
+}
+
+async function run(section, seconds) {
+  const begin = performance.now();
+  const waits = [];
+  for (;;) {
+    const asked = performance.now();
+    if (asked >= begin + 1000 * seconds) return waits;
+    const lock = await acquire();
+    waits.push(performance.now() - asked);
+    const value = Number(fs.readFileSync(counter, "utf8"));
+    await sleep(1000 * section);
+    fs.writeFileSync(counter, String(value + 1));
+    await lock.release();
+  }
+}
+
+client.once("ready", () => console.log("ready"));
+process.stdin.once("data", async (line) => {
+  const waits = await run(...line.toString().split(" ").map(Number));
+  console.log("waited " + waits.map((wait) => wait.toFixed(3)).join(" "));
+  process.exit(0);
+});

@@ -1,0 +1,253 @@
+//! Locks shared with redis-py, npm's redlock and Go's redsync on Redis, each with its defaults: they ask again from time to
+//! time, and know neither a queue nor a notice. None pauses between a release and its next acquisition.
+
+use std::{
+    env, fmt, fs,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use lock_runtime::LockManager;
+
+use super::{Contender, here, installed};
+use crate::support::redis_server::RedisServer;
+
+const MS: Duration = Duration::from_millis(1);
+/// The name of the lock, and its key.
+const NAME: &str = "shared";
+const KEY: &str = "lock:shared";
+/// Set in a process of ours: the server's socket, the counter, and how many tasks enter.
+const OURS: &str = "LOCK_TEST_INTEROP_OURS";
+/// For how many seconds the contenders run; a minute or ten say more than the default.
+const SECONDS: &str = "LOCK_TEST_INTEROP";
+
+fn seconds() -> u64 {
+    env::var(SECONDS).map_or(20, |seconds| seconds.parse().unwrap())
+}
+
+/// A server, and a file that counts the entries without any care for updates that are lost.
+struct Site {
+    server: RedisServer,
+    counter: std::path::PathBuf,
+}
+
+impl Site {
+    fn new() -> Self {
+        let server = RedisServer::start(&[]);
+        let counter = server.socket().with_file_name("entries");
+        fs::write(&counter, "0").unwrap();
+        Self { server, counter }
+    }
+
+    fn theirs(&self, mut command: Command) -> Contender {
+        Contender::start({
+            command.arg(self.server.socket()).arg(KEY).arg(&self.counter);
+            command
+        })
+    }
+
+    fn ours(&self, tasks: usize) -> Contender {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .args(["--ignored", "--exact", "--nocapture", "interop::redis::one_of_ours"])
+            .env(OURS, format!("{}\n{}\n{tasks}", self.server.socket().display(), self.counter.display()));
+        Contender::start(command)
+    }
+
+    /// Lets them all enter for this time, each with its length of a section, from when the first one has entered. What each
+    /// of them waited. They end then.
+    fn run(&self, contenders: &mut [(Contender, Duration)], length: Duration) -> Vec<Waits> {
+        let before = self.entries();
+        for (contender, section) in &mut *contenders {
+            contender.tell(&format!("{} {}", section.as_secs_f64(), length.as_secs_f64()));
+            while self.entries() == before {
+                std::thread::sleep(MS);
+            }
+        }
+        let waits: Vec<Waits> = contenders
+            .iter()
+            .map(|(contender, _)| {
+                // A test program also says that it has been running for long.
+                loop {
+                    if let Some(waits) = contender.answer(length + super::LONG).strip_prefix("waited ") {
+                        return Waits::read(waits);
+                    }
+                }
+            })
+            .collect();
+        let entries: usize = waits.iter().map(Waits::entries).sum();
+        assert_eq!(self.entries() - before, entries, "updates were lost");
+        waits
+    }
+
+    fn entries(&self) -> usize {
+        // Empty while one of them is writing it.
+        loop {
+            if let Ok(entries) = fs::read_to_string(&self.counter).unwrap().trim().parse() {
+                return entries;
+            }
+        }
+    }
+}
+
+/// How long one waited for each of its entries.
+struct Waits(Vec<Duration>);
+
+impl Waits {
+    fn read(line: &str) -> Self {
+        let ms = |text: &str| Duration::from_secs_f64(text.parse::<f64>().unwrap() / 1000.0);
+        Self(line.split_whitespace().map(ms).collect())
+    }
+
+    fn all(of: &[Self]) -> Self {
+        Self(of.iter().flat_map(|waits| waits.0.iter().copied()).collect())
+    }
+
+    fn entries(&self) -> usize {
+        self.0.len()
+    }
+
+    fn median(&self) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort();
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    }
+
+    fn longest(&self) -> Duration {
+        self.0.iter().copied().max().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} entries, median {:.1?}, longest {:.1?}", self.entries(), self.median(), self.longest())
+    }
+}
+
+fn redis_py() -> Command {
+    let mut command = Command::new(installed("LOCK_TEST_REDIS_PY"));
+    command.arg(here("redis/contender.py"));
+    command
+}
+
+fn redlock() -> Command {
+    let mut command = Command::new("node");
+    // Where it looks for what it needs, it looks beside itself.
+    command.arg(here("redis/contender.js")).env("NODE_PATH", installed("LOCK_TEST_REDLOCK"));
+    command
+}
+
+fn redsync() -> Command {
+    Command::new(installed("LOCK_TEST_REDSYNC"))
+}
+
+/// Not a test: a process of ours, for the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "started by the other tests"]
+async fn one_of_ours() {
+    let Ok(order) = env::var(OURS) else { return };
+    let order: Vec<&str> = order.lines().collect();
+    let [socket, counter, tasks] = order[..] else { panic!("{order:?}") };
+    let locks = LockManager::connect(&format!("redis+unix://{socket}")).await.unwrap();
+    println!("\nready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let order: Vec<f64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let [section, length] = order[..] else { panic!("{order:?}") };
+    let section = Duration::from_secs_f64(section);
+    let end = Instant::now() + Duration::from_secs_f64(length);
+    let tasks: Vec<_> = (0..tasks.parse().unwrap())
+        .map(|_: usize| {
+            let (locks, counter) = (locks.clone(), counter.to_owned());
+            tokio::spawn(async move {
+                let lock = locks.lock(NAME).wait(Duration::from_mins(30));
+                let mut waits = Vec::new();
+                loop {
+                    let asked = Instant::now();
+                    if asked >= end {
+                        return waits;
+                    }
+                    let guard = lock.acquire().await.unwrap();
+                    waits.push(asked.elapsed());
+                    let value: usize = fs::read_to_string(&counter).unwrap().trim().parse().unwrap();
+                    tokio::time::sleep(section).await;
+                    fs::write(&counter, (value + 1).to_string()).unwrap();
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    print!("waited");
+    for task in tasks {
+        for wait in task.await.unwrap() {
+            print!(" {:.3}", wait.as_secs_f64() * 1000.0);
+        }
+    }
+    println!();
+}
+
+/// Two processes of ours beside two of theirs, which are there first: what it takes until ours have seen them is another
+/// test's matter.
+fn two_and_two(name: &str, theirs: fn() -> Command) {
+    let length = Duration::from_secs(seconds());
+    for section in [MS, 20 * MS] {
+        let site = Site::new();
+        let mut contenders: Vec<_> =
+            [site.theirs(theirs()), site.theirs(theirs()), site.ours(1), site.ours(1)]
+                .into_iter()
+                .map(|contender| (contender, section))
+                .collect();
+        let waits = site.run(&mut contenders, length);
+        let (theirs, ours) = waits.split_at(2);
+        for (of, waits) in [("ours", ours), (name, theirs)] {
+            for waits in waits {
+                println!("{section:?} sections, {length:?}, {of}: {waits}");
+            }
+        }
+        let (ours, theirs) = (Waits::all(ours).longest(), Waits::all(theirs).longest());
+        assert!(ours <= Duration::from_secs(3), "one of ours waited {ours:?}");
+        assert!(theirs <= Duration::from_secs(10), "one of theirs waited {theirs:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs what `tests/run interop` installs"]
+fn two_of_ours_live_beside_two_of_redis_py() {
+    two_and_two("redis-py", redis_py);
+}
+
+#[test]
+#[ignore = "needs what `tests/run interop` installs"]
+fn two_of_ours_live_beside_two_of_redlock() {
+    two_and_two("redlock", redlock);
+}
+
+#[test]
+#[ignore = "needs what `tests/run interop` installs"]
+fn two_of_ours_live_beside_two_of_redsync() {
+    two_and_two("redsync", redsync);
+}
+
+/// Eight processes of four tasks each keep the lock busy, in sections of 1 to 20 ms.
+#[test]
+#[ignore = "needs what `tests/run interop` installs"]
+fn redis_py_gets_in_beside_eight_busy_processes() {
+    let length = Duration::from_secs(seconds());
+    let ours = |site: &Site| -> Vec<_> {
+        (0_u32..8).map(|number| (site.ours(4), MS + number * 19 * MS / 7)).collect()
+    };
+    let (site, alone) = (Site::new(), length.min(Duration::from_mins(1)));
+    let waits = Waits::all(&site.run(&mut ours(&site), alone));
+    println!("ours alone for {alone:?}: {waits}");
+    let site = Site::new();
+    let mut contenders = ours(&site);
+    contenders.push((site.theirs(redis_py()), 5 * MS));
+    let waits = site.run(&mut contenders, length);
+    let (theirs, ours) = waits.split_last().unwrap();
+    println!("ours beside redis-py for {length:?}: {}", Waits::all(ours));
+    let (first, later) = theirs.0.split_first().expect("it never came in");
+    let later = Waits(later.to_vec());
+    println!("redis-py: first after {first:.1?}, then {later}");
+    assert!(*first <= Duration::from_secs(30));
+    assert!(later.median() <= Duration::from_secs(2) && later.longest() <= Duration::from_secs(10));
+}
