@@ -747,6 +747,30 @@ end",
         ],
     },
     Mutant {
+        name: "never_rushes_behind_others",
+        edits: &[Rust {
+            file: "backend/redis/place.rs",
+            from: "if later.first => {
+                Rush::after_look(self.rush, hold != last, now)",
+            to: "if later.first => {
+                Rush::after_look(self.rush, hold != last && !mutant!(), now)",
+        }],
+        caught_by: &[
+            "unit backend::redis::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
+        ],
+    },
+    Mutant {
+        name: "rushes_all_the_time",
+        edits: &[Rust {
+            file: "backend/redis/place.rs",
+            from: "const RUSH_SHARE: u32 = 10;",
+            to: "const RUSH_SHARE: u32 = if mutant!() { 1 } else { 10 };",
+        }],
+        caught_by: &[
+            "unit backend::redis::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
+        ],
+    },
+    Mutant {
         name: "push_without_proof",
         edits: &[Rust {
             file: "backend/redis/place.rs",

@@ -176,7 +176,7 @@ impl<'a> Attempt<'a> {
                 Ok((sent, Answer::Waiting(waiting))) => {
                     self.request.progress.heard();
                     (heard, failures) = (Instant::now(), 0);
-                    place.update(self.placed(sent, waiting));
+                    place.update(self.placed(sent, waiting), heard);
                     look_at = place.next_poll(heard, random());
                 }
                 Ok((_, Answer::Gone)) => {
@@ -207,13 +207,13 @@ impl<'a> Attempt<'a> {
     /// What is known of the place, by an answer to a request of `sent`.
     fn placed(&self, sent: Instant, waiting: Waiting) -> Place {
         let Waiting { seen, first, standing, pttl_ms } = waiting;
-        if standing == Standing::HeldByForeign {
+        if matches!(standing, Standing::HeldByForeign { .. }) {
             self.remember_foreign(foreign::REMEMBERED);
         }
         let now = Instant::now();
         // Negative where it has no end, or was not asked for.
         let ends = u64::try_from(pttl_ms).ok().map(|ms| now + Duration::from_millis(ms));
-        Place { proven: sent, seen, first, standing, ends }
+        Place { proven: sent, seen, first, standing, ends, rush: None }
     }
 
     fn remember_foreign(&self, length: Duration) {
@@ -438,17 +438,20 @@ impl FromRedisValue for Told {
                 fence: u64::from_redis_value(next()?)?,
                 others_wait: u8::from_redis_value(next()?)? == 1,
             }),
-            "waiting" => Some(Answer::Waiting(Waiting {
-                seen: u64::from_redis_value(next()?)?,
-                first: u8::from_redis_value(next()?)? == 1,
-                standing: match u8::from_redis_value(next()?)? {
+            "waiting" => {
+                let seen = u64::from_redis_value(next()?)?;
+                let first = u8::from_redis_value(next()?)? == 1;
+                let state = u8::from_redis_value(next()?)?;
+                let pttl_ms = i64::from_redis_value(next()?)?;
+                let hold = u32::from_redis_value(next()?)?;
+                let standing = match state {
                     0 => Standing::Held,
-                    1 => Standing::HeldByForeign,
+                    1 => Standing::HeldByForeign { hold },
                     2 => Standing::Open,
                     _ => return Err("an unknown standing".into()),
-                },
-                pttl_ms: i64::from_redis_value(next()?)?,
-            })),
+                };
+                Some(Answer::Waiting(Waiting { seen, first, standing, pttl_ms }))
+            }
             "held" => Some(Answer::Held { pttl_ms: i64::from_redis_value(next()?)? }),
             "gone" => return Ok(Self { answer: Some(Answer::Gone), time: None }),
             "late" => None,

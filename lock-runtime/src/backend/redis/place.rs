@@ -42,15 +42,22 @@ impl Opening {
 /// does, finds the first of them.
 pub(super) const OPEN: Opening =
     Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
-/// While one is known to use it: 6 % of the time.
+/// While one is known to use it: 10 % of the time. Where several compete for it, chance decides each time which of them comes
+/// in, so it takes many openings within the time that an unlucky one may wait, rather than long ones.
 pub(super) const OPEN_FOREIGN: Opening =
-    Opening { every: Duration::from_secs(2), length: Duration::from_millis(120) };
+    Opening { every: Duration::from_secs(1), length: Duration::from_millis(100) };
 
 /// How often the first in the queue looks while the lock is left open, whether it is used, and at most on being told that
 /// it is.
 pub(super) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
 /// How often the first in the queue looks behind a holder that will tell nobody of its end.
 const LOOK_BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
+/// How long the first in the queue looks without a pause, at least and at most, where other kinds of clients take the lock
+/// again within a fraction of a millisecond after each release and the usual looks miss that. It is doubled until it covers
+/// one of their sections.
+const RUSH: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(200)];
+/// From the beginning of one to that of the next: this many times its length.
+const RUSH_SHARE: u32 = 10;
 /// How long after the end of an opening those look who are not the first: it may be dead.
 const LOOK_AFTER_OPEN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
 /// How often a message that proves nothing makes its receiver look.
@@ -61,8 +68,8 @@ pub(super) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
 pub(super) enum Standing {
     /// A client of this library holds it.
     Held,
-    /// Another kind of client holds it, and its end will be told to nobody.
-    HeldByForeign,
+    /// Another kind of client holds it, and its end will be told to nobody. `hold` differs from one hold to the next.
+    HeldByForeign { hold: u32 },
     /// It is left open for other kinds of clients.
     Open,
 }
@@ -79,6 +86,43 @@ pub(super) struct Place {
     pub(super) standing: Standing,
     /// When the holder's lease, or the opening, ends.
     pub(super) ends: Option<Instant>,
+    /// The last time that looks followed each other without a pause.
+    pub(super) rush: Option<Rush>,
+}
+
+/// Looks without a pause, begun after a release of another kind of client was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rush {
+    began: Instant,
+    length: Duration,
+    /// A release was missed while it went on, so a longer one would meet no more of them.
+    met_one: bool,
+    /// A release was missed since it began.
+    missed: bool,
+}
+
+impl Rush {
+    fn new(began: Instant, length: Duration) -> Self {
+        Self { began, length, met_one: false, missed: false }
+    }
+
+    /// What becomes of the last one at a look, which found that a release was missed or not.
+    fn after_look(last: Option<Self>, missed: bool, now: Instant) -> Option<Self> {
+        let Some(mut rush) = last else {
+            return missed.then(|| Self::new(now, RUSH[0]));
+        };
+        rush.missed |= missed;
+        rush.met_one |= missed && rush.goes_on(now);
+        if !rush.missed || now < rush.began + RUSH_SHARE * rush.length {
+            return Some(rush);
+        }
+        let length = if rush.met_one { rush.length } else { RUSH[1].min(2 * rush.length) };
+        Some(Self::new(now, length))
+    }
+
+    fn goes_on(&self, now: Instant) -> bool {
+        now < self.began + self.length
+    }
 }
 
 /// A pushed grant: its fence, the length of its lease, and whether it proved to come from the server.
@@ -101,11 +145,23 @@ pub(super) enum Push {
 }
 
 impl Place {
-    /// Takes over a later answer; one to a request that was sent earlier says nothing new.
-    pub(super) fn update(&mut self, later: Self) {
-        if later.proven >= self.proven {
-            *self = later;
+    /// Takes over a later answer, which came `now`; one to a request that was sent earlier says nothing new.
+    pub(super) fn update(&mut self, later: Self, now: Instant) {
+        if later.proven < self.proven {
+            return;
         }
+        let rush = match (self.standing, later.standing) {
+            (Standing::HeldByForeign { hold: last }, Standing::HeldByForeign { hold }) if later.first => {
+                Rush::after_look(self.rush, hold != last, now)
+            }
+            // A client that came in through an opening was asking again and again; it probably does so after its release,
+            // too.
+            (Standing::Open, Standing::HeldByForeign { .. }) if later.first => {
+                Rush::after_look(self.rush, true, now)
+            }
+            _ => self.rush,
+        };
+        *self = Self { rush, ..later };
     }
 
     /// The lock is left open for `length` from `now`.
@@ -132,13 +188,16 @@ impl Place {
         let ended = self.ends.map(|ends| (ends + Duration::from_millis(1)).max(now));
         let look = match (self.standing, self.first) {
             (Standing::Held, true) => ended,
-            (Standing::HeldByForeign, true) => {
+            (Standing::HeldByForeign { .. }, true) if self.rush.is_some_and(|rush| rush.goes_on(now)) => {
+                Some(now)
+            }
+            (Standing::HeldByForeign { .. }, true) => {
                 let soon = now + spread(LOOK_BEHIND_FOREIGN, random);
                 Some(ended.map_or(soon, |ended| ended.min(soon)))
             }
             (Standing::Open, true) => ended.map(|ended| ended.min(now + LOOK_WHILE_OPEN)),
             (Standing::Open, false) => ended.map(|ended| ended + spread(LOOK_AFTER_OPEN, random)),
-            (Standing::Held | Standing::HeldByForeign, false) => None,
+            (Standing::Held | Standing::HeldByForeign { .. }, false) => None,
         };
         look.map_or(refresh, |look| look.min(refresh))
     }
@@ -170,7 +229,14 @@ mod tests {
     }
 
     fn place(proven: Instant, seen: u64) -> Place {
-        Place { proven, seen, first: true, standing: Standing::Held, ends: Some(proven + 30 * SEC) }
+        Place {
+            proven,
+            seen,
+            first: true,
+            standing: Standing::Held,
+            ends: Some(proven + 30 * SEC),
+            rush: None,
+        }
     }
 
     fn push(fence: u64, px: Duration) -> Pushed {
@@ -201,9 +267,9 @@ mod tests {
     #[test]
     fn an_answer_to_an_older_request_is_ignored() {
         let mut known = place(at(10), 100);
-        known.update(place(at(9), 50));
+        known.update(place(at(9), 50), at(13));
         assert_eq!(known.judge(push(100, 2 * SEC), 9 * SEC), Push::Stale);
-        known.update(place(at(12), 120));
+        known.update(place(at(12), 120), at(13));
         assert_eq!(known.judge(push(120, 2 * SEC), 9 * SEC), Push::Stale);
         let valid = Push::ValidUntil(valid_until(at(12), 2 * SEC));
         assert_eq!(known.judge(push(121, 2 * SEC), 9 * SEC), valid);
@@ -227,12 +293,59 @@ mod tests {
 
     #[test]
     fn only_the_first_looks_often_behind_another_kind_of_client() {
-        let known = |first| Place { first, standing: Standing::HeldByForeign, ..place(at(10), 1) };
+        let known =
+            |first| Place { first, standing: Standing::HeldByForeign { hold: 1 }, ..place(at(10), 1) };
         let after = |random| known(true).next_poll(at(10), random).saturating_duration_since(at(10));
         assert_eq!((after(0), after(u32::MAX)), (50 * MS, 100 * MS));
         assert_eq!(known(false).next_poll(at(10), 0), at(11));
         let ends = Place { ends: Some(at(10) + 30 * MS), ..known(true) };
         assert_eq!(ends.next_poll(at(10), 0), at(10) + 31 * MS);
+    }
+
+    /// The looks of the first in a queue in these milliseconds, each of which takes one, behind holds of such a length that
+    /// follow each other at once.
+    fn looks_behind(hold: u64, until: u64) -> Vec<u64> {
+        let answer = |ms: u64| {
+            let hold = u32::try_from(ms / hold).unwrap();
+            Place {
+                standing: Standing::HeldByForeign { hold },
+                ends: None,
+                ..place(at(0) + Duration::from_millis(ms), 1)
+            }
+        };
+        let (mut now, mut known, mut looks) = (0, answer(0), Vec::new());
+        while now < until {
+            looks.push(now);
+            let moment = at(0) + Duration::from_millis(now + 1);
+            known.update(answer(now), moment);
+            let wait = known.next_poll(moment, u32::MAX).saturating_duration_since(moment);
+            now += 1 + u64::try_from(wait.as_millis()).unwrap();
+        }
+        looks
+    }
+
+    #[test]
+    fn the_first_rushes_now_and_then_behind_clients_that_leave_no_pause() {
+        for hold in [1, 20, 70, 150] {
+            let looks = looks_behind(hold, 10_000);
+            let rushed = looks.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+            // A tenth of the time at most, counted from the first one.
+            assert!((500..=1_200).contains(&rushed), "{rushed} ms of 10 s, behind holds of {hold} ms");
+            // A release, between two holds, falls between two looks of a rush.
+            let met = |from: u64, to: u64| {
+                looks.windows(2).any(|pair| {
+                    pair[0] >= from
+                        && pair[1] < to
+                        && pair[1] == pair[0] + 1
+                        && pair[0] / hold != pair[1] / hold
+                })
+            };
+            for from in (3_000..7_000).step_by(100) {
+                assert!(met(from, from + 3_000), "no release of 3 s was met, behind holds of {hold} ms");
+            }
+        }
+        let looks = looks_behind(1_000_000, 10_000);
+        assert!(looks.len() <= 101, "behind one that holds it, {} looks in 10 s", looks.len());
     }
 
     #[test]
@@ -241,6 +354,10 @@ mod tests {
         known.opened(at(10), 100 * MS);
         assert_eq!(known.next_poll(at(10), 0), at(10) + 10 * MS);
         assert_eq!(known.next_poll(at(10) + 95 * MS, 0), at(10) + 101 * MS);
+        let mut used = known;
+        let taken = Place { standing: Standing::HeldByForeign { hold: 1 }, ends: None, ..place(at(10), 1) };
+        used.update(taken, at(10));
+        assert_eq!(used.next_poll(at(10), 0), at(10), "it rushes behind one that has come in");
         known.first = false;
         assert_eq!(known.next_poll(at(10), 0), at(10) + 121 * MS);
         known.opened(at(10), Duration::from_hours(1));
@@ -250,10 +367,10 @@ mod tests {
     #[test]
     fn one_hold_in_each_period_is_followed_by_an_opening() {
         let due = |since, now| OPEN_FOREIGN.due(at(0) + since * MS, at(0) + now * MS);
-        assert_eq!(due(0, 1_999), Duration::ZERO);
-        assert_eq!(due(1_999, 2_000), OPEN_FOREIGN.length);
-        assert_eq!(due(2_000, 3_000), Duration::ZERO);
-        assert_eq!(due(2_000, 9_000), OPEN_FOREIGN.length, "once, however long it was held");
+        assert_eq!(due(0, 999), Duration::ZERO);
+        assert_eq!(due(999, 1_000), OPEN_FOREIGN.length);
+        assert_eq!(due(1_000, 1_999), Duration::ZERO);
+        assert_eq!(due(1_000, 9_000), OPEN_FOREIGN.length, "once, however long it was held");
     }
 
     #[test]

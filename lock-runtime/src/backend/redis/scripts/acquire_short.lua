@@ -4,7 +4,8 @@
 --       5 "<number> <inbox>", where a waiter is told
 -- Answer: fence (granted, nobody waits; the server's time was the same)
 --       | {"granted", fence, 1 if others wait, time us}
---       | {"waiting", seen fence, 1 if first, 0 held | 1 held by another kind of client | 2 left open, pttl, time us}
+--       | {"waiting", seen fence, 1 if first, 0 held | 1 held by another kind of client | 2 left open, pttl, that
+--         client's hold as a number, time us}
 --       | {"held", pttl, time us} | {"gone"} (no place, and not the holder) | {"late", time us} (nothing was done)
 -- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would be a holder that
 -- nobody knows of.

@@ -63,13 +63,19 @@ local function ask(owner, ttl, limit, mode, address)
   -- Every grant of this lock before now has a fence that is not larger than this one. Where the holder's does not tell,
   -- the counter does; without a counter, for example after a loss of all data, no push of before may count.
   seen = seen or redis.call('GET', counter) or now_text
-  local first, state, pttl = is_first and 1 or 0, 0, -1
+  local first, state, pttl, hold = is_first and 1 or 0, 0, -1, 0
   if left_open >= 0 then
     state, pttl = 2, left_open
   else
-    if holder and not ours then state = 1 end
+    if holder and not ours then
+      -- Enough of it to tell this hold from the next one.
+      state, hold = 1, tonumber(string.sub(redis.sha1hex(string.sub(holder, -64)), 1, 8), 16)
+      -- It was left open for such a client, which has come in. Kept, it would let that client take the lock again until
+      -- the end of the opening, at each release of its own.
+      redis.call('DEL', open())
+    end
     -- Only the first in the queue minds when the lease runs out, and who looks a last time before it gives up.
     if is_first or mode == 'poll' then pttl = redis.call('PTTL', key) end
   end
-  return { 'waiting', seen, first, state, pttl, now_text }
+  return { 'waiting', seen, first, state, pttl, hold, now_text }
 end
