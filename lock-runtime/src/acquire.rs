@@ -1,6 +1,12 @@
 //! The way from wanting a lock to holding it: the queue of this process, then the store.
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
@@ -16,8 +22,24 @@ use crate::{
     validity::backoff,
 };
 
-/// Acquires a lock. Given up because nobody polled it, it begins anew when it is polled again, while its wait lasts.
+/// Acquires a lock, in the process of its manager: a child that was forked off meanwhile must ask for nothing more.
 pub(crate) async fn acquire(
+    shared: &Arc<Shared>,
+    key: &LockKey,
+    options: &LockOptions,
+    wait: Wait,
+) -> Result<LockGuard, LockError> {
+    let Some(process) = shared.process() else { return acquire_here(shared, key, options, wait).await };
+    let mut acquiring = pin!(acquire_here(shared, key, options, wait));
+    poll_fn(|cx| match process.check() {
+        Ok(()) => acquiring.as_mut().poll(cx),
+        Err(error) => Poll::Ready(Err(error)),
+    })
+    .await
+}
+
+/// Given up because nobody polled it, it begins anew when it is polled again, while its wait lasts.
+async fn acquire_here(
     shared: &Arc<Shared>,
     key: &LockKey,
     options: &LockOptions,
@@ -281,7 +303,7 @@ fn enter(reserved: Reserved, leader: Option<Leader>, turn: Arc<Turn>) -> LockGua
 /// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
 fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<Arc<Turn>> {
     let now = Instant::now();
-    let hold = Hold::new(grant.held, options.terms(), options.max_hold);
+    let hold = Hold::new(grant.held, options.terms(), options.max_hold, shared.process());
     if hold.remaining_unrenewed(now) < shared.least_validity(options.ttl.min(options.max_hold)) {
         shared.releaser.release(hold.taken(), hold.gone_by(now));
         return None;

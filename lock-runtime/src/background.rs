@@ -1,22 +1,31 @@
 //! The library's own thread: renewals and clean-up go on when the caller's runtime is blocked or shut down.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use tokio::runtime::{Builder, Handle};
 
+use crate::process::Process;
+
 /// The runtime of that thread. It lives as long as the process and runs no code of the user's.
 pub(crate) fn handle() -> &'static Handle {
-    static HANDLE: OnceLock<Handle> = OnceLock::new();
-    HANDLE.get_or_init(|| {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("the operating system provides an event queue for the locks' own runtime");
-        let handle = runtime.handle().clone();
-        std::thread::Builder::new()
-            .name("lock-runtime".into())
-            .spawn(move || runtime.block_on(std::future::pending::<()>()))
-            .expect("the operating system provides a thread that renews locks");
-        handle
-    })
+    static HANDLE: Mutex<Option<(Process, &'static Handle)>> = Mutex::new(None);
+    let mut handle = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    match *handle {
+        Some((process, handle)) if process.is_this() => handle,
+        // Threads are not forked: a child that connects anew needs one of its own.
+        _ => handle.insert((Process::this(), start())).1,
+    }
+}
+
+fn start() -> &'static Handle {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("the operating system provides an event queue for the locks' own runtime");
+    let handle = Box::leak(Box::new(runtime.handle().clone()));
+    std::thread::Builder::new()
+        .name("lock-runtime".into())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+        .expect("the operating system provides a thread that renews locks");
+    handle
 }

@@ -14,6 +14,7 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::{Held, Lease, Releasable, Session},
     clock::{self, Instant},
+    process::Process,
     shared::Reserved,
     validity,
 };
@@ -36,6 +37,8 @@ impl Terms {
 /// One grant of the store, from the answer until its release is sent.
 #[derive(Debug)]
 pub(crate) struct Hold {
+    /// Only there it is valid; none where no other process sees the lock.
+    process: Option<Process>,
     in_store: InStore,
     pub(crate) terms: Terms,
     /// When the present turn ends, however often the lease is renewed: `max_hold`, or `ttl` without renewal.
@@ -76,7 +79,7 @@ enum InStore {
 }
 
 impl Hold {
-    pub(crate) fn new(held: Held, terms: Terms, max_hold: Duration) -> Arc<Self> {
+    pub(crate) fn new(held: Held, terms: Terms, max_hold: Duration, process: Option<Process>) -> Arc<Self> {
         let (in_store, valid_until) = match held {
             Held::Lease { lease, valid_until } => {
                 (InStore::Lease { lease, deadline: AtomicU64::new(valid_until.as_nanos()) }, valid_until)
@@ -87,6 +90,7 @@ impl Hold {
         };
         let turn_ends = terms.turn_ends(Instant::now(), max_hold, valid_until);
         Arc::new(Self {
+            process,
             in_store,
             terms,
             turn_ends: AtomicU64::new(turn_ends.as_nanos()),
@@ -165,6 +169,11 @@ impl Hold {
             self.lose();
         }
         !self.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether this process took it, and not the one from which it was forked.
+    fn is_here(&self) -> bool {
+        self.process.is_none_or(Process::is_this)
     }
 
     /// What is left at `now`.
@@ -299,7 +308,7 @@ impl Turn {
 
     /// Whether the lease may be relied on for this turn, whether or not it is used still.
     pub(crate) fn is_covered(&self, now: Instant) -> bool {
-        now < self.hold.turn_ends() && self.hold.is_valid(now)
+        now < self.hold.turn_ends() && self.hold.is_valid(now) && self.hold.is_here()
     }
 
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
@@ -352,6 +361,8 @@ impl Turn {
         let phase = self.phase.load(Ordering::Acquire);
         let why = if phase == OVER {
             "lost: the section that was entered again has ended, and its hold with it"
+        } else if !self.hold.is_here() {
+            "lost: it is held by the process from which this one was forked"
         } else if phase == ENDING && self.is_covered(Instant::now()) {
             "lost: another of the locks that were held with it is"
         } else if Instant::now() < self.hold.turn_ends() {

@@ -84,6 +84,7 @@ mod manager;
 mod mock;
 mod multi_guard;
 mod options;
+mod process;
 mod releaser;
 mod returned;
 mod run;

@@ -159,7 +159,7 @@ fn panic() -> ! {
 
 impl Backend for Mock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new()
+        Capabilities::new().shared_between_processes()
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

@@ -19,6 +19,7 @@ use crate::{
     cohort::{Cohorts, Leaving},
     hold::{Hold, Turn},
     keeper::Keeper,
+    process::Process,
     releaser::Releaser,
     underway::Underway,
     unpolled::Waiting,
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     /// Those of them that wait.
     pub(crate) waiting: Arc<Waiting>,
     held: AtomicUsize,
+    /// None where no other process sees the locks.
+    process: Option<Process>,
     shut_down: AtomicBool,
     shutting_down: Notify,
 }
@@ -64,6 +67,7 @@ impl Shared {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits) -> Arc<Self> {
         Arc::new(Self {
             names: backend.names(),
+            process: backend.capabilities().shared_between_processes.then(Process::this),
             backend,
             cohorts: Cohorts::new(limits),
             keeper: Arc::default(),
@@ -105,6 +109,11 @@ impl Shared {
 
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
         if self.shut_down.load(Ordering::SeqCst) { Err(shut_down()) } else { Ok(()) }
+    }
+
+    /// The process that a hold of this store belongs to.
+    pub(crate) fn process(&self) -> Option<Process> {
+        self.process
     }
 
     /// Fails when the manager is shut down.

@@ -124,6 +124,25 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_forked_child_counts_as_its_parent",
+        edits: &[
+            Rust {
+                file: "process.rs",
+                from: "        self == Self::this()",
+                to: "        self == Self::this() || mutant!()",
+            },
+            Rust {
+                file: "process.rs",
+                from: "        if self == this {",
+                to: "        if self == this || mutant!() {",
+            },
+        ],
+        caught_by: &[
+            "unit process::tests::a_forked_child_acquires_nothing_and_its_guards_are_not_valid",
+            "unit process::tests::an_acquisition_that_is_under_way_in_a_forked_child_is_refused",
+        ],
+    },
+    Mutant {
         name: "loss_when_the_store_says_so",
         edits: &[Rust {
             file: "hold.rs",

@@ -39,7 +39,7 @@ fn turn(valid_for: Duration, turn_for: Duration) -> Arc<Turn> {
     let lease = Arc::new(NoLease(LeaseId { key, owner: OwnerToken::from(1), token, ttl }));
     let now = Instant::now();
     let held = Held::Lease { lease, valid_until: now + valid_for };
-    Turn::first(Hold::new(held, Terms { ttl, auto_renew: true }, turn_for), token)
+    Turn::first(Hold::new(held, Terms { ttl, auto_renew: true }, turn_for, None), token)
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! Forked processes.
+//!
+//! A forked child has a copy of every manager and guard, none of the library's threads, and the sockets of its parent: what it
+//! sends would be the parent's. Hence what is shared between processes works only in the process that made it.
+
+use crate::{LockError, LockErrorKind};
+
+/// The process in which something was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    /// The process that runs this: a system call of less than 100 ns.
+    pub(crate) fn this() -> Self {
+        #[cfg(test)]
+        if let Some(process) = tests::PRETENDED.get() {
+            return process;
+        }
+        Self(std::process::id())
+    }
+
+    pub(crate) fn is_this(self) -> bool {
+        self == Self::this()
+    }
+
+    /// Refuses a forked child.
+    pub(crate) fn check(self) -> Result<(), LockError> {
+        let this = Self::this();
+        if self == this {
+            return Ok(());
+        }
+        let message = format!(
+            "this manager was made in process {}, from which process {} was forked; connect anew in the forked process",
+            self.0, this.0
+        );
+        Err(LockError::new(LockErrorKind::Unsupported, message))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::mock::Mock;
+
+    thread_local! {
+        pub(super) static PRETENDED: Cell<Option<Process>> = const { Cell::new(None) };
+    }
+
+    /// Runs `child` as if this thread had been forked off.
+    fn forked<T>(child: impl FnOnce() -> T) -> T {
+        PRETENDED.set(Some(Process(0)));
+        let answer = child();
+        PRETENDED.set(None);
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_forked_child_acquires_nothing_and_its_guards_are_not_valid() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let guard = locks.lock("k").acquire().await.expect("granted");
+        let held = guard.held();
+        let lock = locks.lock("other");
+        let refused = {
+            let mut acquiring = Box::pin(lock.acquire());
+            std::future::poll_fn(|context| forked(|| acquiring.as_mut().poll(context))).await
+        };
+        let refused = refused.expect_err("the child is another process");
+        assert_eq!(refused.kind(), LockErrorKind::Unsupported, "{refused}");
+        assert!(refused.to_string().contains("from which process 0 was forked"), "{refused}");
+        assert_eq!(store.acquires().count("other"), 0);
+
+        assert!(guard.is_valid() && held.is_valid());
+        let (valid, remaining, error) = forked(|| {
+            (held.is_valid(), guard.remaining(), guard.ensure_valid().expect_err("not the child's"))
+        });
+        assert!(!valid && remaining.is_zero());
+        assert!(error.kind() == LockErrorKind::Lost && error.to_string().contains("forked"), "{error}");
+        assert!(guard.is_valid(), "the parent's is");
+        guard.release().await.expect("released by the parent");
+        assert_eq!(store.releases().count("k"), 1);
+    }
+
+    #[tokio::test]
+    async fn an_acquisition_that_is_under_way_in_a_forked_child_is_refused() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.acquires().set(crate::mock::Reply::Late(std::time::Duration::from_millis(50)));
+        let lock = locks.lock("k");
+        let mut acquiring = Box::pin(lock.acquire());
+        let first =
+            std::future::poll_fn(|context| std::task::Poll::Ready(acquiring.as_mut().poll(context))).await;
+        assert!(first.is_pending());
+        let refused = std::future::poll_fn(|context| forked(|| acquiring.as_mut().poll(context))).await;
+        let refused = refused.expect_err("the child is another process");
+        assert!(refused.to_string().contains("forked"), "{refused}");
+        assert_eq!(store.acquires().count("k"), 1, "the child asks for nothing more");
+    }
+}
