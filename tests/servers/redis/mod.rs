@@ -503,3 +503,28 @@ async fn attempts_that_are_given_up_leave_nothing_under_any_prefix() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_key_of_a_wrong_type_is_named_and_only_the_holder_s_makes_the_lock_s_name_invalid() {
+    let server = RedisServer::start(&[]);
+    let locks = LockManager::connect(&url(&server, "")).await.unwrap();
+    let held = locks.lock("user:42").acquire().await.unwrap();
+    let other = LockManager::connect(&url(&server, "")).await.unwrap();
+    for (key, kind, named) in [
+        ("lock:{lock:user:42}:~1:queue", LockErrorKind::Backend, "the list of its waiters"),
+        ("lock:{lock:user:42}:~1:places", LockErrorKind::Backend, "the hash of their places"),
+        ("lock:user:7", LockErrorKind::InvalidKey, "is no lock"),
+        ("lock:~1:fence", LockErrorKind::Backend, "the counter of fencing tokens"),
+    ] {
+        server.command(&["DEL", key]);
+        server.command(&["SADD", key, "x"]);
+        let name = if named.contains("lock") || named.contains("counter") { "user:7" } else { "user:42" };
+        let refused = other.lock(name).wait(LONG).acquire().await.unwrap_err();
+        assert_eq!(refused.kind(), kind, "{refused}");
+        let text = refused.to_string();
+        assert!(!refused.is_retryable() && text.contains(named), "{text}");
+        assert!(kind == LockErrorKind::InvalidKey || text.contains(&format!("`{key}`")), "{text}");
+        server.command(&["DEL", key]);
+    }
+    held.release().await.unwrap();
+}

@@ -22,7 +22,7 @@ use super::{
     names,
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError, LockErrorKind, LockKey,
     backend::{Acquire, Wait},
     background,
     clock::{self, Instant},
@@ -132,6 +132,29 @@ impl Links {
             clock::sleep_until(end.min(Instant::now() + backoff(failures))).await;
             failures = 3.min(failures + 1);
         }
+    }
+
+    /// Which key beside the holder's has a wrong type: the script's error does not name it, and then it is not the lock's
+    /// name that is wrong. None where it cannot be found out.
+    pub(super) async fn of_wrong_type(self: &Arc<Self>, key: &LockKey) -> Option<LockError> {
+        let connection = self.here().await.ok()?;
+        for (command, name, argument, what) in [
+            ("GET", key.stored().to_owned(), None, None),
+            ("LINDEX", names::beside(key, "queue").to_string(), Some("0"), Some("the list of its waiters")),
+            ("HGET", names::beside(key, "places").to_string(), Some("0"), Some("the hash of their places")),
+            ("GET", names::fence(key.prefix()).to_string(), None, Some("the counter of fencing tokens")),
+        ] {
+            let mut look = redis::cmd(command);
+            look.arg(&name).arg(argument);
+            if let Err(Failure::Refused(error)) = connection.call::<redis::Value>(&look).await
+                && error.kind() == LockErrorKind::InvalidKey
+            {
+                let message =
+                    format!("the key `{name}` should be {}, and is of another type; delete it", what?);
+                return Some(LockError::new(LockErrorKind::Backend, message).permanent().with_source(error));
+            }
+        }
+        None
     }
 
     fn link(&self) -> Arc<Link> {

@@ -127,7 +127,13 @@ impl Backend for Redis {
                     Ok(Ended::Gone) => {}
                     // The connection was of no use, perhaps for long: once more over a new one.
                     Err(Failure::GivenUp(_)) if !repeated && !is_over() => repeated = true,
-                    Err(failure) => return Err(failure.into_error()),
+                    Err(failure) => {
+                        let error = failure.into_error();
+                        if error.kind() != LockErrorKind::InvalidKey {
+                            return Err(error);
+                        }
+                        return Err(links.of_wrong_type(&request.key).await.unwrap_or(error));
+                    }
                 }
             }
         })
