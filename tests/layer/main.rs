@@ -78,14 +78,23 @@ async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
         // What grows once, like the tables and the buffers of the allocator, has grown after this.
         load::run(&locks, seed, Duration::from_secs(2)).await;
         let before = resident();
-        let watch = load::run(&locks, !seed, Duration::from_secs(seconds)).await;
+        // As often as it takes a busy machine to do enough.
+        let mut sums = [0; 3];
+        for round in 0..20 {
+            let watch = load::run(&locks, !seed ^ round << 8, Duration::from_secs(seconds)).await;
+            println!("{}: seed {seed}, {watch:?}", store.name);
+            assert_eq!(watch.overlaps.load(Ordering::Relaxed), 0, "{}", store.name);
+            for (sum, count) in sums.iter_mut().zip([&watch.served, &watch.refused, &watch.left]) {
+                *sum += count.load(Ordering::Relaxed);
+            }
+            if sums[0] > 100 && sums[1] > 10 && sums[2] > 10 {
+                break;
+            }
+        }
+        assert!(sums[0] > 100 && sums[1] > 10 && sums[2] > 10, "{}: {sums:?}", store.name);
         until("nothing is left in the store", || store.left()).await;
         let after = resident();
-        println!("{}: seed {seed}, {watch:?}, {before} MiB before, {after} MiB after", store.name);
-        let [overlaps, served, refused, left] = [&watch.overlaps, &watch.served, &watch.refused, &watch.left]
-            .map(|count| count.load(Ordering::Relaxed));
-        assert_eq!(overlaps, 0, "{}", store.name);
-        assert!(served > 100 && refused > 10 && left > 10, "{}: {watch:?}", store.name);
+        println!("{}: {before} MiB before, {after} MiB after", store.name);
         assert!(after <= before + 16, "{}: {before} MiB, then {after} MiB", store.name);
     }
 }

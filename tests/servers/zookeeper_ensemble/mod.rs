@@ -313,11 +313,14 @@ async fn a_leader_that_nobody_follows_keeps_no_hold_alive() {
     for follower in ZooKeeperEnsemble::beside(leader) {
         ensemble.servers[follower].pause();
     }
-    let paused = Moment::now();
-    guard.lost().await;
-    let took = paused.took();
-    println!("lost after {took:?}");
-    assert!(took.within(SESSION), "{took:?}");
+    let paused = Instant::now();
+    // By the deadline that the guard publishes: when a thread sees that it has passed depends on the machine.
+    while guard.is_valid() {
+        let (since, left) = (paused.elapsed(), guard.remaining());
+        assert!(since + left < SESSION, "relied on for {left:?}, {since:?} after the last vote");
+        tokio::time::sleep(TICK / 10).await;
+    }
+    println!("lost after {:?}", paused.elapsed());
     assert!(ensemble.servers[leader].is_leader(), "it has noticed too early");
     ensemble.heal();
 }
