@@ -782,8 +782,8 @@ end",
         name: "rushes_all_the_time",
         edits: &[Rust {
             file: "backend/redis/place.rs",
-            from: "const RUSH_SHARE: u32 = 10;",
-            to: "const RUSH_SHARE: u32 = if mutant!() { 1 } else { 10 };",
+            from: "now < rush.began + RUSH_SHARE * rush.length {",
+            to: "now < rush.began + if mutant!() { 1 } else { RUSH_SHARE } * rush.length {",
         }],
         caught_by: &[
             "unit backend::redis::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
