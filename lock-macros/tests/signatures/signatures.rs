@@ -825,8 +825,12 @@ mod outputs {
         }
     }
 
+    /// One test holds the locks that the other one takes without waiting.
+    static IN_TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
     #[tokio::test]
     async fn all() {
+        let _turn = IN_TURN.lock().await;
         locks();
         assert_eq!(assert_send(text(1)).await, "1");
         assert_send(unit()).await;
@@ -849,6 +853,7 @@ mod outputs {
 
     #[tokio::test]
     async fn all_while_the_locks_are_held() {
+        let _turn = IN_TURN.lock().await;
         let mut held = Vec::new();
         for key in ["text:2", "unit", "option", "skip", "hidden", "dynamic:s:2", "never-held"] {
             let lock = locks().lock(format!("output:{key}")).wait(Duration::from_secs(30));
