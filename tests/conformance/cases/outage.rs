@@ -150,12 +150,12 @@ async fn loss_is_signalled_before_the_lease_ends(world: World, fault: Fault) {
 }
 
 async fn an_outage_shorter_than_the_lease_costs_nothing(world: World, fault: Fault) {
-    let (locks, ttl) = world.client_that_keeps(ms(4000)).await;
+    let (locks, ttl) = world.client_that_keeps(ms(6000)).await;
     locks.lock(world.key("warm")).ttl(LONG).acquire().await.unwrap().release().await.unwrap();
     let key = world.key("k");
     let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
-    // Over the first renewal, which is due after a third of the lease.
-    tokio::time::sleep(ttl / 4).await;
+    // Over the whole of the first attempt at a renewal, which begins after a third of the lease and has two ninths of it.
+    tokio::time::sleep(ttl * 5 / 16).await;
     world.hurt(fault);
     tokio::time::sleep(ttl / 4).await;
     world.heal();
