@@ -398,7 +398,7 @@ pub(crate) enum Why {
     Held { holder_remaining: Option<Duration> },
     /// The store failed when it was asked last.
     Trouble(LockError),
-    /// The store has not answered yet whether somebody holds it, as far as the attempt that asks it knows.
+    /// The store has not answered yet whether it is held, as far as the attempt that asks it knows.
     Unanswered { leader: u64 },
 }
 

@@ -133,7 +133,7 @@ struct Signs {
     /// When it was woken first since it was polled last, in nanoseconds; 0 when it was not. The lowest bit is set while
     /// it was only [asked](Self::ask).
     woken: AtomicU64,
-    /// Whoever polls it.
+    /// Of the task that polls it.
     owner: Mutex<Waker>,
 }
 
@@ -306,7 +306,7 @@ async fn run(shared: Weak<Shared>, waiting: Arc<Waiting>) {
         clock::sleep_until(next).await;
         let Some(shared) = shared.upgrade() else { return };
         let now = Instant::now();
-        // The process or the machine stood still, and those who poll with it.
+        // The process or the machine stood still, and the tasks that poll with it.
         if now > next + LOOK_EVERY {
             awake_since = now;
         }

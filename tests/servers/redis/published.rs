@@ -1,4 +1,4 @@
-//! Whoever may publish and subscribe on our channels, and has a right to no key at all.
+//! A user who may publish and subscribe on our channels, and has a right to no key at all.
 
 use std::{
     io::{Read, Write},

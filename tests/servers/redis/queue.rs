@@ -278,7 +278,7 @@ async fn a_lock_that_is_left_open_is_open_to_all_but_us() {
             second.await.unwrap().release().await.unwrap();
             continue;
         }
-        // Neither he who released it nor those who wait take it, and whoever does not know of us can.
+        // Neither the last holder nor a waiter takes it; a client of another kind can.
         let mine = ours.lock("k").try_acquire().await.unwrap();
         let lock = ours.lock("k").wait(LONG);
         let mine_later = tokio::spawn(async move { lock.acquire().await.unwrap() });

@@ -1,6 +1,6 @@
 //! What the server tells this process without being asked: grants, and that others wait.
 //!
-//! Whoever may publish on the channel can send what looks like it. So a grant has to prove itself, everything else is
+//! Any client that may publish on the channel can send what looks like it. So a grant has to prove itself, everything else is
 //! a hint, and nothing that is sent here makes memory grow.
 
 use std::{

@@ -361,7 +361,7 @@ mod tests {
         known.first = false;
         assert_eq!(known.next_poll(at(10), 0), at(10) + 121 * MS);
         known.opened(at(10), Duration::from_hours(1));
-        assert_eq!(known.next_poll(at(10), 0), at(11), "whoever says so: the place is kept");
+        assert_eq!(known.next_poll(at(10), 0), at(11), "whatever a message says, the place is kept");
     }
 
     #[test]

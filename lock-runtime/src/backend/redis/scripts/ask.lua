@@ -22,7 +22,7 @@ local function ask(owner, ttl, limit, mode, address)
       redis.call('SET', key, owner .. ':' .. fence, 'PX', ttl)
       return { 'granted', fence, redis.call('EXISTS', queue), now_text }
     end
-    if left_open < 0 then hand_over(0) end -- somebody else is first
+    if left_open < 0 then hand_over(0) end -- another waiter is first
   end
   if mode == 'try' then
     return { 'held', left_open < 0 and redis.call('PTTL', key) or left_open, now_text }
@@ -52,7 +52,7 @@ local function ask(owner, ttl, limit, mode, address)
   local seen = ours and string.match(holder, ':(%d+)$', -17)
   if is_new and is_first and seen then
     -- Tells the holder's process that others wait, so that it does not pass the lock on among its own tasks for ever.
-    -- Who comes later need not: whoever was granted a lock was told whether others were left in the queue.
+    -- Who comes later need not: a holder was told with its grant whether others were left in the queue.
     local inbox_id = string.match(holder, '^[^:]*:[^:]*:(%x+):%x+:%d+$')
     local inbox = string.match(address, '^%d+ (.*)$')
     -- Of a value that only looks like ours the channel may be forbidden.

@@ -50,7 +50,7 @@ end
 -- Makes the first live place the holder and tells its process; false if there is none. Nobody else holds any more.
 -- The lease is short, one claim window: a grant that nobody claims ends soon.
 -- The message is "granted <number> <proof> <fence> <px ms> <1 if others wait> <foreign ms>". The proof shows that its
--- sender knows the owner token, which the message does not hold: whoever may publish on the channel cannot make one,
+-- sender knows the owner token, which the message does not hold: a client that may publish on the channel cannot make one,
 -- nor one for another fence or length from one that was overheard. `foreign` is for how long another kind of client is
 -- remembered to use this lock.
 local function hand_over(foreign)

@@ -12,8 +12,8 @@ local phase = every / 97 * ((31 * string.byte(key, -1) + string.byte(key, math.f
 if since <= now then
   opens = math.floor((now + phase) / every) ~= math.floor((since + phase) / every)
 else
-  -- The clock was set back, and the fence does not say when the hold began: whoever releases in the first part of a
-  -- period.
+  -- The clock was set back, and the fence does not say when the hold began: every release in the first part of a
+  -- period opens it.
   opens = (now + phase) % every < length * 1000
 end
 if opens then
