@@ -3,6 +3,8 @@
 //! A forked child has a copy of every manager and guard, none of the library's threads, and the sockets of its parent: what it
 //! sends would be the parent's. Hence what is shared between processes works only in the process that made it.
 
+use std::sync::LazyLock;
+
 use crate::{LockError, LockErrorKind};
 
 /// The process in which something was made.
@@ -10,13 +12,13 @@ use crate::{LockError, LockErrorKind};
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// The process that runs this: a system call of less than 100 ns.
+    /// The process that runs this.
     pub(crate) fn this() -> Self {
         #[cfg(test)]
         if let Some(process) = tests::PRETENDED.get() {
             return process;
         }
-        Self(std::process::id())
+        Self(id())
     }
 
     pub(crate) fn is_this(self) -> bool {
@@ -37,6 +39,15 @@ impl Process {
     }
 }
 
+/// The id of this process. Without a system call in one that was not forked since it was asked first: each acquisition
+/// asks several times.
+fn id() -> u32 {
+    static FIRST: LazyLock<(forkguard::Guard, u32)> =
+        LazyLock::new(|| (forkguard::new(), std::process::id()));
+    let (guard, id) = &*FIRST;
+    if guard.clone().detected_fork() { std::process::id() } else { *id }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::cell::Cell;
@@ -46,6 +57,12 @@ pub(crate) mod tests {
 
     thread_local! {
         pub(super) static PRETENDED: Cell<Option<Process>> = const { Cell::new(None) };
+    }
+
+    impl Process {
+        pub(crate) fn with_id(id: u32) -> Self {
+            Self(id)
+        }
     }
 
     /// Runs `child` as if this thread had been forked off.

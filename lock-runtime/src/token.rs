@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, fmt, time::Duration};
 
-use crate::clock::Instant;
+use crate::{clock::Instant, process::Process};
 
 /// The bits of a fencing token that count the hand-overs inside a process.
 const SEQUENCE_BITS: u32 = 11;
@@ -91,7 +91,7 @@ impl OwnerToken {
     /// the lock.
     #[must_use]
     pub fn random() -> Self {
-        FRESH.with_borrow_mut(|fresh| fresh.take(std::process::id(), Instant::now()))
+        FRESH.with_borrow_mut(|fresh| fresh.take(Process::this(), Instant::now()))
     }
 
     /// The token as a number, for a store to write down.
@@ -116,7 +116,7 @@ const KEPT: Duration = Duration::from_millis(10);
 #[derive(Clone)]
 struct Fresh {
     /// For whom they were made, and when. A process that was forked off has a copy, and must not use it.
-    made: Option<(u32, Instant)>,
+    made: Option<(Process, Instant)>,
     tokens: [[u8; 16]; 64],
     left: usize,
 }
@@ -124,7 +124,7 @@ struct Fresh {
 impl Fresh {
     const NONE: Self = Self { made: None, tokens: [[0; 16]; 64], left: 0 };
 
-    fn take(&mut self, process: u32, now: Instant) -> OwnerToken {
+    fn take(&mut self, process: Process, now: Instant) -> OwnerToken {
         // The clock of a machine on which a process goes on may be behind.
         let is_usable = |(by, at)| by == process && at <= now && now < at + KEPT;
         if self.left == 0 || !self.made.is_some_and(is_usable) {
@@ -180,19 +180,20 @@ mod tests {
     #[test]
     fn owner_tokens_are_unlike_each_other_and_those_of_a_copy_of_the_process() {
         let now = Instant::now();
+        let [ours, childs] = [1, 2].map(Process::with_id);
         let mut parent = Fresh::NONE;
-        let mut taken = std::collections::HashSet::from([parent.take(1, now)]);
+        let mut taken = std::collections::HashSet::from([parent.take(ours, now)]);
         let [mut child, mut restored, mut moved, mut twin] = [(); 4].map(|()| parent.clone());
         assert_eq!(
-            parent.clone().take(1, now),
-            twin.take(1, now + KEPT / 2),
+            parent.clone().take(ours, now),
+            twin.take(ours, now + KEPT / 2),
             "there are some left, which a copy has, too"
         );
         for _ in 0..200 {
-            assert!(taken.insert(parent.take(1, now)));
-            assert!(taken.insert(child.take(2, now)));
-            assert!(taken.insert(restored.take(1, now + KEPT)));
-            assert!(taken.insert(moved.take(1, Instant::from_nanos(1))));
+            assert!(taken.insert(parent.take(ours, now)));
+            assert!(taken.insert(child.take(childs, now)));
+            assert!(taken.insert(restored.take(ours, now + KEPT)));
+            assert!(taken.insert(moved.take(ours, Instant::from_nanos(1))));
         }
     }
 
