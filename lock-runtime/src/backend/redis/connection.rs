@@ -186,7 +186,11 @@ impl Connection {
     pub(super) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
         match self.call(call).await {
             // In one step: between loading and calling, the server may be told to forget its scripts again.
-            Err(Failure::Refused(error)) if is_no_script(&error) => self.call(&script.with_text(call)).await,
+            Err(Failure::Refused(error)) if is_no_script(&error) => {
+                let call = script.with_text(call);
+                // Boxed, because it is rare and needs much room.
+                Box::pin(self.call(&call)).await
+            }
             answer => answer,
         }
     }
@@ -264,6 +268,11 @@ impl Connection {
         if let Some(channel) = lock(&self.channels).get(prefix) {
             return Ok(Arc::clone(channel));
         }
+        // Boxed, so that the callers that come later need not have room for it.
+        Box::pin(self.open_inbox(prefix)).await
+    }
+
+    async fn open_inbox(&self, prefix: &str) -> Result<Arc<str>, Failure> {
         let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
         self.subscribe(prefix, &channel).await?;
         self.check_rights(prefix, &channel).await?;

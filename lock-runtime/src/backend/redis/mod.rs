@@ -132,7 +132,8 @@ impl Backend for Redis {
                         if error.kind() != LockErrorKind::InvalidKey {
                             return Err(error);
                         }
-                        return Err(links.of_wrong_type(&request.key).await.unwrap_or(error));
+                        // Boxed, because it is rare and needs much room.
+                        return Err(Box::pin(links.of_wrong_type(&request.key)).await.unwrap_or(error));
                     }
                 }
             }

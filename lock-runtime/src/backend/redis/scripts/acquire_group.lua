@@ -14,7 +14,9 @@ local queues, waited_for = queues_of(2)
 local answers = { now, 0 }
 for i = 2, #KEYS do
   local set
-  if not (waited_for and redis.call('EXISTS', queues[i - 1]) == 1) and redis.call('EXISTS', KEYS[i]) == 0 then
+  local passes = not (waited_for and redis.call('EXISTS', queues[i - 1]) == 1)
+  -- Behind the first grant, SET finds out by itself.
+  if passes and (suffix or redis.call('EXISTS', KEYS[i]) == 0) then
     if not suffix then
       local fence, refused = mint(KEYS[1], now)
       if refused then return refused end
