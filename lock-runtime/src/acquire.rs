@@ -2,9 +2,10 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    mem,
+    pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -18,7 +19,7 @@ use crate::{
     scope,
     shared::{Reserved, Shared},
     underway::{Counted, Underway},
-    unpolled::{self, Keeps},
+    unpolled::{self, Keeps, Wakes},
     validity::backoff,
 };
 
@@ -53,7 +54,8 @@ async fn acquire_here(
             Begun::Acquired(guard) => return Ok(guard),
             Begun::Waits(rest) => rest,
         };
-        let acquired = unpolled::watch(shared, id, key, Keeps::Lead, Box::pin(rest.acquire())).await;
+        let wakes = rest.wakes();
+        let acquired = unpolled::watch(shared, id, key, Keeps::Lead, wakes, rest).await;
         match acquired {
             Some(acquired) => return acquired,
             None if wait.end().has_passed() => return Err(not_polled()),
@@ -69,11 +71,25 @@ pub(crate) enum Begun {
     Waits(Rest),
 }
 
-/// What is left of an acquisition that has to wait. It needs nothing of its caller's, so that it can be [watched].
+/// What is left of an acquisition that has to wait: a future that needs nothing of its caller's, so that it can be
+/// [watched].
 ///
 /// [watched]: unpolled
-pub(crate) struct Rest {
-    at: At,
+pub(crate) struct Rest(Stage);
+
+enum Stage {
+    /// The answer of the store is on its way. Most acquisitions come no further, and have nothing else to wait for.
+    Asked {
+        leader: Option<Leader>,
+        call: BoxFuture<'static, Result<Acquired, LockError>>,
+        about: About,
+    },
+    Waits(BoxFuture<'static, Result<LockGuard, LockError>>),
+    Over,
+}
+
+/// What is asked for.
+struct About {
     key: LockKey,
     options: LockOptions,
     wait: Wait,
@@ -112,6 +128,14 @@ pub(crate) async fn begin(
     // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
     let _asking = Counted::new(&*shared.asking);
     let reserved = shared.reserve()?;
+    let about = |reserved| About {
+        key: key.clone(),
+        options: *options,
+        wait,
+        id,
+        reserved,
+        asking: Counted::new(Arc::clone(&shared.asking)),
+    };
     let at = match Cohorts::enter(shared, key, id, options, wait != Wait::No)? {
         Entry::Busy(holder_remaining) => return Err(contended(Some(holder_remaining))),
         Entry::Follow(follower) => At::Queue(follower),
@@ -119,6 +143,9 @@ pub(crate) async fn begin(
             let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
             let mut call = ask(shared, leader.as_ref(), key, options, wait);
             match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+                Poll::Pending if shared.backend.capabilities().shared_between_processes => {
+                    return Ok(Begun::Waits(Rest(Stage::Asked { leader, call, about: about(reserved) })));
+                }
                 Poll::Pending => At::Store(leader, Ok(call)),
                 Poll::Ready(answer) => match judge(shared, leader.as_ref(), options, wait, answer) {
                     Judged::Over(turn) => return Ok(Begun::Acquired(enter(reserved, leader, turn?))),
@@ -127,14 +154,52 @@ pub(crate) async fn begin(
             }
         }
     };
-    let asking = Counted::new(Arc::clone(&shared.asking));
-    Ok(Begun::Waits(Rest { at, key: key.clone(), options: *options, wait, id, reserved, asking }))
+    Ok(Begun::Waits(Rest(Stage::Waits(Box::pin(about(reserved).acquire(at))))))
 }
 
 impl Rest {
+    /// Whether its wake-ups go where it is [watched](unpolled) already, or to the task that began it.
+    pub(crate) fn wakes(&self) -> Wakes {
+        match self.0 {
+            // The answer that is on its way wakes the task.
+            Stage::Asked { .. } => Wakes::Task,
+            Stage::Waits(_) | Stage::Over => Wakes::Slot,
+        }
+    }
+}
+
+impl Future for Rest {
+    type Output = Result<LockGuard, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Stage::Asked { call, .. } = &mut self.0 {
+            let answer = call.as_mut().poll(cx);
+            let Stage::Asked { about, leader, call } = mem::replace(&mut self.0, Stage::Over) else {
+                unreachable!("looked at above")
+            };
+            let at = match answer {
+                Poll::Pending => At::Store(leader, Ok(call)),
+                Poll::Ready(answer) => {
+                    let shared = about.reserved.shared();
+                    match judge(shared, leader.as_ref(), &about.options, about.wait, answer) {
+                        Judged::Over(turn) => return Poll::Ready(Ok(enter(about.reserved, leader, turn?))),
+                        Judged::AskAgain(error) => At::Store(leader, Err(error)),
+                    }
+                }
+            };
+            self.0 = Stage::Waits(Box::pin(about.acquire(at)));
+        }
+        match &mut self.0 {
+            Stage::Waits(acquisition) => acquisition.as_mut().poll(cx),
+            Stage::Asked { .. } | Stage::Over => unreachable!("it was ready when it was polled last"),
+        }
+    }
+}
+
+impl About {
     /// Waits in the queue of this process, then for the store.
-    pub(crate) async fn acquire(self) -> Result<LockGuard, LockError> {
-        let Self { mut at, key, options, wait, id, reserved, asking } = self;
+    async fn acquire(self, mut at: At) -> Result<LockGuard, LockError> {
+        let Self { key, options, wait, id, reserved, asking } = self;
         let _asking = asking;
         let shared = Arc::clone(reserved.shared());
         let (leader, call) = loop {

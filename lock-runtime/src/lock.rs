@@ -42,8 +42,8 @@ impl Lock {
     /// store is undone in the background, within a round trip while the store can be reached, else by the end of
     /// `ttl`.
     ///
-    /// Kept without being polled, the future does not keep the lock from others: two seconds after it was woken it is
-    /// given up as if it had been dropped, and it begins anew when it is polled again.
+    /// Kept without being polled, the future does not keep the lock from others: two to two and a half seconds
+    /// after it was woken it is given up as if it had been dropped, and it begins anew when it is polled again.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.acquire_until(self.options.wait.starting_now()).await
     }

@@ -11,7 +11,7 @@ use crate::{
     scope,
     shared::Shared,
     underway::Counted,
-    unpolled::{self, Keeps},
+    unpolled::{self, Keeps, Wakes},
 };
 
 /// Several named locks with their options, to be held together. Nothing is held until they are acquired; it can be
@@ -134,7 +134,8 @@ impl MultiLock {
                     let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(keys));
                     let others = wait_for_others(shared, keys, held, rest, options, wait, id);
                     // What is held already is given up with it.
-                    let others = unpolled::watch(&self.shared, id, key, Keeps::Locks, Box::pin(others));
+                    let others = Box::pin(others);
+                    let others = unpolled::watch(&self.shared, id, key, Keeps::Locks, Wakes::Slot, others);
                     return others.await.transpose();
                 }
                 Err(error) => return Err(error.with_key(key)),
@@ -165,7 +166,7 @@ async fn wait_for_others(
             };
             match begun {
                 Begun::Acquired(guard) => Ok(guard),
-                Begun::Waits(rest) => rest.acquire().await,
+                Begun::Waits(rest) => rest.await,
             }
         };
         let next = tokio::select! {

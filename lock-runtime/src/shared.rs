@@ -136,6 +136,8 @@ impl Shared {
     pub(crate) async fn shut_down(&self) {
         self.shut_down.store(true, Ordering::SeqCst);
         self.shutting_down.notify_waiters();
+        // Those that hear of nothing but the answer for which they wait.
+        self.waiting.wake_all();
         // Each of them ends when it is polled next, or is given up when nobody polls it.
         self.asking.drained().await;
         self.releaser.drained().await;

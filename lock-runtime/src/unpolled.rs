@@ -17,7 +17,8 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::{Future, poll_fn},
-    pin::pin,
+    mem,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -29,9 +30,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    LockKey,
-    backend::BoxFuture,
-    background,
+    LockKey, background,
     clock::{self, Instant},
     shared::Shared,
 };
@@ -49,6 +48,7 @@ const LOOKED_AT_TOGETHER: usize = 1_024;
 
 /// See [`Signs::woken`].
 const ASKED: u64 = 1;
+const UNKNOWN: u64 = u64::MAX;
 
 /// The acquisitions of one store that wait.
 #[derive(Debug, Default)]
@@ -74,43 +74,59 @@ pub(crate) enum Keeps {
     Locks,
 }
 
+/// Where the wake-ups of an acquisition go when it comes to be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    /// To its slot, from its next poll on; nothing woke it before.
+    Slot,
+    /// To the task that polls it now, which has polled it already and is about to be woken. So it is not polled now, and
+    /// mostly not more than once.
+    Task,
+}
+
 /// Completes with the output of `acquisition`, which asks for the lock `key`; with `None` when it was given up because
 /// nobody polled it.
 ///
 /// # Cancel safety
 /// Dropping it drops `acquisition`.
-pub(crate) async fn watch<T: 'static>(
+pub(crate) async fn watch<A>(
     shared: &Arc<Shared>,
     id: u64,
     key: &LockKey,
     keeps: Keeps,
-    acquisition: BoxFuture<'static, T>,
-) -> Option<T> {
+    wakes: Wakes,
+    acquisition: A,
+) -> Option<A::Output>
+where
+    A: Future + Unpin + Send + 'static,
+{
+    let owner = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let slot = Arc::new(Slot {
         acquisition: Mutex::new(Some(acquisition)),
         signs: Signs {
             id,
             key: key.clone(),
             keeps,
-            woken: AtomicU64::new(0),
-            owner: Mutex::new(Waker::noop().clone()),
+            woken: AtomicU64::new(if wakes == Wakes::Task { UNKNOWN } else { 0 }),
+            owner: Mutex::new(owner),
         },
     });
     let entry = Entry { waiting: &shared.waiting, slot };
-    if shared.waiting.add(id, Arc::<Slot<T>>::clone(&entry.slot)) {
+    if shared.waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
         background::handle().spawn(run(Arc::downgrade(shared), Arc::clone(&shared.waiting)));
     }
-    let waker = Waker::from(Arc::clone(&entry.slot));
-    poll_fn(|cx| entry.slot.poll(cx, &waker)).await
+    // A shutdown has woken those that were there.
+    let mut polled = wakes == Wakes::Slot || shared.check_open().is_err();
+    poll_fn(|cx| if mem::replace(&mut polled, true) { entry.slot.poll(cx) } else { Poll::Pending }).await
 }
 
 /// A slot's place among those that are looked at.
-struct Entry<'a, T: 'static> {
+struct Entry<'a, A> {
     waiting: &'a Waiting,
-    slot: Arc<Slot<T>>,
+    slot: Arc<Slot<A>>,
 }
 
-impl<T: 'static> Drop for Entry<'_, T> {
+impl<A> Drop for Entry<'_, A> {
     fn drop(&mut self) {
         self.waiting.remove(self.slot.signs.id);
         let acquisition = self.slot.lock().take();
@@ -119,8 +135,8 @@ impl<T: 'static> Drop for Entry<'_, T> {
 }
 
 /// One acquisition that waits, until it is ready, dropped or given up.
-struct Slot<T> {
-    acquisition: Mutex<Option<BoxFuture<'static, T>>>,
+struct Slot<A> {
+    acquisition: Mutex<Option<A>>,
     signs: Signs,
 }
 
@@ -131,7 +147,7 @@ struct Signs {
     key: LockKey,
     keeps: Keeps,
     /// When it was woken first since it was polled last, in nanoseconds; 0 when it was not. The lowest bit is set while
-    /// it was only [asked](Self::ask).
+    /// it was only [asked](Self::ask). [`UNKNOWN`] while what wakes it goes to its task.
     woken: AtomicU64,
     /// Of the task that polls it.
     owner: Mutex<Waker>,
@@ -139,8 +155,14 @@ struct Signs {
 
 impl Signs {
     fn woken(&self) -> Option<Instant> {
-        let woken = self.woken.load(Ordering::Acquire);
-        (woken != 0).then(|| Instant::from_nanos(woken))
+        match self.woken.load(Ordering::Acquire) {
+            0 | UNKNOWN => None,
+            woken => Some(Instant::from_nanos(woken)),
+        }
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.woken.load(Ordering::Acquire) == UNKNOWN
     }
 
     /// There is something at which it has to look.
@@ -158,17 +180,26 @@ impl Signs {
         self.wake_owner();
     }
 
+    /// What woke it went to its task: that counts from now on, and its next poll shows that it lives.
+    fn wake_unknown(&self) {
+        self.woken_since(UNKNOWN, 0);
+        self.wake_owner();
+    }
+
     fn woken_now(&self, asked: u64) {
         if self.woken.load(Ordering::Acquire) == 0 {
-            let now = Instant::now().as_nanos().max(2) & !ASKED | asked;
-            let _ = self.woken.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+            self.woken_since(0, asked);
         }
+    }
+
+    fn woken_since(&self, before: u64, asked: u64) {
+        let now = Instant::now().as_nanos().max(2) & !ASKED | asked;
+        let _ = self.woken.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Whether it has had something for long at which it has not looked.
     fn is_blind(&self, now: Instant) -> bool {
-        let woken = self.woken.load(Ordering::Acquire);
-        woken != 0 && woken & ASKED == 0 && now >= Instant::from_nanos(woken) + UNSEEN
+        self.woken().is_some_and(|woken| woken.as_nanos() & ASKED == 0 && now >= woken + UNSEEN)
     }
 
     fn wake_owner(&self) {
@@ -193,29 +224,26 @@ impl Signs {
     }
 }
 
-impl<T> Slot<T> {
-    fn lock(&self) -> MutexGuard<'_, Option<BoxFuture<'static, T>>> {
+impl<A> Slot<A> {
+    fn lock(&self) -> MutexGuard<'_, Option<A>> {
         self.acquisition.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn poll(&self, cx: &mut Context<'_>, waker: &Waker) -> Poll<Option<T>> {
-        let mut slot = self.lock();
-        // Out of the slot while it is polled: a panic of the store drops it.
-        let Some(mut acquisition) = slot.take() else { return Poll::Ready(None) };
-        // Before the poll: what wakes it from here on wants another one.
-        self.signs.polled_by(cx.waker());
-        let _counted = Idle::set(false);
-        match acquisition.as_mut().poll(&mut Context::from_waker(waker)) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => {
-                *slot = Some(acquisition);
-                Poll::Pending
-            }
-        }
     }
 }
 
-impl<T: 'static> Wake for Slot<T> {
+impl<A: Future + Unpin + Send + 'static> Slot<A> {
+    fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<A::Output>> {
+        let mut slot = self.lock();
+        // After a panic in it, its owner drops it.
+        let Some(acquisition) = &mut *slot else { return Poll::Ready(None) };
+        // Before the poll: what wakes it from here on wants another one.
+        self.signs.polled_by(cx.waker());
+        let _counted = Idle::set(false);
+        let waker = Waker::from(Arc::clone(self));
+        Pin::new(acquisition).poll(&mut Context::from_waker(&waker)).map(Some)
+    }
+}
+
+impl<A: Send + 'static> Wake for Slot<A> {
     fn wake(self: Arc<Self>) {
         self.signs.wake();
     }
@@ -233,7 +261,7 @@ trait Watched: fmt::Debug + Send + Sync {
     fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>>;
 }
 
-impl<T: 'static> Watched for Slot<T> {
+impl<A: Send + 'static> Watched for Slot<A> {
     fn signs(&self) -> &Signs {
         &self.signs
     }
@@ -252,7 +280,7 @@ impl<T: 'static> Watched for Slot<T> {
     }
 }
 
-impl<T> fmt::Debug for Slot<T> {
+impl<A> fmt::Debug for Slot<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("signs", &self.signs).finish_non_exhaustive()
     }
@@ -273,16 +301,29 @@ impl Waiting {
     fn add(&self, id: u64, slot: Arc<dyn Watched>) -> bool {
         let mut slots = self.lock();
         slots.by_id.insert(id, slot);
-        if !std::mem::replace(&mut slots.looked_at, true) {
+        if !mem::replace(&mut slots.looked_at, true) {
             self.begun.notify_one();
         }
-        !std::mem::replace(&mut slots.started, true)
+        !mem::replace(&mut slots.started, true)
     }
 
     fn remove(&self, id: u64) {
         let slot = self.lock().by_id.remove(&id);
         // Not under the lock: with the last handle goes what it kept.
         drop(slot);
+    }
+
+    /// Has each of them polled, if its task lives.
+    pub(crate) fn wake_all(&self) {
+        let mut from = 0;
+        loop {
+            let slots = self.some_from(from);
+            let Some(last) = slots.last() else { return };
+            from = last.signs().id + 1;
+            for slot in slots {
+                slot.signs().wake_owner();
+            }
+        }
     }
 
     /// The slots that come next, from `id` on.
@@ -349,6 +390,7 @@ fn look(shared: &Arc<Shared>, now: Instant, awake_since: Instant) -> Instant {
                         });
                     }
                 }
+                None if signs.is_unknown() => signs.wake_unknown(),
                 None if signs.is_in_the_way(shared) => signs.ask(),
                 None => {}
             }

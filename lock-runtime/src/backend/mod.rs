@@ -51,7 +51,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// through [`Acquire::progress`].
     ///
     /// The future has to be woken when the lock may have become ours and when a place in the queue comes to its front.
-    /// One that was woken and is not polled within two seconds is dropped, so that it does not stop others; where nobody
+    /// One that was woken and is not polled within two seconds is dropped, so that it does not stop others; in a store
+    /// outside the process the answer to its first question is taken to be one that wakes. Where nobody
     /// is stopped, it waits with [`Progress::sleep_until`].
     ///
     /// # Cancel safety

@@ -29,6 +29,21 @@ fn kept(locks: &LockManager) -> Acquiring {
     kept
 }
 
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A waker, and how often it was called.
+fn counted() -> (Arc<Count>, Waker) {
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    (count, waker)
+}
+
 fn slots(locks: &LockManager) -> Vec<Arc<dyn Watched>> {
     locks.shared().waiting.some_from(0)
 }
@@ -51,9 +66,54 @@ async fn a_leader_that_nothing_wakes_stays_where_it_is_when_nobody_follows() {
     let store = Mock::new();
     let locks = store.manager();
     store.acquires().once([Reply::Waits]);
-    let _leader = kept(&locks);
+    let mut leader = kept(&locks);
+    // What came to its first question it has seen.
+    assert!(leader.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     tokio::time::sleep(KEPT).await;
     assert_eq!(slots(&locks).len(), 1);
+}
+
+#[tokio::test]
+async fn one_that_was_not_polled_after_its_first_question_is_given_up() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Waits]);
+    let began = std::time::Instant::now();
+    let _leader = kept(&locks);
+    until("it is given up", || slots(&locks).is_empty()).await;
+    assert!(began.elapsed() >= UNPOLLED && began.elapsed() < KEPT + KEPT, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn one_that_still_waits_for_its_first_answer_lives_and_ends_with_the_manager() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Silent]);
+    let waiter = tokio::spawn(acquiring(&locks, WAIT));
+    until("it waits", || slots(&locks).len() == 1).await;
+    assert!(slots(&locks)[0].signs().is_unknown(), "not polled since it asked");
+    tokio::time::sleep(KEPT).await;
+    assert_eq!((store.acquires().count("k"), slots(&locks).len()), (1, 1));
+    locks.shutdown().await;
+    let error = waiter.await.expect("no panic").expect_err("shut down");
+    assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
+}
+
+#[tokio::test]
+async fn the_shutdown_wakes_one_that_was_not_polled_since_it_asked() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Silent]);
+    let (count, waker) = counted();
+    let mut acquiring = acquiring(&locks, WAIT);
+    assert!(acquiring.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let mut shutdown = Box::pin(locks.shutdown());
+    assert!(shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(slots(&locks)[0].signs().is_unknown(), "it was not the job that woke it");
+    assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    let error = acquiring.await.expect_err("shut down");
+    assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
+    shutdown.await;
 }
 
 #[tokio::test]
@@ -146,7 +206,7 @@ fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'st
     let (shared, key) = (Arc::clone(locks.shared()), LockKey::new("k").expect("valid"));
     let mut watch: Pin<Box<dyn Future<Output = Option<()>>>> = Box::pin(async move {
         let id = shared.cohorts.next_id();
-        watch(&shared, id, &key, Keeps::Lead, Box::pin(acquisition)).await
+        watch(&shared, id, &key, Keeps::Lead, Wakes::Slot, Box::pin(acquisition)).await
     });
     assert!(watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let slot = slots(locks).pop().expect("it waits");
@@ -228,16 +288,9 @@ async fn a_process_that_stood_still_gives_nothing_up_at_once() {
 
 #[tokio::test]
 async fn a_wake_up_that_may_be_missed_does_not_count_and_still_wakes() {
-    struct Count(AtomicUsize);
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
     let locks = Mock::new().manager();
     let mut probe = probe(&locks, |_| {});
-    let count = Arc::new(Count(AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&count));
+    let (count, waker) = counted();
     assert!(probe.watch.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     {
         let _idle = Idle::set(true);
