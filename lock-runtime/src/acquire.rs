@@ -356,11 +356,11 @@ fn judge(
 
 /// The store granted it.
 fn enter(reserved: Reserved, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
-    let shared = reserved.shared();
+    let (shared, now) = (reserved.shared(), Instant::now());
     if let Some(leader) = leader {
-        leader.granted(&turn);
+        leader.granted(&turn, now);
     }
-    shared.keeper.add(shared, &turn.hold);
+    shared.keeper.add(shared, &turn.hold, now);
     tracing::trace!(key = %turn.hold.key(), fencing_token = %turn.token, "lock acquired");
     LockGuard::new(turn, reserved)
 }

@@ -343,13 +343,13 @@ impl Leader {
     }
 
     /// The store granted the lock.
-    pub(crate) fn granted(mut self, turn: &Arc<Turn>) {
+    pub(crate) fn granted(mut self, turn: &Arc<Turn>, now: Instant) {
         self.leads = false;
         let cohorts = &self.asker.shared.cohorts;
         if let Some(cohort) = cohorts.lock().get_mut(&self.asker.name)
             && cohort.is_led_by(self.asker.id)
         {
-            cohort.state = State::Holding { turn: Arc::clone(turn), turns: 0, since: Instant::now() };
+            cohort.state = State::Holding { turn: Arc::clone(turn), turns: 0, since: now };
             if !cohort.waiters.is_empty() {
                 cohorts.first_word.notify_waiters();
             }

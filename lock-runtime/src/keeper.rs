@@ -50,10 +50,10 @@ impl Keeper {
     }
 
     /// Begins to keep a hold.
-    pub(crate) fn add(&self, shared: &Arc<Shared>, hold: &Arc<Hold>) {
+    pub(crate) fn add(&self, shared: &Arc<Shared>, hold: &Arc<Hold>, now: Instant) {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         hold.keeper_id.store(id, Ordering::Relaxed);
-        plan_renewal(hold, Instant::now());
+        plan_renewal(hold, now);
         if self.put(slice::from_ref(hold)) {
             let shared = Arc::downgrade(shared);
             background::handle().spawn(run(shared));

@@ -50,7 +50,7 @@ fn in_session(shared: &Arc<Shared>, max_hold: Duration) -> (Arc<InSession>, Arc<
     let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
     let terms = Terms { ttl: Duration::from_secs(30), auto_renew: true };
     let kept = Hold::new(held, terms, max_hold, None);
-    shared.keeper.add(shared, &kept);
+    shared.keeper.add(shared, &kept, Instant::now());
     (session, kept)
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Attempt<'a> {
     request: &'a Acquire,
     links: &'a Arc<Links>,
     owner: OwnerToken,
-    /// When the last request was sent that could have taken the lock.
+    /// When the last request was sent that could have taken the lock; long ago while there was none.
     last_sent: Instant,
     /// Something may be on the server.
     open: bool,
@@ -74,7 +74,7 @@ impl<'a> Attempt<'a> {
             request,
             links,
             owner: OwnerToken::random(),
-            last_sent: Instant::now(),
+            last_sent: Instant::from_nanos(0),
             open: false,
             unanswered: None,
         }
