@@ -175,7 +175,8 @@ impl LockManager {
     /// With a store that answers it takes about a round trip, also where the store was away before: what could not be
     /// released meanwhile is tried at once. With one that does not answer, it ends with the longest `ttl` of what is left,
     /// by which all leases have ended by themselves, or with the session. An acquisition whose future is kept
-    /// and not polled is given up after two seconds.
+    /// and not polled is given up after two to two and a half seconds. In a forked child it returns at once: what is left
+    /// belongs to the parent.
     ///
     /// # Cancel safety
     /// Cancel safe; the clean-up goes on.

@@ -1,7 +1,8 @@
 //! Forked processes.
 //!
 //! A forked child has a copy of every manager and guard, none of the library's threads, and the sockets of its parent: what it
-//! sends would be the parent's. Hence what is shared between processes works only in the process that made it.
+//! sends would be the parent's. Hence what is shared between processes works only in the process that made it. A child of
+//! the bare system call `clone`, past the C library's `fork`, is not noticed.
 
 use std::sync::LazyLock;
 
@@ -32,7 +33,7 @@ impl Process {
             return Ok(());
         }
         let message = format!(
-            "this manager was made in process {}, from which process {} was forked; connect anew in the forked process",
+            "this manager was made in process {}, from which process {} was forked; each process has to connect for itself",
             self.0, this.0
         );
         Err(LockError::new(LockErrorKind::Unsupported, message))

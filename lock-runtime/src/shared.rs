@@ -138,6 +138,10 @@ impl Shared {
         self.shutting_down.notify_waiters();
         // Those that hear of nothing but the answer for which they wait.
         self.waiting.wake_all();
+        // What is left is the parent's, and nothing here ends it.
+        if self.process.is_some_and(|process| !process.is_this()) {
+            return;
+        }
         // Each of them ends when it is polled next, or is given up when nobody polls it.
         self.asking.drained().await;
         self.releaser.drained().await;

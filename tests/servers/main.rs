@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
 
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod forked;
 #[cfg(feature = "redis")]
 mod interop;
 #[cfg(feature = "redis")]

@@ -15,7 +15,10 @@ mod session;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use self::{
     attempt::{Attempt, Ended},
@@ -23,8 +26,9 @@ use self::{
     link::Link,
 };
 use crate::{
-    LockError,
+    LockError, LockErrorKind,
     backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Renewal, Wait},
+    process::Process,
 };
 
 /// A ZooKeeper ensemble.
@@ -41,16 +45,30 @@ impl ZooKeeper {
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood,
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for what is not compiled in,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for what is not compiled in, and in a process that was forked from
+    /// one that had connected,
     /// [`Backend`](crate::LockErrorKind::Backend) when no server answers or they refuse us.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         let link = Link::new(Config::from_url(url)?);
+        check_process()?;
         link.session().await?;
         Ok(Self { link })
     }
+}
+
+/// Refuses a child of a process that had connected. The driver waits for its sockets and timers on a thread of its own,
+/// one for each process, which is not forked and not started again.
+fn check_process() -> Result<(), LockError> {
+    static FIRST: OnceLock<Process> = OnceLock::new();
+    if FIRST.get_or_init(Process::this).is_this() {
+        return Ok(());
+    }
+    let message = "this process was forked from one that had connected to ZooKeeper, and the driver's thread was not; \
+                   connect in the children only, or start them as programs (`exec`)";
+    Err(LockError::new(LockErrorKind::Unsupported, message))
 }
 
 impl Backend for ZooKeeper {
