@@ -98,6 +98,30 @@ async fn a_hand_over_wakes_exactly_one_of_two_hundred_waiters() {
     }
 }
 
+/// A server that goes mute costs the driver the time to notice it, and that of an attempt that begins before it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mute_server_for_three_eighths_of_a_session_costs_no_lock() {
+    let server = ZooKeeperServer::start("");
+    let proxy = Proxy::start(Upstream::Tcp(server.address()));
+    let session = 3 * SESSION;
+    let url = format!("zookeeper://{}?session_timeout={}ms", proxy.address(), session.as_millis());
+    let locks = connect_soon(&url).await;
+    let guard = locks.lock("k").wait(LONG).acquire().await.unwrap();
+    for _ in 0..2 {
+        // Until a heartbeat proves another one.
+        tokio::time::sleep(session / 2).await;
+        proxy.black_hole();
+        tokio::time::sleep(session * 3 / 8).await;
+        proxy.heal();
+        let healed = Instant::now();
+        while healed.elapsed() < session * 5 / 8 {
+            assert!(guard.is_valid(), "lost {:?} after the healing", healed.elapsed());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    guard.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loss_is_signalled_before_the_next_one_holds_and_to_all_guards_at_once() {
     let server = ZooKeeperServer::start("");

@@ -143,11 +143,20 @@ impl Config {
         hosts.map(|(host, port)| format!("zookeeper://{}:{port}{chroot}", host.to_lowercase())).collect()
     }
 
+    /// After this time without an answer the driver leaves a connection, and one that it tries to make.
+    ///
+    /// A server that went mute may cost it twice, once to notice and once for an attempt that begins before the server is
+    /// back, and a hold ends when after both no heartbeat has proved another. Less than two seconds may be too short for
+    /// TLS and credentials over a long way, and is chosen for short sessions only.
+    fn connection_timeout(&self) -> Duration {
+        let enough = Duration::from_secs(2).min(self.session_timeout / 3);
+        enough.max(self.session_timeout / 6)
+    }
+
     pub(super) fn connector(&self) -> zk::Connector {
         let connector = zk::Client::connector()
             .with_session_timeout(self.session_timeout)
-            // Noticed early enough that the same session can go on elsewhere before it has to be given up.
-            .with_connection_timeout(self.session_timeout / 3)
+            .with_connection_timeout(self.connection_timeout())
             .with_fail_eagerly();
         match &self.credentials {
             Some(credentials) => credentials.on(connector),
