@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most of a case is waiting for time to pass.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    arguments.test_threads.get_or_insert(cores * 5);
+    arguments.test_threads.get_or_insert(cores * 8);
     let required = required();
     let mut trials = cases::without_a_store();
     for store in stores::all() {
