@@ -5,7 +5,7 @@ use std::{
     mem,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -19,7 +19,7 @@ use crate::{
     scope,
     shared::{Reserved, Shared},
     underway::{Counted, Underway},
-    unpolled::{self, Keeps, Wakes},
+    unpolled::{self, Keeps},
     validity::backoff,
 };
 
@@ -50,12 +50,11 @@ async fn acquire_here(
     tokio::task::coop::consume_budget().await;
     loop {
         let id = shared.cohorts.next_id();
-        let rest = match begin(shared, key, options, wait, id).await? {
+        let mut rest = match begin(shared, key, options, wait, id).await? {
             Begun::Acquired(guard) => return Ok(guard),
             Begun::Waits(rest) => rest,
         };
-        let wakes = rest.wakes();
-        let acquired = unpolled::watch(shared, id, key, Keeps::Lead, wakes, rest).await;
+        let acquired = unpolled::watch(shared, id, key, Keeps::Lead, rest.asker.take(), rest).await;
         match acquired {
             Some(acquired) => return acquired,
             None if wait.end().has_passed() => return Err(not_polled()),
@@ -75,7 +74,11 @@ pub(crate) enum Begun {
 /// [watched].
 ///
 /// [watched]: unpolled
-pub(crate) struct Rest(Stage);
+pub(crate) struct Rest {
+    stage: Stage,
+    /// The task that the answer of the store wakes, where it is on its way.
+    asker: Option<Waker>,
+}
 
 enum Stage {
     /// The answer of the store is on its way. Most acquisitions come no further, and have nothing else to wait for.
@@ -142,39 +145,34 @@ pub(crate) async fn begin(
         entry => {
             let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
             let mut call = ask(shared, leader.as_ref(), key, options, wait);
-            match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-                Poll::Pending if shared.backend.capabilities().shared_between_processes => {
-                    return Ok(Begun::Waits(Rest(Stage::Asked { leader, call, about: about(reserved) })));
+            let first = poll_fn(|cx| match call.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(Ok(answer)),
+                Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
+            });
+            match first.await {
+                Err(asker) if shared.backend.capabilities().shared_between_processes => {
+                    let stage = Stage::Asked { leader, call, about: about(reserved) };
+                    return Ok(Begun::Waits(Rest { stage, asker: Some(asker) }));
                 }
-                Poll::Pending => At::Store(leader, Ok(call)),
-                Poll::Ready(answer) => match judge(shared, leader.as_ref(), options, wait, answer) {
+                Err(_) => At::Store(leader, Ok(call)),
+                Ok(answer) => match judge(shared, leader.as_ref(), options, wait, answer) {
                     Judged::Over(turn) => return Ok(Begun::Acquired(enter(reserved, leader, turn?))),
                     Judged::AskAgain(error) => At::Store(leader, Err(error)),
                 },
             }
         }
     };
-    Ok(Begun::Waits(Rest(Stage::Waits(Box::pin(about(reserved).acquire(at))))))
-}
-
-impl Rest {
-    /// Whether its wake-ups go where it is [watched](unpolled) already, or to the task that began it.
-    pub(crate) fn wakes(&self) -> Wakes {
-        match self.0 {
-            // The answer that is on its way wakes the task.
-            Stage::Asked { .. } => Wakes::Task,
-            Stage::Waits(_) | Stage::Over => Wakes::Slot,
-        }
-    }
+    let stage = Stage::Waits(Box::pin(about(reserved).acquire(at)));
+    Ok(Begun::Waits(Rest { stage, asker: None }))
 }
 
 impl Future for Rest {
     type Output = Result<LockGuard, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Stage::Asked { call, .. } = &mut self.0 {
+        if let Stage::Asked { call, .. } = &mut self.stage {
             let answer = call.as_mut().poll(cx);
-            let Stage::Asked { about, leader, call } = mem::replace(&mut self.0, Stage::Over) else {
+            let Stage::Asked { about, leader, call } = mem::replace(&mut self.stage, Stage::Over) else {
                 unreachable!("looked at above")
             };
             let at = match answer {
@@ -187,9 +185,9 @@ impl Future for Rest {
                     }
                 }
             };
-            self.0 = Stage::Waits(Box::pin(about.acquire(at)));
+            self.stage = Stage::Waits(Box::pin(about.acquire(at)));
         }
-        match &mut self.0 {
+        match &mut self.stage {
             Stage::Waits(acquisition) => acquisition.as_mut().poll(cx),
             Stage::Asked { .. } | Stage::Over => unreachable!("it was ready when it was polled last"),
         }

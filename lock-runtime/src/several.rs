@@ -11,7 +11,7 @@ use crate::{
     scope,
     shared::Shared,
     underway::Counted,
-    unpolled::{self, Keeps, Wakes},
+    unpolled::{self, Keeps},
 };
 
 /// Several named locks with their options, to be held together. Nothing is held until they are acquired; it can be
@@ -135,7 +135,7 @@ impl MultiLock {
                     let others = wait_for_others(shared, keys, held, rest, options, wait, id);
                     // What is held already is given up with it.
                     let others = Box::pin(others);
-                    let others = unpolled::watch(&self.shared, id, key, Keeps::Locks, Wakes::Slot, others);
+                    let others = unpolled::watch(&self.shared, id, key, Keeps::Locks, None, others);
                     return others.await.transpose();
                 }
                 Err(error) => return Err(error.with_key(key)),

@@ -74,50 +74,43 @@ pub(crate) enum Keeps {
     Locks,
 }
 
-/// Where the wake-ups of an acquisition go when it comes to be watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wakes {
-    /// To its slot, from its next poll on; nothing woke it before.
-    Slot,
-    /// To the task that polls it now, which has polled it already and is about to be woken. So it is not polled now, and
-    /// mostly not more than once.
-    Task,
-}
-
 /// Completes with the output of `acquisition`, which asks for the lock `key`; with `None` when it was given up because
 /// nobody polled it.
 ///
+/// Where it was polled before and wakes `asker`, the task that polls this, it is not polled now: mostly it is ready when it
+/// wakes that task.
+///
 /// # Cancel safety
 /// Dropping it drops `acquisition`.
-pub(crate) async fn watch<A>(
-    shared: &Arc<Shared>,
+pub(crate) fn watch<'a, A>(
+    shared: &'a Arc<Shared>,
     id: u64,
     key: &LockKey,
     keeps: Keeps,
-    wakes: Wakes,
+    asker: Option<Waker>,
     acquisition: A,
-) -> Option<A::Output>
+) -> impl Future<Output = Option<A::Output>> + Send + use<'a, A>
 where
     A: Future + Unpin + Send + 'static,
 {
-    let owner = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+    let mut polled = asker.is_none();
     let slot = Arc::new(Slot {
         acquisition: Mutex::new(Some(acquisition)),
         signs: Signs {
             id,
             key: key.clone(),
             keeps,
-            woken: AtomicU64::new(if wakes == Wakes::Task { UNKNOWN } else { 0 }),
-            owner: Mutex::new(owner),
+            woken: AtomicU64::new(if asker.is_some() { UNKNOWN } else { 0 }),
+            owner: Mutex::new(asker.unwrap_or_else(|| Waker::noop().clone())),
         },
     });
     let entry = Entry { waiting: &shared.waiting, slot };
     if shared.waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
         background::handle().spawn(run(Arc::downgrade(shared), Arc::clone(&shared.waiting)));
     }
-    // A shutdown has woken those that were there.
-    let mut polled = wakes == Wakes::Slot || shared.check_open().is_err();
-    poll_fn(|cx| if mem::replace(&mut polled, true) { entry.slot.poll(cx) } else { Poll::Pending }).await
+    // A shutdown has woken those that were there by then.
+    polled |= shared.check_open().is_err();
+    poll_fn(move |cx| if mem::replace(&mut polled, true) { entry.slot.poll(cx) } else { Poll::Pending })
 }
 
 /// A slot's place among those that are looked at.

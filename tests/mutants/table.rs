@@ -412,6 +412,26 @@ end",
         ],
     },
     Mutant {
+        name: "polled_only_once_kept",
+        edits: &[Rust {
+            file: "unpolled.rs",
+            from: "                None if signs.is_unknown() => signs.wake_unknown(),",
+            to: "                None if !mutant!() && signs.is_unknown() => signs.wake_unknown(),",
+        }],
+        caught_by: &["unit unpolled::tests::one_that_was_not_polled_after_its_first_question_is_given_up"],
+    },
+    Mutant {
+        name: "shutdown_forgets_those_that_asked",
+        edits: &[Rust {
+            file: "shared.rs",
+            from: "        self.waiting.wake_all();",
+            to: "        if !mutant!() {
+            self.waiting.wake_all();
+        }",
+        }],
+        caught_by: &["unit unpolled::tests::the_shutdown_wakes_one_that_was_not_polled_since_it_asked"],
+    },
+    Mutant {
         name: "old_leader_overwrites",
         edits: &[Rust {
             file: "cohort.rs",
@@ -901,6 +921,15 @@ end",
         caught_by: &[
             "servers zookeeper_ensemble::the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",
         ],
+    },
+    Mutant {
+        name: "a_mute_server_is_left_late",
+        edits: &[Rust {
+            file: "backend/zookeeper/config.rs",
+            from: "        let enough = Duration::from_secs(2).min(self.session_timeout / 3);",
+            to: "        let enough = if mutant!() { Duration::MAX } else { Duration::from_secs(2) }.min(self.session_timeout / 3);",
+        }],
+        caught_by: &["servers zookeeper::a_mute_server_for_three_eighths_of_a_session_costs_no_lock"],
     },
     Mutant {
         name: "a_sign_of_life_counts_from_its_sending",

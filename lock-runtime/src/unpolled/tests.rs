@@ -29,6 +29,13 @@ fn kept(locks: &LockManager) -> Acquiring {
     kept
 }
 
+/// Polled again after it asked, and not since: what wakes it from here on is known.
+fn kept_later(locks: &LockManager) -> Acquiring {
+    let mut kept = kept(locks);
+    assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    kept
+}
+
 struct Count(AtomicUsize);
 
 impl Wake for Count {
@@ -53,7 +60,7 @@ async fn a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow() {
     let store = Mock::new();
     let locks = store.manager();
     store.acquires().once([Reply::Waits]);
-    let _leader = kept(&locks);
+    let _leader = kept_later(&locks);
     let began = std::time::Instant::now();
     let guard = acquiring(&locks, WAIT).await.expect("granted to the next leader");
     assert!(began.elapsed() >= UNPOLLED && began.elapsed() < KEPT + KEPT, "{:?}", began.elapsed());
@@ -66,9 +73,7 @@ async fn a_leader_that_nothing_wakes_stays_where_it_is_when_nobody_follows() {
     let store = Mock::new();
     let locks = store.manager();
     store.acquires().once([Reply::Waits]);
-    let mut leader = kept(&locks);
-    // What came to its first question it has seen.
-    assert!(leader.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let _leader = kept_later(&locks);
     tokio::time::sleep(KEPT).await;
     assert_eq!(slots(&locks).len(), 1);
 }
@@ -206,7 +211,7 @@ fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'st
     let (shared, key) = (Arc::clone(locks.shared()), LockKey::new("k").expect("valid"));
     let mut watch: Pin<Box<dyn Future<Output = Option<()>>>> = Box::pin(async move {
         let id = shared.cohorts.next_id();
-        watch(&shared, id, &key, Keeps::Lead, Wakes::Slot, Box::pin(acquisition)).await
+        watch(&shared, id, &key, Keeps::Lead, None, Box::pin(acquisition)).await
     });
     assert!(watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let slot = slots(locks).pop().expect("it waits");
