@@ -226,7 +226,8 @@ impl Drop for Unfinished<'_> {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.leaves {
+        // In a forked child it is the parent's, as are the mutexes on the way.
+        if self.leaves && self.turn.hold.is_here() {
             let now = Instant::now();
             let leaving = self.reserved.leave_in_time(&self.turn, now);
             self.reserved.shared().release_in_background(leaving, &self.turn, now);

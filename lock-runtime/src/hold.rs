@@ -172,7 +172,7 @@ impl Hold {
     }
 
     /// Whether this process took it, and not the one from which it was forked.
-    fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         self.process.is_none_or(Process::is_this)
     }
 

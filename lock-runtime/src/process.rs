@@ -102,6 +102,18 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
+    async fn a_guard_that_a_forked_child_drops_releases_nothing() {
+        let store = Mock::new();
+        let locks = store.manager();
+        let [dropped, later] = [locks.lock("k").acquire().await, locks.lock("later").acquire().await];
+        forked(|| drop(dropped.expect("granted")));
+        drop(later.expect("granted"));
+        crate::mock::until("what was dropped later is released", || store.releases().count("later") == 1)
+            .await;
+        assert_eq!(store.releases().count("k"), 0, "the parent holds it");
+    }
+
+    #[tokio::test]
     async fn an_acquisition_that_is_under_way_in_a_forked_child_is_refused() {
         let store = Mock::new();
         let locks = store.manager();

@@ -135,13 +135,13 @@ impl Shared {
     /// Refuses new and waiting acquisitions from here on, and waits until nothing is left to clean up.
     pub(crate) async fn shut_down(&self) {
         self.shut_down.store(true, Ordering::SeqCst);
-        self.shutting_down.notify_waiters();
-        // Those that hear of nothing but the answer for which they wait.
-        self.waiting.wake_all();
-        // What is left is the parent's, and nothing here ends it.
+        // What is left is the parent's: nothing here ends it, and a mutex may have been locked when the process was forked.
         if self.process.is_some_and(|process| !process.is_this()) {
             return;
         }
+        self.shutting_down.notify_waiters();
+        // Those that hear of nothing but the answer for which they wait.
+        self.waiting.wake_all();
         // Each of them ends when it is polled next, or is given up when nobody polls it.
         self.asking.drained().await;
         self.releaser.drained().await;
