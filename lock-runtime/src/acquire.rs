@@ -39,7 +39,7 @@ pub(crate) async fn acquire(
     .await
 }
 
-/// Given up because nobody polled it, it begins anew when it is polled again, while its wait lasts.
+/// An unpolled acquisition that was given up begins anew at its next poll, while its wait lasts.
 async fn acquire_here(
     shared: &Arc<Shared>,
     key: &LockKey,

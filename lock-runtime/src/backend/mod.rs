@@ -51,9 +51,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// through [`Acquire::progress`].
     ///
     /// The future has to be woken when the lock may have become ours and when a place in the queue comes to its front.
-    /// One that was woken and is not polled within two seconds is dropped, so that it does not stop others; in a store
-    /// outside the process the answer to its first question is taken to be one that wakes. Where nobody
-    /// is stopped, it waits with [`Progress::sleep_until`].
+    /// The library drops a future that was woken and is not polled within two to two and a half seconds, so that it does
+    /// not stop others. In a store outside the process, the answer to the first request counts as a wake-up. A future
+    /// that stops no other caller waits with [`Progress::sleep_until`].
     ///
     /// # Cancel safety
     /// Dropping the future must leave neither a hold nor a place in the store's queue. What a request that is

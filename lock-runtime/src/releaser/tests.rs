@@ -34,7 +34,7 @@ async fn it_ends_when_the_lease_must_have_ended_by_itself() {
     store.releases().set(Reply::Fails);
     drop(locks.lock("k").acquire().await.expect("granted"));
     let drained = tokio::time::timeout(5000 * MS, locks.shutdown()).await;
-    assert!(drained.is_ok(), "tried for ever");
+    assert!(drained.is_ok(), "tried forever");
     assert!(store.releases().count("k") > 1);
 }
 
@@ -152,7 +152,7 @@ async fn releases_that_hang_do_not_keep_the_next_from_asking() {
     until("two of them hang", || store.releases().total() >= before + 2).await;
     store.releases().set(Reply::Yes);
     let ended = tokio::time::timeout(Duration::from_secs(10), locks.shutdown()).await;
-    assert!(ended.is_ok(), "nobody asks any more");
+    assert!(ended.is_ok(), "the prober no longer runs");
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ pub(super) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
 pub(super) enum Standing {
     /// A client of this library holds it.
     Held,
-    /// Another kind of client holds it, and its end will be told to nobody. `hold` differs from one hold to the next.
+    /// Another kind of client holds it, whose release notifies no waiter. `hold` differs from one hold to the next.
     HeldByForeign { hold: u32 },
     /// It is left open for other kinds of clients.
     Open,
