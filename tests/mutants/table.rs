@@ -929,7 +929,7 @@ end",
             from: "        let enough = Duration::from_secs(2).min(self.session_timeout / 3);",
             to: "        let enough = if mutant!() { Duration::MAX } else { Duration::from_secs(2) }.min(self.session_timeout / 3);",
         }],
-        caught_by: &["servers zookeeper::a_mute_server_for_three_eighths_of_a_session_costs_no_lock"],
+        caught_by: &["servers zookeeper::outages::a_mute_server_for_three_eighths_of_a_session_costs_no_lock"],
     },
     Mutant {
         name: "a_sign_of_life_counts_from_its_sending",
