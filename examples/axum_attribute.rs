@@ -15,7 +15,7 @@
 //!
 //! HTTP/1.1 409 Conflict
 //! content-type: application/problem+json
-//! retry-after: 30
+//! retry-after: 1
 //! {"type":"https://docs.rs/lock-tower/#contended","title":"Another request holds the lock","status":409}
 //!
 //! # The application's own errors stay what they are: 402.

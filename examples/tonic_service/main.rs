@@ -39,7 +39,7 @@ use std::{
 };
 
 use http::request::Parts;
-use lock_runtime::{HeldLock, LockKey, LockManager, distributed_lock};
+use lock_runtime::{HeldLock, LockKey, LockManager, distributed_lock, lock_key};
 use lock_tower::{KeyRejection, LockLayer};
 use rpc::{Account, Balance, BankServer, Withdrawal};
 use tonic::{Request, Response, Status, service::LayerExt, transport::Server};
@@ -97,7 +97,7 @@ fn account(parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
     }
     let account = parts.headers.get("x-account").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
     let account = account.ok_or_else(|| KeyRejection::bad_request("`x-account` is missing or no number"))?;
-    Ok(Some(LockKey::new(format!("account:{account}"))?))
+    Ok(Some(lock_key!("account:<account>")?))
 }
 
 #[tokio::main]

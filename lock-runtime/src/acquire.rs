@@ -6,14 +6,13 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
     backend::{Acquire, Acquired, BoxFuture, Grant, Mode, Progress, Wait},
     clock::{self, Instant},
-    cohort::{Cohorts, Entry, Follower, Leader, Waited, Why, last_answer},
+    cohort::{Cohorts, Entry, Follower, Holder, Leader, Waited, Why, last_answer},
     hold::{Hold, Turn},
     options::LockOptions,
     scope,
@@ -140,7 +139,7 @@ pub(crate) async fn begin(
         asking: Counted::new(Arc::clone(&shared.asking)),
     };
     let at = match Cohorts::enter(shared, key, id, options, wait != Wait::No)? {
-        Entry::Busy(holder_remaining) => return Err(contended(Some(holder_remaining))),
+        Entry::Busy(holder) => return Err(contended(options, holder)),
         Entry::Follow(follower) => At::Queue(follower),
         entry => {
             let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
@@ -332,11 +331,9 @@ fn judge(
         },
         Ok(Acquired::Busy { holder_remaining }) => {
             asker.inspect(|asker| asker.heard());
-            let error = if wait == Wait::No {
-                contended(holder_remaining)
-            } else {
-                timeout(options, holder_remaining)
-            };
+            // The store does not know whether it is renewed.
+            let holder = Holder { remaining: holder_remaining, is_final: false };
+            let error = if wait == Wait::No { contended(options, holder) } else { timeout(options, holder) };
             return Judged::Over(Err(error));
         }
         Err(error) => error,
@@ -376,17 +373,22 @@ fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<A
     Some(turn)
 }
 
-fn contended(holder_remaining: Option<Duration>) -> LockError {
-    LockError::new(LockErrorKind::Contended, "somebody else holds it").with_retry_after(holder_remaining)
+fn contended(options: &LockOptions, holder: Holder) -> LockError {
+    is_held(LockErrorKind::Contended, "somebody else holds it".into(), options, holder)
 }
 
-fn timeout(options: &LockOptions, holder_remaining: Option<Duration>) -> LockError {
+fn timeout(options: &LockOptions, holder: Holder) -> LockError {
     let waited = match options.wait {
         crate::options::WaitFor::AtMost(length) => format!("{length:?}"),
         crate::options::WaitFor::Forever => "the wait".into(),
     };
-    LockError::new(LockErrorKind::Timeout, format!("somebody else still held it after {waited}"))
-        .with_retry_after(holder_remaining)
+    is_held(LockErrorKind::Timeout, format!("somebody else still held it after {waited}"), options, holder)
+}
+
+fn is_held(kind: LockErrorKind, message: String, options: &LockOptions, holder: Holder) -> LockError {
+    // Of a lease that is renewed, the rest says nothing about the section under it.
+    let advice = holder.remaining.filter(|_| holder.is_final).unwrap_or(options.retry_after);
+    LockError::new(kind, message).with_retry_after(holder.remaining).advising(advice)
 }
 
 fn missed() -> LockError {
@@ -417,7 +419,7 @@ fn no_answer(shared: &Shared, leader: Option<&Leader>, options: &LockOptions) ->
 /// The wait ran out.
 fn out_of_time(shared: &Shared, options: &LockOptions, why: Why) -> LockError {
     match why {
-        Why::Held { holder_remaining } => timeout(options, holder_remaining),
+        Why::Held(holder) => timeout(options, holder),
         Why::Trouble(error) => error,
         Why::Unanswered { leader } if shared.waiting.is_blind(leader) => LockError::new(
             LockErrorKind::Timeout,

@@ -56,7 +56,7 @@ impl Answer {
     #[must_use]
     pub fn to(error: &LockError) -> Self {
         let new = |word, status, code, title| {
-            let retry = Retry::After(error.retry_after());
+            let retry = Retry::After(error.advice());
             Self { word, status, code, title, detail: None, retry }
         };
         match error.kind() {
@@ -234,7 +234,8 @@ mod tests {
         ] {
             let error = LockError::new(kind, "secret text of the store")
                 .with_key(&LockKey::new("secret:key").expect("valid"))
-                .with_retry_after(Some(Duration::from_millis(1500)));
+                .with_retry_after(Some(Duration::from_secs(30)))
+                .advising(Duration::from_millis(1500));
             let answer = Answer::to(&error);
             assert_eq!((answer.status, answer.code, answer.word), (status, code, word), "{kind:?}");
             let headers = answer.headers();

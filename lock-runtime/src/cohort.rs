@@ -100,9 +100,24 @@ pub(crate) enum Entry {
     /// Wait behind another task of this process.
     Follow(Follower),
     /// A task of this process holds it, and waiting was not asked for.
-    Busy(Duration),
+    Busy(Holder),
     /// Ask the store beside the queue: one attempt without waiting, while another task asks or its hold is in doubt.
     Alone,
+}
+
+/// What is known of the holder of a lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holder {
+    /// What its lease has left.
+    pub(crate) remaining: Option<Duration>,
+    /// It is known not to be renewed: it is free then.
+    pub(crate) is_final: bool,
+}
+
+impl Holder {
+    fn of(hold: &Hold, now: Instant) -> Self {
+        Self { remaining: Some(hold.remaining(now)), is_final: !hold.terms.auto_renew }
+    }
 }
 
 /// What is left to do for a holder that leaves.
@@ -154,7 +169,7 @@ impl Cohorts {
             let now = Instant::now();
             return Ok(match &cohort.state {
                 State::Holding { turn, .. } if turn.hold.is_valid(now) => {
-                    Entry::Busy(turn.hold.remaining(now))
+                    Entry::Busy(Holder::of(&turn.hold, now))
                 }
                 _ => Entry::Alone,
             });
@@ -232,12 +247,10 @@ impl Cohorts {
     /// Takes a waiter out of the queue; says why it did not get the lock until now.
     fn withdraw(&self, name: &str, id: u64) -> Why {
         let mut cohorts = self.lock();
-        let Some(cohort) = cohorts.get_mut(name) else { return Why::Held { holder_remaining: None } };
+        let Some(cohort) = cohorts.get_mut(name) else { return Why::Held(Holder::default()) };
         cohort.waiters.retain(|waiter| waiter.id != id);
         match &cohort.state {
-            State::Holding { turn, .. } => {
-                Why::Held { holder_remaining: Some(turn.hold.remaining(Instant::now())) }
-            }
+            State::Holding { turn, .. } => Why::Held(Holder::of(&turn.hold, Instant::now())),
             State::Asking { leader, word } => word.why(*leader),
         }
     }
@@ -282,7 +295,7 @@ impl Word {
     fn why(&self, leader: u64) -> Why {
         match self {
             Self::None => Why::Unanswered { leader },
-            Self::Held => Why::Held { holder_remaining: None },
+            Self::Held => Why::Held(Holder::default()),
             Self::Trouble(error) => Why::Trouble(error.clone()),
         }
     }
@@ -321,7 +334,7 @@ impl Asker {
     pub(crate) fn why(&self) -> Why {
         match self.shared.cohorts.lock().get(&self.name) {
             Some(Cohort { state: State::Asking { word, .. }, .. }) => word.why(self.id),
-            _ => Why::Held { holder_remaining: None },
+            _ => Why::Held(Holder::default()),
         }
     }
 }
@@ -394,8 +407,8 @@ pub(crate) enum Waited {
 /// Why a wait ran out.
 #[derive(Debug)]
 pub(crate) enum Why {
-    /// Somebody held it, with so much left as far as that is known.
-    Held { holder_remaining: Option<Duration> },
+    /// Another holds it.
+    Held(Holder),
     /// The store failed when it was asked last.
     Trouble(LockError),
     /// The store has not answered yet whether it is held, as far as the attempt that asks it knows.

@@ -14,8 +14,10 @@ const PLANNED: &[&str] = &[
     "redlock",
     "redisson",
     "postgres",
+    "postgresql",
     "postgres+advisory",
     "mysql",
+    "mariadb",
     "sqlite",
 ];
 
@@ -23,10 +25,13 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(invalid(format!("the URL of a store begins with its scheme, one of {KNOWN}")));
     };
-    match scheme {
+    // Case does not matter in a scheme (RFC 3986, section 3.1).
+    let scheme = scheme.to_ascii_lowercase();
+    let url = format!("{scheme}:{rest}");
+    match &*scheme {
         "memory" => memory(rest),
-        "redis" | "redis+unix" => redis(url).await,
-        "zookeeper" | "zookeeper+tls" => zookeeper(url).await,
+        "redis" | "redis+unix" => redis(&url).await,
+        "zookeeper" | "zookeeper+tls" => zookeeper(&url).await,
         planned if PLANNED.contains(&planned) => Err(LockError::new(
             LockErrorKind::Unsupported,
             format!("the store `{planned}:` is not in this version of lock-runtime; it has {KNOWN}"),
@@ -36,7 +41,11 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
             if unknown.len() <= 32
                 && unknown.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
         {
-            Err(invalid(format!("unknown scheme `{unknown}:` in the URL of a store; known are {KNOWN}")))
+            let mut message = format!("unknown scheme `{unknown}:` in the URL of a store; known are {KNOWN}");
+            if rest.parse::<u16>().is_ok() {
+                message += &format!("; for Redis at that host and port write `redis://{unknown}:{rest}`");
+            }
+            Err(invalid(message))
         }
         _ => Err(invalid(format!("the URL of a store begins with its scheme, one of {KNOWN}"))),
     }
@@ -100,7 +109,10 @@ mod tests {
             ("canary", "begins with its scheme"),
             ("canary@127.0.0.1:6379", "begins with its scheme"),
             ("http://u:canary@h", "unknown scheme `http:`"),
+            ("HTTP://u:canary@h", "unknown scheme `http:`"),
+            ("localhost:6379", "write `redis://localhost:6379`"),
             ("postgres://u:canary@h", "not in this version"),
+            ("PostgreSQL://u:canary@h", "not in this version"),
             ("memory:a/b", "nothing but a name"),
         ] {
             let error = connect(url).await.map(drop).expect_err(url);
@@ -108,5 +120,14 @@ mod tests {
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("canary"), "{shown}");
         }
+    }
+
+    #[cfg(feature = "memory")]
+    #[tokio::test]
+    async fn case_does_not_matter_in_a_scheme() {
+        assert_eq!(
+            connect("Memory:Orders").await.expect("known").names(),
+            connect("memory:Orders").await.expect("known").names()
+        );
     }
 }

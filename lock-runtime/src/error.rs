@@ -47,6 +47,8 @@ struct Inner {
     key: Option<LockKey>,
     message: String,
     retry_after: Option<Duration>,
+    /// What an answer to a client advises.
+    advice: Option<Duration>,
     permanent: bool,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -60,6 +62,7 @@ impl LockError {
             key: None,
             message: message.into(),
             retry_after: None,
+            advice: None,
             permanent: false,
             source: None,
         }))
@@ -77,6 +80,16 @@ impl LockError {
     pub fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
         self.0.retry_after = retry_after;
         self
+    }
+
+    /// What a client is to be told to wait.
+    pub(crate) fn advising(mut self, advice: Duration) -> Self {
+        self.0.advice = Some(advice);
+        self
+    }
+
+    pub(crate) fn advice(&self) -> Option<Duration> {
+        self.0.advice
     }
 
     /// Says that the same call fails until somebody changes the program, its settings or those of the store: whoever
@@ -132,7 +145,8 @@ impl LockError {
 
     /// After how long the lock may be free: what the holder's lease has left, where that is known.
     ///
-    /// A holder that renews keeps it for longer, one that releases for less.
+    /// A holder that renews keeps it for longer, one that releases for less. Hence an answer to a client advises something
+    /// else, see [`LockManager::retry_after`](crate::LockManager::retry_after).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after

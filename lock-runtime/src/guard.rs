@@ -274,6 +274,14 @@ impl HeldLock {
         self.turn.remaining(Instant::now())
     }
 
+    /// Fails when the lock cannot be relied on any more: a check before a step that cannot be undone.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost), also once the guard was released.
+    pub fn ensure_valid(&self) -> Result<(), LockError> {
+        if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
+    }
+
     /// Completes when the hold is over: lost, or released.
     ///
     /// # Cancel safety
@@ -281,6 +289,12 @@ impl HeldLock {
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let turn = Arc::clone(&self.turn);
         async move { turn.lost().await }
+    }
+}
+
+impl HeldLock {
+    pub(crate) fn turn(&self) -> &Arc<Turn> {
+        &self.turn
     }
 }
 

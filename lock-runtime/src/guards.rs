@@ -3,10 +3,11 @@
 use std::{
     future::{Future, poll_fn},
     slice,
+    sync::Arc,
     task::Poll,
 };
 
-use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture, clock::Instant};
+use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture, clock::Instant, hold::Turn};
 
 /// What covers a body.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Guards {
     }
 
     pub(crate) fn loss(&self) -> LockError {
-        loss(self.locks())
+        loss(self.locks().iter().map(LockGuard::turn))
     }
 
     pub(crate) fn lost(&self) -> BoxFuture<'static, ()> {
@@ -65,11 +66,10 @@ pub(crate) fn are_valid(held: &[LockGuard]) -> bool {
 }
 
 /// Why they cannot be relied on: the loss of one, which ended the others.
-pub(crate) fn loss(held: &[LockGuard]) -> LockError {
-    let lost = held.iter().filter(|held| !held.is_valid());
+pub(crate) fn loss<'a>(held: impl Iterator<Item = &'a Arc<Turn>>) -> LockError {
     let now = Instant::now();
-    let cause = lost.min_by_key(|held| held.turn().is_covered(now));
-    cause.or(held.first()).expect("no guard is without a lock").loss()
+    let cause = held.min_by_key(|turn| (turn.is_valid(now), turn.is_covered(now)));
+    cause.expect("no guard is without a lock").loss()
 }
 
 /// Completes with the loss of one of them.

@@ -360,7 +360,7 @@ impl Turn {
     pub(crate) fn loss(&self) -> LockError {
         let phase = self.phase.load(Ordering::Acquire);
         let why = if phase == OVER {
-            "lost: the section that was entered again has ended, and its hold with it"
+            "lost: the section that it was held for has ended, and its hold with it"
         } else if !self.hold.is_here() {
             "lost: it is held by the process from which this one was forked"
         } else if phase == ENDING && self.is_covered(Instant::now()) {

@@ -37,6 +37,10 @@ pub struct LockKey {
 impl LockKey {
     /// Checks `text`.
     ///
+    /// Values are not encoded: `format!("tenant:{tenant}")` may be two locks for one tenant, or one for two, where
+    /// `tenant` contains a `:` or `/`, and another lock than `#[distributed_lock(key = "tenant:<tenant>")]` has. With
+    /// values in it, write the key with `lock_key!`.
+    ///
     /// # Errors
     /// [`InvalidKey`](LockErrorKind::InvalidKey), with what is wrong.
     pub fn new(text: impl AsRef<str>) -> Result<Self, LockError> {
@@ -115,6 +119,13 @@ impl IntoLockKey for String {
 impl IntoLockKey for &String {
     fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError> {
         LockKey::with_prefix(prefix, self)
+    }
+}
+
+/// What `lock_key!` evaluates to: an error in it is an error of the acquisition.
+impl IntoLockKey for Result<LockKey, LockError> {
+    fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError> {
+        self?.into_lock_key(prefix)
     }
 }
 

@@ -12,13 +12,23 @@ use std::{
     message = "`{Self}` cannot be a part of a lock key",
     label = "has no text to put into the key",
     note = "a placeholder's value is written with `Display`: implement it, or name a field that has it, like `<user.id>`",
-    note = "for a type parameter, write the bound `Display`",
-    note = "a lock key cannot be built from an `Option`: a missing value would make one lock for everybody; unwrap it first"
+    note = "an `Option` has none, because a missing value would make one lock for all: unwrap it first"
 )]
 pub trait KeyValue: fmt::Display {}
 
 #[diagnostic::do_not_recommend]
 impl<T: fmt::Display + ?Sized> KeyValue for T {}
+
+/// As [`KeyValue`], with the advice for a parameter that a web framework wraps.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of a lock key, what is in it can",
+    label = "has no text to put into the key",
+    note = "take it apart in the signature, like `Path(id): Path<u64>`, or name what is in it: `<id.0>`"
+)]
+pub trait Extracted: fmt::Display {}
+
+#[diagnostic::do_not_recommend]
+impl<T: fmt::Display + ?Sized> Extracted for T {}
 
 /// Collects a lock's name.
 ///
@@ -46,6 +56,16 @@ impl KeyParts {
 
     /// Appends a value; the placeholder's name is for the error.
     pub fn value<T: KeyValue + ?Sized>(&mut self, placeholder: &str, value: &T) {
+        self.generic(placeholder, value);
+    }
+
+    /// Appends the value of a parameter whose type is called like an extractor.
+    pub fn extractor<T: Extracted + ?Sized>(&mut self, placeholder: &str, value: &T) {
+        self.generic(placeholder, value);
+    }
+
+    /// Appends a value whose type is a parameter: of that rustc proposes the very bound that stands here.
+    pub fn generic<T: fmt::Display + ?Sized>(&mut self, placeholder: &str, value: &T) {
         let start = self.name.len();
         let written = write!(Encoder(&mut self.name), "{value}");
         if (written.is_err() || self.name.len() == start) && self.refused.is_none() {

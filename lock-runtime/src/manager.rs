@@ -126,6 +126,16 @@ impl LockManager {
         self
     }
 
+    /// What a client is told to wait that finds a lock held: `Retry-After` in HTTP, `RetryInfo` in gRPC; 1 s unless set.
+    ///
+    /// It is advice for the length of a section. What the holder's lease has left, 30 s or so, says nothing about that
+    /// while it is renewed; of a holder in this process that is known not to renew, the rest is told instead.
+    #[must_use]
+    pub fn retry_after(mut self, retry_after: Duration) -> Self {
+        self.defaults.retry_after = retry_after;
+        self
+    }
+
     /// A manager of the same store whose locks carry this prefix in the store; `lock:` unless set.
     ///
     /// With an empty prefix a lock has the very name that it is given, and shares it with other programs. Name a lock

@@ -67,7 +67,7 @@ impl MultiGuard {
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost), which names it.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
-        if self.is_valid() { Ok(()) } else { Err(guards::loss(&self.held)) }
+        if self.is_valid() { Ok(()) } else { Err(guards::loss(self.held.iter().map(LockGuard::turn))) }
     }
 
     /// Completes when one of the locks is lost, at its safe deadline at the latest; for `select!`.
@@ -171,6 +171,14 @@ impl HeldLocks {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.iter().map(HeldLock::remaining).min().unwrap_or_default()
+    }
+
+    /// Fails when one of the locks cannot be relied on any more: a check before a step that cannot be undone.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost), which names it; also once the guard was released.
+    pub fn ensure_valid(&self) -> Result<(), LockError> {
+        if self.is_valid() { Ok(()) } else { Err(guards::loss(self.iter().map(HeldLock::turn))) }
     }
 
     /// Completes when one of the holds is over: lost, or released.

@@ -43,6 +43,8 @@ pub(crate) struct LockOptions {
     /// Zero for no such time.
     pub(crate) hold_at_least: Duration,
     pub(crate) reentrant: bool,
+    /// What a client is told to wait that finds the lock held.
+    pub(crate) retry_after: Duration,
 }
 
 impl Default for LockOptions {
@@ -54,6 +56,7 @@ impl Default for LockOptions {
             max_hold: Duration::from_hours(1),
             hold_at_least: Duration::ZERO,
             reentrant: false,
+            retry_after: Duration::from_secs(1),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,9 +22,9 @@ pub mod template;
 
 pub use crate::{
     answer::{Answer, Code, log},
-    key_parts::{KeyParts, KeyValue},
+    key_parts::{Extracted, KeyParts, KeyValue},
     options::WaitFor as Wait,
-    returned::{CanFail, Kept, Nothing, is_contention, nothing, or_else, or_error},
+    returned::{CanFail, FromLockError, Kept, Nothing, is_contention, nothing, or_else, or_error},
     run::{OnLost, Outcome, RELEASE_LIMIT},
 };
 
@@ -47,8 +47,9 @@ pub struct Options {
 
 /// What `manager = …` may name.
 #[diagnostic::on_unimplemented(
-    message = "`manager` must be a `LockManager`, or a reference or an `Arc` of one, not `{Self}`",
-    label = "not a `LockManager`"
+    message = "`manager` must be a `LockManager`, or a reference, an `Arc` or a `LazyLock` of one, not `{Self}`",
+    label = "not a `LockManager`",
+    note = "of an `OnceLock` or an `Option` name what is in it, like `manager = LOCKS.get().expect(\"set at start\")`"
 )]
 pub trait AsLockManager {
     /// The manager.
@@ -70,6 +71,13 @@ impl<M: AsLockManager + ?Sized> AsLockManager for &M {
 
 #[diagnostic::do_not_recommend]
 impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
+    fn as_lock_manager(&self) -> &LockManager {
+        (**self).as_lock_manager()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M: AsLockManager, F: FnOnce() -> M> AsLockManager for LazyLock<M, F> {
     fn as_lock_manager(&self) -> &LockManager {
         (**self).as_lock_manager()
     }
@@ -100,6 +108,7 @@ impl Options {
             max_hold: max_hold.unwrap_or(to.max_hold),
             hold_at_least: hold_at_least.unwrap_or(to.hold_at_least),
             reentrant,
+            retry_after: to.retry_after,
         };
     }
 }

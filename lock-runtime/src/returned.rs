@@ -40,9 +40,30 @@ pub trait CanFail {
     fn from_lock_error(error: LockError) -> Self;
 }
 
-impl<T, E: From<LockError>> CanFail for Result<T, E> {
+// With the advice for the error, so not `do_not_recommend`.
+impl<T, E: FromLockError> CanFail for Result<T, E> {
     fn from_lock_error(error: LockError) -> Self {
-        Err(E::from(error))
+        Err(E::from_lock_error(error))
+    }
+}
+
+/// What the error of a locked function has to be.
+#[diagnostic::on_unimplemented(
+    message = "taking the lock can fail, and the error `{Self}` cannot say so",
+    label = "is not `From<LockError>`",
+    note = "implement `From<LockError>` for `{Self}`, return another error, or write `or_else = …` in the attribute: a \
+            function from `LockError` to what is returned",
+    note = "`tonic::Status` is `From<LockError>` with the feature `tonic` of lock-runtime"
+)]
+pub trait FromLockError {
+    /// The error.
+    fn from_lock_error(error: LockError) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<LockError>> FromLockError for E {
+    fn from_lock_error(error: LockError) -> Self {
+        error.into()
     }
 }
 

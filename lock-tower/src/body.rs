@@ -59,6 +59,13 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// An empty body without a lock, as the layers that answer for a service make one (CORS, a timeout, authorisation).
+impl<B> Default for ResponseBody<B> {
+    fn default() -> Self {
+        Self::own(Bytes::new())
+    }
+}
+
 impl<B> Body for ResponseBody<B>
 where
     B: Body<Data = Bytes>,

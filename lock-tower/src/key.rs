@@ -11,7 +11,7 @@ use lock_runtime::{LockError, LockErrorKind, LockKey};
 ///
 /// ```
 /// use http::request::Parts;
-/// use lock_runtime::{LockKey, LockManager};
+/// use lock_runtime::{LockKey, LockManager, lock_key};
 /// use lock_tower::{KeyRejection, LockLayer};
 ///
 /// # async fn example() -> Result<(), lock_runtime::LockError> {
@@ -19,7 +19,8 @@ use lock_runtime::{LockError, LockErrorKind, LockKey};
 /// let by_tenant = |parts: &mut Parts| -> Result<Option<LockKey>, KeyRejection> {
 ///     let tenant = parts.headers.get("x-tenant").and_then(|value| value.to_str().ok());
 ///     let tenant = tenant.ok_or_else(|| KeyRejection::bad_request("the header `x-tenant` is missing"))?;
-///     Ok(Some(LockKey::new(format!("tenant:{tenant}"))?))
+///     // The same lock as that of a function with `#[distributed_lock(key = "tenant:<tenant>")]`.
+///     Ok(Some(lock_key!("tenant:<tenant>")?))
 /// };
 /// let lock = LockLayer::with_key(locks, by_tenant);
 /// # let _ = lock;

@@ -109,6 +109,14 @@ impl LockLayer {
         self
     }
 
+    /// What a client is told to wait that finds the lock held, `Retry-After` or `RetryInfo`; the manager's unless set. See
+    /// [`LockManager::retry_after`].
+    #[must_use]
+    pub fn retry_after(mut self, retry_after: Duration) -> Self {
+        self.locks = self.locks.retry_after(retry_after);
+        self
+    }
+
     /// Whether the lease is renewed while the request is worked on; the manager's unless set. Without renewal the
     /// lock is lost after `ttl`.
     #[must_use]

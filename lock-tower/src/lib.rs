@@ -168,8 +168,9 @@
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request gives no valid key |
 //! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is wired or configured wrongly, or the store refuses us for good, as with a wrong password; the log says how |
 //!
-//! `Retry-After` is what the holder's lease has left where that is known, in whole seconds rounded up, and never 0. A
-//! holder that is done earlier frees the lock earlier.
+//! `Retry-After` is 1 s unless [`LockLayer::retry_after`] or the manager says otherwise, in whole seconds rounded up and
+//! never 0: the rest of a lease that is renewed says nothing about when the lock is free. Of a holder in this process that
+//! does not renew, it is what its lease has left.
 //!
 //! [`on_rejection`](LockLayer::on_rejection) and [`protocol`](LockLayer::protocol) change answers. With the features
 //! `axum` and `tonic` of `lock-runtime`, the errors of annotated handlers and methods are answered alike.

@@ -166,6 +166,7 @@ mod tests {
             ("user:<user.id>", "`LockLayer::with_key`"),
             ("user:<header.x tenant>", "`x tenant` is not the name of a header"),
             ("user:<header.>", "not the name of a header"),
+            ("user:<query.>", "like `<query.id>`"),
             ("user:<rpc.host>", "`<rpc.service>`"),
             ("user:<id:>", "like `<id>`"),
             ("~x", "reserved"),

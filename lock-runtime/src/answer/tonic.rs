@@ -51,7 +51,8 @@ mod tests {
             Some(Duration::new(29, 999_999_999)),
             Some(Duration::from_hours(24)),
         ] {
-            let error = LockError::new(LockErrorKind::Timeout, "secret").with_retry_after(known);
+            let error = LockError::new(LockErrorKind::Timeout, "secret");
+            let error = if let Some(known) = known { error.advising(known) } else { error };
             let status = Status::from(error);
             assert_eq!((status.code(), status.message()), (Code::Aborted, "Another request holds the lock"));
             let info = status.get_details_retry_info();
@@ -62,8 +63,7 @@ mod tests {
     #[test]
     fn the_details_repeat_code_and_message() {
         use prost::Message;
-        let error = LockError::new(LockErrorKind::Lost, "secret")
-            .with_retry_after(Some(Duration::from_secs(u64::MAX)));
+        let error = LockError::new(LockErrorKind::Lost, "secret").advising(Duration::from_secs(u64::MAX));
         let status = Status::from(error);
         let details = tonic_types::pb::Status::decode(status.details()).expect("a google.rpc.Status");
         assert_eq!((details.code, details.message.as_str()), (10, status.message()));

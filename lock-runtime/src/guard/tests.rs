@@ -47,8 +47,11 @@ async fn a_guard_that_is_released_leaves_its_hold_behind_until_its_time() {
     let began = Instant::now();
     let guard = locks.lock("k").hold_at_least(LENGTH).acquire().await.expect("granted");
     let held = guard.held();
+    held.ensure_valid().expect("held");
     guard.release().await.expect("held");
     assert!(!held.is_valid() && held.remaining().is_zero(), "a view of it is still valid");
+    let error = held.ensure_valid().expect_err("released");
+    assert!(error.kind() == LockErrorKind::Lost && error.to_string().contains("has ended"), "{error}");
     held.lost().await;
     assert!(locks.lock("k").try_acquire().await.expect("no error").is_none(), "free for this process");
     is_kept(&store, began).await;

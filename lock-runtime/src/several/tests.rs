@@ -135,6 +135,7 @@ async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released_with_the
     let guard = locks.all(["a", "b", "c"]).ttl(3000 * MS).acquire().await.expect("granted");
     let held = guard.held();
     assert!(guard.is_valid() && !guard.remaining().is_zero());
+    held.ensure_valid().expect("held");
     guard.lost().await;
     held.lost().await;
     assert!(!guard.is_valid() && guard.remaining().is_zero() && !held.is_valid());
@@ -145,6 +146,7 @@ async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released_with_the
     let releases = || counts(&store, ["a", "b", "c"]).map(|(_, releases)| releases).iter().sum::<usize>();
     assert_eq!(releases(), 0, "free while the guard is there");
     let error = guard.ensure_valid().expect_err("lost");
+    assert_eq!(held.ensure_valid().expect_err("lost").to_string(), error.to_string());
     let lost = error.key().expect("named").as_str().to_owned();
     assert_eq!(store.releases().count(&lost), 0, "the one that was lost is named: {error}");
     assert!(error.to_string().contains("renewed in time"), "{error}");

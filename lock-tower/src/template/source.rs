@@ -30,6 +30,9 @@ impl Source {
                 .parse()
                 .map(Self::Header)
                 .map_err(|_| format!("`{header}` is not the name of a header")),
+            Some(("query", "")) => {
+                Err("`<query.>` has no name: write that of the value, like `<query.id>`".into())
+            }
             Some(("query", query)) => Ok(Self::Query(query.into())),
             Some(("rpc", "service")) => Ok(Self::RpcService),
             Some(("rpc", "method")) => Ok(Self::RpcMethod),

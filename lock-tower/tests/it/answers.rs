@@ -15,7 +15,7 @@ fn app(locks: &LockManager, change: impl FnOnce(LockLayer) -> LockLayer) -> Rout
 }
 
 #[tokio::test]
-async fn a_busy_lock_is_409_at_once_with_the_time_that_the_holder_has_left() {
+async fn a_busy_lock_is_409_at_once_with_advice() {
     let (memory, locks) = store();
     // The manager would wait; the layer does not.
     let app = app(&locks.clone().wait(2 * DEADLINE), |lock| lock);
@@ -27,10 +27,8 @@ async fn a_busy_lock_is_409_at_once_with_the_time_that_the_holder_has_left() {
         r#"{"type":"https://docs.rs/lock-tower/#contended","title":"Another request holds the lock","status":409}"#
     );
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-    // 30 s less the margins, and less what the test took so far.
-    let seconds: u64 = answer.header("retry-after").expect("given").parse().expect("whole seconds");
-    assert!((10..=30).contains(&seconds), "{seconds}");
-    assert!(Duration::from_secs(seconds) >= guard.remaining(), "rounded up");
+    // Not the 30 s of a lease that is renewed.
+    assert_eq!(answer.header("retry-after"), Some("1"));
     // Another one is free.
     assert_eq!(send(&app, "POST", "/other").await.status, 200);
 
@@ -41,10 +39,31 @@ async fn a_busy_lock_is_409_at_once_with_the_time_that_the_holder_has_left() {
 }
 
 #[tokio::test]
+async fn the_advice_is_the_layers_else_the_managers_and_the_rest_of_a_lease_that_is_not_renewed() {
+    let (_memory, locks) = store();
+    let locks = locks.retry_after(Duration::from_millis(2500));
+    let (by_manager, by_layer) =
+        (app(&locks, |lock| lock), app(&locks, |lock| lock.retry_after(Duration::from_secs(5))));
+    let guard = locks.lock("user:1").acquire().await.expect("free");
+    for (app, advice) in [(&by_manager, "3"), (&by_layer, "5")] {
+        assert_eq!(send(app, "POST", "/1").await.header("retry-after"), Some(advice));
+    }
+    guard.release().await.expect("held");
+    let guard = locks.lock("user:1").auto_renew(false).acquire().await.expect("free");
+    let answer = send(&by_layer, "POST", "/1").await;
+    // 30 s less the margins, and less what the test took so far.
+    let seconds: u64 = answer.header("retry-after").expect("given").parse().expect("whole seconds");
+    assert!((10..=30).contains(&seconds), "{seconds}");
+    assert!(Duration::from_secs(seconds) >= guard.remaining(), "rounded up");
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
 async fn retry_after_is_never_zero() {
     let (_memory, locks) = store();
     let app = app(&locks, |lock| lock);
-    let guard = locks.lock("user:1").ttl(Duration::from_millis(900)).acquire().await.expect("free");
+    let short = locks.lock("user:1").ttl(Duration::from_millis(900)).auto_renew(false);
+    let guard = short.acquire().await.expect("free");
     assert_eq!(send(&app, "POST", "/1").await.header("retry-after"), Some("1"));
     drop(guard);
 }

@@ -49,6 +49,16 @@ impl Config {
 
     /// Reads `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path[?db=1&…]`.
     pub(super) fn from_url(text: &str) -> Result<Self, LockError> {
+        let authority =
+            text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+        let hosts = authority.rsplit('@').next().unwrap_or("");
+        if hosts.contains(',') {
+            return Err(invalid(
+                "the Redis URL names several servers, and `redis:` is one: write `redis://host:6379`, with a name that \
+                 leads to the primary"
+                    .into(),
+            ));
+        }
         let mut url =
             Url::parse(text).map_err(|error| invalid(format!("the Redis URL is not understood: {error}")))?;
         let settings: Vec<(String, String)> =
@@ -198,6 +208,9 @@ mod tests {
             ("redis://:canary@h/?group_commit=maybe", "`auto`, `always` or `never`"),
             ("redis://:canary@h:port/", "not understood"),
             ("redis://:canary@h/database", "not understood"),
+            ("redis://:canary@a,b", "several servers"),
+            ("redis://:canary@a,b:6379/1", "several servers"),
+            ("redis://:canary@a:6379,b:6379", "several servers"),
             ("redis://:canary@h/-1", "database"),
         ] {
             let error = Config::from_url(url).expect_err(url);
