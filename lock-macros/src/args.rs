@@ -9,7 +9,7 @@ use syn::{
     spanned::Spanned,
 };
 
-use crate::suggest::did_you_mean;
+use crate::{errors::Errors, suggest::did_you_mean};
 
 /// Every option there is, in the order of the documentation.
 const OPTIONS: [&str; 14] = [
@@ -93,7 +93,8 @@ impl Args {
         let (mut key, mut keys, mut manager, mut or_else, mut guard, mut krate) = Default::default();
         let (mut ttl, mut wait, mut max_hold, mut hold_at_least) = Default::default();
         let (mut auto_renew, mut reentrant, mut on_contention, mut on_lost) = Default::default();
-        syn::meta::parser(|option| {
+        let mut errors = Errors::default();
+        let read = syn::meta::parser(|option| {
             let name = option.path.get_ident().map(ToString::to_string).unwrap_or_default();
             match name.as_str() {
                 "key" => once(&mut key, &option, text),
@@ -114,10 +115,15 @@ impl Args {
                 "reentrant" => once(&mut reentrant, &option, |input| switch(&name, input)),
                 "guard" => once(&mut guard, &option, variable),
                 "crate" => once(&mut krate, &option, path),
-                _ => Err(unknown(&option)),
+                _ => {
+                    errors.add(not_an_option(&option));
+                    skip_value(&option)
+                }
             }
         })
-        .parse2(args)?;
+        .parse2(args);
+        errors.out(read);
+        errors.or(())?;
 
         let keys = match (key, keys) {
             (Some(key), None) => Keys::One(key),
@@ -174,7 +180,17 @@ fn once<T>(
     Ok(())
 }
 
-fn unknown(option: &ParseNestedMeta<'_>) -> Error {
+/// Reads over what is written behind an unknown name, so that the options after it are looked at.
+fn skip_value(option: &ParseNestedMeta<'_>) -> Result<()> {
+    if option.input.peek(Token![=]) {
+        option.value()?.parse::<Expr>()?;
+    } else if !option.input.is_empty() && !option.input.peek(Token![,]) {
+        option.input.parse::<TokenTree>()?;
+    }
+    Ok(())
+}
+
+fn not_an_option(option: &ParseNestedMeta<'_>) -> Error {
     let path = &option.path;
     let written =
         path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>().join("::");
@@ -184,11 +200,28 @@ fn unknown(option: &ParseNestedMeta<'_>) -> Error {
         );
         return Error::new_spanned(path, message);
     }
-    let mut hint = did_you_mean(&written, OPTIONS);
+    let mut hint = elsewhere(&written)
+        .map_or_else(|| did_you_mean(&written, OPTIONS), |option| format!("; it is called `{option}` here"));
     if hint.is_empty() {
         hint = format!("; the options are {}", OPTIONS.map(|name| format!("`{name}`")).join(", "));
     }
     Error::new_spanned(path, format!("unknown option `{written}`{hint}"))
+}
+
+/// The option that other libraries of locks call so.
+fn elsewhere(written: &str) -> Option<&'static str> {
+    Some(match written {
+        "name" => "key",
+        "names" => "keys",
+        "lease" | "lease_time" | "expire" | "expires" | "expiry" | "expiration" | "duration" => "ttl",
+        "timeout" | "wait_time" | "acquire_timeout" | "blocking_timeout" => "wait",
+        "lock_at_most_for" | "max_duration" => "max_hold",
+        "lock_at_least_for" | "min_hold" => "hold_at_least",
+        "locks" | "client" | "store" | "backend" => "manager",
+        "renew" | "watchdog" | "auto_extend" => "auto_renew",
+        "on_error" | "fallback" => "or_else",
+        _ => return None,
+    })
 }
 
 fn text(input: ParseStream<'_>) -> Result<LitStr> {
@@ -405,8 +438,27 @@ mod tests {
                 format!("unknown option `{typo}`; did you mean `{meant}`?")
             );
         }
-        assert_eq!(refusal(quote!(lease = "1s")), format!("unknown option `lease`; {known}"));
+        assert_eq!(refusal(quote!(colour = "1s")), format!("unknown option `colour`; {known}"));
         assert_eq!(refusal(quote!(key::ttl = "1s")), format!("unknown option `key::ttl`; {known}"));
+    }
+
+    #[test]
+    fn names_that_other_libraries_have_for_an_option_are_understood() {
+        for (theirs, ours) in [("timeout", "wait"), ("lease", "ttl"), ("lock_at_most_for", "max_hold")] {
+            let ident = Ident::new(theirs, Span::call_site());
+            assert_eq!(
+                refusal(quote!(key = "a", #ident = "1s")),
+                format!("unknown option `{theirs}`; it is called `{ours}` here")
+            );
+            assert!(OPTIONS.contains(&ours));
+        }
+    }
+
+    #[test]
+    fn all_unknown_options_are_told_at_once() {
+        let error =
+            Args::parse(quote!(one = "1s", two(x), three, key = "a", four = 4)).err().expect("refused");
+        assert_eq!(error.into_iter().count(), 4);
     }
 
     #[test]

@@ -15,7 +15,8 @@ use output::Output;
 
 use crate::{
     args::{self, Args, OnContention, OnLost},
-    function::{Function, Parameters},
+    errors::Errors,
+    function::{Function, Parameters, Shape},
     suggest::did_you_mean,
     template::{self, Piece},
 };
@@ -63,14 +64,14 @@ pub(crate) struct Key {
 
 pub(crate) enum KeyPart {
     Literal(String),
-    Value { placeholder: String, value: TokenStream },
+    Value { placeholder: String, value: TokenStream, shape: Shape },
 }
 
 /// # Errors
 ///
 /// All that is wrong at once.
 pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
-    let mut errors = Errors(None);
+    let mut errors = Errors::default();
     let parameters = function.parameters();
     let on_contention = args.on_contention.as_ref().map_or(OnContention::Error, |chosen| chosen.value);
     let output = errors.out(output::check(function, args.or_else.as_ref(), on_contention));
@@ -83,7 +84,7 @@ pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
     let (Some(output), Some(keys), Some(ttl), Some(wait), Some(max_hold), Some(hold_at_least), Some(guard)) =
         (output, keys, ttl, wait, max_hold, hold_at_least, guard)
     else {
-        return Err(errors.0.expect("what is missing was refused"));
+        return Err(errors.or(()).expect_err("what is missing was refused"));
     };
     let plan = Plan {
         keys,
@@ -105,40 +106,20 @@ pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Collects what is wrong, so that it is told at once.
-struct Errors(Option<Error>);
-
-impl Errors {
-    fn out<T>(&mut self, result: Result<T>) -> Option<T> {
-        let error = match result {
-            Ok(value) => return Some(value),
-            Err(error) => error,
-        };
-        match &mut self.0 {
-            Some(all) => all.combine(error),
-            none => *none = Some(error),
-        }
-        None
-    }
-}
-
 fn keys(written: &args::Keys, parameters: &Parameters) -> Result<Keys> {
     let several = match written {
         args::Keys::One(template) => return key(template, Names::Parameters(parameters)).map(Keys::One),
         args::Keys::Several(several) => several,
     };
-    let mut errors = Errors(None);
+    let mut errors = Errors::default();
     let mut keys = Vec::new();
     for (i, template) in several.iter().enumerate() {
         if several[..i].iter().any(|earlier| earlier.value() == template.value()) {
-            errors.out::<Key>(Err(Error::new(
-                template.span(),
-                "this key is in the list already: leave it out",
-            )));
+            errors.add(Error::new(template.span(), "this key is in the list already: leave it out"));
         }
         keys.extend(errors.out(key(template, Names::Parameters(parameters))));
     }
-    errors.0.map_or(Ok(Keys::Several(keys)), Err)
+    errors.or(Keys::Several(keys))
 }
 
 fn not_a_parameter(name: Ident, parameters: &Parameters) -> Result<Ident> {
@@ -167,26 +148,27 @@ impl Names<'_> {
     }
 
     /// The name that a path begins with, if it can be one.
-    fn find(self, root: &str, span: Span) -> std::result::Result<Option<Ident>, String> {
+    fn find(self, root: &str, span: Span) -> std::result::Result<Option<(Ident, Shape)>, String> {
+        let plain = |ident| Some((ident, Shape::Plain));
         let parameters = match self {
             Self::Parameters(parameters) => parameters,
-            Self::Variables if root == "self" => return Ok(Some(Ident::new("self", span))),
+            Self::Variables if root == "self" => return Ok(plain(Ident::new("self", span))),
             Self::Variables => {
-                return Ok(identifier(root).map(|mut variable| {
+                return Ok(identifier(root).and_then(|mut variable| {
                     variable.set_span(span);
-                    variable
+                    plain(variable)
                 }));
             }
         };
         if root == "self" {
             let receiver = parameters.receiver.clone();
             return receiver
-                .map(Some)
+                .map(plain)
                 .ok_or("the lock key uses `self`, which this function does not have".into());
         }
         let name = unraw(root);
         match parameters.named.iter().find(|parameter| parameter.ident.unraw() == name) {
-            Some(parameter) => Ok(Some(parameter.ident.clone())),
+            Some(parameter) => Ok(Some((parameter.ident.clone(), parameter.shape))),
             None if identifier(root).is_some() => Err(unknown(root, parameters)),
             None => Ok(None),
         }
@@ -217,10 +199,10 @@ pub(crate) fn key(template: &LitStr, names: Names<'_>) -> Result<Key> {
                 return Err(Error::new(span, message));
             }
             Piece::Placeholder { path, ty: None } => {
-                let (root, value) =
+                let (root, value, shape) =
                     value(&path, names, span).map_err(|message| Error::new(span, message))?;
                 key.roots.insert(root);
-                KeyPart::Value { placeholder: path, value }
+                KeyPart::Value { placeholder: path, value, shape }
             }
         });
     }
@@ -237,8 +219,12 @@ fn forgotten_brackets(text: &str, parameters: &Parameters) -> Option<String> {
     names.into_iter().find(is_word)
 }
 
-/// The name that `path` begins with, and the expression that it stands for.
-fn value(path: &str, names: Names<'_>, span: Span) -> std::result::Result<(String, TokenStream), String> {
+/// The name that `path` begins with, the expression that it stands for, and what is known of its type.
+fn value(
+    path: &str,
+    names: Names<'_>,
+    span: Span,
+) -> std::result::Result<(String, TokenStream, Shape), String> {
     let no_path = || {
         let (kind, way_out) = match names {
             Names::Parameters(_) => ("parameter", "pass its result as a parameter"),
@@ -251,21 +237,23 @@ fn value(path: &str, names: Names<'_>, span: Span) -> std::result::Result<(Strin
     };
     let mut segments = path.split('.');
     let root = segments.next().unwrap_or_default();
-    let mut value = names.find(root, span)?.ok_or_else(no_path)?;
+    let (mut value, mut shape) = names.find(root, span)?.ok_or_else(no_path)?;
     // Means what the parameter means, also in a `macro_rules!` macro, and is shown where the key is written.
     value.set_span(value.span().located_at(span));
     let mut value = quote_spanned!(span=> #value);
     for segment in segments {
+        shape = Shape::Plain;
         value = if let Some(index) = index(segment) {
             let index = Index { index, span };
             quote_spanned!(span=> #value.#index)
         } else {
             let mut field = identifier(segment).ok_or_else(no_path)?;
-            field.set_span(span);
+            // A macro's own: of the user's, rustc would offer to replace the whole template by a field of a similar name.
+            field.set_span(Span::call_site().located_at(span));
             quote_spanned!(span=> #value.#field)
         };
     }
-    Ok((unraw(root).to_owned(), value))
+    Ok((unraw(root).to_owned(), value, shape))
 }
 
 /// A name without the mark that lets it be a keyword.

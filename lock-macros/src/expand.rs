@@ -17,14 +17,16 @@ use syn::{
 use crate::{
     args::{Args, OnContention, OnLost},
     check::{Key, KeyPart, Keys, Length, Plan, Wait, check},
-    function::{Body, Function, Parameters, group, identifiers},
+    function::{Body, Function, Parameters, Shape, group, identifiers},
 };
 
 /// The whole attribute. After an error the function is still there, so that nothing else is reported because of it
 /// and editors go on working.
 pub(crate) fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     try_expand(args, item.clone()).unwrap_or_else(|error| {
-        let mut tokens = item;
+        // What the key would have used is not to be called unused.
+        let mut tokens = quote!(#[allow(unused)]);
+        tokens.extend(item);
         tokens.extend(error.into_compile_error());
         tokens
     })
@@ -82,12 +84,14 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
     function.map(|body, braces| {
         let body = if used.is_some() { body } else { mention_rebound(body, &roots) };
         let body = group(Delimiter::Brace, quote!(#never_run #used #body), braces);
+        // Where the user's block stands: of variables that a macro's block takes along, rustc tells no names.
+        let body = quote_spanned!(braces=> async move #body);
         quote! {
             let #lock = #wanted;
             let #outcome = match #acquire(#lock).await {
                 ::core::result::Result::Ok(#guard) => {
                     #held
-                    let #ended = #runtime::run(#guard, async move #body, #on_lost).await;
+                    let #ended = #runtime::run(#guard, #body, #on_lost).await;
                     #what_counts
                 }
                 ::core::result::Result::Err(#error) => ::core::result::Result::Err(#error),
@@ -132,7 +136,14 @@ pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> Toke
     let parts = parts.iter().map(|part| match part {
         KeyPart::Literal(text) => quote!(#key.literal(#text);),
         // Where the key is written, for the error about a value that has no text.
-        KeyPart::Value { placeholder, value } => quote_spanned!(*span=> #key.value(#placeholder, &#value);),
+        KeyPart::Value { placeholder, value, shape } => {
+            let add = match shape {
+                Shape::Plain => quote_spanned!(*span=> value),
+                Shape::Extractor => quote_spanned!(*span=> extractor),
+                Shape::Generic => quote_spanned!(*span=> generic),
+            };
+            quote_spanned!(*span=> #key.#add(#placeholder, &#value);)
+        }
     });
     quote! {{
         let mut #key = #runtime::KeyParts::new();
@@ -458,7 +469,7 @@ mod tests {
         for args in [quote!(), quote!(key = "<other>"), quote!(key = "a", lease = 1)] {
             let item = quote! { #[doc = "text"] pub async fn charge(id: u64) -> Result<(), Error> { work(id).await } };
             let expanded = distributed_lock(args, item.clone()).to_string();
-            let error = expanded.strip_prefix(&item.to_string()).expect("begins with the function");
+            let (_, error) = expanded.split_once(&item.to_string()).expect("the function is there");
             assert!(error.contains("compile_error !"), "{error}");
         }
     }

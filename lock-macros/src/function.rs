@@ -8,7 +8,8 @@ use std::collections::HashSet;
 use proc_macro2::{Delimiter, Group, Punct, Span, TokenStream, TokenTree};
 use quote::{ToTokens, TokenStreamExt};
 use syn::{
-    Attribute, Error, FnArg, Ident, PatIdent, ReceiverKind, Result, Signature, Token, Visibility,
+    Attribute, Error, FnArg, Generics, Ident, Pat, PatIdent, PatType, PathArguments, ReceiverKind, Result,
+    Signature, Token, Type, Visibility,
     ext::IdentExt,
     parse::{ParseStream, Parser},
     visit::{self, Visit},
@@ -71,6 +72,62 @@ pub(crate) struct Parameter {
     pub(crate) cfg: Vec<Attribute>,
     /// Nothing is to be said of it if it is unused.
     pub(crate) may_be_unused: bool,
+    pub(crate) shape: Shape,
+}
+
+/// What the type of a parameter looks like, which decides the advice where it has no text.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Shape {
+    #[default]
+    Plain,
+    /// A wrapper of a web framework, like `Path<u64>`.
+    Extractor,
+    /// A type parameter or `impl Trait`.
+    Generic,
+}
+
+impl Shape {
+    fn of(typed: &PatType, generics: &Generics) -> Self {
+        // What a pattern takes out of it has another type.
+        if !matches!(*typed.pat, Pat::Ident(_)) {
+            return Self::Plain;
+        }
+        let mut ty = &*typed.ty;
+        let bare = loop {
+            ty = match ty {
+                Type::Reference(reference) => &reference.elem,
+                Type::Paren(inside) => &inside.elem,
+                Type::Group(inside) => &inside.elem,
+                _ => break ty,
+            };
+        };
+        let path = match bare {
+            Type::ImplTrait(_) => return Self::Generic,
+            Type::Path(path) if path.qself.is_none() => &path.path,
+            _ => return Self::Plain,
+        };
+        let Some(last) = path.segments.last() else { return Self::Plain };
+        match &last.arguments {
+            // Those of the `impl` block cannot be seen; by custom they are one capital letter.
+            PathArguments::None if path.segments.len() == 1 => {
+                let name = last.ident.to_string();
+                let is_letter = matches!(name.as_bytes(), [b'A'..=b'Z']);
+                if is_letter || generics.type_params().any(|known| known.ident == last.ident) {
+                    Self::Generic
+                } else {
+                    Self::Plain
+                }
+            }
+            PathArguments::AngleBracketed(_)
+                if ["Path", "Query", "Json", "Form", "State", "Extension"]
+                    .iter()
+                    .any(|known| last.ident == known) =>
+            {
+                Self::Extractor
+            }
+            _ => Self::Plain,
+        }
+    }
 }
 
 impl Function {
@@ -78,13 +135,17 @@ impl Function {
         let mut head: Vec<TokenTree> = item.clone().into_iter().collect();
         if !head.iter().any(|tree| is(tree, "fn")) {
             return Err(Error::new_spanned(
-                head.first(),
+                after_attributes(&head),
                 "`#[distributed_lock]` is written on an `async fn`; in an `impl` block on each method that needs it",
             ));
         }
         let block = head.pop().as_ref().and_then(braced);
         let head: TokenStream = if block.is_some() { head.into_iter().collect() } else { item };
-        let (outer, sig) = signature.parse2(head.clone())?;
+        // rustc has said what is wrong with it, or knows a syntax that `syn` does not; the list of what `syn` expected is
+        // no help in either case.
+        let (outer, sig) = signature.parse2(head.clone()).map_err(|error| {
+            Error::new(error.span(), "`#[distributed_lock]` does not understand this signature")
+        })?;
         let Some(block) = block else {
             return Err(Error::new_spanned(
                 &sig,
@@ -120,12 +181,13 @@ impl Function {
                     bindings.visit_pat(&typed.pat);
                     let cfg: Vec<_> = typed.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
                     let may_be_unused = all_may_be_unused || typed.attrs.iter().any(allows_unused);
+                    let shape = Shape::of(typed, &self.sig.generics);
                     for ident in bindings.0 {
                         if matches!(self.body, Body::Block(_)) && ident.to_string().starts_with("__arg") {
                             all.has_hidden_patterns = true;
                         } else {
                             let cfg = cfg.iter().copied().cloned().collect();
-                            all.named.push(Parameter { ident, cfg, may_be_unused });
+                            all.named.push(Parameter { ident, cfg, may_be_unused, shape });
                         }
                     }
                 }
@@ -268,6 +330,17 @@ fn signature(input: ParseStream<'_>) -> Result<(Vec<Attribute>, Signature)> {
 /// The parser of a body: its inner attributes and the rest.
 fn content(input: ParseStream<'_>) -> Result<(Vec<Attribute>, TokenStream)> {
     Ok((input.call(Attribute::parse_inner)?, input.parse()?))
+}
+
+/// The first token of an item after its attributes.
+fn after_attributes(item: &[TokenTree]) -> Option<&TokenTree> {
+    let mut rest = item;
+    while let [TokenTree::Punct(pound), TokenTree::Group(_), after @ ..] = rest
+        && pound.as_char() == '#'
+    {
+        rest = after;
+    }
+    rest.first()
 }
 
 /// The block that `tree` is, also behind the invisible brackets around what a `macro_rules!` macro passes on.

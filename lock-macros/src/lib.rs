@@ -6,6 +6,7 @@ mod args;
 mod check;
 #[expect(unreachable_pub, reason = "shared with `lock-runtime`, where they are public")]
 mod duration;
+mod errors;
 mod expand;
 mod function;
 mod lock_key;
@@ -328,10 +329,10 @@ mod template;
 ///
 /// ```
 /// # use lock_runtime::{LockError, distributed_lock};
-/// # async fn update(_: &str, _: u64) {}
+/// # async fn update(_: &str, _: i64) {}
 /// #[distributed_lock(key = "account:<id>", guard = held)]
 /// async fn withdraw(id: u64) -> Result<(), LockError> {
-///     update("UPDATE account SET … WHERE id = $1 AND fence <= $2", held.fencing_token().get()).await;
+///     update("UPDATE account SET … WHERE id = $1 AND fence <= $2", i64::from(held.fencing_token())).await;
 ///     Ok(())
 /// }
 /// ```

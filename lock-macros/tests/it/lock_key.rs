@@ -91,9 +91,18 @@ async fn it_is_the_lock_that_the_attribute_takes() {
     }
     let locks = LockManager::new(Memory::new());
     let (tenant, id) = ("a/b:c", 7);
-    let guard = locks.lock(lock_key!("<tenant>/user:<id>").expect("valid")).acquire().await.expect("free");
+    // An error would be one of the acquisition.
+    let guard = locks.lock(lock_key!("<tenant>/user:<id>")).acquire().await.expect("free");
     let error = charge(&locks, tenant, id).await.expect_err("held");
     assert_eq!(error.kind(), LockErrorKind::Contended);
     guard.release().await.expect("held");
     charge(&locks, tenant, id).await.expect("free");
+}
+
+#[tokio::test]
+async fn a_lock_of_a_key_without_text_cannot_be_acquired() {
+    let locks = LockManager::new(Memory::new());
+    let id = "";
+    let error = locks.lock(lock_key!("user:<id>")).acquire().await.expect_err("no key");
+    assert_eq!(error.kind(), LockErrorKind::InvalidKey);
 }

@@ -6,6 +6,7 @@ mod accepted {
     pub(crate) mod unused_allowed;
 }
 mod lock_key;
+mod manager;
 
 #[test]
 fn the_attribute_works_in_a_crate_that_names_the_runtime_otherwise() {

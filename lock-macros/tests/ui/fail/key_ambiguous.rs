@@ -1,4 +1,4 @@
-#![allow(unused)]
+#![allow(dead_code, unused_imports)]
 use lock_runtime::{LockError, LockManager, distributed_lock};
 
 #[distributed_lock(key = "<a><b>")]

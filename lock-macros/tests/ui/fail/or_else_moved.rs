@@ -1,4 +1,4 @@
-#![allow(unused)]
+#![allow(dead_code, unused_imports)]
 use lock_runtime::distributed_lock;
 
 #[distributed_lock(key = "user:<name>", or_else = |error| format!("{name}: {error}"))]

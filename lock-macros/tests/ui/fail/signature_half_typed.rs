@@ -1,0 +1,9 @@
+#![allow(dead_code, unused_imports)]
+use lock_runtime::{LockError, LockManager, distributed_lock};
+
+#[distributed_lock(key = "user:<id>")]
+async fn half_typed(id: ) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {}
