@@ -38,22 +38,32 @@ impl Guards {
         }
     }
 
-    pub(crate) fn is_valid(&self) -> bool {
+    /// Whether all of them can still be relied on at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
         are_valid(self.locks())
     }
 
-    pub(crate) fn loss(&self) -> LockError {
+    /// Why they cannot be relied on.
+    #[must_use]
+    pub fn loss(&self) -> LockError {
         loss(self.locks().iter().map(LockGuard::turn))
     }
 
-    pub(crate) fn lost(&self) -> BoxFuture<'static, ()> {
+    /// Completes when one of them is lost.
+    #[must_use]
+    pub fn lost(&self) -> BoxFuture<'static, ()> {
         match self {
             Self::One(guard) => Box::pin(guard.lost()),
             Self::Several(guard) => Box::pin(guard.lost()),
         }
     }
 
-    pub(crate) async fn release(self) -> Result<(), LockError> {
+    /// Releases them.
+    ///
+    /// # Errors
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Result<(), LockError> {
         match self {
             Self::One(guard) => guard.release().await,
             Self::Several(guard) => guard.release().await,

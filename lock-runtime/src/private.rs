@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 
 use crate::{
     Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, MultiLock, global,
-    guards::Guards, options::LockOptions, run::Raced, scope,
+    options::LockOptions, run::Raced, scope,
 };
 #[path = "duration.rs"]
 pub mod duration;
@@ -22,6 +22,7 @@ pub mod template;
 
 pub use crate::{
     answer::{Answer, Code, log},
+    guards::Guards,
     key_parts::{Extracted, KeyParts, KeyValue},
     options::WaitFor as Wait,
     returned::{CanFail, FromLockError, Kept, Nothing, is_contention, nothing, or_else, or_error},
@@ -157,22 +158,37 @@ pub async fn acquire_all(locks: Result<MultiLock, LockError>) -> Result<MultiGua
     locks.as_ref().map_err(Clone::clone)?.acquire().await
 }
 
-/// The scope of a guard, for those who poll what runs under it themselves.
+/// Guards whose scope is entered poll by poll, by what polls the code under them itself. Dropped, they release.
 #[derive(Debug)]
 pub struct Scope(Option<Guards>);
 
 impl Scope {
-    /// Of this guard, which stays the one that releases the lock.
+    /// Of these guards.
     #[must_use]
-    pub fn of(guard: &LockGuard) -> Self {
-        Self(Some(guard.again().into()))
+    pub fn of(guards: Guards) -> Self {
+        Self(Some(guards))
     }
 
     /// Does `work`, one poll for example, in the scope.
     pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
         scope::enter(&mut self.0, work)
     }
+
+    /// The guards, outside of the scope.
+    #[must_use]
+    pub fn guards(&self) -> &Guards {
+        self.0.as_ref().expect(THERE)
+    }
+
+    /// The guards, to release them.
+    #[must_use]
+    pub fn into_guards(self) -> Guards {
+        self.0.expect(THERE)
+    }
 }
+
+/// They stand on the thread's stack only while `work` runs.
+const THERE: &str = "the guards are there before and after each poll";
 
 /// Runs the body under the lock.
 pub fn run<F: Future>(guard: impl Into<Guards>, body: F, on_lost: OnLost) -> RunBody<F> {

@@ -11,12 +11,13 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body::Body;
-use lock_runtime::{LockError, LockErrorKind, LockGuard, LockKey};
+use lock_runtime::{__private::Guards, LockError, LockErrorKind};
 use pin_project_lite::pin_project;
 use tower::Service;
 
 use crate::{
-    HoldUntil, KeyRejection, LockLayer, LockRejection, ResponseBody, hold::Hold, protocol::Wire, task::Task,
+    HoldUntil, KeyRejection, LockLayer, LockRejection, ResponseBody, hold::Hold, key::Found, protocol::Wire,
+    task::Task,
 };
 
 pin_project! {
@@ -42,7 +43,7 @@ pin_project! {
     enum State<S, R, F, T> {
         Unlocked { #[pin] inner: F },
         Rejected { response: Option<Response<Bytes>> },
-        Acquiring { guard: Task<Result<LockGuard, LockError>>, ready: Option<(S, R, Call)> },
+        Acquiring { guards: Task<Result<Guards, LockError>>, ready: Option<(S, R, Call)> },
         // The hold comes last: dropped, the inner future goes before its lock.
         Working { #[pin] inner: F, call: Option<Call>, hold: Option<Hold> },
         // The output, or the loss that came before it.
@@ -109,15 +110,14 @@ where
         ready: S,
         request: Request<B>,
         layer: &Arc<LockLayer>,
-        key: LockKey,
+        keys: Found,
         wire: Wire,
     ) -> Self {
         let patience = wire.timeout().filter(|timeout| *timeout < layer.wait);
-        let lock = layer.locks.lock(key).wait(patience.unwrap_or(layer.wait));
-        let guard = Task::new(async move { lock.acquire().await });
+        let guards = layer.acquire(keys, patience.unwrap_or(layer.wait));
         let method = request.method().clone();
         let call = Call { layer: Arc::clone(layer), wire, method, is_cut: patience.is_some() };
-        Self { state: State::Acquiring { guard, ready: Some((ready, request, call)) } }
+        Self { state: State::Acquiring { guards, ready: Some((ready, request, call)) } }
     }
 }
 
@@ -142,13 +142,13 @@ where
                     state.set(State::Done);
                     return Poll::Ready(Ok(response.map(ResponseBody::own)));
                 }
-                StateProj::Acquiring { guard, ready } => {
-                    let guard = ready!(guard.poll(cx));
+                StateProj::Acquiring { guards, ready } => {
+                    let guards = ready!(guards.poll(cx));
                     let (mut ready, mut request, call) = ready.take().expect("put there with the state");
-                    match guard {
-                        Ok(guard) => {
-                            let mut hold = Hold::new(guard, call.layer.on_lost);
-                            request.extensions_mut().insert(hold.view());
+                    match guards {
+                        Ok(guards) => {
+                            let mut hold = Hold::new(guards, call.layer.on_lost);
+                            hold.show(request.extensions_mut());
                             let inner = hold.enter(|| ready.call(request));
                             State::Working { inner, call: Some(call), hold: Some(hold) }
                         }

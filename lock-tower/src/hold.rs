@@ -1,36 +1,40 @@
-//! The lock of one request: watched while the request is worked on, then released.
+//! The locks of one request: watched while the request is worked on, then released.
 
 use std::task::{Context, Poll, ready};
 
+use http::Extensions;
 use lock_runtime::{
-    __private::{RELEASE_LIMIT, Scope},
-    HeldLock, LockError, LockErrorKind, LockGuard,
+    __private::{Guards, RELEASE_LIMIT, Scope},
+    LockError, LockErrorKind,
 };
 
 use crate::{OnLost, task::Task};
 
-/// A lock that is held for a request. Dropped, it is released in the background.
+/// One lock or several that are held for a request. Dropped, they are released in the background.
 pub(crate) struct Hold {
-    guard: LockGuard,
     scope: Scope,
     on_lost: OnLost,
     begun: bool,
-    /// Wakes the task when the lock is lost; set only for what has to wait.
+    /// Wakes the task when a lock is lost; set only for what has to wait.
     alarm: Option<Task<()>>,
 }
 
 impl Hold {
-    pub(crate) fn new(guard: LockGuard, on_lost: OnLost) -> Self {
-        Self { scope: Scope::of(&guard), guard, on_lost, begun: false, alarm: None }
+    pub(crate) fn new(guards: Guards, on_lost: OnLost) -> Self {
+        Self { scope: Scope::of(guards), on_lost, begun: false, alarm: None }
     }
 
-    pub(crate) fn view(&self) -> HeldLock {
-        self.guard.held()
+    /// Puts a view of it where the inner service finds it.
+    pub(crate) fn show(&self, extensions: &mut Extensions) {
+        match self.scope.guards() {
+            Guards::One(guard) => drop(extensions.insert(guard.held())),
+            Guards::Several(guard) => drop(extensions.insert(guard.held())),
+        }
     }
 
     /// Whether what runs under the lock may go on. What has not begun does not begin without it.
     pub(crate) fn may_go_on(&self) -> bool {
-        (self.begun && self.on_lost == OnLost::Finish) || self.guard.is_valid()
+        (self.begun && self.on_lost == OnLost::Finish) || self.scope.guards().is_valid()
     }
 
     /// Does what is done under the lock: it sees the hold, and does not wait for itself.
@@ -46,7 +50,7 @@ impl Hold {
         work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<Result<T, LockError>> {
         if !self.may_go_on() {
-            self.guard.ensure_valid()?;
+            return Poll::Ready(Err(self.scope.guards().loss()));
         }
         self.begun = true;
         if let Poll::Ready(output) = self.enter(|| work(cx)) {
@@ -55,20 +59,19 @@ impl Hold {
         if self.on_lost == OnLost::Finish {
             return Poll::Pending;
         }
-        loop {
-            let alarm = self.alarm.get_or_insert_with(|| Task::new(self.guard.lost()));
-            ready!(alarm.poll(cx));
-            self.alarm = None;
-            self.guard.ensure_valid()?;
-        }
+        let guards = self.scope.guards();
+        let alarm = self.alarm.get_or_insert_with(|| Task::new(guards.lost()));
+        ready!(alarm.poll(cx));
+        self.alarm = None;
+        Poll::Ready(Err(guards.loss()))
     }
 
-    /// Releases the lock; [`Lost`](LockErrorKind::Lost) when the work was not covered to this moment, which is told at
+    /// Releases what is held; [`Lost`](LockErrorKind::Lost) when the work was not covered to this moment, which is told at
     /// once, or the store knows nothing of the lock any more.
     pub(crate) fn release(self) -> Task<Result<(), LockError>> {
-        let guard = self.guard;
+        let guards = self.scope.into_guards();
         Task::new(async move {
-            match tokio::time::timeout(RELEASE_LIMIT, guard.release()).await {
+            match tokio::time::timeout(RELEASE_LIMIT, guards.release()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) if error.kind() == LockErrorKind::Lost => return Err(error),
                 // The work is done and was covered; that the lock is free a little later does not change its result.

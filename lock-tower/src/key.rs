@@ -1,28 +1,35 @@
 //! What a request's lock is named by.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use http::request::Parts;
 use lock_runtime::{LockError, LockErrorKind, LockKey};
 
+use crate::{MissingKey, template::KeyTemplate};
+
 /// Finds the key of a request's lock.
 ///
-/// Closures are key extractors:
+/// Functions and closures are key extractors; [`LockLayer::with_key_fn`](crate::LockLayer::with_key_fn) takes a closure as
+/// it is usually written. A type of one's own is one where it has settings:
 ///
 /// ```
 /// use http::request::Parts;
 /// use lock_runtime::{LockKey, LockManager, lock_key};
-/// use lock_tower::{KeyRejection, LockLayer};
+/// use lock_tower::{KeyExtractor, KeyRejection, LockLayer};
+///
+/// struct ByHeader(&'static str);
+///
+/// impl KeyExtractor for ByHeader {
+///     fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
+///         let value = parts.headers.get(self.0).and_then(|value| value.to_str().ok());
+///         let value = value.ok_or_else(|| KeyRejection::bad_request(format!("no header `{}`", self.0)))?;
+///         Ok(Some(lock_key!("tenant:<value>")?))
+///     }
+/// }
 ///
 /// # async fn example() -> Result<(), lock_runtime::LockError> {
 /// # let locks = LockManager::connect("memory:").await?;
-/// let by_tenant = |parts: &mut Parts| -> Result<Option<LockKey>, KeyRejection> {
-///     let tenant = parts.headers.get("x-tenant").and_then(|value| value.to_str().ok());
-///     let tenant = tenant.ok_or_else(|| KeyRejection::bad_request("the header `x-tenant` is missing"))?;
-///     // The same lock as that of a function with `#[distributed_lock(key = "tenant:<tenant>")]`.
-///     Ok(Some(lock_key!("tenant:<tenant>")?))
-/// };
-/// let lock = LockLayer::with_key(locks, by_tenant);
+/// let lock = LockLayer::with_key(locks, ByHeader("x-tenant"));
 /// # let _ = lock;
 /// # Ok(())
 /// # }
@@ -43,6 +50,41 @@ where
 {
     fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
         self(parts)
+    }
+}
+
+/// Where the keys of a layer's requests come from.
+#[derive(Clone)]
+pub(crate) enum Keys {
+    One(Arc<dyn KeyExtractor>),
+    Several(Arc<[KeyTemplate]>),
+}
+
+/// The keys of one request.
+pub(crate) enum Found {
+    One(LockKey),
+    Several(Vec<LockKey>),
+}
+
+impl Keys {
+    /// `None` for a request that runs without a lock.
+    pub(crate) fn of(
+        &self,
+        parts: &mut Parts,
+        missing_key: MissingKey,
+    ) -> Result<Option<Found>, KeyRejection> {
+        let mut find = |extractor: &dyn KeyExtractor| match extractor.extract(parts) {
+            Err(rejection) if rejection.missing && missing_key == MissingKey::Skip => Ok(None),
+            found => found,
+        };
+        match self {
+            Self::One(extractor) => Ok(find(&**extractor)?.map(Found::One)),
+            Self::Several(templates) => {
+                let found = templates.iter().map(|template| find(template));
+                let found: Vec<_> = found.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+                Ok(if found.is_empty() { None } else { Some(Found::Several(found)) })
+            }
+        }
     }
 }
 

@@ -3,12 +3,15 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
-use lock_runtime::{LockError, LockManager};
+use http::{Method, Response, StatusCode, request::Parts};
+use lock_runtime::{__private::Guards, LockError, LockErrorKind, LockKey, LockManager};
 use tower::Layer;
 
 use crate::{
-    HoldUntil, KeyExtractor, LockRejection, LockService, MissingKey, OnLost, Protocol, template::KeyTemplate,
+    HoldUntil, KeyExtractor, KeyRejection, LockRejection, LockService, MissingKey, OnLost, Protocol,
+    key::{Found, Keys},
+    task::Task,
+    template::KeyTemplate,
 };
 
 /// How long a request holds its lock at most, unless it is set.
@@ -22,10 +25,12 @@ const MAX_HOLD: Duration = Duration::from_mins(5);
 #[derive(Clone)]
 pub struct LockLayer {
     /// With the layer's options as its defaults.
-    pub(crate) locks: LockManager,
-    pub(crate) key: Arc<dyn KeyExtractor>,
+    locks: LockManager,
+    pub(crate) keys: Keys,
     pub(crate) methods: Methods,
     pub(crate) wait: Duration,
+    hold_at_least: Duration,
+    reentrant: bool,
     pub(crate) missing_key: MissingKey,
     pub(crate) hold_until: HoldUntil,
     pub(crate) on_lost: OnLost,
@@ -65,14 +70,80 @@ impl LockLayer {
         Ok(Self::with_key(locks, KeyTemplate::parse(template)?))
     }
 
-    /// A layer whose keys come from a closure or another [`KeyExtractor`].
+    /// A layer of several locks for each request, which are held together: all of them or none, with one wait for all, and
+    /// the loss of one is the loss of all. They are taken in the order of their names, so that requests never wait for each
+    /// other in a circle; two keys that turn out to be the same are one lock. The inner service finds a
+    /// [`HeldLocks`](lock_runtime::HeldLocks).
+    ///
+    /// ```
+    /// # #[cfg(feature = "axum")]
+    /// # async fn example() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+    /// use lock_tower::LockLayer;
+    ///
+    /// // For `/accounts/{from}/transfer?to=7`
+    /// let lock = LockLayer::all(locks, ["account:<from:u64>", "account:<query.to:u64>"])?;
+    /// # let _ = lock;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidKey`](LockErrorKind::InvalidKey) for text that is not a template, and when there is none.
+    pub fn all<T: AsRef<str>>(
+        locks: LockManager,
+        templates: impl IntoIterator<Item = T>,
+    ) -> Result<Self, LockError> {
+        let templates = templates.into_iter().map(|template| KeyTemplate::parse(template.as_ref()));
+        let templates: Arc<[_]> = templates.collect::<Result<_, _>>()?;
+        if templates.is_empty() {
+            return Err(LockError::new(LockErrorKind::InvalidKey, "a layer of several locks without a key"));
+        }
+        Ok(Self::with_keys(locks, Keys::Several(templates)))
+    }
+
+    /// A layer whose keys come from a closure: the caller's session, a claim of its token, an extension that another layer
+    /// put there. `None` lets the request run without a lock.
+    ///
+    /// ```
+    /// use lock_runtime::lock_key;
+    /// use lock_tower::{KeyRejection, LockLayer};
+    ///
+    /// # async fn example() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+    /// let lock = LockLayer::with_key_fn(locks, |parts| {
+    ///     let tenant = parts.headers.get("x-tenant").and_then(|value| value.to_str().ok());
+    ///     let tenant = tenant.ok_or_else(|| KeyRejection::bad_request("the header `x-tenant` is missing"))?;
+    ///     // The lock of a function with `#[distributed_lock(key = "tenant:<tenant>")]`.
+    ///     Ok(Some(lock_key!("tenant:<tenant>")?))
+    /// });
+    /// # let _ = lock;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_key_fn(
+        locks: LockManager,
+        key: impl Fn(&mut Parts) -> Result<Option<LockKey>, KeyRejection> + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_key(locks, key)
+    }
+
+    /// A layer whose keys come from a [`KeyExtractor`]. Of a closure, rustc wants to know the types here, `|parts: &mut
+    /// Parts| -> Result<_, KeyRejection>`; [`with_key_fn`](Self::with_key_fn) knows them.
     #[must_use]
     pub fn with_key(locks: LockManager, key: impl KeyExtractor) -> Self {
+        Self::with_keys(locks, Keys::One(Arc::new(key)))
+    }
+
+    fn with_keys(locks: LockManager, keys: Keys) -> Self {
         Self {
             locks: locks.max_hold(MAX_HOLD),
-            key: Arc::new(key),
+            keys,
             methods: Methods::Writing,
             wait: Duration::ZERO,
+            hold_at_least: Duration::ZERO,
+            reentrant: false,
             missing_key: MissingKey::default(),
             hold_until: HoldUntil::default(),
             on_lost: OnLost::default(),
@@ -106,6 +177,24 @@ impl LockLayer {
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.locks = self.locks.max_hold(max_hold);
+        self
+    }
+
+    /// How long the lock stays held at least, although the request is answered: for requests that a client sends twice. No
+    /// time unless set. The answer does not wait for it, and the next request for the key finds the lock held. It is not
+    /// longer than [`max_hold`](Self::max_hold). See [`Lock::hold_at_least`](lock_runtime::Lock::hold_at_least).
+    #[must_use]
+    pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
+        self.hold_at_least = hold_at_least;
+        self
+    }
+
+    /// Whether a request that runs under the lock already, by an outer layer of the same key, shares that hold; a request
+    /// that would wait for itself is refused (500, and the log says so) unless switched on. Only an inner layer needs it. See
+    /// [`Lock::reentrant`](lock_runtime::Lock::reentrant).
+    #[must_use]
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.reentrant = reentrant;
         self
     }
 
@@ -209,6 +298,22 @@ impl LockLayer {
         self
     }
 
+    /// Asks for the locks of a request.
+    pub(crate) fn acquire(&self, keys: Found, wait: Duration) -> Task<Result<Guards, LockError>> {
+        match keys {
+            Found::One(key) => {
+                let lock = self.locks.lock(key).wait(wait).hold_at_least(self.hold_at_least);
+                let lock = lock.reentrant(self.reentrant);
+                Task::new(async move { lock.acquire().await.map(Guards::from) })
+            }
+            Found::Several(keys) => {
+                let locks = self.locks.all(keys).wait(wait).hold_at_least(self.hold_at_least);
+                let locks = locks.reentrant(self.reentrant);
+                Task::new(async move { locks.acquire().await.map(Guards::from) })
+            }
+        }
+    }
+
     /// Writes the log and makes the answer.
     pub(crate) fn answer(&self, rejection: &LockRejection) -> Response<Bytes> {
         rejection.log();
@@ -230,6 +335,8 @@ impl fmt::Debug for LockLayer {
             .field("locks", &self.locks)
             .field("methods", &self.methods)
             .field("wait", &self.wait)
+            .field("hold_at_least", &self.hold_at_least)
+            .field("reentrant", &self.reentrant)
             .field("missing_key", &self.missing_key)
             .field("hold_until", &self.hold_until)
             .field("on_lost", &self.on_lost)

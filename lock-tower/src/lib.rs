@@ -76,7 +76,7 @@
 //! `<id:u64>` it cannot. There are `u64` and `i64`, which also fit the smaller types, and `uuid`; a value that is
 //! none is the client's fault (400).
 //!
-//! Keys from elsewhere, such as the caller's session, come from a closure: see [`LockLayer::with_key`]. The fields of a
+//! Keys from elsewhere, such as the caller's session, come from a closure: see [`LockLayer::with_key_fn`]. The fields of a
 //! gRPC message are not there yet when the layer runs: annotate the method of the service that takes the message.
 //!
 //! # While the lock is held
@@ -216,7 +216,7 @@ pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use key::{KeyExtractor, KeyRejection};
 pub use layer::LockLayer;
-pub use lock_runtime::{HeldLock, OnLost};
+pub use lock_runtime::{HeldLock, HeldLocks, OnLost};
 pub use options::{HoldUntil, MissingKey};
 pub use protocol::Protocol;
 pub use rejection::LockRejection;

@@ -8,7 +8,8 @@ pub enum MissingKey {
     /// out.
     #[default]
     Reject,
-    /// It runs without a lock. A value that is there and not allowed is refused all the same.
+    /// It runs without a lock; of a layer of [several](crate::LockLayer::all), without those whose values are missing. A
+    /// value that is there and not allowed is refused all the same.
     Skip,
 }
 

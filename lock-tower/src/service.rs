@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower::Service;
 
-use crate::{LockLayer, MissingKey, ResponseBody, ResponseFuture, protocol::Wire};
+use crate::{LockLayer, ResponseBody, ResponseFuture, protocol::Wire};
 
 /// What [`LockLayer`] makes of a service.
 ///
@@ -51,14 +51,11 @@ where
         }
         let wire = Wire::of(request.headers(), self.layer.protocol);
         let (mut parts, body) = request.into_parts();
-        let key = self.layer.key.extract(&mut parts);
+        let found = self.layer.keys.of(&mut parts, self.layer.missing_key);
         let request = Request::from_parts(parts, body);
-        match key {
-            Ok(Some(key)) => ResponseFuture::locked(ready, request, &self.layer, key, wire),
+        match found {
+            Ok(Some(keys)) => ResponseFuture::locked(ready, request, &self.layer, keys, wire),
             Ok(None) => ResponseFuture::unlocked(ready, request),
-            Err(rejection) if rejection.missing && self.layer.missing_key == MissingKey::Skip => {
-                ResponseFuture::unlocked(ready, request)
-            }
             Err(rejection) => ResponseFuture::rejected(rejection, &self.layer, wire),
         }
     }

@@ -163,7 +163,7 @@ mod tests {
             ("user:<id:u32>", "write `u64` or `i64`"),
             ("user:<id:Uuid>", "`uuid`"),
             ("file:<*rest>", "write `<rest>`"),
-            ("user:<user.id>", "`LockLayer::with_key`"),
+            ("user:<user.id>", "`LockLayer::with_key_fn`"),
             ("user:<header.x tenant>", "`x tenant` is not the name of a header"),
             ("user:<header.>", "not the name of a header"),
             ("user:<query.>", "like `<query.id>`"),

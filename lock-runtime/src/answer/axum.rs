@@ -8,7 +8,7 @@ use axum_core::{
 use http::{HeaderValue, StatusCode, request::Parts};
 
 use super::{Answer, log};
-use crate::{HeldLock, LockError, LockErrorKind};
+use crate::{HeldLock, HeldLocks, LockError, LockErrorKind};
 
 /// An `application/problem+json` (RFC 9457), so that a handler may return `Result<_, LockError>`.
 ///
@@ -42,14 +42,8 @@ impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
     type Rejection = LockError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockError> {
-        parts.extensions.get().cloned().ok_or_else(|| {
-            LockError::new(
-                LockErrorKind::InvalidOptions,
-                "the handler takes a `HeldLock`, but no lock layer locked this request: add the layer to the route, \
-                 `post(handler).route_layer(lock)`; name its method with `methods` if it is one that only reads, like \
-                 `GET`; or take an `Option<HeldLock>`",
-            )
-        })
+        let several = parts.extensions.get::<HeldLocks>().is_some();
+        parts.extensions.get().cloned().ok_or_else(|| not_there("HeldLock", several, "HeldLocks"))
     }
 }
 
@@ -60,4 +54,40 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for HeldLock {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
         Ok(parts.extensions.get().cloned())
     }
+}
+
+/// The holds under which a `lock_tower::LockLayer` of several keys runs the request; as `Option<HeldLocks>` where it may
+/// run without.
+///
+/// Without them it is refused with 500, and the log says what to do.
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+impl<S: Send + Sync> FromRequestParts<S> for HeldLocks {
+    type Rejection = LockError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockError> {
+        let one = parts.extensions.get::<HeldLock>().is_some();
+        parts.extensions.get().cloned().ok_or_else(|| not_there("HeldLocks", one, "HeldLock"))
+    }
+}
+
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+impl<S: Send + Sync> OptionalFromRequestParts<S> for HeldLocks {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+fn not_there(wanted: &str, has_other: bool, other: &str) -> LockError {
+    let problem = if has_other {
+        format!("the handler takes a `{wanted}`, but the layer of this route holds a `{other}`: take that")
+    } else {
+        format!(
+            "the handler takes a `{wanted}`, but no lock layer locked this request: add the layer to the route, \
+             `post(handler).route_layer(lock)`; name its method with `methods` if it is one that only reads, like \
+             `GET`; or take an `Option<{wanted}>`"
+        )
+    };
+    LockError::new(LockErrorKind::InvalidOptions, problem)
 }

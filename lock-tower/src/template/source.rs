@@ -38,7 +38,7 @@ impl Source {
             Some(("rpc", "method")) => Ok(Self::RpcMethod),
             Some(_) => Err(format!(
                 "`<{name}>` is not known: write a route parameter, like `<id>`, `<header.…>`, `<query.…>`, \
-                 `<rpc.service>` or `<rpc.method>`; for keys from elsewhere use `LockLayer::with_key`"
+                 `<rpc.service>` or `<rpc.method>`; for keys from elsewhere use `LockLayer::with_key_fn`"
             )),
             None => param(name),
         }
@@ -83,7 +83,7 @@ fn param(name: &str) -> Result<Source, String> {
     if !name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
         return Err(format!(
             "`<{name}>` is not the name of a route parameter: write it as the route does, like `<id>`; for keys from \
-             elsewhere use `LockLayer::with_key`"
+             elsewhere use `LockLayer::with_key_fn`"
         ));
     }
     Ok(Source::Param(name.into()))
@@ -93,7 +93,7 @@ fn param(name: &str) -> Result<Source, String> {
 fn param(name: &str) -> Result<Source, String> {
     Err(format!(
         "`<{name}>` is a route parameter, which needs the feature `axum` of lock-tower; without it there are \
-         `<header.…>`, `<query.…>`, `<rpc.service>`, `<rpc.method>` and `LockLayer::with_key`"
+         `<header.…>`, `<query.…>`, `<rpc.service>`, `<rpc.method>` and `LockLayer::with_key_fn`"
     ))
 }
 

@@ -15,7 +15,11 @@ mod options;
 mod routes;
 #[cfg(feature = "axum")]
 mod rpc;
+#[cfg(feature = "axum")]
+mod several;
 mod silent;
+#[cfg(feature = "axum")]
+mod stacks;
 mod streams;
 mod support;
 #[cfg(feature = "axum")]

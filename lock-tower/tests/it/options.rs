@@ -15,8 +15,8 @@ use axum::{Router, routing::post};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Either, Empty, Full, StreamBody, channel::Channel};
-use lock_runtime::{Limits, LockErrorKind, LockManager};
-use lock_tower::{HoldUntil, LockLayer, LockRejection, MissingKey, OnLost, Protocol};
+use lock_runtime::{Limits, LockErrorKind, LockManager, lock_key};
+use lock_tower::{HeldLock, HoldUntil, KeyRejection, LockLayer, LockRejection, MissingKey, OnLost, Protocol};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{
@@ -324,4 +324,54 @@ async fn waiting_requests_are_bounded_in_number() {
         (StatusCode::OK, StatusCode::OK)
     );
     until("the end", || memory.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_lock_stays_held_for_its_least_time_although_the_request_is_answered() {
+    let (memory, locks) = store();
+    let least = 300 * MS;
+    let lock = template(&locks, "user:<id>").hold_at_least(least);
+    let app = Router::new().route("/{id}", post(key).route_layer(lock));
+    let start = Instant::now();
+    assert_eq!(send(&app, "POST", "/1").await.status, 200);
+    let answered = start.elapsed();
+    assert!(answered < least, "{answered:?}");
+    assert_eq!(send(&app, "POST", "/1").await.status, 409);
+    assert_eq!(send(&app, "POST", "/2").await.status, 200);
+    until("the end of the least time", || memory.is_empty()).await;
+    assert!(start.elapsed() >= least);
+    assert_eq!(send(&app, "POST", "/1").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_layer_inside_of_one_of_the_same_key_enters_again_where_it_may() {
+    for (reentrant, status) in [(false, 500), (true, 200)] {
+        let (memory, locks) = store();
+        // Through a manager of its own: the store counts, not the manager.
+        let inner =
+            template(&LockManager::new(memory.clone()), "user:<id>").wait(DEADLINE).reentrant(reentrant);
+        let outer = template(&locks, "user:<id>");
+        let app = Router::new().route("/{id}", post(key).route_layer(inner).route_layer(outer));
+        let answer = send(&app, "POST", "/1").await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(memory.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_closure_needs_no_types() {
+    let (_memory, locks) = store();
+    let lock = LockLayer::with_key_fn(locks, |parts| {
+        let Some(tenant) = parts.headers.get("x-tenant") else { return Ok(None) };
+        let tenant = tenant.to_str().map_err(|_| KeyRejection::bad_request("not visible ASCII"))?;
+        Ok(Some(lock_key!("tenant:<tenant>")?))
+    });
+    let held =
+        |lock: Option<HeldLock>| async move { lock.map_or("none".into(), |lock| lock.key().to_string()) };
+    let app = Router::new().route("/", post(held).route_layer(lock));
+    assert_eq!(send(&app, "POST", "/").await.body, "none");
+    let mut request = request("POST", "/");
+    request.headers_mut().insert("x-tenant", "a b".parse().expect("a value"));
+    let body = app.oneshot(request).await.expect("infallible").into_body();
+    assert_eq!(body.collect().await.expect("a body").to_bytes(), "tenant:a%20b");
 }
