@@ -41,11 +41,14 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
             if unknown.len() <= 32
                 && unknown.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
         {
-            let mut message = format!("unknown scheme `{unknown}:` in the URL of a store; known are {KNOWN}");
-            if rest.parse::<u16>().is_ok() {
-                message += &format!("; for Redis at that host and port write `redis://{unknown}:{rest}`");
-            }
-            Err(invalid(message))
+            let remedy = if rest.parse::<u16>().is_ok() {
+                format!("; for Redis at that host and port write `redis://{unknown}:{rest}`")
+            } else {
+                String::new()
+            };
+            Err(invalid(format!(
+                "unknown scheme `{unknown}:` in the URL of a store; known are {KNOWN}{remedy}"
+            )))
         }
         _ => Err(invalid(format!("the URL of a store begins with its scheme, one of {KNOWN}"))),
     }
