@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
-use crate::{LockError, LockErrorKind};
+use crate::{LockError, LockErrorKind, burst::Burst};
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -149,18 +149,24 @@ impl Answer {
     }
 }
 
-/// Writes what the client is not told into the log.
+/// Writes what the client is not told into the log. What one trouble of the store does to many requests is summed up.
 pub fn log(error: &LockError) {
+    static UNFIT: Burst = Burst::new();
+    static AWAY: Burst = Burst::new();
     match error.kind() {
-        _ if error.is_permanent() => {
-            tracing::error!(%error, "request refused: its lock cannot be acquired until somebody sets something right");
-        }
+        _ if error.is_permanent() => UNFIT.log(
+            error,
+            || tracing::error!(%error, "request refused: its lock cannot be acquired until a person sets something right"),
+            |refused, error| tracing::error!(refused, error, "more requests refused: their locks cannot be acquired until a person sets something right"),
+        ),
         LockErrorKind::Contended | LockErrorKind::Timeout => {
             tracing::debug!(%error, "request refused: its lock is held");
         }
-        LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
-            tracing::warn!(%error, "request refused: its lock could not be acquired");
-        }
+        LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => AWAY.log(
+            error,
+            || tracing::warn!(%error, "request refused: its lock could not be acquired"),
+            |refused, error| tracing::warn!(refused, error, "more requests refused: their locks could not be acquired"),
+        ),
         LockErrorKind::Lost => {
             tracing::warn!(%error, "answer withheld: the lock was lost while the request was worked on");
         }

@@ -87,7 +87,7 @@ fn nanos_since_start() -> u64 {
 /// Cancel safe.
 pub(crate) async fn sleep_until(until: Instant) {
     // Tokio's timers reach about two years; a longer wait is taken in steps.
-    const STEP: Duration = Duration::from_hours(1);
+    const STEP: Duration = Duration::from_secs(60 * 60);
     loop {
         let now = Instant::now();
         let length = until.saturating_duration_since(now).min(STEP);

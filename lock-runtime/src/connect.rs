@@ -21,7 +21,8 @@ const PLANNED: &[&str] = &[
     "sqlite",
 ];
 
-pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
+/// The store, which connects when it is first asked for something.
+pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(invalid(format!("the URL of a store begins with its scheme, one of {KNOWN}")));
     };
@@ -30,8 +31,8 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     let url = format!("{scheme}:{rest}");
     match &*scheme {
         "memory" => memory(rest),
-        "redis" | "redis+unix" => redis(&url).await,
-        "zookeeper" | "zookeeper+tls" => zookeeper(&url).await,
+        "redis" | "redis+unix" => redis(&url),
+        "zookeeper" | "zookeeper+tls" => zookeeper(&url),
         planned if PLANNED.contains(&planned) => Err(LockError::new(
             LockErrorKind::Unsupported,
             format!("the store `{planned}:` is not in this version of lock-runtime; it has {KNOWN}"),
@@ -68,24 +69,22 @@ fn memory(_name: &str) -> Result<Arc<dyn Backend>, LockError> {
 }
 
 #[cfg(feature = "redis")]
-async fn redis(url: &str) -> Result<Arc<dyn Backend>, LockError> {
-    Ok(Arc::new(crate::backend::Redis::connect(url).await?))
+fn redis(url: &str) -> Result<Arc<dyn Backend>, LockError> {
+    Ok(Arc::new(crate::backend::Redis::connect_lazy(url)?))
 }
 
 #[cfg(not(feature = "redis"))]
-#[expect(clippy::unused_async, reason = "awaited where the feature is on")]
-async fn redis(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
+fn redis(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
     Err(not_compiled_in("redis"))
 }
 
 #[cfg(feature = "zookeeper")]
-async fn zookeeper(url: &str) -> Result<Arc<dyn Backend>, LockError> {
-    Ok(Arc::new(crate::backend::ZooKeeper::connect(url).await?))
+fn zookeeper(url: &str) -> Result<Arc<dyn Backend>, LockError> {
+    Ok(Arc::new(crate::backend::ZooKeeper::connect_lazy(url)?))
 }
 
 #[cfg(not(feature = "zookeeper"))]
-#[expect(clippy::unused_async, reason = "awaited where the feature is on")]
-async fn zookeeper(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
+fn zookeeper(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
     Err(not_compiled_in("zookeeper"))
 }
 
@@ -105,8 +104,8 @@ fn invalid(message: String) -> LockError {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_url_that_is_not_understood_is_answered_with_what_to_write_and_without_its_secrets() {
+    #[test]
+    fn a_url_that_is_not_understood_is_answered_with_what_to_write_and_without_its_secrets() {
         for (url, word) in [
             ("", "begins with its scheme"),
             ("canary", "begins with its scheme"),
@@ -118,19 +117,34 @@ mod tests {
             ("PostgreSQL://u:canary@h", "not in this version"),
             ("memory:a/b", "nothing but a name"),
         ] {
-            let error = connect(url).await.map(drop).expect_err(url);
+            let error = store(url).map(drop).expect_err(url);
             assert!(error.to_string().contains(word), "{url}: {error}");
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("canary"), "{shown}");
         }
     }
 
-    #[cfg(feature = "memory")]
+    #[cfg(feature = "redis")]
     #[tokio::test]
-    async fn case_does_not_matter_in_a_scheme() {
+    async fn no_line_of_what_a_store_that_is_not_there_gives_is_told_twice() {
+        for url in ["redis://127.0.0.1:1", "redis+unix:///nowhere", "redis://host.invalid"] {
+            let error = store(url).expect("understood").ping().await.expect_err("nothing is there");
+            let (mut told, mut next) = (String::new(), Some(&error as &dyn std::error::Error));
+            while let Some(error) = next {
+                let line = error.to_string();
+                assert!(!told.contains(&line), "{line:?} again after {told:?}");
+                told.push_str(&line);
+                next = error.source();
+            }
+        }
+    }
+
+    #[cfg(feature = "memory")]
+    #[test]
+    fn case_does_not_matter_in_a_scheme() {
         assert_eq!(
-            connect("Memory:Orders").await.expect("known").names(),
-            connect("memory:Orders").await.expect("known").names()
+            store("Memory:Orders").expect("known").names(),
+            store("memory:Orders").expect("known").names()
         );
     }
 }

@@ -37,7 +37,8 @@ pub enum LockErrorKind {
 /// Why a lock was not acquired, not kept or not released.
 ///
 /// The text is one line for the person who reads it: what happened, to which lock or setting, and what to do.
-/// It never contains a password or an owner token. What the store's driver said is the [`source`](Error::source).
+/// It never contains a password or an owner token. What the store's driver said is the [`source`](Error::source), as far
+/// as the text does not say it already.
 #[derive(Clone)]
 pub struct LockError(Box<Inner>);
 
@@ -107,6 +108,13 @@ impl LockError {
         self
     }
 
+    /// The same error in words that say more.
+    #[cfg(feature = "redis")]
+    pub(crate) fn saying(mut self, message: String) -> Self {
+        self.0.message = message;
+        self
+    }
+
     /// What went wrong, coarsely.
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
@@ -156,6 +164,12 @@ impl LockError {
         self.0.permanent
     }
 
+    /// What caused it, whether or not its text is told already.
+    #[cfg(feature = "redis")]
+    pub(crate) fn cause(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
@@ -190,7 +204,17 @@ impl fmt::Debug for LockError {
 
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source.as_deref().map(|source| source as _)
+        let mut source: Option<&(dyn Error + 'static)> = self.0.source.as_deref().map(|source| source as _);
+        // A driver's error may have the text of its own source, and ours that of the driver's.
+        while let Some(error) = source {
+            let (text, next) = (error.to_string(), error.source());
+            let is_repeated = next.is_some_and(|next| next.to_string() == text);
+            if !is_repeated && !self.0.message.contains(&text) {
+                break;
+            }
+            source = next;
+        }
+        source
     }
 }
 
@@ -206,5 +230,35 @@ mod tests {
         assert_eq!(error.to_string(), "lock `user:42`: somebody else still holds it after 5s");
         assert!(error.is_retryable() && !error.clone().permanent().is_retryable());
         assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn no_line_of_a_chain_is_told_twice() {
+        #[derive(Debug)]
+        struct Said(&'static str, Option<Box<Said>>);
+        impl fmt::Display for Said {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl Error for Said {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                self.1.as_deref().map(|source| source as _)
+            }
+        }
+        let driver = || Said("reset", Some(Box::new(Said("reset", Some(Box::new(Said("code 104", None)))))));
+        let chain = |error: LockError| {
+            let mut lines = Vec::new();
+            let mut next = error.source();
+            while let Some(source) = next {
+                lines.push(source.to_string());
+                next = source.source();
+            }
+            lines
+        };
+        let error = |text: &str| LockError::new(LockErrorKind::Backend, text).with_source(driver());
+        assert_eq!(chain(error("the connection failed")), ["reset", "code 104"]);
+        assert_eq!(chain(error("the connection failed: reset")), ["code 104"]);
+        assert_eq!(chain(error("the connection failed: reset (code 104)")), [""; 0]);
     }
 }

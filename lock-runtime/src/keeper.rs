@@ -168,7 +168,7 @@ async fn run(shared: Weak<Shared>) {
         let next = keeper.schedule().looks_at;
         tokio::select! {
             // Not longer than a minute without a look whether anybody still uses the store.
-            () = clock::sleep_until(next.unwrap_or(Instant::now() + Duration::from_mins(1))) => {}
+            () = clock::sleep_until(next.unwrap_or(Instant::now() + Duration::from_secs(60))) => {}
             // To sleep less long, not to look: what was put here may be gone by now, and without a plan for the next
             // look every hold that comes would wake this thread.
             () = keeper.earlier.notified() => continue,

@@ -65,6 +65,7 @@ pub mod docs;
 mod acquire;
 mod answer;
 mod background;
+mod burst;
 mod clock;
 mod cohort;
 mod connect;
@@ -84,6 +85,8 @@ mod manager;
 mod mock;
 mod multi_guard;
 mod options;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod outage;
 mod process;
 mod releaser;
 mod returned;

@@ -57,7 +57,44 @@ impl LockManager {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
-        crate::connect::connect(url).await.map(Self::from_backend)
+        let locks = Self::connect_lazy(url)?;
+        locks.ping().await?;
+        Ok(locks)
+    }
+
+    /// A manager of the store at `url`, which connects when it is first used: for a program that is to start while its store
+    /// is down. See [what to do when the store is down at start](crate::docs::operation#the-store-is-down-at-start).
+    ///
+    /// The URL is read now. What [`connect`](Self::connect) would say of the store is an error of the first acquisition, and
+    /// of each one until the store can be reached: no lock is granted without it.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for a URL that is not understood,
+    /// [`Unsupported`](LockErrorKind::Unsupported) for a store that is not compiled in or does not exist yet.
+    ///
+    /// # Example
+    /// ```
+    /// # #[cfg(feature = "redis")]
+    /// # fn example() -> Result<(), lock_runtime::LockError> {
+    /// let locks = lock_runtime::LockManager::connect_lazy("redis://127.0.0.1:6379")?;
+    /// # let _ = locks;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        crate::connect::store(url).map(Self::from_backend)
+    }
+
+    /// Asks the store for a sign of life, and connects where that has not happened yet: for a readiness probe.
+    ///
+    /// # Errors
+    /// What an acquisition would fail with now: [`Backend`](LockErrorKind::Backend) for a store that does not answer or
+    /// refuses us, [`Unsupported`](LockErrorKind::Unsupported) for one that is not fit for locks.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn ping(&self) -> Result<(), LockError> {
+        self.shared.backend.ping().await
     }
 
     /// A manager of `backend`, with limits of their own as [`Limits::default`] has them.

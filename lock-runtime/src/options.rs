@@ -11,7 +11,7 @@ use crate::{
 
 /// The shortest and the longest lease.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
-pub(crate) const MAX_TTL: Duration = Duration::from_hours(24);
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long to wait for a lock that somebody else holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Default for LockOptions {
             ttl: Duration::from_secs(30),
             wait: WaitFor::AtMost(Duration::from_secs(10)),
             auto_renew: true,
-            max_hold: Duration::from_hours(1),
+            max_hold: Duration::from_secs(60 * 60),
             hold_at_least: Duration::ZERO,
             reentrant: false,
             retry_after: Duration::from_secs(1),

@@ -47,7 +47,6 @@ impl Default for Limits {
 /// One store, and everything that stands above it.
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
-    names: Vec<String>,
     pub(crate) cohorts: Cohorts,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) releaser: Arc<Releaser>,
@@ -66,7 +65,6 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits) -> Arc<Self> {
         Arc::new(Self {
-            names: backend.names(),
             process: backend.capabilities().shared_between_processes.then(Process::this),
             backend,
             cohorts: Cohorts::new(limits),
@@ -84,7 +82,10 @@ impl Shared {
     /// Whether the locks of both are the same locks.
     pub(crate) fn is_store_of(&self, other: &Self) -> bool {
         // Managers that differ in their limits share the backend only.
-        Arc::ptr_eq(&self.backend, &other.backend) || self.names.iter().any(|name| other.names.contains(name))
+        Arc::ptr_eq(&self.backend, &other.backend) || {
+            let names = other.backend.names();
+            self.backend.names().iter().any(|name| names.contains(name))
+        }
     }
 
     pub(crate) fn cleanup(&self) -> Cleanup {

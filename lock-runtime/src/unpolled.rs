@@ -350,7 +350,7 @@ async fn run(shared: Weak<Shared>, waiting: Arc<Waiting>) {
             tokio::select! {
                 () = waiting.begun.notified() => {}
                 // Not longer than a minute without a look whether anybody still uses the store.
-                () = clock::sleep_until(Instant::now() + Duration::from_mins(1)) => {}
+                () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}
             }
             next = Instant::now() + LOOK_EVERY;
         }

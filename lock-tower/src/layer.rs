@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How long a request holds its lock at most, unless it is set.
-const MAX_HOLD: Duration = Duration::from_mins(5);
+const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 
 /// Runs each request under the lock of its key. See the [crate](crate) for how.
 ///

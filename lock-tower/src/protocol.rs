@@ -76,8 +76,8 @@ fn timeout(text: &str) -> Option<Duration> {
     }
     let number = digits.parse().ok()?;
     Some(match unit {
-        "H" => Duration::from_hours(number),
-        "M" => Duration::from_mins(number),
+        "H" => Duration::from_secs(number * 60 * 60),
+        "M" => Duration::from_secs(number * 60),
         "S" => Duration::from_secs(number),
         "m" => Duration::from_millis(number),
         "u" => Duration::from_micros(number),

@@ -9,13 +9,14 @@ use std::{
 };
 
 use tracing::{
-    Event, Metadata, Subscriber,
+    Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     span::{Attributes, Id, Record},
 };
 
 static LEAKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEEN: AtomicU64 = AtomicU64::new(0);
+static OUTAGES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 
 /// Begins to read what comes from targets that begin with `targets`, until the end of the process.
 pub fn watch(targets: &'static str, secrets: &'static [&'static str]) {
@@ -25,6 +26,12 @@ pub fn watch(targets: &'static str, secrets: &'static [&'static str]) {
 /// How many traces were read, and those with a secret in them.
 pub fn found() -> (u64, Vec<String>) {
     (SEEN.load(Ordering::Relaxed), LEAKS.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+/// What was written so far of the store at `address` that goes away and comes back.
+pub fn outages_of(address: &str) -> Vec<Level> {
+    let lines = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    lines.iter().filter(|(_, line)| line.contains(address)).map(|(level, _)| *level).collect()
 }
 
 struct Reader {
@@ -81,6 +88,10 @@ impl Subscriber for Reader {
         let mut text = Text::default();
         event.record(&mut text);
         self.read(&text.0);
+        if event.metadata().target() == "lock_runtime::outage" {
+            let line = (*event.metadata().level(), text.0);
+            OUTAGES.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}

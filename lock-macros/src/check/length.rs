@@ -7,7 +7,7 @@ use syn::{Error, Expr, LitStr, Result};
 use crate::{args::Setting, duration};
 
 /// What the manager accepts too; a ttl that the program computes is checked there.
-const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(24);
+const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
 
 pub(crate) enum Length {
     Fixed {

@@ -773,7 +773,7 @@ mod outputs {
     #[distributed_lock(key = "output:never-held", wait = "0s", or_else = gives_up)]
     async fn never_held() -> ! {
         loop {
-            tokio::time::sleep(Duration::from_mins(1)).await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
         }
     }
 
@@ -887,7 +887,7 @@ mod holds {
         Ok(held.get())
     }
 
-    #[distributed_lock(key = "hold:raw", guard = r#type, max_hold = Duration::from_mins(1))]
+    #[distributed_lock(key = "hold:raw", guard = r#type, max_hold = Duration::from_secs(60))]
     async fn raw_name() -> Result<bool, AppError> {
         Ok(r#type.is_valid())
     }

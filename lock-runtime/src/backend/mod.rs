@@ -34,7 +34,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// The names of this store, as `redis://10.0.0.1:6379/0`; asked for once for each manager.
+    /// The names of this store, as `redis://10.0.0.1:6379/0`, as far as they are known by now.
     ///
     /// Managers whose stores have a name in common are of one store: a section that holds a lock through one of them
     /// and asks for it through another is told so, or enters the hold again, see
@@ -42,6 +42,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// other. A store without a name is the same only to clones of its manager.
     fn names(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Asks for a sign of life, and connects first where that has not happened yet: an error says that locks cannot be
+    /// acquired now, and why.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// Asks for one lock, waiting as `request.wait` allows. Busy is an answer, not an error.

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockErrorKind, LockManager};
+use tracing::Level;
 
 use super::{LONG, SLACK, ms};
 use crate::{
-    case::{Case, case},
+    case::{Case, Need, case},
     stores::Fault,
-    support::machine::Moment,
+    support::{machine::Moment, traces, until},
     world::{World, begun, drop_after},
 };
 
@@ -36,6 +37,9 @@ pub fn cases() -> Vec<Case> {
                 case!(an_acquire_dropped_meanwhile_leaves_nothing, fault),
                 case!(an_acquire_that_failed_leaves_nothing, fault),
                 case!(a_client_made_meanwhile_fails_in_time, fault),
+                case!(a_client_made_meanwhile_without_connecting_heals, fault),
+                case!(the_log_tells_its_beginning_once_and_its_end_once, fault)
+                    .needs(Need::Can(|store| store.shared_between_processes)),
             ]
             .map(|case| case.under(fault))
         })
@@ -333,4 +337,59 @@ async fn a_client_made_meanwhile_fails_in_time(world: World, fault: Fault) {
     assert!(began.within(Duration::from_secs(10) + SLACK), "{:?}", began.took());
     world.heal();
     world.client().await;
+}
+
+async fn a_client_made_meanwhile_without_connecting_heals(world: World, fault: Fault) {
+    world.hurt(fault);
+    let locks = LockManager::connect_lazy(&world.url()).expect("the URL is understood");
+    let ping = tokio::time::timeout(LONG, locks.ping()).await.expect("it does not hang");
+    assert_eq!(ping.expect_err("nothing answers").kind(), LockErrorKind::Backend);
+    let began = Moment::now();
+    let error = locks.lock(world.key("k")).wait(ms(1000)).acquire().await.expect_err("nothing answers");
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    assert!(error.is_retryable() && began.took().within(ms(1000) + SLACK), "{:?}", began.took());
+    let lock = locks.lock(world.key("k")).ttl(LONG).wait(LONG);
+    let waiting = begun(async move { lock.acquire().await }).await;
+    tokio::time::sleep(ms(300)).await;
+    world.heal();
+    waiting.await.unwrap().expect("the store is back").release().await.expect("held");
+    locks.ping().await.expect("the store is back");
+    world.clean().await;
+}
+
+async fn the_log_tells_its_beginning_once_and_its_end_once(world: World, fault: Fault) {
+    let locks = warm(&world).await;
+    let url = world.url();
+    let address = url.split_once("//").expect("a server has an address").1;
+    let address =
+        &address[address.find('@').map_or(0, |at| at + 1)..address.find('?').unwrap_or(address.len())];
+    let guard = locks.lock(world.key("held")).ttl(LONG).acquire().await.expect("free");
+    let told = || traces::outages_of(address);
+    assert!(told().is_empty());
+    for _ in 0..2 {
+        let before = told().len();
+        world.hurt(fault);
+        while told().len() == before {
+            let asked = (0..8).map(|n| {
+                let lock = locks.lock(world.key(&format!("k{n}"))).wait(ms(1000));
+                tokio::spawn(async move { lock.acquire().await.map(drop) })
+            });
+            for asked in asked.collect::<Vec<_>>() {
+                asked.await.unwrap().expect_err("nothing answers");
+            }
+        }
+        world.heal();
+        locks
+            .lock(world.key("after"))
+            .wait(LONG)
+            .acquire()
+            .await
+            .expect("it is back")
+            .release()
+            .await
+            .unwrap();
+        until("the end is told", || if told().len() < before + 2 { Err(told()) } else { Ok(()) }).await;
+    }
+    assert_eq!(told(), [Level::WARN, Level::INFO, Level::WARN, Level::INFO]);
+    drop(guard);
 }

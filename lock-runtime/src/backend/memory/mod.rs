@@ -263,6 +263,11 @@ impl Backend for Memory {
         vec![format!("memory {:p}", Arc::as_ptr(&self.0))]
     }
 
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        let sent = Instant::now();
+        Box::pin(self.0.faults.pass(sent, sent + RELEASE_LIMIT))
+    }
+
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
         let store = Arc::clone(&self.0);
         Box::pin(async move { store.acquire(&request).await })

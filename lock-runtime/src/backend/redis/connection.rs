@@ -32,7 +32,7 @@ use super::{
     scripts::{self, Script},
     server_clock::ServerClock,
 };
-use crate::{LockError, LockErrorKind, OwnerToken, clock::Instant};
+use crate::{LockError, LockErrorKind, OwnerToken, clock::Instant, outage::Outage};
 
 /// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -65,6 +65,7 @@ pub(super) struct Connection {
     /// Calls in a row without an answer.
     silent: AtomicU32,
     silence_limit: u32,
+    outage: Arc<Outage>,
     /// Dropped with it.
     _end: oneshot::Sender<()>,
 }
@@ -125,6 +126,7 @@ impl Connection {
                 clock: ServerClock::default(),
                 silent: AtomicU32::new(0),
                 silence_limit,
+                outage: Arc::clone(links.outage()),
                 _end: end,
             })
         });
@@ -162,6 +164,7 @@ impl Connection {
     fn silence(&self) {
         if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= self.silence_limit {
             self.give_up("it went silent");
+            self.outage.begins(&"its connection went silent");
         }
     }
 
@@ -374,8 +377,9 @@ fn no_rights(to: &str, prefix: &str) -> LockError {
 }
 
 fn is_no_script(error: &LockError) -> bool {
-    std::error::Error::source(error)
-        .and_then(|source| source.downcast_ref::<redis::RedisError>())
+    error
+        .cause()
+        .and_then(|cause| cause.downcast_ref::<redis::RedisError>())
         .is_some_and(|error| error.code() == Some("NOSCRIPT"))
 }
 
@@ -389,9 +393,7 @@ fn cannot_connect(address: &str, error: RedisError) -> LockError {
     } else {
         format!("Redis at {address}: {}", error.message())
     };
-    let explained = LockError::new(error.kind(), message);
-    let explained = if error.is_permanent() { explained.permanent() } else { explained };
-    explained.with_source(error)
+    error.saying(message)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -15,7 +15,7 @@ use std::{
 use crate::clock::Instant;
 
 /// For how long a lock counts as shared since another kind of client was seen to hold it.
-pub(super) const REMEMBERED: Duration = Duration::from_mins(2);
+pub(super) const REMEMBERED: Duration = Duration::from_secs(2 * 60);
 /// Upper bound on the locks that are remembered; of more, those that are seen later are not.
 const MOST: usize = 1_024;
 

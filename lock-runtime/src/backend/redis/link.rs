@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     future::{Future, poll_fn},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::Poll,
@@ -18,14 +18,16 @@ use super::{
     config::Config,
     connection::{self, Connection},
     error::Failure,
+    fitness,
     inbox::Inbox,
-    names,
+    names, scripts,
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{Acquire, Wait},
     background,
     clock::{self, Instant},
+    outage::Outage,
     validity::backoff,
 };
 
@@ -49,6 +51,9 @@ pub(super) struct Links {
     process: String,
     /// How many connections were made.
     made: AtomicU64,
+    outage: Arc<Outage>,
+    /// Set once a server was found fit for locks: what it is called, where it says that.
+    fit: OnceLock<Option<Box<str>>>,
 }
 
 impl Links {
@@ -59,7 +64,64 @@ impl Links {
         })?;
         let inbox = Arc::new(Inbox::new());
         let process = names::process(inbox.id());
-        Ok(Self { config, client, by_runtime: Mutex::default(), inbox, process, made: AtomicU64::new(0) })
+        let outage = Arc::new(Outage::of(format!("Redis at {}", config.address())));
+        Ok(Self {
+            config,
+            client,
+            by_runtime: Mutex::default(),
+            inbox,
+            process,
+            made: AtomicU64::new(0),
+            outage,
+            fit: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn outage(&self) -> &Arc<Outage> {
+        &self.outage
+    }
+
+    /// What the server that answered first is called from its start to its end.
+    pub(super) fn run_id(&self) -> Option<&str> {
+        self.fit.get()?.as_deref()
+    }
+
+    /// Looks at the first server that answers: whether it keeps what it is told, and whether the user may use it for locks.
+    async fn examine(&self, connection: &Connection) -> Result<(), LockError> {
+        if self.fit.get().is_some() {
+            return Ok(());
+        }
+        // Also shows whether the user may run them.
+        for script in scripts::all() {
+            connection.call::<redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
+        }
+        let run_id = match connection.call::<String>(&redis::cmd("INFO")).await {
+            Ok(info) => {
+                self.check_memory(&info)?;
+                fitness::run_id(&info).map(Box::from)
+            }
+            // The user may not ask.
+            Err(Failure::Refused(error)) => {
+                tracing::debug!(%error, "the server's eviction policy is not checked");
+                None
+            }
+            Err(failure) => return Err(failure.into_error()),
+        };
+        let _ = self.fit.set(run_id);
+        Ok(())
+    }
+
+    fn check_memory(&self, info: &str) -> Result<(), LockError> {
+        match fitness::danger(info, &self.config.address()) {
+            Some(danger) if self.config.strict => {
+                Err(LockError::new(LockErrorKind::Backend, format!("{danger} (refused because of `strict`)")))
+            }
+            Some(danger) => {
+                tracing::warn!("{danger}");
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -234,6 +296,14 @@ impl Link {
         } else {
             Connection::open(&links, SILENCE_LIMIT).await
         };
+        let made = match made {
+            Ok(connection) => links.examine(&connection).await.map(|()| connection),
+            Err(error) => Err(error),
+        };
+        match &made {
+            Ok(_) => links.outage.ends(),
+            Err(error) => links.outage.begins(error),
+        }
         drop(links);
         *lock(&this.state) = match &made {
             Ok(connection) => State::Open(Arc::clone(connection)),

@@ -41,8 +41,6 @@ const RENEWALS_PER_CALL: usize = 128;
 #[derive(Clone)]
 pub struct Redis {
     links: Arc<Links>,
-    /// Of the server that answered first, where it says that.
-    run_id: Option<Arc<str>>,
 }
 
 impl Redis {
@@ -55,7 +53,18 @@ impl Redis {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
-        Self::with_config(Config::from_url(url)?).await
+        let redis = Self::connect_lazy(url)?;
+        redis.ping().await?;
+        Ok(redis)
+    }
+
+    /// As [`connect`](Self::connect), but connects at the first use. A server that cannot be reached, refuses us or is not
+    /// fit for locks is an error of what is asked of it then.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood.
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        Self::with_config(Config::from_url(url)?)
     }
 
     /// Uses the address and the credentials of a client of the `redis` crate, with connections of its own.
@@ -66,40 +75,13 @@ impl Redis {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn from_client(client: &::redis::Client) -> Result<Self, LockError> {
-        Self::with_config(Config::new(client.get_connection_info().clone())).await
+        let redis = Self::with_config(Config::new(client.get_connection_info().clone()))?;
+        redis.ping().await?;
+        Ok(redis)
     }
 
-    async fn with_config(config: Config) -> Result<Self, LockError> {
-        let links = Arc::new(Links::new(config)?);
-        let connection = links.here().await.map_err(Failure::into_error)?;
-        // Also shows whether the user may run them.
-        for script in scripts::all() {
-            connection.call::<::redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
-        }
-        let info = match connection.call::<String>(&::redis::cmd("INFO")).await {
-            Ok(info) => info,
-            // The user may not ask.
-            Err(Failure::Refused(error)) => {
-                tracing::debug!(%error, "the server's eviction policy is not checked");
-                return Ok(Self { links, run_id: None });
-            }
-            Err(failure) => return Err(failure.into_error()),
-        };
-        check_memory(&info, links.config())?;
-        Ok(Self { links, run_id: fitness::run_id(&info).map(Arc::from) })
-    }
-}
-
-fn check_memory(info: &str, config: &Config) -> Result<(), LockError> {
-    match fitness::danger(info, &config.address()) {
-        Some(danger) if config.strict => {
-            Err(LockError::new(LockErrorKind::Backend, format!("{danger} (refused because of `strict`)")))
-        }
-        Some(danger) => {
-            tracing::warn!("{danger}");
-            Ok(())
-        }
-        None => Ok(()),
+    fn with_config(config: Config) -> Result<Self, LockError> {
+        Ok(Self { links: Arc::new(Links::new(config)?) })
     }
 }
 
@@ -111,8 +93,18 @@ impl Backend for Redis {
     fn names(&self) -> Vec<String> {
         let (address, db) = self.links.config().store();
         // One server may have several addresses.
-        let server = self.run_id.iter().map(|run_id| format!("redis {run_id}/{db}"));
-        server.chain([format!("redis://{address}/{db}")]).collect()
+        let server = self.links.run_id().map(|run_id| format!("redis {run_id}/{db}"));
+        server.into_iter().chain([format!("redis://{address}/{db}")]).collect()
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async {
+            let answer = match self.links.here().await {
+                Ok(connection) => connection.call::<::redis::Value>(&::redis::cmd("PING")).await,
+                Err(failure) => Err(failure),
+            };
+            answer.map(drop).map_err(Failure::into_error)
+        })
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

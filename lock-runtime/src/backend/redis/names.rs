@@ -18,9 +18,22 @@ use crate::{
 /// The format of what is kept beside a holder; a new one lets old and new processes tell each other apart.
 pub(super) const FORMAT: &str = "1";
 
+/// `std::fmt::from_fn` of Rust 1.93.
+struct Written<F>(F);
+
+fn written(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> impl Display {
+    Written(write)
+}
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> Display for Written<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)(f)
+    }
+}
+
 /// What is kept beside the holder of a lock: `queue` or `places`.
 pub(super) fn beside(key: &LockKey, what: &'static str) -> impl Display {
-    fmt::from_fn(move |f| {
+    written(move |f| {
         let stored = key.stored();
         match hash_tag(stored) {
             // A name with a hash tag of its own keeps it; else the whole name becomes the tag.
@@ -32,7 +45,7 @@ pub(super) fn beside(key: &LockKey, what: &'static str) -> impl Display {
 
 /// The counter of fences, one for all locks under a prefix.
 pub(super) fn fence(prefix: &str) -> impl Display {
-    fmt::from_fn(move |f| write!(f, "{}~{FORMAT}:fence", Root(prefix)))
+    written(move |f| write!(f, "{}~{FORMAT}:fence", Root(prefix)))
 }
 
 /// The channel on which a process is told about locks under `prefix`.
@@ -53,7 +66,7 @@ impl Display for Root<'_> {
 
 /// An owner as the server knows it, `1:<pid>@<host>:<inbox>:<token>`: whom to look for comes first.
 pub(super) fn owner(process: &str, token: OwnerToken) -> impl Display {
-    fmt::from_fn(move |f| {
+    written(move |f| {
         f.write_str(process)?;
         f.write_str(":")?;
         self::token(token).fmt(f)
@@ -62,7 +75,7 @@ pub(super) fn owner(process: &str, token: OwnerToken) -> impl Display {
 
 /// What tells an owner from the others of its process.
 pub(super) fn token(token: OwnerToken) -> impl Display {
-    fmt::from_fn(move |f| {
+    written(move |f| {
         // Faster than the formatter's own way, and written for every lock of a group.
         let mut digits = [0; 32];
         for (two, byte) in digits.chunks_exact_mut(2).zip(token.expose().to_be_bytes()) {
@@ -74,7 +87,7 @@ pub(super) fn token(token: OwnerToken) -> impl Display {
 
 /// What the holder's key has while a grant lasts.
 pub(super) fn grant(process: &str, token: OwnerToken, fence: u64) -> impl Display {
-    fmt::from_fn(move |f| {
+    written(move |f| {
         owner(process, token).fmt(f)?;
         f.write_str(":")?;
         fence.fmt(f)

@@ -20,7 +20,7 @@ pub(super) const STALE: Duration = Duration::from_secs(5);
 /// How long a queue is kept that nobody refreshes any more: all its places are stale by then.
 pub(super) const RETENTION: Duration = Duration::from_secs(8);
 /// How long the counter of fences outlasts the last grant: twice the longest lease, 24 h.
-pub(super) const FENCE_RETENTION: Duration = Duration::from_hours(48);
+pub(super) const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
 
 /// How often and for how long a lock that many of ours want is left open for clients that do not queue.
 #[derive(Clone, Copy, Debug)]

@@ -3,14 +3,13 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use ::zookeeper_client as zk;
-use url::form_urlencoded;
 
 use super::{
     credentials::{Credentials, Scheme},
     names,
     tls::Tls,
 };
-use crate::{__private::duration, LockError, LockErrorKind};
+use crate::{__private::duration, LockError, LockErrorKind, options::MAX_TTL};
 
 const PLAIN: &str = "zookeeper://";
 const WITH_TLS: &str = "zookeeper+tls://";
@@ -225,7 +224,7 @@ pub(super) fn decode(text: &str) -> String {
 fn length(name: &str, value: &str) -> Result<Duration, LockError> {
     let length = duration::parse(value)
         .map_err(|error| invalid(format!("setting `{name}` in the ZooKeeper URL: {error}")))?;
-    if length.is_zero() || length > Duration::from_hours(24) {
+    if length.is_zero() || length > MAX_TTL {
         return Err(invalid(format!(
             "setting `{name}` in the ZooKeeper URL must be above zero and at most 24h"
         )));

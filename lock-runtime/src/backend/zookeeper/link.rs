@@ -1,15 +1,17 @@
 //! The present session of a store: one for the whole process, made anew when it has ended.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
-use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::{config::Config, session::Session};
-use crate::{LockError, LockErrorKind, background, clock::Instant};
+use crate::{LockError, LockErrorKind, background, clock::Instant, outage::Outage, process::Process};
 
 /// So long after a failure to connect nobody tries again: many callers do not make many connections.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -20,6 +22,7 @@ pub(super) struct Link {
     state: Mutex<State>,
     /// The time-out that the servers last granted.
     timeout: AtomicU64,
+    outage: Arc<Outage>,
 }
 
 type Made = Option<Result<Arc<Session>, LockError>>;
@@ -37,7 +40,8 @@ enum State {
 impl Link {
     pub(super) fn new(config: Config) -> Arc<Self> {
         let timeout = AtomicU64::new(nanos(config.session_timeout));
-        Arc::new(Self { config, state: Mutex::new(State::Idle), timeout })
+        let outage = Arc::new(Outage::of(format!("ZooKeeper at {}", config.servers)));
+        Arc::new(Self { config, state: Mutex::new(State::Idle), timeout, outage })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -57,7 +61,7 @@ impl Link {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn session(self: &Arc<Self>) -> Result<Arc<Session>, LockError> {
-        let mut connecting = self.connecting();
+        let mut connecting = self.connecting()?;
         let made = connecting.wait_for(Option::is_some).await.map(|made| made.clone());
         made.ok().flatten().unwrap_or_else(|| {
             Err(LockError::new(LockErrorKind::Backend, "connecting to ZooKeeper was given up"))
@@ -67,27 +71,29 @@ impl Link {
     /// What will come of the connecting that is under way, or begins.
     ///
     /// A task of the library's own runtime does it: the session outlives the caller's.
-    fn connecting(self: &Arc<Self>) -> watch::Receiver<Made> {
+    fn connecting(self: &Arc<Self>) -> Result<watch::Receiver<Made>, LockError> {
         let mut state = self.state();
         match &*state {
             // The sender lives until there is a result.
-            State::Connecting(made) if made.has_changed().is_ok() => return made.clone(),
+            State::Connecting(made) if made.has_changed().is_ok() => return Ok(made.clone()),
             State::Open(session) if !session.has_ended() => {
-                return watch::channel(Some(Ok(Arc::clone(session)))).1;
+                return Ok(watch::channel(Some(Ok(Arc::clone(session)))).1);
             }
-            State::Failed(until, error) if !until.has_passed() => {
-                return watch::channel(Some(Err(error.clone()))).1;
-            }
-            State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => {}
+            State::Failed(until, error) if !until.has_passed() => return Err(error.clone()),
+            State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => check_process()?,
         }
         let (tell, made) = watch::channel(None);
         *state = State::Connecting(made.clone());
         background::handle().spawn(Self::connect(Arc::clone(self), tell));
-        made
+        Ok(made)
     }
 
     async fn connect(self: Arc<Self>, tell: watch::Sender<Made>) {
-        let made = Session::open(&self.config).await;
+        let made = Session::open(&self.config, &self.outage).await;
+        match &made {
+            Ok(_) => self.outage.ends(),
+            Err(error) => self.outage.begins(error),
+        }
         *self.state() = match &made {
             Ok(session) => {
                 self.timeout.store(nanos(session.timeout()), Ordering::Relaxed);
@@ -97,6 +103,18 @@ impl Link {
         };
         tell.send_replace(Some(made));
     }
+}
+
+/// Refuses a child of a process that had connected. The driver waits for its sockets and timers on a thread of its own,
+/// one for each process, which is not forked and not started again.
+fn check_process() -> Result<(), LockError> {
+    static FIRST: OnceLock<Process> = OnceLock::new();
+    if FIRST.get_or_init(Process::this).is_this() {
+        return Ok(());
+    }
+    let message = "this process was forked from one that had connected to ZooKeeper, and the driver's thread was not; \
+                   connect in the children only, or start them as programs (`exec`)";
+    Err(LockError::new(LockErrorKind::Unsupported, message))
 }
 
 fn nanos(length: Duration) -> u64 {

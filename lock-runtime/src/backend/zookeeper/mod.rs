@@ -15,10 +15,7 @@ mod session;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::{fmt, sync::Arc};
 
 use self::{
     attempt::{Attempt, Ended},
@@ -26,9 +23,8 @@ use self::{
     link::Link,
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Renewal, Wait},
-    process::Process,
 };
 
 /// A ZooKeeper ensemble.
@@ -52,23 +48,21 @@ impl ZooKeeper {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
-        let link = Link::new(Config::from_url(url)?);
-        check_process()?;
-        link.session().await?;
-        Ok(Self { link })
+        let zookeeper = Self::connect_lazy(url)?;
+        zookeeper.ping().await?;
+        Ok(zookeeper)
     }
-}
 
-/// Refuses a child of a process that had connected. The driver waits for its sockets and timers on a thread of its own,
-/// one for each process, which is not forked and not started again.
-fn check_process() -> Result<(), LockError> {
-    static FIRST: OnceLock<Process> = OnceLock::new();
-    if FIRST.get_or_init(Process::this).is_this() {
-        return Ok(());
+    /// As [`connect`](Self::connect), but makes its session at the first use. Servers that do not answer or refuse us are
+    /// an error of what is asked of them then. The session's time-out is the one that the URL asks for until the servers
+    /// have granted another.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for what is not compiled in.
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        Ok(Self { link: Link::new(Config::from_url(url)?) })
     }
-    let message = "this process was forked from one that had connected to ZooKeeper, and the driver's thread was not; \
-                   connect in the children only, or start them as programs (`exec`)";
-    Err(LockError::new(LockErrorKind::Unsupported, message))
 }
 
 impl Backend for ZooKeeper {
@@ -78,6 +72,10 @@ impl Backend for ZooKeeper {
 
     fn names(&self) -> Vec<String> {
         self.link.config().stores()
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async { self.link.session().await?.answering().await.map_err(error::Failure::into_error) })
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

@@ -17,6 +17,7 @@ use super::{config::Config, diagnosis, error::Failure, heartbeat::Heartbeats, no
 use crate::{
     LockError, LockErrorKind,
     clock::{self, Instant},
+    outage::Outage,
     validity::valid_until,
 };
 
@@ -45,17 +46,18 @@ pub(super) struct Session {
     /// What is held in it.
     held: Mutex<HashMap<u64, Weak<Node>>>,
     numbers: AtomicU64,
+    outage: Arc<Outage>,
 }
 
 impl Session {
     /// Makes a session. To be called on the library's own runtime: the driver's tasks stay there.
-    pub(super) async fn open(config: &Config) -> Result<Arc<Self>, LockError> {
+    pub(super) async fn open(config: &Config, outage: &Arc<Outage>) -> Result<Arc<Self>, LockError> {
         let sent = Instant::now();
-        Ok(Self::begin(connect(config).await?, sent, config))
+        Ok(Self::begin(connect(config).await?, sent, config, Arc::clone(outage)))
     }
 
     /// With a client that was asked for at `sent`.
-    fn begin(client: zk::Client, sent: Instant, config: &Config) -> Arc<Self> {
+    fn begin(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>) -> Arc<Self> {
         let beats = Heartbeats::new(client.session_timeout(), sent);
         tracing::debug!(servers = config.servers, timeout = ?client.session_timeout(), "session with ZooKeeper");
         let states = client.state_watcher();
@@ -70,6 +72,7 @@ impl Session {
             state: watch::channel(State::Answering).0,
             held: Mutex::default(),
             numbers: AtomicU64::new(0),
+            outage,
             client,
         });
         tokio::spawn(keep(Arc::downgrade(&this), states, interval));
@@ -126,6 +129,9 @@ impl Session {
         // given back as worth nothing.
         let enough = proved.remaining() >= interval * 4;
         self.say(if enough { State::Answering } else { State::Suspect });
+        if enough {
+            self.outage.ends();
+        }
     }
 
     /// A node begins that may be in this session, until [`node_ends`](Self::node_ends).
@@ -359,6 +365,7 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                 match state {
                     zk::SessionState::SyncConnected => next = Instant::now(),
                     zk::SessionState::Disconnected | zk::SessionState::ConnectedReadOnly => {
+                        session.outage.begins(&"the connection was lost");
                         session.say(State::Suspect);
                         under_way = JoinSet::new();
                     }
@@ -462,7 +469,7 @@ mod tests {
         // As after a panic.
         drivers.shutdown_background();
         ours.block_on(async {
-            let session = Session::begin(client, sent, &config);
+            let session = Session::begin(client, sent, &config, Arc::new(Outage::of(config.servers.clone())));
             assert_eq!(session.timeout(), Duration::from_millis(300));
             let mut states = session.states();
             let ended = states.wait_for(|state| *state == State::Ended);
