@@ -21,6 +21,8 @@
 //! # The application's own errors stay what they are: 402.
 //! curl -i localhost:3000/transfer --json '{"from": 1, "to": 2, "amount": 1000}'
 //! ```
+//!
+//! Ctrl-C lets the requests that are under way finish, and leaves no lock behind.
 
 use std::{
     collections::HashMap,
@@ -109,7 +111,11 @@ async fn transfer(
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = LockManager::connect(&env::var("LOCK_URL").unwrap_or_else(|_| "memory:".into())).await?;
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
-    let app =
-        Router::new().route("/transfer", post(transfer)).with_state(App { locks, accounts: Arc::default() });
-    Ok(axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app).await?)
+    let state = App { locks: locks.clone(), accounts: Arc::default() };
+    let app = Router::new().route("/transfer", post(transfer)).with_state(state);
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app).with_graceful_shutdown(stop).await?;
+    // What is released in the background needs this process for a moment longer.
+    locks.shutdown().await;
+    Ok(())
 }

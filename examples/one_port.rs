@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = LockManager::connect(&env::var("LOCK_URL").unwrap_or_else(|_| "memory:".into())).await?;
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
     let by_route = LockLayer::new(locks.clone(), "account:<id:u64>")?;
-    let by_metadata = LockLayer::new(locks, "account:<header.x-account:u64>")?;
+    let by_metadata = LockLayer::new(locks.clone(), "account:<header.x-account:u64>")?;
     let grpc = Routes::new(by_metadata.named_layer(BankServer::new(OverGrpc)));
     let http = Router::new().route("/accounts/{id}/withdraw", post(over_http).route_layer(by_route));
     let app = grpc.into_axum_router().merge(http);
@@ -65,5 +65,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?.tap_io(|connection| {
         let _ = connection.set_nodelay(true);
     });
-    Ok(axum::serve(listener, app).await?)
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
+    // What is released in the background needs this process for a moment longer.
+    locks.shutdown().await;
+    Ok(())
 }

@@ -105,6 +105,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = LockManager::connect(&env::var("LOCK_URL").unwrap_or_else(|_| "memory:".into())).await?;
     let port = env::var("PORT").map_or(Ok(50051), |port| port.parse())?;
     let bank = Bank { locks: locks.clone(), accounts: Mutex::default() };
-    let bank = LockLayer::with_key(locks, account).named_layer(BankServer::new(bank));
-    Ok(Server::builder().add_service(bank).serve(SocketAddr::from(([127, 0, 0, 1], port))).await?)
+    let bank = LockLayer::with_key(locks.clone(), account).named_layer(BankServer::new(bank));
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    Server::builder().add_service(bank).serve_with_shutdown(address, stop).await?;
+    // What is released in the background needs this process for a moment longer.
+    locks.shutdown().await;
+    Ok(())
 }

@@ -47,7 +47,8 @@ mod template;
 ///
 /// Taking a lock can fail, so the function returns `Result<_, E>` where `E: From<LockError>`; `LockError` itself,
 /// `Box<dyn Error + Send + Sync>` and the like are fine. A function that returns something else says with
-/// [`or_else`](#or_else) what it returns then.
+/// [`or_else`](#or_else) what it returns then. For `tonic::Status`, and for `LockError` as the answer of an axum handler,
+/// switch on the feature `tonic` or `axum` of lock-runtime.
 ///
 /// # Options
 ///
@@ -55,13 +56,13 @@ mod template;
 /// |---|---|---|
 /// | [`key = "user:<id>"`](#key) | required | the name of the lock |
 /// | [`keys = ["a:<x>", "b:<y>"]`](#keys) | | several locks, in place of `key` |
-/// | [`ttl = "30s"`](#ttl) | the manager's | how long the lock outlives a crash of its holder |
-/// | [`wait = "5s"`](#wait) | the manager's | how long to wait while somebody else holds it |
+/// | [`ttl = "30s"`](#ttl) | the manager's: 30 s | how long the lock outlives a crash of its holder |
+/// | [`wait = "5s"`](#wait) | the manager's: 10 s | how long to wait while another caller holds it |
 /// | [`manager = self.locks`](#manager) | the scope's, else the process's | where the lock comes from |
-/// | [`auto_renew = false`](#auto_renew) | the manager's | whether the lease is renewed while the body runs |
-/// | [`max_hold = "5m"`](#max_hold) | the manager's | how long the lock is held at most |
+/// | [`auto_renew = false`](#auto_renew) | the manager's: `true` | whether the lease is renewed while the body runs |
+/// | [`max_hold = "5m"`](#max_hold) | the manager's: 1 h | how long the lock is held at most |
 /// | [`hold_at_least = "10s"`](#hold_at_least) | no time | how long it is held at least |
-/// | [`on_contention = skip`](#on_contention) | `error` | what happens while somebody else holds it |
+/// | [`on_contention = skip`](#on_contention) | `error` | what happens while another caller holds it |
 /// | [`or_else = function`](#or_else) | the error | what is returned when the lock was not held |
 /// | [`on_lost = finish`](#on_lost) | `cancel` | what happens to the body when the lock is lost |
 /// | [`reentrant = true`](#reentrant) | `false` | whether it may be entered again from inside |
@@ -173,7 +174,8 @@ mod template;
 ///
 /// ## `manager`
 ///
-/// An expression for the `LockManager`: a field, a parameter, a function. A reference is enough, and an `Arc` is fine.
+/// An expression for the `LockManager`: a field, a parameter, a function, a static. A reference is enough, and an `Arc` or
+/// a `LazyLock` is fine.
 ///
 /// ```
 /// # use lock_runtime::{LockError, LockManager, distributed_lock};
@@ -211,8 +213,9 @@ mod template;
 ///
 /// ## `max_hold`
 ///
-/// The longest that the lock is held, however often it is renewed: a body that hangs must not keep it for ever. What
-/// takes longer loses the lock, as under [`on_lost`](#on_lost). A length like that of `ttl`, or `"forever"`.
+/// The longest that the lock is held, however often it is renewed: a body that hangs must not keep it forever. What
+/// takes longer loses the lock, as under [`on_lost`](#on_lost). A length like that of `ttl`, or `"forever"`, which a body
+/// needs that runs as long as the process, such as a leader's.
 ///
 /// ```
 /// # use lock_runtime::{LockError, distributed_lock};

@@ -1,6 +1,30 @@
 //! Distributed locks for tokio: one interface for the stores that people use for locks, guards that know their own
 //! deadline, and a fencing token with every grant.
 //!
+//! On a function, by an [attribute][distributed_lock]:
+//!
+//! ```
+//! # #[cfg(feature = "macros")]
+//! # mod example {
+//! use lock_runtime::{LockError, LockManager, distributed_lock};
+//!
+//! #[distributed_lock(key = "user:<id>", ttl = "30s", wait = "5s", manager = locks)]
+//! async fn withdraw(locks: &LockManager, id: u64) -> Result<(), LockError> {
+//!     // One caller for each `id` at a time, in this process and all others.
+//!     Ok(())
+//! }
+//! # }
+//! ```
+//!
+//! On a route of axum or a service of tonic, by the layer of the crate [`lock-tower`](https://docs.rs/lock-tower):
+//!
+//! ```text
+//! let lock = LockLayer::new(locks, "user:<id:u64>")?;
+//! let app = Router::new().route("/users/{id}/withdraw", post(withdraw).route_layer(lock));
+//! ```
+//!
+//! By hand, with a [guard](LockGuard):
+//!
 //! ```
 //! use std::time::Duration;
 //! use lock_runtime::LockManager;
@@ -25,37 +49,68 @@
 //! # }
 //! ```
 //!
-//! With the feature `macros`, an attribute does the same for a whole function; the crate `lock-tower` has a layer for
-//! axum and tonic.
+//! A key that is put together from values is written with [`lock_key!`][lock_key], which encodes them as the attribute does.
 //!
 //! # Stores
 //!
 //! | URL | store | feature | holders are exclusive while |
 //! |---|---|---|---|
-//! | `memory:` | [in this process](backend::memory) | `memory` | they are in this process |
-//! | `redis:` | one Redis server (`backend::redis`) | `redis` | it keeps its data and its clock does not jump |
-//! | `zookeeper:`, `zookeeper+tls:` | a ZooKeeper ensemble (`backend::zookeeper`) | `zookeeper` | they mind their deadline |
+//! | `memory:` | [in this process][memory] | `memory` | they are in this process |
+//! | `redis:` | [one Redis server][redis] | `redis` | it keeps its data and its clock does not jump |
+//! | `zookeeper:`, `zookeeper+tls:` | [a ZooKeeper ensemble][zookeeper] | `zookeeper` | they mind their deadline |
 //!
 //! A store of your own implements [`backend::Backend`].
+//!
+#![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
+#![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]
+#![cfg_attr(
+    not(feature = "macros"),
+    doc = "[distributed_lock]: https://docs.rs/lock-runtime/latest/lock_runtime/attr.distributed_lock.html"
+)]
+#![cfg_attr(
+    not(feature = "macros"),
+    doc = "[lock_key]: https://docs.rs/lock-runtime/latest/lock_runtime/macro.lock_key.html"
+)]
+#![cfg_attr(feature = "memory", doc = "[memory]: backend::memory")]
+#![cfg_attr(
+    not(feature = "memory"),
+    doc = "[memory]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/memory"
+)]
+#![cfg_attr(feature = "redis", doc = "[redis]: backend::redis")]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[redis]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redis"
+)]
+#![cfg_attr(feature = "zookeeper", doc = "[zookeeper]: backend::zookeeper")]
+#![cfg_attr(
+    not(feature = "zookeeper"),
+    doc = "[zookeeper]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/zookeeper"
+)]
 //!
 //! # Safety
 //!
 //! [What is promised, under which condition, and what to do about the rest](docs::safety). In short: a lease is not a
 //! mutex. Hand the [`FencingToken`] to the resource with each write, and let it refuse a smaller one.
 //!
-//! # How it is built
+//! # Operation
 //!
-//! [Architecture](docs::architecture).
+//! [Defaults, a store that is down at start, stopping, what is logged](docs::operation). How it is built:
+//! [architecture](docs::architecture).
 //!
 //! # Features
 //!
-//! * `macros` (default): the attribute `#[distributed_lock]`.
+//! * `macros` (default): the attribute [`#[distributed_lock]`][distributed_lock] and [`lock_key!`][lock_key].
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
 //! * `zookeeper`: the store `zookeeper:`; `zookeeper-sasl`: SASL with DIGEST-MD5 for it.
 //! * `tls`: connections with TLS, for now those of `zookeeper+tls:`.
-//! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] as one of its arguments.
-//! * `tonic`: [`LockError`] as the `Status` of a method.
+//! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] and [`HeldLocks`] as its arguments. Without it the
+//!   compiler says of such a handler that "the trait bound `Handler<_, _>` is not satisfied".
+//! * `tonic`: [`LockError`] as the `Status` of a method. Without it the compiler says that the error `Status` is not
+//!   `From<LockError>`.
+//!
+//! Rust 1.88 or later: what the newest drivers of the stores need. A later version of this crate may need a later one, and
+//! says so in its changelog.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -125,11 +125,11 @@ pub fn current() -> Option<HeldLock> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), lock_runtime::LockError> {
 /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
-/// use lock_runtime::{LockError, LockErrorKind, ensure_locked};
+/// use lock_runtime::{LockError, LockErrorKind, ensure_locked, lock_key};
 ///
 /// /// To be called under the lock of the user.
 /// async fn write(user: u64) -> Result<(), LockError> {
-///     let held = ensure_locked(format!("user:{user}"))?;
+///     let held = ensure_locked(lock_key!("user:<user>")?)?;
 ///     println!("written with fence {}", held.fencing_token());
 ///     Ok(())
 /// }

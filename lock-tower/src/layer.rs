@@ -17,7 +17,46 @@ use crate::{
 /// How long a request holds its lock at most, unless it is set.
 const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 
-/// Runs each request under the lock of its key. See the [crate](crate) for how.
+/// Runs each request under the lock of its key.
+///
+/// ```
+/// # #[cfg(feature = "axum")]
+/// # mod example {
+/// use std::time::Duration;
+///
+/// use axum::{Router, extract::Path, routing::post};
+/// use lock_runtime::{LockError, LockManager};
+/// use lock_tower::{HeldLock, LockLayer};
+///
+/// fn app(locks: LockManager) -> Result<Router, LockError> {
+///     let lock = LockLayer::new(locks, "user:<id:u64>")?.ttl(Duration::from_secs(10)).wait(Duration::from_millis(500));
+///     Ok(Router::new().route("/users/{id}/withdraw", post(withdraw).route_layer(lock)))
+/// }
+///
+/// async fn withdraw(Path(id): Path<u64>, lock: HeldLock) -> String {
+///     format!("user {id} under token {}", lock.fencing_token())
+/// }
+/// # }
+/// ```
+///
+/// The [crate's page](crate) says where to put it, what a key can be made of, how long a lock is held, and what is answered
+/// without it.
+///
+/// | option | default |
+/// |---|---|
+/// | [`ttl`](Self::ttl), how long a lock outlives a crash of its holder | the manager's: 30 s |
+/// | [`wait`](Self::wait), how long a request waits | 0 s |
+/// | [`max_hold`](Self::max_hold), the longest that a request holds it | 5 min |
+/// | [`hold_at_least`](Self::hold_at_least), the shortest | 0 s |
+/// | [`auto_renew`](Self::auto_renew), whether the lease is renewed | the manager's: `true` |
+/// | [`retry_after`](Self::retry_after), the advice where the lock is held | the manager's: 1 s |
+/// | [`contended_status`](Self::contended_status) | 409 |
+/// | [`methods`](Self::methods) | all but `GET`, `HEAD`, `OPTIONS`, `TRACE` |
+/// | [`missing_key`](Self::missing_key) | [`Reject`](MissingKey::Reject) |
+/// | [`hold_until`](Self::hold_until) | [`Auto`](HoldUntil::Auto) |
+/// | [`on_lost`](Self::on_lost) | [`Cancel`](OnLost::Cancel) |
+/// | [`reentrant`](Self::reentrant) | `false` |
+/// | [`protocol`](Self::protocol) | by the request's `content-type` |
 ///
 /// # Cancel safety
 /// Dropping the response future, or a response body that holds the lock, drops the handler's part and then releases
