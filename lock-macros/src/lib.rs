@@ -361,7 +361,8 @@ mod template;
 /// On free functions and methods with any receiver, with generics, lifetimes, patterns and `impl Trait`, on
 /// `async fn` in traits and their implementations, under `#[async_trait]`, and on functions that consist of an
 /// `async` block, boxed or not. The signature stays as it is, the future is not boxed, and it is `Send` whenever it
-/// was.
+/// was; it is neither `Sync` nor `UnwindSafe`. Where lints are forbidden, as by `#![forbid(unused)]`, write `deny` instead:
+/// the generated code allows some of them for itself.
 ///
 /// A pattern's names can stand in the key, so a handler of axum is annotated as it is, with an error that is made of a
 /// `LockError` and is a response:

@@ -53,13 +53,13 @@
 //!
 //! # Stores
 //!
-//! | URL | store | feature | holders are exclusive while |
-//! |---|---|---|---|
-//! | `memory:` | [in this process][memory] | `memory` | they are in this process |
-//! | `redis:` | [one Redis server][redis] | `redis` | it keeps its data and its clock does not jump |
-//! | `zookeeper:`, `zookeeper+tls:` | [a ZooKeeper ensemble][zookeeper] | `zookeeper` | they mind their deadline |
+//! | store | holders are exclusive while |
+//! |---|---|
+//! | [`memory:`][memory] this process | they are in this process |
+//! | [`redis:`][redis] one Redis server | it keeps its data and its clock does not jump |
+//! | [`zookeeper:`][zookeeper] a ZooKeeper ensemble | they mind their deadline |
 //!
-//! A store of your own implements [`backend::Backend`].
+//! Each is a feature of the same name. A store of your own implements [`backend::Backend`].
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
 #![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]
@@ -164,6 +164,7 @@ pub use guard::{HeldLock, LockGuard};
 pub use key::{IntoLockKey, LockKey};
 pub use lock::Lock;
 #[cfg(feature = "macros")]
+#[doc(inline)]
 pub use lock_macros::{distributed_lock, lock_key};
 pub use manager::LockManager;
 pub use multi_guard::{HeldLocks, MultiGuard};

@@ -29,7 +29,7 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 /// use lock_tower::{HeldLock, LockLayer};
 ///
 /// fn app(locks: LockManager) -> Result<Router, LockError> {
-///     let lock = LockLayer::new(locks, "user:<id:u64>")?.ttl(Duration::from_secs(10)).wait(Duration::from_millis(500));
+///     let lock = LockLayer::new(locks, "user:<id:u64>")?.wait(Duration::from_millis(500));
 ///     Ok(Router::new().route("/users/{id}/withdraw", post(withdraw).route_layer(lock)))
 /// }
 ///
@@ -152,7 +152,7 @@ impl LockLayer {
     /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
     /// let lock = LockLayer::with_key_fn(locks, |parts| {
     ///     let tenant = parts.headers.get("x-tenant").and_then(|value| value.to_str().ok());
-    ///     let tenant = tenant.ok_or_else(|| KeyRejection::bad_request("the header `x-tenant` is missing"))?;
+    ///     let tenant = tenant.ok_or_else(|| KeyRejection::bad_request("no `x-tenant`"))?;
     ///     // The lock of a function with `#[distributed_lock(key = "tenant:<tenant>")]`.
     ///     Ok(Some(lock_key!("tenant:<tenant>")?))
     /// });

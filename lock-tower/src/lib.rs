@@ -16,7 +16,7 @@
 //! let app: Router = Router::new().route("/users/{id}/withdraw", post(withdraw).route_layer(lock));
 //!
 //! async fn withdraw(Path(id): Path<u64>, lock: HeldLock) -> String {
-//!     // Hand the token to the store with each write: it refuses what a holder writes who was replaced since.
+//!     // Hand the token over with each write: what a replaced holder writes can be refused.
 //!     format!("user {id} under token {}", lock.fencing_token())
 //! }
 //! # let _ = app;
@@ -50,7 +50,7 @@
 //! **Authorise before locking.** Whoever may send a request that is locked can keep others waiting, so what checks
 //! the caller stands outside of the lock: in axum, in a `layer` that is added after this one.
 //!
-//! **Time-outs and panic catchers inside.** What answers in the handler's stead (`TimeoutLayer`, `CatchPanicLayer`)
+//! **Timeouts and panic catchers inside.** What answers in the handler's stead (`TimeoutLayer`, `CatchPanicLayer`)
 //! stands inside of the lock: in axum, in a layer that is added before this one. Outside of it, it drops the request, and
 //! the lock is released in the background, perhaps after the client has its answer and has sent the next request.
 //!
