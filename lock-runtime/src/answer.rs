@@ -155,6 +155,7 @@ pub fn log(error: &LockError) {
     static AWAY: Burst = Burst::new();
     match error.kind() {
         _ if error.is_permanent() => UNFIT.log(
+            error.message(),
             error,
             || tracing::error!(%error, "request refused: its lock cannot be acquired until a person sets something right"),
             |refused, error| tracing::error!(refused, error, "more requests refused: their locks cannot be acquired until a person sets something right"),
@@ -163,6 +164,7 @@ pub fn log(error: &LockError) {
             tracing::debug!(%error, "request refused: its lock is held");
         }
         LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => AWAY.log(
+            error.message(),
             error,
             || tracing::warn!(%error, "request refused: its lock could not be acquired"),
             |refused, error| tracing::warn!(refused, error, "more requests refused: their locks could not be acquired"),

@@ -11,50 +11,65 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Lines that are written one by one before the summaries begin.
 const AT_FIRST: u32 = 5;
 
+/// Reasons that are counted at the same time; more are told one by one.
+const REASONS: usize = 16;
+
 /// Counts what is logged again and again for one reason, so that one line a second tells it.
-pub(crate) struct Burst(Mutex<Window>);
+pub(crate) struct Burst(Mutex<Vec<Window>>);
 
 struct Window {
+    reason: String,
     /// The process that ends it.
-    opened_by: Option<Process>,
+    opened_by: Process,
     told: u32,
     more: u64,
     last: String,
 }
 
-impl Window {
-    const CLOSED: Self = Self { opened_by: None, told: 0, more: 0, last: String::new() };
-}
-
 impl Burst {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(Window::CLOSED))
+        Self(Mutex::new(Vec::new()))
     }
 
-    /// Calls `tell` for the first few lines of a burst. Of the others, `summary` gets the number and the last one, once a
-    /// second. The burst is over after a second without others.
-    pub(crate) fn log(&'static self, line: &dyn fmt::Display, tell: impl FnOnce(), summary: fn(u64, &str)) {
+    /// Calls `tell` for the first few lines of a burst that has this reason. Of the others, `summary` gets the number and
+    /// the last one, once a second. The burst is over after a second without others.
+    pub(crate) fn log(
+        &'static self,
+        reason: &str,
+        line: &dyn fmt::Display,
+        tell: impl FnOnce(),
+        summary: fn(u64, &str),
+    ) {
         // Told one by one where the count is not at hand, as in the child of a process that was forked in between.
-        let opens = if let Ok(mut window) = self.0.try_lock() {
-            if window.opened_by.is_some_and(|process| !process.is_this()) {
-                *window = Window::CLOSED;
+        let opens = if let Ok(mut windows) = self.0.try_lock() {
+            windows.retain(|window| window.opened_by.is_this());
+            let is_full = windows.len() >= REASONS;
+            match windows.iter_mut().find(|window| window.reason == reason) {
+                Some(window) if window.told == AT_FIRST => {
+                    window.more += 1;
+                    window.last = line.to_string();
+                    return;
+                }
+                Some(window) => {
+                    window.told += 1;
+                    false
+                }
+                None if is_full => false,
+                None => {
+                    let (reason, opened_by) = (reason.to_owned(), Process::this());
+                    windows.push(Window { reason, opened_by, told: 1, more: 0, last: String::new() });
+                    true
+                }
             }
-            if window.told == AT_FIRST {
-                window.more += 1;
-                window.last = line.to_string();
-                return;
-            }
-            window.told += 1;
-            window.opened_by.replace(Process::this()).is_none()
         } else {
             false
         };
         tell();
         if opens {
             // To the log of the caller, which may be one for its thread only.
-            let log = dispatcher::get_default(Clone::clone);
+            let (log, reason) = (dispatcher::get_default(Clone::clone), reason.to_owned());
             background::handle().spawn(async move {
-                while let Some((more, last)) = self.next_second().await {
+                while let Some((more, last)) = self.next_second(&reason).await {
                     dispatcher::with_default(&log, || summary(more, &last));
                 }
             });
@@ -62,13 +77,15 @@ impl Burst {
     }
 
     /// What came in a second beyond the first lines; closes the window where nothing did.
-    async fn next_second(&self) -> Option<(u64, String)> {
+    async fn next_second(&self, reason: &str) -> Option<(u64, String)> {
         tokio::time::sleep(WINDOW).await;
-        let mut window = self.0.lock().ok()?;
-        if window.more == 0 {
-            *window = Window::CLOSED;
+        let mut windows = self.0.lock().ok()?;
+        let at = windows.iter().position(|window| window.reason == reason)?;
+        if windows[at].more == 0 {
+            windows.swap_remove(at);
             return None;
         }
+        let window = &mut windows[at];
         Some((std::mem::take(&mut window.more), std::mem::take(&mut window.last)))
     }
 }
@@ -90,6 +107,7 @@ mod tests {
         let lines = |numbers: std::ops::Range<u32>| {
             for number in numbers {
                 BURST.log(
+                    "away",
                     &number,
                     || {
                         LINES.fetch_add(1, Ordering::Relaxed);
@@ -103,10 +121,10 @@ mod tests {
         assert_eq!(LINES.load(Ordering::Relaxed), u64::from(AT_FIRST));
         crate::mock::until("the sum", || !sums().is_empty()).await;
         assert_eq!(sums(), [(430, "434".to_owned())]);
-        crate::mock::until("the end of the burst", || {
-            BURST.0.lock().expect("not poisoned").opened_by.is_none()
-        })
-        .await;
+        let mut told = false;
+        BURST.log("another reason", &"x", || told = true, |_, _| {});
+        assert!(told, "of its own");
+        crate::mock::until("the end of the burst", || BURST.0.lock().expect("not poisoned").is_empty()).await;
         lines(0..1);
         assert_eq!(LINES.load(Ordering::Relaxed), u64::from(AT_FIRST) + 1);
         assert_eq!(sums().len(), 1);

@@ -13,30 +13,41 @@ use crate::clock::Instant;
 pub(crate) struct Outage {
     /// With its address.
     store: String,
-    since: Mutex<Option<Instant>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Since this moment, or from the start.
+    Reached(Instant),
+    AwaySince(Instant),
 }
 
 impl Outage {
     /// Of a store that has not failed so far.
     pub(crate) fn of(store: String) -> Self {
-        Self { store, since: Mutex::new(None) }
+        Self { store, state: Mutex::new(State::Reached(Instant::from_nanos(0))) }
     }
 
-    /// The store cannot be reached.
-    pub(crate) fn begins(&self, error: &dyn fmt::Display) {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        if since.is_none() {
-            *since = Some(Instant::now());
-            drop(since);
+    /// The store cannot be reached, as is seen by an attempt or a connection that began at `began`. One from before the end
+    /// of an outage is a late witness of that, and nothing new.
+    pub(crate) fn begins(&self, began: Instant, error: &dyn fmt::Display) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Reached(since) if since <= began) {
+            *state = State::AwaySince(Instant::now());
+            drop(state);
             tracing::warn!(%error, "{} cannot be reached: no lock is granted until it can", self.store);
         }
     }
 
     /// The store was reached.
     pub(crate) fn ends(&self) {
-        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(since) = since {
-            let outage = Instant::now().saturating_duration_since(since);
+        let now = Instant::now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::AwaySince(since) = *state {
+            *state = State::Reached(now);
+            drop(state);
+            let outage = now.saturating_duration_since(since);
             tracing::info!(?outage, "{} is reached again", self.store);
         }
     }

@@ -518,8 +518,8 @@ end",
         name: "scope_by_connection",
         edits: &[Rust {
             file: "shared.rs",
-            from: "self.names.iter().any(|name| other.names.contains(name))",
-            to: "(!mutant!() && self.names.iter().any(|name| other.names.contains(name)))",
+            from: "self.backend.names().iter().any(|name| names.contains(name))",
+            to: "!mutant!() && self.backend.names().iter().any(|name| names.contains(name))",
         }],
         caught_by: &[
             "memory::reentrance::another_client_of_the_store_is_told_the_same_in_the_section",

@@ -12,7 +12,7 @@ use tower_http::{cors::CorsLayer, timeout::TimeoutLayer, validate_request::Valid
 use crate::support::{DEADLINE, key, request, soon, store, until};
 
 fn app(locks: &LockManager, timeout: Duration) -> Router {
-    let lock = LockLayer::new(locks.clone(), "user:<id>").expect("a template").wait(DEADLINE);
+    let lock = LockLayer::new(locks.clone(), "user:<id>").expect("a template");
     #[expect(deprecated, reason = "the simplest authorisation there is")]
     let authorised = ValidateRequestHeaderLayer::bearer("canary");
     let outside = ServiceBuilder::new()

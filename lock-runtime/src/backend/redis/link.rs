@@ -290,6 +290,7 @@ impl Link {
     async fn connect(this: Arc<Self>, links: Arc<Links>, tell: watch::Sender<Made>) {
         // Dropped unfinished with the task, should the runtime go.
         let mut sentinel = Sentinel { link: Arc::downgrade(&this), connection: Weak::new(), finished: false };
+        let began = Instant::now();
         let ours = runtime::Handle::current().id() == background::handle().id();
         let (end, made) = if ours {
             first_of(|| Connection::open(&links, SILENCE_LIMIT_OF_RENEWALS)).await
@@ -302,7 +303,7 @@ impl Link {
         };
         match &made {
             Ok(_) => links.outage.ends(),
-            Err(error) => links.outage.begins(error),
+            Err(error) => links.outage.begins(began, error),
         }
         drop(links);
         *lock(&this.state) = match &made {

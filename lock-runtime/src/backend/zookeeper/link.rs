@@ -89,10 +89,11 @@ impl Link {
     }
 
     async fn connect(self: Arc<Self>, tell: watch::Sender<Made>) {
+        let began = Instant::now();
         let made = Session::open(&self.config, &self.outage).await;
         match &made {
             Ok(_) => self.outage.ends(),
-            Err(error) => self.outage.begins(error),
+            Err(error) => self.outage.begins(began, error),
         }
         *self.state() = match &made {
             Ok(session) => {

@@ -365,7 +365,7 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                 match state {
                     zk::SessionState::SyncConnected => next = Instant::now(),
                     zk::SessionState::Disconnected | zk::SessionState::ConnectedReadOnly => {
-                        session.outage.begins(&"the connection was lost");
+                        session.outage.begins(Instant::now(), &"the connection was lost");
                         session.say(State::Suspect);
                         under_way = JoinSet::new();
                     }
