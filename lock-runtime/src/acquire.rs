@@ -10,10 +10,10 @@ use std::{
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
-    backend::{Acquire, Acquired, BoxFuture, Grant, Mode, Progress, Wait},
+    backend::{Acquire, Acquired, BoxFuture, Capabilities, Grant, Mode, Progress, Reports, Wait},
     clock::{self, Instant},
     cohort::{Cohorts, Entry, Follower, Holder, Leader, Waited, Why, last_answer},
-    hold::{Hold, Turn},
+    hold::{Hold, Terms, Turn},
     options::LockOptions,
     scope,
     shared::{Reserved, Shared},
@@ -22,15 +22,35 @@ use crate::{
     validity::backoff,
 };
 
+/// What a caller asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: LockKey,
+    pub(crate) mode: Mode,
+    pub(crate) options: LockOptions,
+    pub(crate) wait: Wait,
+}
+
+impl Request {
+    /// What its lease has to be, whoever holds it.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { mode: self.mode, ttl: self.options.ttl, auto_renew: self.options.auto_renew }
+    }
+
+    /// Fails for what this store cannot do, before it is asked.
+    fn check(&self, store: Capabilities) -> Result<(), LockError> {
+        if store.modes.contains(&self.mode) {
+            return self.options.check(store);
+        }
+        let message = format!("this store has no locks of the mode {:?}", self.mode);
+        Err(LockError::new(LockErrorKind::Unsupported, message))
+    }
+}
+
 /// Acquires a lock, in the process of its manager: a child that was forked off meanwhile must ask for nothing more.
-pub(crate) async fn acquire(
-    shared: &Arc<Shared>,
-    key: &LockKey,
-    options: &LockOptions,
-    wait: Wait,
-) -> Result<LockGuard, LockError> {
-    let Some(process) = shared.process() else { return acquire_here(shared, key, options, wait).await };
-    let mut acquiring = pin!(acquire_here(shared, key, options, wait));
+pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<LockGuard, LockError> {
+    let Some(process) = shared.process() else { return acquire_here(shared, request).await };
+    let mut acquiring = pin!(acquire_here(shared, request));
     poll_fn(|cx| match process.check() {
         Ok(()) => acquiring.as_mut().poll(cx),
         Err(error) => Poll::Ready(Err(error)),
@@ -39,24 +59,19 @@ pub(crate) async fn acquire(
 }
 
 /// An unpolled acquisition that was given up begins anew at its next poll, while its wait lasts.
-async fn acquire_here(
-    shared: &Arc<Shared>,
-    key: &LockKey,
-    options: &LockOptions,
-    wait: Wait,
-) -> Result<LockGuard, LockError> {
+async fn acquire_here(shared: &Arc<Shared>, request: &Request) -> Result<LockGuard, LockError> {
     // A task that locks and releases in a loop without ever waiting would keep the runtime from its other work.
     tokio::task::coop::consume_budget().await;
     loop {
         let id = shared.cohorts.next_id();
-        let mut rest = match begin(shared, key, options, wait, id).await? {
+        let mut rest = match begin(shared, request, id).await? {
             Begun::Acquired(guard) => return Ok(guard),
             Begun::Waits(rest) => rest,
         };
-        let acquired = unpolled::watch(shared, id, key, Keeps::Lead, rest.asker.take(), rest).await;
+        let acquired = unpolled::watch(shared, id, &request.key, Keeps::Lead, rest.asker.take(), rest).await;
         match acquired {
             Some(acquired) => return acquired,
-            None if wait.end().has_passed() => return Err(not_polled()),
+            None if request.wait.end().has_passed() => return Err(not_polled()),
             None => {}
         }
     }
@@ -92,9 +107,7 @@ enum Stage {
 
 /// What is asked for.
 struct About {
-    key: LockKey,
-    options: LockOptions,
-    wait: Wait,
+    request: Request,
     id: u64,
     reserved: Reserved,
     /// Last: it is counted until everything else of it is dropped.
@@ -116,34 +129,24 @@ type Call = Result<BoxFuture<'static, Result<Acquired, LockError>>, LockError>;
 ///
 /// # Cancel safety
 /// It is ready when it is polled first.
-pub(crate) async fn begin(
-    shared: &Arc<Shared>,
-    key: &LockKey,
-    options: &LockOptions,
-    wait: Wait,
-    id: u64,
-) -> Result<Begun, LockError> {
-    options.check(shared.backend.capabilities())?;
-    if let Some(again) = scope::enter_again(shared, key, options) {
+pub(crate) async fn begin(shared: &Arc<Shared>, request: &Request, id: u64) -> Result<Begun, LockError> {
+    request.check(shared.backend.capabilities())?;
+    if let Some(again) = scope::enter_again(shared, request) {
         return again.map(Begun::Acquired);
     }
     // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
     let _asking = Counted::new(&*shared.asking);
     let reserved = shared.reserve()?;
-    let about = |reserved| About {
-        key: key.clone(),
-        options: *options,
-        wait,
-        id,
-        reserved,
-        asking: Counted::new(Arc::clone(&shared.asking)),
+    let about = |reserved| {
+        let asking = Counted::new(Arc::clone(&shared.asking));
+        About { request: request.clone(), id, reserved, asking }
     };
-    let at = match Cohorts::enter(shared, key, id, options, wait != Wait::No)? {
-        Entry::Busy(holder) => return Err(contended(options, holder)),
+    let at = match Cohorts::enter(shared, request, id)? {
+        Entry::Busy(holder) => return Err(contended(&request.options, holder)),
         Entry::Follow(follower) => At::Queue(follower),
         entry => {
             let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
-            let mut call = ask(shared, leader.as_ref(), key, options, wait);
+            let mut call = ask(shared, leader.as_ref(), request);
             let first = poll_fn(|cx| match call.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Ok(answer)),
                 Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
@@ -154,7 +157,7 @@ pub(crate) async fn begin(
                     return Ok(Begun::Waits(Rest { stage, asker: Some(asker) }));
                 }
                 Err(_) => At::Store(leader, Ok(call)),
-                Ok(answer) => match judge(shared, leader.as_ref(), options, wait, answer) {
+                Ok(answer) => match judge(shared, leader.as_ref(), request, answer) {
                     Judged::Over(turn) => return Ok(Begun::Acquired(enter(reserved, leader, turn?))),
                     Judged::AskAgain(error) => At::Store(leader, Err(error)),
                 },
@@ -178,7 +181,7 @@ impl Future for Rest {
                 Poll::Pending => At::Store(leader, Ok(call)),
                 Poll::Ready(answer) => {
                     let shared = about.reserved.shared();
-                    match judge(shared, leader.as_ref(), &about.options, about.wait, answer) {
+                    match judge(shared, leader.as_ref(), &about.request, answer) {
                         Judged::Over(turn) => return Poll::Ready(Ok(enter(about.reserved, leader, turn?))),
                         Judged::AskAgain(error) => At::Store(leader, Err(error)),
                     }
@@ -196,33 +199,33 @@ impl Future for Rest {
 impl About {
     /// Waits in the queue of this process, then for the store.
     async fn acquire(self, mut at: At) -> Result<LockGuard, LockError> {
-        let Self { key, options, wait, id, reserved, asking } = self;
+        let Self { request, id, reserved, asking } = self;
         let _asking = asking;
         let shared = Arc::clone(reserved.shared());
         let (leader, call) = loop {
             at = match at {
                 At::Store(leader, call) => break (leader, call),
-                At::Queue(follower) => match follow(&shared, follower, wait).await? {
+                At::Queue(follower) => match follow(&shared, follower, request.wait).await? {
                     Waited::Called(turn) if shared.is_worth_it(&turn) => {
-                        turn.hold_until(Instant::now() + options.hold_at_least);
+                        turn.hold_until(Instant::now() + request.options.hold_at_least);
                         return Ok(LockGuard::new(turn, reserved));
                     }
                     // Lost before this task ran: the way begins anew.
-                    Waited::Called(_) if wait.end().has_passed() => return Err(missed()),
-                    Waited::Called(_) => match Cohorts::enter(&shared, &key, id, &options, true)? {
+                    Waited::Called(_) if request.wait.end().has_passed() => return Err(missed()),
+                    Waited::Called(_) => match Cohorts::enter(&shared, &request, id)? {
                         Entry::Follow(follower) => At::Queue(follower),
-                        Entry::Lead(leader) => ask_first(&shared, leader, &key, &options, wait)?,
+                        Entry::Lead(leader) => ask_first(&shared, leader, &request)?,
                         Entry::Busy(_) | Entry::Alone => unreachable!("it waits"),
                     },
                     Waited::Lead { leader, pause } => {
                         clock::sleep_until(Instant::now() + pause).await;
-                        ask_first(&shared, leader, &key, &options, wait)?
+                        ask_first(&shared, leader, &request)?
                     }
-                    Waited::TimedOut(why) => return Err(out_of_time(&shared, &options, why)),
+                    Waited::TimedOut(why) => return Err(out_of_time(&shared, &request.options, why)),
                 },
             };
         };
-        let turn = ask_store(&shared, leader.as_ref(), call, &key, &options, wait).await?;
+        let turn = ask_store(&shared, leader.as_ref(), call, &request).await?;
         Ok(enter(reserved, leader, turn))
     }
 }
@@ -236,16 +239,10 @@ async fn follow(shared: &Shared, follower: Follower, wait: Wait) -> Result<Waite
     }
 }
 
-fn ask_first(
-    shared: &Arc<Shared>,
-    leader: Leader,
-    key: &LockKey,
-    options: &LockOptions,
-    wait: Wait,
-) -> Result<At, LockError> {
+fn ask_first(shared: &Arc<Shared>, leader: Leader, request: &Request) -> Result<At, LockError> {
     // A store that grants at once would be asked after the end.
     shared.check_open()?;
-    let call = ask(shared, Some(&leader), key, options, wait);
+    let call = ask(shared, Some(&leader), request);
     Ok(At::Store(Some(leader), Ok(call)))
 }
 
@@ -253,18 +250,16 @@ fn ask_first(
 fn ask(
     shared: &Arc<Shared>,
     leader: Option<&Leader>,
-    key: &LockKey,
-    options: &LockOptions,
-    wait: Wait,
+    request: &Request,
 ) -> BoxFuture<'static, Result<Acquired, LockError>> {
     shared.backend.acquire(Acquire {
-        key: key.clone(),
-        mode: Mode::Exclusive,
-        ttl: options.ttl,
-        renews: options.auto_renew,
-        wait,
+        key: request.key.clone(),
+        mode: request.mode,
+        ttl: request.options.ttl,
+        auto_renew: request.options.auto_renew,
+        wait: request.wait,
         cleanup: shared.cleanup(),
-        progress: Progress(leader.map(|leader| leader.asker().clone())),
+        progress: Progress(leader.map(|leader| -> Arc<dyn Reports> { Arc::clone(leader.asker()) as _ })),
     })
 }
 
@@ -273,12 +268,11 @@ async fn ask_store(
     shared: &Arc<Shared>,
     leader: Option<&Leader>,
     mut call: Call,
-    key: &LockKey,
-    options: &LockOptions,
-    wait: Wait,
+    request: &Request,
 ) -> Result<Arc<Turn>, LockError> {
+    let Request { key, options, wait, .. } = request;
     // One attempt ends when the store gives up; only the store knows how long an answer may take.
-    let give_up = if wait == Wait::No { Instant::FAR_FUTURE } else { last_answer(wait.end()) };
+    let give_up = if *wait == Wait::No { Instant::FAR_FUTURE } else { last_answer(wait.end()) };
     for attempt in 0.. {
         let error = match call {
             Err(error) => error,
@@ -289,7 +283,7 @@ async fn ask_store(
                     error = shared.closed() => return Err(error),
                     () = clock::sleep_until(give_up) => return Err(no_answer(shared, leader, options)),
                 };
-                match judge(shared, leader, options, wait, answer) {
+                match judge(shared, leader, request, answer) {
                     Judged::Over(turn) => return turn,
                     Judged::AskAgain(error) => error,
                 }
@@ -305,7 +299,7 @@ async fn ask_store(
             error = shared.closed() => return Err(error),
         }
         shared.check_open()?;
-        call = Ok(ask(shared, leader, key, options, wait));
+        call = Ok(ask(shared, leader, request));
     }
     unreachable!("the loop ends by returning")
 }
@@ -319,30 +313,30 @@ enum Judged {
 fn judge(
     shared: &Arc<Shared>,
     leader: Option<&Leader>,
-    options: &LockOptions,
-    wait: Wait,
+    request: &Request,
     answer: Result<Acquired, LockError>,
 ) -> Judged {
+    let Request { options, wait, .. } = request;
     let asker = leader.map(Leader::asker);
     let error = match answer {
-        Ok(Acquired::Granted(grant)) => match accept(shared, grant, options) {
+        Ok(Acquired::Granted(grant)) => match accept(shared, grant, request) {
             Some(turn) => return Judged::Over(Ok(turn)),
             None => too_late(),
         },
         Ok(Acquired::Busy { holder_remaining }) => {
-            asker.inspect(|asker| asker.heard());
+            asker.inspect(|asker| asker.contended());
             // The store does not know whether it is renewed.
             let holder = Holder { remaining: holder_remaining, is_final: false };
-            let error = if wait == Wait::No { contended(options, holder) } else { timeout(options, holder) };
+            let error = if *wait == Wait::No { contended(options, holder) } else { timeout(options, holder) };
             return Judged::Over(Err(error));
         }
         Err(error) => error,
     };
     let failed = error.kind() == LockErrorKind::Backend;
     if failed {
-        asker.inspect(|asker| asker.trouble(&error));
+        asker.inspect(|asker| asker.failed(&error));
     }
-    if failed && error.is_retryable() && wait != Wait::No {
+    if failed && error.is_retryable() && *wait != Wait::No {
         Judged::AskAgain(error)
     } else {
         Judged::Over(Err(error))
@@ -361,9 +355,9 @@ fn enter(reserved: Reserved, leader: Option<Leader>, turn: Arc<Turn>) -> LockGua
 }
 
 /// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
-fn accept(shared: &Arc<Shared>, grant: Grant, options: &LockOptions) -> Option<Arc<Turn>> {
-    let now = Instant::now();
-    let hold = Hold::new(grant.held, options.terms(), options.max_hold, shared.process());
+fn accept(shared: &Arc<Shared>, grant: Grant, request: &Request) -> Option<Arc<Turn>> {
+    let (now, options) = (Instant::now(), &request.options);
+    let hold = Hold::new(grant.held, request.terms(), options.max_hold, shared.process());
     if hold.remaining_unrenewed(now) < shared.least_validity(options.ttl.min(options.max_hold)) {
         shared.releaser.release(hold.taken(), hold.gone_by(now));
         return None;
@@ -412,7 +406,7 @@ fn no_answer(shared: &Shared, leader: Option<&Leader>, options: &LockOptions) ->
         Why::Unanswered { .. } => unanswered(),
         why => return out_of_time(shared, options, why),
     };
-    asker.trouble(&error);
+    asker.failed(&error);
     error
 }
 
@@ -438,4 +432,25 @@ fn too_late() -> LockError {
         LockErrorKind::Backend,
         "the store granted it, but the answer took so long that too little of the lease was left",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mock::Mock;
+
+    #[tokio::test]
+    async fn a_mode_that_the_store_does_not_have_is_refused_before_it_is_asked() {
+        let store = Mock::new();
+        store.set_modeless();
+        let locks = store.manager();
+        for error in [
+            locks.lock("k").acquire().await.expect_err("not there"),
+            locks.all(["k", "l"]).acquire().await.expect_err("not there"),
+        ] {
+            assert_eq!(error.kind(), LockErrorKind::Unsupported);
+            assert!(error.to_string().contains("Exclusive"), "{error}");
+        }
+        assert_eq!(store.acquires().total(), 0);
+    }
 }

@@ -16,10 +16,11 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    LockError, LockErrorKind, LockKey,
+    LockError, LockErrorKind,
+    acquire::Request,
+    backend::{Reports, Wait},
     clock::{self, Instant},
     hold::{Hold, Terms, Turn},
-    options::LockOptions,
     shared::{Limits, Shared},
     validity::min_validity,
 };
@@ -149,15 +150,9 @@ impl Cohorts {
         self.attempt_ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Joins the queue of `key` for the attempt `id`.
-    pub(crate) fn enter(
-        shared: &Arc<Shared>,
-        key: &LockKey,
-        id: u64,
-        options: &LockOptions,
-        waits: bool,
-    ) -> Result<Entry, LockError> {
-        let this = &shared.cohorts;
+    /// Joins the queue of its lock for the attempt `id`.
+    pub(crate) fn enter(shared: &Arc<Shared>, request: &Request, id: u64) -> Result<Entry, LockError> {
+        let (this, key) = (&shared.cohorts, &request.key);
         let mut cohorts = this.lock();
         let Some(cohort) = cohorts.get_mut(key.stored()) else {
             let name = key.stored_name();
@@ -165,7 +160,7 @@ impl Cohorts {
             cohorts.insert(Arc::clone(&name), Cohort { state, waiters: VecDeque::new() });
             return Ok(Entry::Lead(Leader::new(shared, name, id)));
         };
-        if !waits {
+        if request.wait == Wait::No {
             let now = Instant::now();
             return Ok(match &cohort.state {
                 State::Holding { turn, .. } if turn.hold.is_valid(now) => {
@@ -185,7 +180,12 @@ impl Cohorts {
             return Err(overloaded(&format!("{} tasks of this process wait for locks", this.limits.waiters)));
         }
         let (call, called) = oneshot::channel();
-        cohort.waiters.push_back(Waiter { id, terms: options.terms(), max_hold: options.max_hold, call });
+        cohort.waiters.push_back(Waiter {
+            id,
+            terms: request.terms(),
+            max_hold: request.options.max_hold,
+            call,
+        });
         Ok(Entry::Follow(Follower {
             shared: Arc::clone(shared),
             name: key.stored_name(),
@@ -301,25 +301,25 @@ impl Word {
     }
 }
 
-/// Whoever asks the store about a lock for its cohort.
-#[derive(Clone, Debug)]
+/// The one that asks the store about a lock for its cohort.
+#[derive(Debug)]
 pub(crate) struct Asker {
     shared: Arc<Shared>,
     name: Arc<str>,
     id: u64,
 }
 
-impl Asker {
-    /// The store said that somebody else holds the lock.
-    pub(crate) fn heard(&self) {
+impl Reports for Asker {
+    fn contended(&self) {
         self.say(Word::Held);
     }
 
-    /// The store failed, and will be asked again.
-    pub(crate) fn trouble(&self, error: &LockError) {
+    fn failed(&self, error: &LockError) {
         self.say(Word::Trouble(error.clone()));
     }
+}
 
+impl Asker {
     fn say(&self, word: Word) {
         if let Some(Cohort { state: State::Asking { leader, word: last }, .. }) =
             self.shared.cohorts.lock().get_mut(&self.name)
@@ -342,16 +342,16 @@ impl Asker {
 /// The task that asks the store for its cohort; dropped, it lets the next one ask.
 #[derive(Debug)]
 pub(crate) struct Leader {
-    asker: Asker,
+    asker: Arc<Asker>,
     leads: bool,
 }
 
 impl Leader {
     fn new(shared: &Arc<Shared>, name: Arc<str>, id: u64) -> Self {
-        Self { asker: Asker { shared: Arc::clone(shared), name, id }, leads: true }
+        Self { asker: Arc::new(Asker { shared: Arc::clone(shared), name, id }), leads: true }
     }
 
-    pub(crate) fn asker(&self) -> &Asker {
+    pub(crate) fn asker(&self) -> &Arc<Asker> {
         &self.asker
     }
 
@@ -373,7 +373,7 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if self.leads {
-            let Asker { shared, name, id } = &self.asker;
+            let Asker { shared, name, id } = &*self.asker;
             let mut cohorts = shared.cohorts.lock();
             if cohorts.get(name).is_some_and(|cohort| cohort.is_led_by(*id)) {
                 Cohorts::call_leader(&mut cohorts, name, Duration::ZERO);

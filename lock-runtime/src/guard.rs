@@ -1,10 +1,10 @@
 //! A held lock.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey, Run,
-    backend::Released,
+    backend::{Releasable, Released},
     clock::Instant,
     cohort::Leaving,
     hold::{Hold, Turn},
@@ -296,13 +296,12 @@ impl HeldLock {
     pub(crate) fn turn(&self) -> &Arc<Turn> {
         &self.turn
     }
-}
 
-#[cfg(feature = "zookeeper")]
-impl HeldLock {
-    /// How a store that knows sessions remembers it.
-    pub(crate) fn session(&self) -> Option<&Arc<dyn crate::backend::Session>> {
-        self.turn.hold.session()
+    /// The store's own part of the hold, where it is a `T`: for what a store offers beside locks.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only some stores offer something"))]
+    pub(crate) fn in_store<T: Releasable>(&self) -> Option<&T> {
+        let held: &dyn Any = self.turn.hold.in_store();
+        held.downcast_ref()
     }
 }
 

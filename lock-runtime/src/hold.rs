@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
-    backend::{Held, Lease, Releasable, Session},
+    backend::{Held, Lease, Mode, Releasable, Session},
     clock::{self, Instant},
     process::Process,
     shared::Reserved,
@@ -22,6 +22,7 @@ use crate::{
 /// What a holder asked of the lease; it is passed on only to a waiter that asked for the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
+    pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) auto_renew: bool,
 }
@@ -134,10 +135,7 @@ impl Hold {
     }
 
     pub(crate) fn key(&self) -> &LockKey {
-        match &self.in_store {
-            InStore::Lease { lease, .. } => lease.key(),
-            InStore::Session(session) => session.key(),
-        }
+        self.in_store().key()
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -229,6 +227,14 @@ impl Hold {
         match &self.in_store {
             InStore::Lease { .. } => None,
             InStore::Session(session) => Some(session),
+        }
+    }
+
+    /// The store's own part of it.
+    pub(crate) fn in_store(&self) -> &dyn Releasable {
+        match &self.in_store {
+            InStore::Lease { lease, .. } => &**lease,
+            InStore::Session(session) => &**session,
         }
     }
 

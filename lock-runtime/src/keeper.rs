@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    backend::{LeaseId, Loss, Renewal},
+    backend::{LeaseId, LossNotifier, Renewal},
     background,
     clock::{self, Instant},
     hold::Hold,
@@ -59,8 +59,13 @@ impl Keeper {
             background::handle().spawn(run(shared));
         }
         if let Some(session) = hold.session() {
-            Arc::clone(session)
-                .tell_loss(Loss(ToTell { shared: Arc::downgrade(shared), hold: Arc::downgrade(hold) }));
+            let (shared, hold) = (Arc::downgrade(shared), Arc::downgrade(hold));
+            let notify = move |why: &str| {
+                if let (Some(shared), Some(hold)) = (shared.upgrade(), hold.upgrade()) {
+                    lost(&shared, &hold, why);
+                }
+            };
+            Arc::clone(session).on_loss(LossNotifier(Box::new(notify)));
         }
     }
 
@@ -129,20 +134,6 @@ impl Keeper {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.schedule().due.len()
-    }
-}
-
-/// A hold that is kept, for those outside who hear of its end.
-pub(crate) struct ToTell {
-    shared: Weak<Shared>,
-    hold: Weak<Hold>,
-}
-
-impl ToTell {
-    pub(crate) fn lost(&self, why: &str) {
-        if let (Some(shared), Some(hold)) = (self.shared.upgrade(), self.hold.upgrade()) {
-            lost(&shared, &hold, why);
-        }
     }
 }
 
@@ -236,7 +227,9 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
         Unanswered { shared: &shared, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
     let leases = open.holds.as_slice().iter().filter_map(|hold| hold.lease());
     let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
-    let answers = tokio::time::timeout(validity::renewal_limit(remaining), shared.backend.renew(&ids)).await;
+    // Without it the store has granted what it cannot keep, and the deadline says so.
+    let Some(store) = shared.backend.renewal() else { return };
+    let answers = tokio::time::timeout(validity::renewal_limit(remaining), store.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
         match answer {

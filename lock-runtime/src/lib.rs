@@ -131,6 +131,7 @@ mod guards;
 mod hold;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod host;
+mod idle;
 mod keeper;
 mod key;
 mod key_parts;

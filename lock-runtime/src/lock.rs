@@ -3,8 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockKey, acquire,
-    backend::Wait,
+    LockError, LockErrorKind, LockGuard, LockKey,
+    acquire::{self, Request},
+    backend::{Mode, Wait},
     options::{LockOptions, WaitFor, option_methods},
     shared::Shared,
 };
@@ -64,8 +65,8 @@ impl Lock {
     }
 
     async fn acquire_until(&self, wait: Wait) -> Result<LockGuard, LockError> {
-        let key = self.key.clone()?;
-        acquire::acquire(&self.shared, &key, &self.options, wait).await.map_err(|error| error.with_key(&key))
+        let request = Request { key: self.key.clone()?, mode: Mode::Exclusive, options: self.options, wait };
+        acquire::acquire(&self.shared, &request).await.map_err(|error| error.with_key(&request.key))
     }
 }
 

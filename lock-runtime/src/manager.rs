@@ -10,9 +10,6 @@ use crate::{
     shared::Shared,
 };
 
-/// The prefix of every lock's name in the store, unless another is chosen.
-pub(crate) const DEFAULT_PREFIX: &str = "lock:";
-
 /// A store, and defaults for the locks that are kept in it. Cheap to clone; all clones use the same connections.
 ///
 /// It works from every tokio runtime of the process that has timers and I/O (`enable_all`), and outlives the one it was
@@ -105,8 +102,8 @@ impl LockManager {
 
     pub(crate) fn from_backend(backend: Arc<dyn Backend>) -> Self {
         Self {
+            prefix: backend.capabilities().default_prefix.into(),
             shared: Shared::new(backend, Limits::default()),
-            prefix: DEFAULT_PREFIX.into(),
             defaults: LockOptions::default(),
         }
     }

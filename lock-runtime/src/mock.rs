@@ -14,7 +14,7 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey, LockManager, OwnerToken,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Progress,
-        Releasable, Released, Renewal,
+        Releasable, Released, Renew, Renewal,
     },
     clock::Instant,
     validity::valid_until,
@@ -48,6 +48,8 @@ struct State {
     renewals: Replies,
     releases: Replies,
     contended: AtomicBool,
+    /// It has locks of no mode at all.
+    is_modeless: AtomicBool,
     tokens: AtomicU64,
     /// Of those that wait without an end.
     progress: Mutex<Vec<Progress>>,
@@ -142,6 +144,11 @@ impl Mock {
         std::mem::take(&mut self.0.progress.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Takes every mode from it.
+    pub(crate) fn set_modeless(&self) {
+        self.0.is_modeless.store(true, Ordering::Release);
+    }
+
     /// Whether others wait in the store.
     pub(crate) fn set_contended(&self, contended: bool) {
         self.0.contended.store(contended, Ordering::Release);
@@ -159,7 +166,8 @@ fn panic() -> ! {
 
 impl Backend for Mock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes()
+        let store = Capabilities::new().shared_between_processes();
+        if self.0.is_modeless.load(Ordering::Acquire) { store.modes(&[]) } else { store }
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
@@ -168,11 +176,11 @@ impl Backend for Mock {
             let sent = Instant::now();
             match state.acquires.next(request.key.as_str()) {
                 Reply::Yes => {}
-                Reply::No => return Ok(Acquired::Busy { holder_remaining: None }),
+                Reply::No => return Ok(Acquired::busy(None)),
                 Reply::Fails => return Err(failure()),
                 Reply::Silent => pending().await,
                 Reply::Waits => {
-                    request.progress.heard();
+                    request.progress.contended();
                     state
                         .progress
                         .lock()
@@ -184,14 +192,19 @@ impl Backend for Mock {
                 Reply::Late(delay) => tokio::time::sleep(delay).await,
             }
             let token = FencingToken::from_micros(1 + state.tokens.fetch_add(1, Ordering::Relaxed));
-            let id =
-                LeaseId { key: request.key.clone(), owner: OwnerToken::random(), token, ttl: request.ttl };
+            let id = request.lease_id(OwnerToken::random(), token);
             let lease = Arc::new(MockLease { state, id });
-            let held = Held::Lease { lease, valid_until: valid_until(sent, request.ttl) };
-            Ok(Acquired::Granted(Grant { token, held }))
+            let held = Held::lease(lease, valid_until(sent, request.ttl));
+            Ok(Acquired::Granted(Grant::new(token, held)))
         })
     }
 
+    fn renewal(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+}
+
+impl Renew for Mock {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
             let sent = Instant::now();

@@ -6,7 +6,6 @@ use crate::{
     LockError, LockErrorKind,
     backend::{Capabilities, Wait},
     clock::Instant,
-    hold::Terms,
 };
 
 /// The shortest and the longest lease.
@@ -89,10 +88,6 @@ impl LockOptions {
             return Ok(());
         };
         Err(LockError::new(LockErrorKind::InvalidOptions, problem))
-    }
-
-    pub(crate) fn terms(&self) -> Terms {
-        Terms { ttl: self.ttl, auto_renew: self.auto_renew }
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    backend::{Releasable, Released},
+    backend::{Releasable, Released, ReleasesLater},
     clock::{self, Instant},
     underway::{Counted, Underway},
     validity::backoff,
@@ -228,6 +228,12 @@ impl Releaser {
         // Very many, perhaps: not while the queue is locked.
         drop(ends);
         self.fill();
+    }
+}
+
+impl ReleasesLater for Releaser {
+    fn release_later(self: Arc<Self>, attempt: Arc<dyn Releasable>, until: Instant) {
+        self.release(attempt, until);
     }
 }
 

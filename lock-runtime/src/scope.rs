@@ -7,8 +7,8 @@
 use std::cell::RefCell;
 
 use crate::{
-    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, clock::Instant, guards::Guards,
-    options::LockOptions, shared::Shared,
+    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, acquire::Request, clock::Instant, guards::Guards,
+    shared::Shared,
 };
 
 thread_local! {
@@ -58,12 +58,9 @@ fn here() -> Vec<HeldLock> {
 }
 
 /// The answer to an acquisition of a lock that this scope holds; none when it does not.
-pub(crate) fn enter_again(
-    shared: &Shared,
-    key: &LockKey,
-    options: &LockOptions,
-) -> Option<Result<LockGuard, LockError>> {
-    let again = innermost(|held| held.is_of(shared, key), LockGuard::again)?;
+pub(crate) fn enter_again(shared: &Shared, request: &Request) -> Option<Result<LockGuard, LockError>> {
+    let options = &request.options;
+    let again = innermost(|held| held.is_of(shared, &request.key), LockGuard::again)?;
     // Lost, it does not stand in its own way any more: the section has to stop, whatever it asked for.
     Some(again.ensure_valid().and_then(|()| {
         if options.reentrant {

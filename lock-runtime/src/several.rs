@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey, MultiGuard,
-    acquire::{self, Begun, Rest},
-    backend::Wait,
+    acquire::{self, Begun, Request, Rest},
+    backend::{Mode, Wait},
     guards,
     options::{LockOptions, WaitFor, option_methods},
     scope,
@@ -100,17 +100,19 @@ impl MultiLock {
         self.options.check(self.shared.backend.capabilities())?;
         // Only what is held with all the others is to be held for longer.
         let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
+        let request = |key: &LockKey| Request { key: key.clone(), mode: Mode::Exclusive, options, wait };
+        let requests: Arc<[Request]> = keys.iter().map(request).collect();
         // Before anything is taken or waited for.
-        for key in keys.iter() {
-            if let Some(Err(error)) = scope::enter_again(&self.shared, key, &options) {
-                return Err(error.with_key(key));
+        for request in requests.iter() {
+            if let Some(Err(error)) = scope::enter_again(&self.shared, request) {
+                return Err(error.with_key(&request.key));
             }
         }
         loop {
             // While it waits for the first one, it holds nothing.
-            let first = acquire::acquire(&self.shared, &keys[0], &options, wait).await;
-            let held = vec![first.map_err(|error| error.with_key(&keys[0]))?];
-            match self.acquire_others(held, keys, options, wait).await? {
+            let first = acquire::acquire(&self.shared, &requests[0]).await;
+            let held = vec![first.map_err(|error| error.with_key(&requests[0].key))?];
+            match self.acquire_others(held, &requests).await? {
                 Some(held) => return MultiGuard::new(held, self.options.hold_at_least),
                 None if wait.end().has_passed() => return Err(acquire::not_polled()),
                 None => {}
@@ -118,21 +120,19 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of `keys` but the first, which is held; `None` when that was given up because nobody polled it.
+    /// Acquires all of `requests` but the first, which is held; `None` when that was given up because nobody polled it.
     async fn acquire_others(
         &self,
         mut held: Vec<LockGuard>,
-        keys: &Arc<[LockKey]>,
-        options: LockOptions,
-        wait: Wait,
+        requests: &Arc<[Request]>,
     ) -> Result<Option<Vec<LockGuard>>, LockError> {
-        while let Some(key) = keys.get(held.len()) {
-            let id = self.shared.cohorts.next_id();
-            match acquire::begin(&self.shared, key, &options, wait, id).await {
+        while let Some(request) = requests.get(held.len()) {
+            let (id, key) = (self.shared.cohorts.next_id(), &request.key);
+            match acquire::begin(&self.shared, request, id).await {
                 Ok(Begun::Acquired(guard)) => held.push(guard),
                 Ok(Begun::Waits(rest)) => {
-                    let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(keys));
-                    let others = wait_for_others(shared, keys, held, rest, options, wait, id);
+                    let (shared, requests) = (Arc::clone(&self.shared), Arc::clone(requests));
+                    let others = wait_for_others(shared, requests, held, rest, id);
                     // What is held already is given up with it.
                     let others = Box::pin(others);
                     let others = unpolled::watch(&self.shared, id, key, Keeps::Locks, None, others);
@@ -145,24 +145,22 @@ impl MultiLock {
     }
 }
 
-/// Acquires those of `keys` that are not held yet, of which the first one waits.
+/// Acquires those of `requests` that are not held yet, of which the first one waits.
 async fn wait_for_others(
     shared: Arc<Shared>,
-    keys: Arc<[LockKey]>,
+    requests: Arc<[Request]>,
     held: Vec<LockGuard>,
     first: Rest,
-    options: LockOptions,
-    wait: Wait,
     id: u64,
 ) -> Result<Vec<LockGuard>, LockError> {
     // Until what is held is dropped.
     let _asking = Counted::new(Arc::clone(&shared.asking));
     let (mut held, mut begun) = (held, Some(Begun::Waits(first)));
-    while let Some(key) = keys.get(held.len()) {
+    while let Some(request) = requests.get(held.len()) {
         let next = async {
             let begun = match begun.take() {
                 Some(begun) => begun,
-                None => acquire::begin(&shared, key, &options, wait, id).await?,
+                None => acquire::begin(&shared, request, id).await?,
             };
             match begun {
                 Begun::Acquired(guard) => Ok(guard),
@@ -171,7 +169,7 @@ async fn wait_for_others(
         };
         let next = tokio::select! {
             biased;
-            next = next => next.map_err(|error: LockError| error.with_key(key))?,
+            next = next => next.map_err(|error: LockError| error.with_key(&request.key))?,
             loss = guards::any_lost(&held) => return Err(loss),
         };
         held.push(next);

@@ -89,7 +89,7 @@ impl Shared {
     }
 
     pub(crate) fn cleanup(&self) -> Cleanup {
-        Cleanup(Arc::clone(&self.releaser))
+        Cleanup(Arc::<Releaser>::clone(&self.releaser))
     }
 
     /// Counts one held lock, until the answer is dropped.

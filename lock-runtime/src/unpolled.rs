@@ -13,12 +13,11 @@
 //! to see whether it lives.
 
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     fmt,
     future::{Future, poll_fn},
     mem,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -32,6 +31,7 @@ use tokio::sync::Notify;
 use crate::{
     LockKey, background,
     clock::{self, Instant},
+    idle::{self, Idle},
     shared::Shared,
 };
 
@@ -160,7 +160,7 @@ impl Signs {
 
     /// There is something at which it has to look.
     fn wake(&self) {
-        if !IDLE.get() {
+        if !idle::is_under_way() {
             self.woken.fetch_and(!ASKED, Ordering::AcqRel);
             self.woken_now(0);
         }
@@ -389,56 +389,6 @@ fn look(shared: &Arc<Shared>, now: Instant, awake_since: Instant) -> Instant {
             }
         }
     }
-}
-
-thread_local! {
-    /// The wake-up that is under way on this thread is none that has to be answered by a poll.
-    static IDLE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Restores the mark of this thread when dropped.
-struct Idle(bool);
-
-impl Idle {
-    fn set(idle: bool) -> Self {
-        Self(IDLE.replace(idle))
-    }
-}
-
-impl Drop for Idle {
-    fn drop(&mut self) {
-        IDLE.set(self.0);
-    }
-}
-
-struct IdleWaker(Waker);
-
-impl Wake for IdleWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let _idle = Idle::set(true);
-        self.0.wake_by_ref();
-    }
-}
-
-/// Completes with `future`, whose wake-ups need not be answered by a poll.
-///
-/// # Cancel safety
-/// As `future`.
-pub(crate) async fn idle<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut idle: Option<Arc<IdleWaker>> = None;
-    poll_fn(|cx| {
-        let waker = match &idle {
-            Some(idle) if idle.0.will_wake(cx.waker()) => Arc::clone(idle),
-            _ => Arc::clone(idle.insert(Arc::new(IdleWaker(cx.waker().clone())))),
-        };
-        future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker)))
-    })
-    .await
 }
 
 #[cfg(test)]

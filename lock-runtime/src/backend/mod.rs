@@ -6,9 +6,7 @@
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{
-    FencingToken, LockError, LockKey, OwnerToken, clock, cohort::Asker, keeper, releaser::Releaser, unpolled,
-};
+use crate::{FencingToken, LockError, LockKey, OwnerToken, clock, idle::idle};
 
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -70,10 +68,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// that has never polled it.
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>>;
 
+    /// How the leases of this store are renewed. A store whose holds live as long as a session grants none and renews
+    /// none.
+    fn renewal(&self) -> Option<&dyn Renew> {
+        None
+    }
+}
+
+/// The renewal of leases.
+pub trait Renew: Send + Sync {
     /// Pushes the deadlines of these leases forward by their `ttl`: many leases, few round trips, one answer
     /// each, in order. A slow part of the store must not delay the answers of the others.
     ///
-    /// Called from a runtime of the library's own, never from the caller's, and only by a store that grants leases.
+    /// Called from a runtime of the library's own, never from the caller's.
     ///
     /// # Cancel safety
     /// May be dropped at any time; what was already sent may still be applied, which is safe.
@@ -88,16 +95,27 @@ pub struct Capabilities {
     pub shared_between_processes: bool,
     /// Waiters of different processes are served in the order in which they came.
     pub fair: bool,
-    /// Holds live as long as a session with the store, whose time-out this is: after a crash they end with it, so a
+    /// Holds live as long as a session with the store, whose timeout this is: after a crash they end with it, so a
     /// shorter `ttl` is refused.
     pub session_timeout: Option<Duration>,
+    /// The modes in which its locks can be held; another is refused before the store is asked.
+    pub modes: &'static [Mode],
+    /// The prefix of the names of its locks, unless [`LockManager::with_prefix`](crate::LockManager::with_prefix) sets
+    /// another.
+    pub default_prefix: &'static str,
 }
 
 impl Capabilities {
-    /// Of a store whose locks are seen by this process only, without an order of waiting.
+    /// Of a store whose locks are exclusive and seen by this process only, without an order of waiting.
     #[must_use]
     pub const fn new() -> Self {
-        Self { shared_between_processes: false, fair: false, session_timeout: None }
+        Self {
+            shared_between_processes: false,
+            fair: false,
+            session_timeout: None,
+            modes: &[Mode::Exclusive],
+            default_prefix: "lock:",
+        }
     }
 
     /// Other processes see the same locks.
@@ -114,10 +132,24 @@ impl Capabilities {
         self
     }
 
-    /// Holds live as long as a session with this time-out.
+    /// Holds live as long as a session with this timeout.
     #[must_use]
     pub const fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
+        self
+    }
+
+    /// Locks can be held in these modes.
+    #[must_use]
+    pub const fn modes(mut self, modes: &'static [Mode]) -> Self {
+        self.modes = modes;
+        self
+    }
+
+    /// The names of its locks begin with this unless another prefix is set.
+    #[must_use]
+    pub const fn default_prefix(mut self, prefix: &'static str) -> Self {
+        self.default_prefix = prefix;
         self
     }
 }
@@ -130,21 +162,31 @@ impl Default for Capabilities {
 
 /// One acquisition, fully resolved: no default is left to the store.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Acquire {
     /// The lock; [`LockKey::stored`] is the name to use in the store.
     pub key: LockKey,
-    /// How many holders may coexist.
+    /// How many holders may coexist. A store matches it exhaustively, so that a mode which is added later is not granted
+    /// as another.
     pub mode: Mode,
     /// How long the lease lasts unless it is renewed; between 100 ms and 24 h.
     pub ttl: Duration,
     /// Whether the lease is renewed while it is held; if not, it has to be granted in its whole length.
-    pub renews: bool,
+    pub auto_renew: bool,
     /// How long to wait.
     pub wait: Wait,
     /// Where to put what may have been left in the store.
     pub cleanup: Cleanup,
-    /// Where to tell what is heard while it waits.
+    /// Where to report how it goes while it waits.
     pub progress: Progress,
+}
+
+impl Acquire {
+    /// The identity of a lease that answers this request.
+    #[must_use]
+    pub fn lease_id(&self, owner: OwnerToken, token: FencingToken) -> LeaseId {
+        LeaseId { key: self.key.clone(), mode: self.mode, owner, token, ttl: self.ttl }
+    }
 }
 
 /// How many holders of one lock may coexist.
@@ -157,6 +199,7 @@ pub enum Mode {
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wait {
     /// One attempt.
     No,
@@ -180,18 +223,29 @@ impl Wait {
 
 /// The answer to an [`Acquire`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Acquired {
     /// The lock is ours.
     Granted(Grant),
-    /// Somebody else had it for as long as we were willing to wait.
+    /// Another client had it for as long as we were willing to wait.
+    #[non_exhaustive]
     Busy {
         /// What the holder's lease has left, where the store knows it.
         holder_remaining: Option<Duration>,
     },
 }
 
+impl Acquired {
+    /// Another client had it for as long as we were willing to wait; what its lease has left, where that is known.
+    #[must_use]
+    pub const fn busy(holder_remaining: Option<Duration>) -> Self {
+        Self::Busy { holder_remaining }
+    }
+}
+
 /// A lock that the store has given to us.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Grant {
     /// Strictly larger than the token of every grant of this lock that ended before this one was asked for.
     pub token: FencingToken,
@@ -199,11 +253,20 @@ pub struct Grant {
     pub held: Held,
 }
 
+impl Grant {
+    /// A grant with this token.
+    #[must_use]
+    pub const fn new(token: FencingToken, held: Held) -> Self {
+        Self { token, held }
+    }
+}
+
 /// How the store remembers us.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Held {
     /// Until a deadline that must be pushed forward.
+    #[non_exhaustive]
     Lease {
         /// The hold in the store.
         lease: Arc<dyn Lease>,
@@ -212,6 +275,7 @@ pub enum Held {
     },
     /// For as long as our session with the store lives. Each holder has one of its own: it is not passed on inside the
     /// process.
+    #[non_exhaustive]
     Session {
         /// The hold in the store.
         session: Arc<dyn Session>,
@@ -220,8 +284,22 @@ pub enum Held {
     },
 }
 
+impl Held {
+    /// Until this deadline, which must be pushed forward: [`valid_until`] of the moment before the request was sent.
+    #[must_use]
+    pub fn lease(lease: Arc<dyn Lease>, valid_until: Instant) -> Self {
+        Self::Lease { lease, valid_until }
+    }
+
+    /// For as long as our session lives; `since` is a moment before the request was sent that made it ours.
+    #[must_use]
+    pub fn session(session: Arc<dyn Session>, since: Instant) -> Self {
+        Self::Session { session, since }
+    }
+}
+
 /// A hold, or an attempt at one, that can be given back.
-pub trait Releasable: fmt::Debug + Send + Sync + 'static {
+pub trait Releasable: Any + fmt::Debug + Send + Sync {
     /// The lock.
     fn key(&self) -> &LockKey;
 
@@ -247,20 +325,23 @@ pub trait Lease: Releasable {
 }
 
 /// A hold that lives as long as our session with the store does.
-pub trait Session: Releasable + Any {
+pub trait Session: Releasable {
     /// Until when we may rely on it, as known now. The store moves it whenever it hears from the other side; once the
     /// hold has ended, it lies in the past for ever.
     fn valid_until(&self) -> Instant;
 
-    /// Takes where to tell that the hold ended before its deadline; tells at once if it has. Called once.
-    fn tell_loss(self: Arc<Self>, loss: Loss);
+    /// Registers what is to be notified if the hold ends before its deadline; notifies it at once if it has. Called once.
+    fn on_loss(self: Arc<Self>, notifier: LossNotifier);
 }
 
 /// What identifies a lease in the store.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LeaseId {
     /// The lock.
     pub key: LockKey,
+    /// In which mode it is held.
+    pub mode: Mode,
     /// Who holds it: fresh for every attempt, chosen before the first byte was sent.
     pub owner: OwnerToken,
     /// The grant; renewal compares owner and grant.
@@ -271,6 +352,7 @@ pub struct LeaseId {
 
 /// The definite answers to [`Releasable::release`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Released {
     /// It was ours until now.
     Released,
@@ -280,6 +362,7 @@ pub enum Released {
 
 /// The answer to the renewal of one lease.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Renewal {
     /// We may rely on it until then: [`valid_until`] of the moment before the request was sent.
     Renewed(Instant),
@@ -289,38 +372,45 @@ pub enum Renewal {
     Unknown(LockError),
 }
 
-/// Where a store that waits tells what it hears meanwhile.
+/// Where a store that waits reports how it goes.
 ///
-/// Other tasks of the process wait behind the one that asks. When their time runs out they say why, by the last word
-/// of the store: somebody else held the lock, or the store did not answer. An outage is never contention, and
-/// contention never an outage.
+/// Other tasks of the process wait behind the one that asks. When their time runs out they say why, by the last report:
+/// another client held the lock, or the store did not answer. An outage is never contention, and contention never an
+/// outage.
 #[derive(Clone)]
-pub struct Progress(pub(crate) Option<Asker>);
+pub struct Progress(pub(crate) Option<Arc<dyn Reports>>);
+
+/// What takes the reports of a store that waits.
+pub(crate) trait Reports: Send + Sync {
+    /// See [`Progress::contended`].
+    fn contended(&self);
+
+    /// See [`Progress::failed`].
+    fn failed(&self, error: &LockError);
+}
 
 impl Progress {
-    /// The store answered that somebody else holds the lock; to be called at each such answer.
-    pub fn heard(&self) {
-        if let Some(asker) = &self.0 {
-            asker.heard();
+    /// The store answered that another client holds the lock; to be called at each such answer.
+    pub fn contended(&self) {
+        if let Some(reports) = &self.0 {
+            reports.contended();
         }
     }
 
     /// The store failed or did not answer in time, and is asked again within the same acquisition.
-    pub fn trouble(&self, error: &LockError) {
-        if let Some(asker) = &self.0 {
-            asker.trouble(error);
+    pub fn failed(&self, error: &LockError) {
+        if let Some(reports) = &self.0 {
+            reports.failed(error);
         }
     }
-}
 
-impl Progress {
-    /// Completes at `until`, to refresh a place or to look again. A future that is not polled then stops nobody and
+    /// Completes at `until`, to refresh a place or to look again. A future that is not polled then stops no other caller and
     /// keeps its place.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn sleep_until(&self, until: Instant) {
-        unpolled::idle(clock::sleep_until(until)).await;
+        idle(clock::sleep_until(until)).await;
     }
 }
 
@@ -335,7 +425,13 @@ impl fmt::Debug for Progress {
 /// They are released in the background, again and again, until the store gives a definite answer or the lease
 /// must have ended by itself.
 #[derive(Clone)]
-pub struct Cleanup(pub(crate) Arc<Releaser>);
+pub struct Cleanup(pub(crate) Arc<dyn ReleasesLater>);
+
+/// What releases in the background.
+pub(crate) trait ReleasesLater: Send + Sync {
+    /// See [`Cleanup::release_later`].
+    fn release_later(self: Arc<Self>, attempt: Arc<dyn Releasable>, until: Instant);
+}
 
 impl Cleanup {
     /// Releases `attempt` in the background. `until` is when it must have ended by itself: one `ttl` after the
@@ -343,8 +439,8 @@ impl Cleanup {
     /// [`release`](Releasable::release) knows.
     ///
     /// May be called from a destructor: it neither blocks nor panics nor needs a runtime.
-    pub fn abandon(&self, attempt: Arc<dyn Releasable>, until: Instant) {
-        self.0.release(attempt, until);
+    pub fn release_later(&self, attempt: Arc<dyn Releasable>, until: Instant) {
+        Arc::clone(&self.0).release_later(attempt, until);
     }
 }
 
@@ -354,20 +450,20 @@ impl fmt::Debug for Cleanup {
     }
 }
 
-/// Where a store tells that a hold of a session is lost.
-pub struct Loss(pub(crate) keeper::ToTell);
+/// What a store notifies when a hold of a session is lost.
+pub struct LossNotifier(pub(crate) Box<dyn FnOnce(&str) + Send + Sync>);
 
-impl Loss {
-    /// Tells the holder; `why` is for the log. Does nothing once the hold is released.
+impl LossNotifier {
+    /// Notifies the holder; `why` is for the log. Does nothing once the hold is released.
     ///
     /// May be called from anywhere: it neither blocks nor panics nor needs a runtime.
-    pub fn tell(self, why: &str) {
-        self.0.lost(why);
+    pub fn notify(self, why: &str) {
+        (self.0)(why);
     }
 }
 
-impl fmt::Debug for Loss {
+impl fmt::Debug for LossNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Loss")
+        f.write_str("LossNotifier")
     }
 }

@@ -6,7 +6,8 @@ use std::{
 
 use super::*;
 use crate::{
-    LockGuard, LockManager,
+    LockGuard, LockKey, LockManager,
+    backend::Mode,
     mock::{Mock, Reply, until},
     unpolled::UNPOLLED,
 };
@@ -21,10 +22,6 @@ fn waiter(locks: &LockManager, ttl: Duration) -> Acquiring {
     let mut waiter: Acquiring = Box::pin(async move { lock.acquire().await });
     assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     waiter
-}
-
-fn key() -> LockKey {
-    LockKey::with_prefix("lock:", "k").expect("valid")
 }
 
 /// A held lock, and the store in which it is held.
@@ -152,7 +149,9 @@ async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant()
     let (store, locks, guard) = held().await;
     let lock = locks.lock("k");
     let id = locks.shared().cohorts.next_id();
-    let entry = Cohorts::enter(locks.shared(), &key(), id, &lock.options, true).expect("there is room");
+    let key = LockKey::with_prefix("lock:", "k").expect("valid");
+    let request = Request { key, mode: Mode::Exclusive, options: lock.options, wait: Wait::Forever };
+    let entry = Cohorts::enter(locks.shared(), &request, id).expect("there is room");
     let Entry::Follow(mut follower) = entry else { panic!("the lock is held") };
     guard.release().await.expect("held");
     let Waited::Called(turn) = follower.time_out() else { panic!("called before") };

@@ -36,10 +36,14 @@ impl Lease for NoLease {
 fn turn(valid_for: Duration, turn_for: Duration) -> Arc<Turn> {
     let (token, ttl) = (FencingToken::from_micros(7), Duration::from_secs(1));
     let key = LockKey::new("k").expect("valid");
-    let lease = Arc::new(NoLease(LeaseId { key, owner: OwnerToken::from(1), token, ttl }));
+    let lease =
+        Arc::new(NoLease(LeaseId { key, mode: Mode::Exclusive, owner: OwnerToken::from(1), token, ttl }));
     let now = Instant::now();
     let held = Held::Lease { lease, valid_until: now + valid_for };
-    Turn::first(Hold::new(held, Terms { ttl, auto_renew: true }, turn_for, None), token)
+    Turn::first(
+        Hold::new(held, Terms { mode: Mode::Exclusive, ttl, auto_renew: true }, turn_for, None),
+        token,
+    )
 }
 
 #[test]

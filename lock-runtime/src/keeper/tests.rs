@@ -3,7 +3,7 @@ use std::time::Instant as StdInstant;
 use super::*;
 use crate::{
     FencingToken, LockErrorKind, LockGuard, MultiGuard,
-    backend::{BoxFuture, Held, Releasable, Released, Session},
+    backend::{BoxFuture, Held, Mode, Releasable, Released, Session},
     hold::{Terms, Turn},
     mock::{Mock, Reply, until},
 };
@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 struct InSession {
     key: crate::LockKey,
     valid_until: AtomicU64,
-    loss: Mutex<Option<Loss>>,
+    loss: Mutex<Option<LossNotifier>>,
     releases: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl Session for InSession {
         Instant::from_nanos(self.valid_until.load(Ordering::SeqCst))
     }
 
-    fn tell_loss(self: Arc<Self>, loss: Loss) {
+    fn on_loss(self: Arc<Self>, loss: LossNotifier) {
         *self.loss.lock().expect("no panic") = Some(loss);
     }
 }
@@ -48,7 +48,7 @@ fn in_session(shared: &Arc<Shared>, max_hold: Duration) -> (Arc<InSession>, Arc<
         releases: AtomicU64::new(0),
     });
     let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
-    let terms = Terms { ttl: Duration::from_secs(30), auto_renew: true };
+    let terms = Terms { mode: Mode::Exclusive, ttl: Duration::from_secs(30), auto_renew: true };
     let kept = Hold::new(held, terms, max_hold, None);
     shared.keeper.add(shared, &kept, Instant::now());
     (session, kept)
@@ -76,7 +76,7 @@ async fn a_hold_of_a_session_ends_when_the_store_tells_and_at_the_end_of_its_tur
     let locks = store.manager();
     let (told, hold) = in_session(locks.shared(), Duration::MAX);
     let loss = told.loss.lock().expect("no panic").take().expect("taken when it was kept");
-    loss.tell("told to");
+    loss.notify("told to");
     assert!(!hold.is_valid(Instant::now()));
     until("it is released", || told.releases.load(Ordering::SeqCst) == 1).await;
     let (capped, hold) = in_session(locks.shared(), 50 * MS);
@@ -102,7 +102,7 @@ async fn the_loss_of_one_hold_of_a_session_leaves_the_others_to_their_guard() {
     });
     let guard = MultiGuard::new(guards.into(), Duration::ZERO).expect("held");
     let [_, ended] = guard.locks() else { unreachable!("two") };
-    lost.loss.lock().expect("no panic").take().expect("kept").tell("told to");
+    lost.loss.lock().expect("no panic").take().expect("kept").notify("told to");
     assert!(!ended.is_valid());
     until("it is released", || lost.releases.load(Ordering::SeqCst) == 1).await;
     assert_eq!(other.releases.load(Ordering::SeqCst), 0, "free while the guard is there");

@@ -142,7 +142,7 @@ async fn what_is_left_of_a_leader_that_was_given_up_has_no_say() {
     let old = store.take_progress().pop().expect("it waits");
     let _next = tokio::spawn(kept(&locks));
     until("the next one leads", || store.acquires().count("k") == 2).await;
-    old.trouble(&LockError::new(LockErrorKind::Backend, "long ago"));
+    old.failed(&LockError::new(LockErrorKind::Backend, "long ago"));
     let error = acquiring(&locks, 20 * MS).await.expect_err("somebody else holds it");
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     store.take_progress();

@@ -9,7 +9,7 @@ use lock_runtime::{
     LockError, LockKey, LockManager,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Memory, Releasable,
-        Released, Renewal,
+        Released, Renew,
     },
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -31,17 +31,17 @@ impl Backend for Silent {
         let acquired = self.0.acquire(request);
         Box::pin(async move {
             Ok(match acquired.await? {
-                Acquired::Granted(Grant { token, held: Held::Lease { lease, valid_until } }) => {
-                    let held = Held::Lease { lease: Arc::new(SilentLease(lease)), valid_until };
-                    Acquired::Granted(Grant { token, held })
+                Acquired::Granted(Grant { token, held: Held::Lease { lease, valid_until, .. }, .. }) => {
+                    let held = Held::lease(Arc::new(SilentLease(lease)), valid_until);
+                    Acquired::Granted(Grant::new(token, held))
                 }
                 other => other,
             })
         })
     }
 
-    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
-        self.0.renew(due)
+    fn renewal(&self) -> Option<&dyn Renew> {
+        self.0.renewal()
     }
 }
 

@@ -22,8 +22,8 @@ use self::{
 use crate::{
     FencingToken, LockError, LockKey, OwnerToken,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Releasable,
-        Released, Renewal, Wait,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Mode, Releasable,
+        Released, Renew, Renewal, Wait,
     },
     clock::Instant,
     validity::valid_until,
@@ -171,11 +171,11 @@ impl Store {
             Answer::Held { expires } => expires,
         };
         let Some(told) = told.as_mut() else {
-            return Ok(Acquired::Busy { holder_remaining: Some(expires.remaining()) });
+            return Ok(Acquired::busy(Some(expires.remaining())));
         };
         let end = request.wait.end();
         loop {
-            request.progress.heard();
+            request.progress.contended();
             // Not only when the holder's lease ends: the next holder's may be shorter.
             let look_at = expires.min(end).min(Instant::now() + LOOK_AGAIN);
             let looked = async {
@@ -205,7 +205,7 @@ impl Store {
             };
             if end.has_passed() {
                 drop(state);
-                return Ok(Acquired::Busy { holder_remaining: Some(expires.remaining()) });
+                return Ok(Acquired::busy(Some(expires.remaining())));
             }
         }
     }
@@ -238,12 +238,12 @@ struct Place<'a> {
 impl Place<'_> {
     fn granted(self, request: &Acquire, fence: u64, at: Instant) -> Acquired {
         let token = FencingToken::from_micros(fence);
-        let id = LeaseId { key: request.key.clone(), owner: self.owner, token, ttl: request.ttl };
+        let id = request.lease_id(self.owner, token);
         let lease = Arc::new(MemoryLease { store: Arc::clone(self.store), id });
-        let held = Held::Lease { lease, valid_until: valid_until(at, request.ttl) };
+        let held = Held::lease(lease, valid_until(at, request.ttl));
         // The lease has it from here on.
         let _disarmed = std::mem::ManuallyDrop::new(self);
-        Acquired::Granted(Grant { token, held })
+        Acquired::Granted(Grant::new(token, held))
     }
 }
 
@@ -270,9 +270,17 @@ impl Backend for Memory {
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
         let store = Arc::clone(&self.0);
-        Box::pin(async move { store.acquire(&request).await })
+        match request.mode {
+            Mode::Exclusive => Box::pin(async move { store.acquire(&request).await }),
+        }
     }
 
+    fn renewal(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+}
+
+impl Renew for Memory {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
             let sent = Instant::now();

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     FencingToken, OwnerToken,
-    backend::{Acquire, Acquired, Grant, Held, LeaseId, Wait},
+    backend::{Acquire, Acquired, Grant, Held, Wait},
     clock::{self, Instant},
     validity::{backoff, min_validity, random, valid_until},
 };
@@ -92,7 +92,7 @@ impl<'a> Attempt<'a> {
                 // Left open by this process, which used it last, for clients that do not queue.
                 if mode == Mode::Try {
                     let holder_remaining = Some(until.saturating_duration_since(now));
-                    return Ok(Ended::With(Acquired::Busy { holder_remaining }));
+                    return Ok(Ended::With(Acquired::busy(holder_remaining)));
                 }
                 clock::sleep_until(until.min(self.request.wait.end())).await;
             }
@@ -102,7 +102,7 @@ impl<'a> Attempt<'a> {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
             }
             (sent, Answer::Waiting(waiting)) if mode == Mode::Join => {
-                self.request.progress.heard();
+                self.request.progress.contended();
                 let place = self.placed(sent, waiting);
                 // Boxed, so that whoever finds the lock free need not have room for it.
                 Box::pin(self.wait(address, place)).await
@@ -110,7 +110,7 @@ impl<'a> Attempt<'a> {
             (_, Answer::Held { pttl_ms }) if mode == Mode::Try => {
                 self.open = false;
                 let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
-                Ok(Ended::With(Acquired::Busy { holder_remaining }))
+                Ok(Ended::With(Acquired::busy(holder_remaining)))
             }
             (_, Answer::Waiting(_) | Answer::Held { .. } | Answer::Gone) => {
                 Err(Failure::Refused(error::unexpected("an acquisition")))
@@ -139,7 +139,7 @@ impl<'a> Attempt<'a> {
                                     let enough = Instant::now() + min_validity(self.request.ttl) <= until;
                                     self.remember_foreign(foreign);
                                     // A lease that is not renewed has to have its whole length.
-                                    if enough && self.request.renews {
+                                    if enough && self.request.auto_renew {
                                         return Ok(self.granted(fence, others_wait, until));
                                     }
                                     // Ours, but not for long enough: claim it first.
@@ -174,7 +174,7 @@ impl<'a> Attempt<'a> {
                     return Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)));
                 }
                 Ok((sent, Answer::Waiting(waiting))) => {
-                    self.request.progress.heard();
+                    self.request.progress.contended();
                     (heard, failures) = (Instant::now(), 0);
                     place.update(self.placed(sent, waiting), heard);
                     look_at = place.next_poll(heard, random());
@@ -190,7 +190,7 @@ impl<'a> Attempt<'a> {
                 Err(failure) if last || heard + place::STALE <= Instant::now() => return Err(failure),
                 Err(failure) => {
                     let error = failure.into_error();
-                    self.request.progress.trouble(&error);
+                    self.request.progress.failed(&error);
                     tracing::debug!(key = %self.request.key, %error, "looking again");
                     look_at = Instant::now() + backoff(failures);
                     failures += 1;
@@ -331,13 +331,13 @@ impl<'a> Attempt<'a> {
         self.open = false;
         let token = FencingToken::from_micros(fence);
         let lease = Arc::new(self.lease(token, others_wait));
-        Ended::With(Acquired::Granted(Grant { token, held: Held::Lease { lease, valid_until } }))
+        Ended::With(Acquired::Granted(Grant::new(token, Held::lease(lease, valid_until))))
     }
 
     fn lease(&mut self, token: FencingToken, others_wait: bool) -> RedisLease {
         RedisLease {
             links: Arc::clone(self.links),
-            id: LeaseId { key: self.request.key.clone(), owner: self.owner, token, ttl: self.request.ttl },
+            id: self.request.lease_id(self.owner, token),
             unanswered: self.unanswered.take(),
             others_wait,
             granted_at: self.last_sent,
@@ -354,7 +354,7 @@ impl Drop for Attempt<'_> {
             let until = limit + self.request.ttl;
             // No grant has this token; a release does not ask for it.
             let lease = self.lease(FencingToken::from_micros(0), false);
-            self.request.cleanup.abandon(Arc::new(lease), until);
+            self.request.cleanup.release_later(Arc::new(lease), until);
         }
     }
 }

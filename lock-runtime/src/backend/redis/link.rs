@@ -189,7 +189,7 @@ impl Links {
             if !error.is_retryable() || end.has_passed() {
                 return answer;
             }
-            request.progress.trouble(error);
+            request.progress.failed(error);
             // No longer than 160 ms: it costs the server nothing, and the caller waits for it.
             clock::sleep_until(end.min(Instant::now() + backoff(failures))).await;
             failures = 3.min(failures + 1);

@@ -27,7 +27,7 @@ use self::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Renewal, Wait},
+    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal, Wait},
     clock::Instant,
     validity::valid_until,
 };
@@ -109,13 +109,16 @@ impl Backend for Redis {
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
         let links = Arc::clone(&self.links);
+        match request.mode {
+            Mode::Exclusive => {}
+        }
         Box::pin(async move {
             let is_over = || request.wait != Wait::No && request.wait.end().has_passed();
             let mut repeated = false;
             loop {
                 match Attempt::new(&request, &links).run().await {
                     Ok(Ended::With(answer)) => return Ok(answer),
-                    Ok(Ended::Gone) if is_over() => return Ok(Acquired::Busy { holder_remaining: None }),
+                    Ok(Ended::Gone) if is_over() => return Ok(Acquired::busy(None)),
                     Ok(Ended::Gone) => {}
                     // The connection was of no use, perhaps for long: once more over a new one.
                     Err(Failure::GivenUp(_)) if !repeated && !is_over() => repeated = true,
@@ -132,6 +135,12 @@ impl Backend for Redis {
         })
     }
 
+    fn renewal(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+}
+
+impl Renew for Redis {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
             // One prefix in a call: a user who may not touch another any more loses only the locks under that.

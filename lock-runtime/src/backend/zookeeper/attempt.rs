@@ -157,7 +157,7 @@ impl<'a> Attempt<'a> {
             if end.has_passed() {
                 break;
             }
-            self.request.progress.heard();
+            self.request.progress.contended();
             clock::sleep_until((Instant::now() + backoff(attempt)).min(end)).await;
         }
         Ok(busy)
@@ -186,7 +186,7 @@ impl<'a> Attempt<'a> {
             };
             // They may be many, and the wait long.
             drop(children);
-            self.request.progress.heard();
+            self.request.progress.contended();
             if end.has_passed() {
                 return Ok(self.busy().await);
             }
@@ -216,7 +216,7 @@ impl<'a> Attempt<'a> {
                     return Ok(children);
                 }
                 Err(Failure::Unknown(error)) if !end.has_passed() => {
-                    self.request.progress.trouble(&error);
+                    self.request.progress.failed(&error);
                     tracing::debug!(key = %self.request.key, %error, "looking again");
                     clock::sleep_until((Instant::now() + backoff(failures)).min(end)).await;
                     failures += 1;
@@ -245,7 +245,7 @@ impl<'a> Attempt<'a> {
     async fn heard_again(&self, states: &mut watch::Receiver<State>) {
         while states.changed().await.is_ok() {
             match *states.borrow_and_update() {
-                State::Suspect => self.request.progress.trouble(&session::silent()),
+                State::Suspect => self.request.progress.failed(&session::silent()),
                 State::Answering | State::Ended => return,
             }
         }
@@ -255,8 +255,8 @@ impl<'a> Attempt<'a> {
         self.open = false;
         let number = self.node.made().map_or(0, |made| made.czxid);
         let token = FencingToken::from_number(number.cast_unsigned());
-        let held = Held::Session { session: Arc::<Node>::clone(&self.node), since: self.since };
-        Ended::With(Acquired::Granted(Grant { token, held }))
+        let held = Held::session(Arc::<Node>::clone(&self.node), self.since);
+        Ended::With(Acquired::Granted(Grant::new(token, held)))
     }
 
     fn gone(&mut self) -> Ended {
@@ -270,7 +270,7 @@ impl<'a> Attempt<'a> {
         if self.node.release().await.is_ok() {
             self.open = false;
         }
-        Ended::With(Acquired::Busy { holder_remaining: None })
+        Ended::With(Acquired::busy(None))
     }
 }
 
@@ -278,7 +278,7 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
             // As long as the session lives, its node does.
-            self.request.cleanup.abandon(Arc::<Node>::clone(&self.node), Instant::FAR_FUTURE);
+            self.request.cleanup.release_later(Arc::<Node>::clone(&self.node), Instant::FAR_FUTURE);
         }
     }
 }

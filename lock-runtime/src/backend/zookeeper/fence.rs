@@ -4,8 +4,6 @@
 //! transaction that begins with a look at the lock's node is carried out as a whole, or, once the hold has ended, not at
 //! all, however late it arrives.
 
-use std::any::Any;
-
 use ::zookeeper_client as zk;
 
 use super::node::Node;
@@ -36,11 +34,7 @@ use crate::{HeldLock, LockError, LockErrorKind};
 /// # }
 /// ```
 pub fn begin<'c>(client: &'c zk::Client, held: &HeldLock) -> Result<zk::CheckWriter<'c>, LockError> {
-    let node = held.session().and_then(|session| {
-        let any: &dyn Any = &**session;
-        any.downcast_ref::<Node>()
-    });
-    let Some(path) = node.and_then(Node::absolute_path) else {
+    let Some(path) = held.in_store::<Node>().and_then(Node::absolute_path) else {
         return Err(LockError::new(
             LockErrorKind::Unsupported,
             "the lock is not held in ZooKeeper; hand its fencing token to the resource",

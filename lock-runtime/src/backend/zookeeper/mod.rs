@@ -24,7 +24,7 @@ use self::{
 };
 use crate::{
     LockError,
-    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Renewal, Wait},
+    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, Wait},
 };
 
 /// A ZooKeeper ensemble.
@@ -80,6 +80,9 @@ impl Backend for ZooKeeper {
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
         let link = Arc::clone(&self.link);
+        match request.mode {
+            Mode::Exclusive => {}
+        }
         Box::pin(async move {
             // A session that has ended is replaced. A node that vanishes under one that lives was removed by hand.
             for _ in 0..3 {
@@ -92,11 +95,6 @@ impl Backend for ZooKeeper {
             }
             Err(attempt::gone())
         })
-    }
-
-    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
-        // There are none: what we grant lives as long as the session.
-        Box::pin(async move { due.iter().map(|_| Renewal::NotHeld).collect() })
     }
 }
 

@@ -13,7 +13,7 @@ use ::zookeeper_client as zk;
 use super::{error::Failure, names, session::Session};
 use crate::{
     LockError, LockKey, OwnerToken,
-    backend::{self, BoxFuture, Loss, Releasable, Released},
+    backend::{self, BoxFuture, LossNotifier, Releasable, Released},
     clock::Instant,
 };
 
@@ -32,7 +32,7 @@ pub(super) struct Node {
     delete_unanswered: AtomicBool,
     watched: AtomicBool,
     /// Whom to tell when it is lost, and the number under which the session knows that.
-    held: Mutex<Option<(Loss, u64)>>,
+    held: Mutex<Option<(LossNotifier, u64)>>,
 }
 
 /// What is known of a node that exists.
@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<(Loss, u64)>> {
+    fn held(&self) -> MutexGuard<'_, Option<(LossNotifier, u64)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,7 +156,7 @@ impl Node {
         let held = self.held().take();
         if let Some((loss, number)) = held {
             self.session.forget(number);
-            loss.tell(why);
+            loss.notify(why);
         }
     }
 
@@ -220,7 +220,7 @@ impl backend::Session for Node {
         if self.over.load(Ordering::Acquire) { Instant::from_nanos(0) } else { self.session.valid_until() }
     }
 
-    fn tell_loss(self: Arc<Self>, loss: Loss) {
+    fn on_loss(self: Arc<Self>, loss: LossNotifier) {
         let number = self.session.remember(&self);
         *self.held() = Some((loss, number));
         if self.over.load(Ordering::Acquire) || self.session.has_ended() {

@@ -1,0 +1,66 @@
+//! Wake-ups that need not be answered by a poll: those of a waiter that is in nobody's way.
+//!
+//! They are marked on the thread that wakes, so that whatever watches a task can tell them from the others.
+
+use std::{
+    cell::Cell,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Wake, Waker},
+};
+
+thread_local! {
+    /// The wake-up that is under way on this thread is none that has to be answered by a poll.
+    static IDLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the wake-up that is under way on this thread need not be answered by a poll.
+pub(crate) fn is_under_way() -> bool {
+    IDLE.get()
+}
+
+/// Restores the mark of this thread when dropped.
+pub(crate) struct Idle(bool);
+
+impl Idle {
+    pub(crate) fn set(idle: bool) -> Self {
+        Self(IDLE.replace(idle))
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        IDLE.set(self.0);
+    }
+}
+
+struct IdleWaker(Waker);
+
+impl Wake for IdleWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let _idle = Idle::set(true);
+        self.0.wake_by_ref();
+    }
+}
+
+/// Completes with `future`, whose wake-ups need not be answered by a poll.
+///
+/// # Cancel safety
+/// As `future`.
+pub(crate) async fn idle<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut idle: Option<Arc<IdleWaker>> = None;
+    poll_fn(|cx| {
+        let waker = match &idle {
+            Some(idle) if idle.0.will_wake(cx.waker()) => Arc::clone(idle),
+            _ => Arc::clone(idle.insert(Arc::new(IdleWaker(cx.waker().clone())))),
+        };
+        future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker)))
+    })
+    .await
+}
