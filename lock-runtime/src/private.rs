@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 
 use crate::{
     Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, MultiLock, global,
-    options::LockOptions, run::Raced, scope,
+    options::LockOptions, run::Raced,
 };
 #[path = "duration.rs"]
 pub mod duration;
@@ -26,7 +26,8 @@ pub use crate::{
     key_parts::{Extracted, KeyParts, KeyValue},
     options::WaitFor as Wait,
     returned::{CanFail, FromLockError, Kept, Nothing, is_contention, nothing, or_else, or_error},
-    run::{OnLost, Outcome, RELEASE_LIMIT},
+    run::Outcome,
+    section::{OnLost, Section},
 };
 
 /// The options that were written; the manager's defaults fill in the others.
@@ -157,38 +158,6 @@ pub fn all<M: AsLockManager, const N: usize>(
 pub async fn acquire_all(locks: Result<MultiLock, LockError>) -> Result<MultiGuard, LockError> {
     locks.as_ref().map_err(Clone::clone)?.acquire().await
 }
-
-/// Guards whose scope is entered poll by poll, by what polls the code under them itself. Dropped, they release.
-#[derive(Debug)]
-pub struct Scope(Option<Guards>);
-
-impl Scope {
-    /// Of these guards.
-    #[must_use]
-    pub fn of(guards: Guards) -> Self {
-        Self(Some(guards))
-    }
-
-    /// Does `work`, one poll for example, in the scope.
-    pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        scope::enter(&mut self.0, work)
-    }
-
-    /// The guards, outside of the scope.
-    #[must_use]
-    pub fn guards(&self) -> &Guards {
-        self.0.as_ref().expect(THERE)
-    }
-
-    /// The guards, to release them.
-    #[must_use]
-    pub fn into_guards(self) -> Guards {
-        self.0.expect(THERE)
-    }
-}
-
-/// They stand on the thread's stack only while `work` runs.
-const THERE: &str = "the guards are there before and after each poll";
 
 /// Runs the body under the lock.
 pub fn run<F: Future>(guard: impl Into<Guards>, body: F, on_lost: OnLost) -> RunBody<F> {

@@ -5,7 +5,6 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use pin_project_lite::pin_project;
@@ -13,26 +12,9 @@ use pin_project_lite::pin_project;
 use crate::{
     LockError,
     backend::BoxFuture,
-    clock::{self, Instant},
     guards::Guards,
-    scope,
+    section::{OnLost, Section},
 };
-
-/// How long the result of a section waits for the store to confirm the release. After it the release goes on in the
-/// background.
-pub const RELEASE_LIMIT: Duration = Duration::from_secs(2);
-
-/// What happens to a body whose lock is lost before it is ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnLost {
-    /// It is dropped at its next `.await`: before the store can give the lock to somebody else, if it comes to one in time
-    /// and the store has not done so already.
-    #[default]
-    Cancel,
-    /// It is finished, perhaps beside the next holder's, and its result replaced by the loss. For what must not stop
-    /// half-way and checks its writes by the fencing token. A body that has not begun is not begun any more.
-    Finish,
-}
 
 pin_project! {
     /// What [`LockGuard::run`] returns.
@@ -78,16 +60,13 @@ pub enum Outcome<T> {
 }
 
 pin_project! {
-    /// Polls the body only while the lock is valid, unless it is to be finished, and releases the lock after it.
+    /// Polls the body as a section under the locks, and releases them after it.
     #[project = RacedProj]
     pub(crate) struct Raced<F: Future> {
-        // Declared before the guards: dropped, the body goes first.
+        // Declared before the section: dropped, the body goes first.
         #[pin]
         body: Option<F>,
-        guards: Option<Guards>,
-        on_lost: OnLost,
-        begun: bool,
-        lost: Option<BoxFuture<'static, ()>>,
+        section: Option<Section>,
         release: Option<BoxFuture<'static, ()>>,
         outcome: Option<Outcome<F::Output>>,
     }
@@ -95,15 +74,7 @@ pin_project! {
 
 impl<F: Future> Raced<F> {
     pub(crate) fn new(guards: Guards, body: F, on_lost: OnLost) -> Self {
-        Self {
-            body: Some(body),
-            guards: Some(guards),
-            on_lost,
-            begun: false,
-            lost: None,
-            release: None,
-            outcome: None,
-        }
+        Self { body: Some(body), section: Some(Section::new(guards, on_lost)), release: None, outcome: None }
     }
 }
 
@@ -112,27 +83,21 @@ impl<F: Future> Future for Raced<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if this.guards.is_some() {
-            let begun = std::mem::replace(this.begun, true);
-            let outcome = ready!(race(this.body.as_mut(), begun, *this.on_lost, this.guards, this.lost, cx));
+        if let (Some(section), Some(body)) = (&mut *this.section, this.body.as_mut().as_pin_mut()) {
+            let polled = ready!(section.poll(cx, |cx| body.poll(cx)));
+            let outcome = match polled {
+                Ok(output) if section.guards().is_valid() => Outcome::InTime(output),
+                Ok(output) => Outcome::Late(output, section.guards().loss()),
+                Err(loss) => Outcome::Dropped(loss),
+            };
             // The body goes before the lock: whatever it still holds is dropped under it.
             this.body.set(None);
-            *this.lost = None;
             *this.outcome = Some(outcome);
-            let guards = this.guards.take().expect(THERE);
-            *this.release = Some(Box::pin(async move {
-                // A release that fails or hangs is not the body's failure; it goes on in the background, as that of a lock
-                // that is lost does at once.
-                tokio::select! {
-                    biased;
-                    released = guards.release() => if let Err(error) = released {
-                        tracing::debug!(%error, "released after the section");
-                    },
-                    () = clock::sleep_until(Instant::now() + RELEASE_LIMIT) => {
-                        tracing::debug!("not released yet after the section, which goes on");
-                    }
-                }
-            }));
+        }
+        if let Some(section) = this.section.take() {
+            let released = section.release();
+            // That the store has given the lock away is in the log; the body was covered to its end, or is told its loss.
+            *this.release = Some(Box::pin(async move { drop(released.await) }));
         }
         if let Some(release) = this.release {
             ready!(release.as_mut().poll(cx));
@@ -140,47 +105,6 @@ impl<F: Future> Future for Raced<F> {
         *this.release = None;
         Poll::Ready(this.outcome.take().expect("not polled again after it was ready"))
     }
-}
-
-/// The guards are away only while the body is polled, and gone only after the race.
-const THERE: &str = "the guards are there before and after each poll";
-
-/// One poll of the body, if the lock is still valid or the body is to be finished without it.
-fn race<F: Future>(
-    mut body: Pin<&mut Option<F>>,
-    begun: bool,
-    on_lost: OnLost,
-    guards: &mut Option<Guards>,
-    lost: &mut Option<BoxFuture<'static, ()>>,
-    cx: &mut Context<'_>,
-) -> Poll<Outcome<F::Output>> {
-    let finishes = on_lost == OnLost::Finish;
-    let goes_on = finishes && begun;
-    let held = guards.as_ref().expect(THERE);
-    if !goes_on && !held.is_valid() {
-        // Dropped here, before anything else is done with the lock.
-        body.set(None);
-        return Poll::Ready(Outcome::Dropped(held.loss()));
-    }
-    if let Some(running) = body.as_mut().as_pin_mut()
-        && let Poll::Ready(output) = scope::enter(guards, || running.poll(cx))
-    {
-        let held = guards.as_ref().expect(THERE);
-        return Poll::Ready(if held.is_valid() {
-            Outcome::InTime(output)
-        } else {
-            Outcome::Late(output, held.loss())
-        });
-    }
-    if finishes {
-        return Poll::Pending;
-    }
-    // The alarm is set only for a body that waits.
-    let held = guards.as_ref().expect(THERE);
-    let lost = lost.get_or_insert_with(|| held.lost());
-    ready!(lost.as_mut().poll(cx));
-    body.set(None);
-    Poll::Ready(Outcome::Dropped(held.loss()))
 }
 
 #[cfg(test)]
@@ -191,6 +115,7 @@ mod tests {
         pin::pin,
         rc::Rc,
         task::Waker,
+        time::Duration,
     };
 
     use super::*;

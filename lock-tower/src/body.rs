@@ -9,10 +9,10 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use lock_runtime::LockError;
+use lock_runtime::{__private::Section, LockError};
 use pin_project_lite::pin_project;
 
-use crate::{hold::Hold, task::Task};
+use crate::task::Task;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -21,7 +21,7 @@ pin_project! {
     ///
     /// Its error is the inner body's, or the [`LockError`] of a lock that was lost before the body ended.
     pub struct ResponseBody<B> {
-        // Declared before the hold: dropped, the body goes before its lock. None once it ended, so that it is not
+        // Declared before the section: dropped, the body goes before its lock. None once it ended, so that it is not
         // polled again.
         #[pin]
         inner: Option<B>,
@@ -35,7 +35,7 @@ enum State {
     /// Without a lock, or after its release.
     Plain,
     Held {
-        hold: Hold,
+        section: Section,
         /// How many bytes are left, where the response says so: servers do not ask for more.
         left: Option<u64>,
     },
@@ -54,8 +54,8 @@ impl<B> ResponseBody<B> {
         Self { inner: Some(body), state: State::Plain }
     }
 
-    pub(crate) fn held(body: B, hold: Hold, left: Option<u64>) -> Self {
-        Self { inner: Some(body), state: State::Held { hold, left } }
+    pub(crate) fn held(body: B, section: Section, left: Option<u64>) -> Self {
+        Self { inner: Some(body), state: State::Held { section, left } }
     }
 }
 
@@ -86,9 +86,9 @@ where
                     let Some(body) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
                     return body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
                 }
-                State::Held { hold, left } => {
+                State::Held { section, left } => {
                     let mut body = this.inner.as_mut().as_pin_mut().expect("held with its body");
-                    let frame = ready!(hold.poll(cx, |cx| body.as_mut().poll_frame(cx)));
+                    let frame = ready!(section.poll(cx, |cx| body.as_mut().poll_frame(cx)));
                     let mut ended = true;
                     if let Ok(Some(Ok(frame))) = &frame
                         && let Some(data) = frame.data_ref()
@@ -106,8 +106,8 @@ where
                     if ended {
                         this.inner.set(None);
                     }
-                    if let State::Held { hold, .. } = mem::replace(this.state, State::Plain) {
-                        *this.state = State::Releasing { released: hold.release(), last };
+                    if let State::Held { section, .. } = mem::replace(this.state, State::Plain) {
+                        *this.state = State::Releasing { released: Task::new(section.release()), last };
                     }
                 }
                 State::Releasing { released, last } => {

@@ -9,15 +9,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Extensions, Method, Request, Response, StatusCode, header};
 use http_body::Body;
-use lock_runtime::{__private::Guards, LockError, LockErrorKind};
+use lock_runtime::{
+    __private::{Guards, Section},
+    LockError, LockErrorKind,
+};
 use pin_project_lite::pin_project;
 use tower::Service;
 
 use crate::{
-    HoldUntil, KeyRejection, LockLayer, LockRejection, ResponseBody, hold::Hold, key::Found, protocol::Wire,
-    task::Task,
+    HoldUntil, KeyRejection, LockLayer, LockRejection, ResponseBody, key::Found, protocol::Wire, task::Task,
 };
 
 pin_project! {
@@ -40,14 +42,15 @@ type StateOf<S, R> =
 
 pin_project! {
     #[project = StateProj]
+    #[project_replace = StateOwned]
     enum State<S, R, F, T> {
         Unlocked { #[pin] inner: F },
-        Rejected { response: Option<Response<Bytes>> },
-        Acquiring { guards: Task<Result<Guards, LockError>>, ready: Option<(S, R, Call)> },
-        // The hold comes last: dropped, the inner future goes before its lock.
-        Working { #[pin] inner: F, call: Option<Call>, hold: Option<Hold> },
+        Rejected { response: Response<Bytes> },
+        Acquiring { guards: Task<Result<Guards, LockError>>, service: S, request: R, call: Call },
+        // The section comes last: dropped, the inner future goes before its lock.
+        Working { #[pin] inner: F, call: Call, section: Section },
         // The output, or the loss that came before it.
-        Releasing { released: Task<Result<(), LockError>>, output: Option<(Result<T, LockError>, Call)> },
+        Releasing { released: Task<Result<(), LockError>>, output: Result<T, LockError>, call: Call },
         Done,
     }
 }
@@ -103,7 +106,7 @@ where
 
     pub(crate) fn rejected(rejection: KeyRejection, layer: &LockLayer, wire: Wire) -> Self {
         let response = layer.answer(&LockRejection::no_key(rejection, wire));
-        Self { state: State::Rejected { response: Some(response) } }
+        Self { state: State::Rejected { response } }
     }
 
     pub(crate) fn locked(
@@ -117,7 +120,7 @@ where
         let guards = layer.acquire(keys, patience.unwrap_or(layer.wait));
         let method = request.method().clone();
         let call = Call { layer: Arc::clone(layer), wire, method, is_cut: patience.is_some() };
-        Self { state: State::Acquiring { guards, ready: Some((ready, request, call)) } }
+        Self { state: State::Acquiring { guards, service: ready, request, call } }
     }
 }
 
@@ -131,69 +134,80 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
-            let next = match state.as_mut().project() {
-                StateProj::Unlocked { inner } => {
-                    let output = ready!(inner.poll(cx));
-                    state.set(State::Done);
-                    return Poll::Ready(output.map(|response| response.map(ResponseBody::plain)));
+            // What is awaited first, then what is done with it: the old state is taken apart by the second match.
+            let event = match state.as_mut().project() {
+                StateProj::Unlocked { inner } => Event::Answered(ready!(inner.poll(cx))),
+                StateProj::Acquiring { guards, .. } => Event::Acquired(ready!(guards.poll(cx))),
+                StateProj::Working { inner, section, .. } => {
+                    Event::Worked(ready!(section.poll(cx, |cx| inner.poll(cx))))
                 }
-                StateProj::Rejected { response } => {
-                    let response = response.take().expect("put there with the state");
-                    state.set(State::Done);
-                    return Poll::Ready(Ok(response.map(ResponseBody::own)));
-                }
-                StateProj::Acquiring { guards, ready } => {
-                    let guards = ready!(guards.poll(cx));
-                    let (mut ready, mut request, call) = ready.take().expect("put there with the state");
-                    match guards {
-                        Ok(guards) => {
-                            let mut hold = Hold::new(guards, call.layer.on_lost);
-                            hold.show(request.extensions_mut());
-                            let inner = hold.enter(|| ready.call(request));
-                            State::Working { inner, call: Some(call), hold: Some(hold) }
-                        }
-                        Err(error) => State::Rejected { response: Some(call.refuse(error)) },
-                    }
-                }
-                StateProj::Working { inner, call, hold } => {
-                    let watched = hold.as_mut().expect("put there with the state");
-                    let output = ready!(watched.poll(cx, |cx| inner.poll(cx)));
-                    let call = call.take().expect("put there with the state");
-                    let hold = hold.take().expect("put there with the state");
-                    match output {
-                        // The work goes on in the body.
-                        Ok(Ok(response)) if call.is_held_by(&response) && hold.may_go_on() => {
-                            let left = length(&response);
-                            state.set(State::Done);
-                            return Poll::Ready(
-                                Ok(response.map(|body| ResponseBody::held(body, hold, left))),
-                            );
-                        }
-                        // Setting the state drops the inner future, before the release is begun.
-                        output => State::Releasing { released: hold.release(), output: Some((output, call)) },
-                    }
-                }
-                StateProj::Releasing { released, output } => {
-                    let released = ready!(released.poll(cx));
-                    let (output, call) = output.take().expect("put there with the state");
-                    state.set(State::Done);
-                    return Poll::Ready(match (output, released) {
-                        (Ok(Ok(response)), Ok(())) => Ok(response.map(ResponseBody::plain)),
-                        (Ok(Err(error)), released) => {
-                            if let Err(loss) = released {
-                                tracing::warn!(error = %loss, "the lock was lost before the inner service failed");
-                            }
-                            Err(error)
-                        }
-                        (Ok(Ok(_)), Err(loss)) | (Err(loss), _) => {
-                            Ok(call.refuse(loss).map(ResponseBody::own))
-                        }
-                    });
-                }
+                StateProj::Releasing { released, .. } => Event::Released(ready!(released.poll(cx))),
+                StateProj::Rejected { .. } => Event::Nothing,
                 StateProj::Done => panic!("polled after it was ready"),
             };
-            state.set(next);
+            // Drops the inner future, before anything is done with its lock.
+            match (state.as_mut().project_replace(State::Done), event) {
+                (StateOwned::Unlocked { .. }, Event::Answered(output)) => {
+                    return Poll::Ready(output.map(|response| response.map(ResponseBody::plain)));
+                }
+                (StateOwned::Rejected { response }, _) => {
+                    return Poll::Ready(Ok(response.map(ResponseBody::own)));
+                }
+                (
+                    StateOwned::Acquiring { mut service, mut request, call, .. },
+                    Event::Acquired(Ok(guards)),
+                ) => {
+                    show(&guards, request.extensions_mut());
+                    let mut section = Section::new(guards, call.layer.on_lost);
+                    let inner = section.enter(|| service.call(request));
+                    state.set(State::Working { inner, call, section });
+                }
+                (StateOwned::Acquiring { call, .. }, Event::Acquired(Err(error))) => {
+                    state.set(State::Rejected { response: call.refuse(error) });
+                }
+                // The work goes on in the body.
+                (StateOwned::Working { call, section, .. }, Event::Worked(Ok(Ok(response))))
+                    if call.is_held_by(&response) && section.may_go_on() =>
+                {
+                    let left = length(&response);
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::held(body, section, left))));
+                }
+                (StateOwned::Working { call, section, .. }, Event::Worked(output)) => {
+                    state.set(State::Releasing { released: Task::new(section.release()), output, call });
+                }
+                (StateOwned::Releasing { output: Ok(Ok(response)), .. }, Event::Released(Ok(()))) => {
+                    return Poll::Ready(Ok(response.map(ResponseBody::plain)));
+                }
+                (StateOwned::Releasing { output: Ok(Err(error)), .. }, Event::Released(released)) => {
+                    if let Err(loss) = released {
+                        tracing::warn!(error = %loss, "the lock was lost before the inner service failed");
+                    }
+                    return Poll::Ready(Err(error));
+                }
+                (StateOwned::Releasing { output: Err(loss), call, .. }, _)
+                | (StateOwned::Releasing { call, .. }, Event::Released(Err(loss))) => {
+                    return Poll::Ready(Ok(call.refuse(loss).map(ResponseBody::own)));
+                }
+                _ => unreachable!("each event belongs to the state in which it is awaited"),
+            }
         }
+    }
+}
+
+/// What a state waited for.
+enum Event<T> {
+    Nothing,
+    Answered(T),
+    Acquired(Result<Guards, LockError>),
+    Worked(Result<T, LockError>),
+    Released(Result<(), LockError>),
+}
+
+/// Puts a view of the holds where the inner service finds it.
+fn show(guards: &Guards, extensions: &mut Extensions) {
+    match guards {
+        Guards::One(guard) => drop(extensions.insert(guard.held())),
+        Guards::Several(guard) => drop(extensions.insert(guard.held())),
     }
 }
 

@@ -202,7 +202,6 @@
 
 mod body;
 mod future;
-mod hold;
 mod key;
 mod layer;
 mod options;
