@@ -258,7 +258,7 @@ mod tests {
     fn nobody_is_asked_to_try_again_what_fails_for_good() {
         // A wrong password, and a name that something else has in the store.
         for kind in [LockErrorKind::Backend, LockErrorKind::InvalidKey] {
-            let answer = Answer::to(&LockError::new(kind, "refused").permanent());
+            let answer = Answer::to(&LockError::new(kind, "refused").into_permanent());
             assert_eq!((answer.status, answer.code), (500, Code::Internal));
             assert!(answer.headers().iter().all(|(name, _)| *name != "retry-after"));
         }

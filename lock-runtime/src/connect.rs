@@ -4,9 +4,37 @@ use std::sync::Arc;
 
 use crate::{LockError, LockErrorKind, backend::Backend};
 
-/// The schemes of this version.
-const KNOWN: &str = "`memory:`, `redis:`, `zookeeper:`, `zookeeper+tls:`";
-/// The schemes that are planned; they deserve a better answer than «unknown».
+/// A kind of store.
+struct Store {
+    /// What URLs of it begin with.
+    schemes: &'static [&'static str],
+    /// The feature that compiles it in.
+    feature: &'static str,
+    /// Makes one from its URL, without asking it; none where it is not compiled in.
+    open: Option<fn(&str) -> Result<Arc<dyn Backend>, LockError>>,
+}
+
+macro_rules! store {
+    ($feature:literal, $($scheme:literal)|+, $store:ident) => {
+        Store {
+            schemes: &[$($scheme),+],
+            feature: $feature,
+            #[cfg(feature = $feature)]
+            open: Some(|url| Ok(Arc::new(crate::backend::$store::connect_lazy(url)?))),
+            #[cfg(not(feature = $feature))]
+            open: None,
+        }
+    };
+}
+
+/// The stores of this version: a new one is a row here.
+const STORES: &[Store] = &[
+    store!("memory", "memory", Memory),
+    store!("redis", "redis" | "redis+unix", Redis),
+    store!("zookeeper", "zookeeper" | "zookeeper+tls", ZooKeeper),
+];
+
+/// The schemes that are planned; they deserve a better answer than "unknown".
 const PLANNED: &[&str] = &[
     "rediss",
     "redis-cluster",
@@ -23,77 +51,45 @@ const PLANNED: &[&str] = &[
 
 /// The store, which connects when it is first asked for something.
 pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(invalid(format!("the URL of a store begins with its scheme, one of {KNOWN}")));
-    };
+    let no_scheme = || invalid(format!("the URL of a store begins with its scheme, one of {}", known()));
+    let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
     // Case does not matter in a scheme (RFC 3986, section 3.1).
     let scheme = scheme.to_ascii_lowercase();
-    let url = format!("{scheme}:{rest}");
-    match &*scheme {
-        "memory" => memory(rest),
-        "redis" | "redis+unix" => redis(&url),
-        "zookeeper" | "zookeeper+tls" => zookeeper(&url),
-        planned if PLANNED.contains(&planned) => Err(LockError::new(
-            LockErrorKind::Unsupported,
-            format!("the store `{planned}:` is not in this version of lock-runtime; it has {KNOWN}"),
-        )),
-        // Shown only if it looks like a scheme: of a URL without one it may be a password.
-        unknown
-            if unknown.len() <= 32
-                && unknown.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
-        {
-            let remedy = if rest.parse::<u16>().is_ok() {
-                format!("; for Redis at that host and port write `redis://{unknown}:{rest}`")
-            } else {
-                String::new()
-            };
-            Err(invalid(format!(
-                "unknown scheme `{unknown}:` in the URL of a store; known are {KNOWN}{remedy}"
-            )))
-        }
-        _ => Err(invalid(format!("the URL of a store begins with its scheme, one of {KNOWN}"))),
+    if let Some(Store { feature, open, .. }) =
+        STORES.iter().find(|store| store.schemes.contains(&scheme.as_str()))
+    {
+        return match open {
+            Some(open) => open(&format!("{scheme}:{rest}")),
+            None => Err(unsupported(format!(
+                "the store `{feature}:` is not compiled in; switch on the feature `{feature}` of lock-runtime"
+            ))),
+        };
     }
-}
-
-#[cfg(feature = "memory")]
-fn memory(name: &str) -> Result<Arc<dyn Backend>, LockError> {
-    if name.contains(['?', '/', '#', '@']) {
-        return Err(invalid("`memory:` takes nothing but a name, like `memory:orders`".into()));
+    if PLANNED.contains(&scheme.as_str()) {
+        let message =
+            format!("the store `{scheme}:` is not in this version of lock-runtime; it has {}", known());
+        return Err(unsupported(message));
     }
-    Ok(Arc::new(crate::backend::Memory::named(name)))
+    // Shown only if it looks like a scheme: of a URL without one it may be a password.
+    if scheme.len() > 32 || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
+        return Err(no_scheme());
+    }
+    let remedy = if rest.parse::<u16>().is_ok() {
+        format!("; for Redis at that host and port write `redis://{scheme}:{rest}`")
+    } else {
+        String::new()
+    };
+    Err(invalid(format!("unknown scheme `{scheme}:` in the URL of a store; known are {}{remedy}", known())))
 }
 
-#[cfg(not(feature = "memory"))]
-fn memory(_name: &str) -> Result<Arc<dyn Backend>, LockError> {
-    Err(not_compiled_in("memory"))
+/// The schemes, as they are written in a message.
+fn known() -> String {
+    let schemes = STORES.iter().flat_map(|store| store.schemes);
+    schemes.map(|scheme| format!("`{scheme}:`")).collect::<Vec<_>>().join(", ")
 }
 
-#[cfg(feature = "redis")]
-fn redis(url: &str) -> Result<Arc<dyn Backend>, LockError> {
-    Ok(Arc::new(crate::backend::Redis::connect_lazy(url)?))
-}
-
-#[cfg(not(feature = "redis"))]
-fn redis(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
-    Err(not_compiled_in("redis"))
-}
-
-#[cfg(feature = "zookeeper")]
-fn zookeeper(url: &str) -> Result<Arc<dyn Backend>, LockError> {
-    Ok(Arc::new(crate::backend::ZooKeeper::connect_lazy(url)?))
-}
-
-#[cfg(not(feature = "zookeeper"))]
-fn zookeeper(_url: &str) -> Result<Arc<dyn Backend>, LockError> {
-    Err(not_compiled_in("zookeeper"))
-}
-
-#[cfg(not(all(feature = "memory", feature = "redis", feature = "zookeeper")))]
-fn not_compiled_in(store: &str) -> LockError {
-    LockError::new(
-        LockErrorKind::Unsupported,
-        format!("the store `{store}:` is not compiled in; switch on the feature `{store}` of lock-runtime"),
-    )
+fn unsupported(message: String) -> LockError {
+    LockError::new(LockErrorKind::Unsupported, message)
 }
 
 fn invalid(message: String) -> LockError {
@@ -115,6 +111,7 @@ mod tests {
             ("localhost:6379", "write `redis://localhost:6379`"),
             ("postgres://u:canary@h", "not in this version"),
             ("PostgreSQL://u:canary@h", "not in this version"),
+            #[cfg(feature = "memory")]
             ("memory:a/b", "nothing but a name"),
         ] {
             let error = store(url).map(drop).expect_err(url);

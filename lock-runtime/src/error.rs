@@ -93,10 +93,10 @@ impl LockError {
         self.0.advice
     }
 
-    /// Says that the same call fails until somebody changes the program, its settings or those of the store: whoever
-    /// waits for a lock is told at once, and it is not [retryable](Self::is_retryable).
+    /// Marks the error as permanent: retrying fails until the program, its settings or those of the store are changed, so
+    /// waiters fail at once, and it is not [retryable](Self::is_retryable).
     #[must_use]
-    pub fn permanent(mut self) -> Self {
+    pub fn into_permanent(mut self) -> Self {
         self.0.permanent = true;
         self
     }
@@ -160,7 +160,9 @@ impl LockError {
         self.0.retry_after
     }
 
-    pub(crate) fn is_permanent(&self) -> bool {
+    /// Whether a person has to change something before the same call can succeed, as with a wrong password.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
         self.0.permanent
     }
 
@@ -192,6 +194,9 @@ impl fmt::Debug for LockError {
             shown.field("key", &key.as_str());
         }
         shown.field("message", &self.0.message);
+        if self.0.permanent {
+            shown.field("permanent", &true);
+        }
         if let Some(retry_after) = self.0.retry_after {
             shown.field("retry_after", &retry_after);
         }
@@ -228,7 +233,7 @@ mod tests {
             .with_key(&LockKey::new("user:42").expect("valid"))
             .with_retry_after(Some(Duration::from_secs(2)));
         assert_eq!(error.to_string(), "lock `user:42`: somebody else still holds it after 5s");
-        assert!(error.is_retryable() && !error.clone().permanent().is_retryable());
+        assert!(error.is_retryable() && !error.clone().into_permanent().is_retryable());
         assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
     }
 

@@ -17,7 +17,7 @@ use crate::{HeldLock, HeldLocks, LockError, LockErrorKind};
 /// | `Contended`, `Timeout` | 409 with `Retry-After` |
 /// | `Lost`, `Backend`, `Overloaded`, `ShutDown` | 503 with `Retry-After` |
 /// | `InvalidKey` | 400 |
-/// | others, and what is [permanent](LockError::permanent) | 500 |
+/// | others, and what is [permanent](LockError::is_permanent) | 500 |
 ///
 /// The client learns neither the key nor what the store said. Both are written to the log.
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]

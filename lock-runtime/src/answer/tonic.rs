@@ -14,7 +14,7 @@ use crate::LockError;
 /// | `Contended`, `Timeout`, `Lost` | `ABORTED` |
 /// | `Backend`, `Overloaded`, `ShutDown` | `UNAVAILABLE` |
 /// | `InvalidKey` | `INVALID_ARGUMENT` |
-/// | others, and what is [permanent](LockError::permanent) | `INTERNAL` |
+/// | others, and what is [permanent](LockError::is_permanent) | `INTERNAL` |
 ///
 /// Where it is known when another attempt makes sense, the details have a `google.rpc.RetryInfo`. The client learns
 /// neither the key nor what the store said. Both are written to the log, and the error is the status's source.

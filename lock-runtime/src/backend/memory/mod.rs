@@ -20,7 +20,7 @@ use self::{
     queue::{Answer, Granted, Locks, Now},
 };
 use crate::{
-    FencingToken, LockError, LockKey, OwnerToken,
+    FencingToken, LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Mode, Releasable,
         Released, Renew, Renewal, Wait,
@@ -77,6 +77,19 @@ impl Memory {
         static NAMED: OnceLock<Mutex<HashMap<String, Memory>>> = OnceLock::new();
         let named = NAMED.get_or_init(Mutex::default);
         named.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone()
+    }
+
+    /// The store of `memory:name`.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for a URL that is not understood.
+    pub(crate) fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        let name = url.strip_prefix("memory:").unwrap_or(url);
+        if name.contains(['?', '/', '#', '@']) {
+            let message = "`memory:` takes nothing but a name, like `memory:orders`";
+            return Err(LockError::new(LockErrorKind::InvalidOptions, message));
+        }
+        Ok(Self::named(name))
     }
 
     /// How many locks are held or waited for.

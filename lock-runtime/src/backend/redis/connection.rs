@@ -373,7 +373,7 @@ fn no_rights(to: &str, prefix: &str) -> LockError {
              shows what locks need",
         ),
     )
-    .permanent()
+    .into_permanent()
 }
 
 fn is_no_script(error: &LockError) -> bool {

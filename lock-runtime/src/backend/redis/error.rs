@@ -129,7 +129,7 @@ pub(super) fn explain(error: RedisError) -> LockError {
     let is_no_lock = |text: &str| text.contains("WRONGTYPE");
     if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
         let message = "a key with the lock's name exists and is no lock; choose another name or prefix";
-        return LockError::new(LockErrorKind::InvalidKey, message).permanent().with_source(error);
+        return LockError::new(LockErrorKind::InvalidKey, message).into_permanent().with_source(error);
     }
     if error.code() == Some("FENCE") {
         let message = format!(
@@ -139,7 +139,7 @@ pub(super) fn explain(error: RedisError) -> LockError {
             error.detail().unwrap_or("a number"),
             names::FORMAT,
         );
-        return LockError::new(LockErrorKind::Backend, message).permanent().with_source(error);
+        return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
     }
     if let Some(message) = not_fit(&error) {
         // The driver's text would repeat the arguments of the call.
@@ -192,7 +192,7 @@ pub(super) fn explain(error: RedisError) -> LockError {
         },
     };
     let explained = LockError::new(LockErrorKind::Backend, message).with_source(error);
-    if permanent { explained.permanent() } else { explained }
+    if permanent { explained.into_permanent() } else { explained }
 }
 
 #[cfg(test)]

@@ -213,7 +213,9 @@ impl Links {
             {
                 let message =
                     format!("the key `{name}` should be {}, and is of another type; delete it", what?);
-                return Some(LockError::new(LockErrorKind::Backend, message).permanent().with_source(error));
+                return Some(
+                    LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error),
+                );
             }
         }
         None

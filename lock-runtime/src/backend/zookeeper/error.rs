@@ -108,7 +108,7 @@ fn explain(error: Error) -> LockError {
         Error::NoAuth | Error::InvalidAcl | Error::AuthFailed | Error::NoChildrenForEphemerals
     );
     let told = LockError::new(kind, message).with_source(error);
-    if lasts { told.permanent() } else { told }
+    if lasts { told.into_permanent() } else { told }
 }
 
 #[cfg(test)]

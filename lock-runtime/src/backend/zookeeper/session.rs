@@ -299,7 +299,7 @@ async fn connect(config: &Config) -> Result<zk::Client, LockError> {
     };
     let message = format!("cannot connect to ZooKeeper at {}: {text}", config.servers);
     let told = LockError::new(error.kind(), message).with_source(error);
-    Err(if lasts { told.permanent() } else { told })
+    Err(if lasts { told.into_permanent() } else { told })
 }
 
 /// Below `chroot`, which is made if it is not there.
