@@ -9,43 +9,21 @@ use std::{
 };
 
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockKey,
-    backend::{Acquire, Acquired, BoxFuture, Capabilities, Grant, Mode, Progress, Reports, Wait},
+    LockError, LockErrorKind, LockGuard,
+    backend::{Acquire, Acquired, BoxFuture, Grant, Progress, Reports, Wait},
     clock::{self, Instant},
-    cohort::{Cohorts, Entry, Follower, Holder, Leader, Waited, Why, last_answer},
-    hold::{Hold, Terms, Turn},
+    cohort::{Entry, Follower, Holder, Leader, Waited, Why, last_answer},
+    hold::{Hold, Turn},
+    keeper::Keeper,
+    limits::Permit,
     options::LockOptions,
+    request::Request,
     scope,
-    shared::{Reserved, Shared},
+    shared::Shared,
     underway::{Counted, Underway},
     unpolled::{self, Keeps},
     validity::backoff,
 };
-
-/// What a caller asks for.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) key: LockKey,
-    pub(crate) mode: Mode,
-    pub(crate) options: LockOptions,
-    pub(crate) wait: Wait,
-}
-
-impl Request {
-    /// What its lease has to be, whoever holds it.
-    pub(crate) fn terms(&self) -> Terms {
-        Terms { mode: self.mode, ttl: self.options.ttl, auto_renew: self.options.auto_renew }
-    }
-
-    /// Fails for what this store cannot do, before it is asked.
-    fn check(&self, store: Capabilities) -> Result<(), LockError> {
-        if store.modes.contains(&self.mode) {
-            return self.options.check(store);
-        }
-        let message = format!("this store has no locks of the mode {:?}", self.mode);
-        Err(LockError::new(LockErrorKind::Unsupported, message))
-    }
-}
 
 /// Acquires a lock, in the process of its manager: a child that was forked off meanwhile must ask for nothing more.
 pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Request) -> Result<LockGuard, LockError> {
@@ -68,7 +46,8 @@ async fn acquire_here(shared: &Arc<Shared>, request: &Request) -> Result<LockGua
             Begun::Acquired(guard) => return Ok(guard),
             Begun::Waits(rest) => rest,
         };
-        let acquired = unpolled::watch(shared, id, &request.key, Keeps::Lead, rest.asker.take(), rest).await;
+        let acquired =
+            unpolled::watch(&shared.waiting, id, &request.key, Keeps::Lead, rest.asker.take(), rest).await;
         match acquired {
             Some(acquired) => return acquired,
             None if request.wait.end().has_passed() => return Err(not_polled()),
@@ -107,9 +86,10 @@ enum Stage {
 
 /// What is asked for.
 struct About {
+    shared: Arc<Shared>,
     request: Request,
     id: u64,
-    reserved: Reserved,
+    permit: Permit,
     /// Last: it is counted until everything else of it is dropped.
     asking: Counted<Arc<Underway>>,
 }
@@ -136,12 +116,12 @@ pub(crate) async fn begin(shared: &Arc<Shared>, request: &Request, id: u64) -> R
     }
     // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
     let _asking = Counted::new(&*shared.asking);
-    let reserved = shared.reserve()?;
-    let about = |reserved| {
-        let asking = Counted::new(Arc::clone(&shared.asking));
-        About { request: request.clone(), id, reserved, asking }
+    let permit = shared.reserve()?;
+    let about = |permit| {
+        let (shared, asking) = (Arc::clone(shared), Counted::new(Arc::clone(&shared.asking)));
+        About { shared, request: request.clone(), id, permit, asking }
     };
-    let at = match Cohorts::enter(shared, request, id)? {
+    let at = match shared.cohorts.enter(request, id, || Arc::clone(shared) as _)? {
         Entry::Busy(holder) => return Err(contended(&request.options, holder)),
         Entry::Follow(follower) => At::Queue(follower),
         entry => {
@@ -153,18 +133,18 @@ pub(crate) async fn begin(shared: &Arc<Shared>, request: &Request, id: u64) -> R
             });
             match first.await {
                 Err(asker) if shared.backend.capabilities().shared_between_processes => {
-                    let stage = Stage::Asked { leader, call, about: about(reserved) };
+                    let stage = Stage::Asked { leader, call, about: about(permit) };
                     return Ok(Begun::Waits(Rest { stage, asker: Some(asker) }));
                 }
                 Err(_) => At::Store(leader, Ok(call)),
                 Ok(answer) => match judge(shared, leader.as_ref(), request, answer) {
-                    Judged::Over(turn) => return Ok(Begun::Acquired(enter(reserved, leader, turn?))),
+                    Judged::Over(turn) => return Ok(Begun::Acquired(enter(shared, permit, leader, turn?))),
                     Judged::AskAgain(error) => At::Store(leader, Err(error)),
                 },
             }
         }
     };
-    let stage = Stage::Waits(Box::pin(about(reserved).acquire(at)));
+    let stage = Stage::Waits(Box::pin(about(permit).acquire(at)));
     Ok(Begun::Waits(Rest { stage, asker: None }))
 }
 
@@ -179,13 +159,12 @@ impl Future for Rest {
             };
             let at = match answer {
                 Poll::Pending => At::Store(leader, Ok(call)),
-                Poll::Ready(answer) => {
-                    let shared = about.reserved.shared();
-                    match judge(shared, leader.as_ref(), &about.request, answer) {
-                        Judged::Over(turn) => return Poll::Ready(Ok(enter(about.reserved, leader, turn?))),
-                        Judged::AskAgain(error) => At::Store(leader, Err(error)),
+                Poll::Ready(answer) => match judge(&about.shared, leader.as_ref(), &about.request, answer) {
+                    Judged::Over(turn) => {
+                        return Poll::Ready(Ok(enter(&about.shared, about.permit, leader, turn?)));
                     }
-                }
+                    Judged::AskAgain(error) => At::Store(leader, Err(error)),
+                },
             };
             self.stage = Stage::Waits(Box::pin(about.acquire(at)));
         }
@@ -199,24 +178,25 @@ impl Future for Rest {
 impl About {
     /// Waits in the queue of this process, then for the store.
     async fn acquire(self, mut at: At) -> Result<LockGuard, LockError> {
-        let Self { request, id, reserved, asking } = self;
+        let Self { shared, request, id, permit, asking } = self;
         let _asking = asking;
-        let shared = Arc::clone(reserved.shared());
         let (leader, call) = loop {
             at = match at {
                 At::Store(leader, call) => break (leader, call),
                 At::Queue(follower) => match follow(&shared, follower, request.wait).await? {
                     Waited::Called(turn) if shared.is_worth_it(&turn) => {
                         turn.hold_until(Instant::now() + request.options.hold_at_least);
-                        return Ok(LockGuard::new(turn, reserved));
+                        return Ok(LockGuard::new(shared, turn, permit));
                     }
                     // Lost before this task ran: the way begins anew.
                     Waited::Called(_) if request.wait.end().has_passed() => return Err(missed()),
-                    Waited::Called(_) => match Cohorts::enter(&shared, &request, id)? {
-                        Entry::Follow(follower) => At::Queue(follower),
-                        Entry::Lead(leader) => ask_first(&shared, leader, &request)?,
-                        Entry::Busy(_) | Entry::Alone => unreachable!("it waits"),
-                    },
+                    Waited::Called(_) => {
+                        match shared.cohorts.enter(&request, id, || Arc::clone(&shared) as _)? {
+                            Entry::Follow(follower) => At::Queue(follower),
+                            Entry::Lead(leader) => ask_first(&shared, leader, &request)?,
+                            Entry::Busy(_) | Entry::Alone => unreachable!("it waits"),
+                        }
+                    }
                     Waited::Lead { leader, pause } => {
                         clock::sleep_until(Instant::now() + pause).await;
                         ask_first(&shared, leader, &request)?
@@ -226,7 +206,7 @@ impl About {
             };
         };
         let turn = ask_store(&shared, leader.as_ref(), call, &request).await?;
-        Ok(enter(reserved, leader, turn))
+        Ok(enter(&shared, permit, leader, turn))
     }
 }
 
@@ -344,14 +324,14 @@ fn judge(
 }
 
 /// The store granted it.
-fn enter(reserved: Reserved, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
-    let (shared, now) = (reserved.shared(), Instant::now());
+fn enter(shared: &Arc<Shared>, permit: Permit, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
+    let now = Instant::now();
     if let Some(leader) = leader {
         leader.granted(&turn, now);
     }
-    shared.keeper.add(shared, &turn.hold, now);
+    Keeper::add(shared, &turn.hold, now);
     tracing::trace!(key = %turn.hold.key(), fencing_token = %turn.token, "lock acquired");
-    LockGuard::new(turn, reserved)
+    LockGuard::new(Arc::clone(shared), turn, permit)
 }
 
 /// Makes a turn of a grant, unless it came too late to be of use; then it is given back.

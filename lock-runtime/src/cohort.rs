@@ -6,6 +6,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -17,11 +18,11 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     LockError, LockErrorKind,
-    acquire::Request,
     backend::{Reports, Wait},
     clock::{self, Instant},
     hold::{Hold, Terms, Turn},
-    shared::{Limits, Shared},
+    limits::Limits,
+    request::Request,
     validity::min_validity,
 };
 
@@ -38,6 +39,12 @@ const LATE_ANSWER: Duration = Duration::from_millis(500);
 /// so one of them may be asked for when it is over.
 pub(crate) fn last_answer(end: Instant) -> Instant {
     end.max(Instant::now()) + LATE_ANSWER
+}
+
+/// What the queues ask of those above them.
+pub(crate) trait Above: fmt::Debug + Send + Sync {
+    /// A turn was passed on to a waiter that is gone.
+    fn take_back(&self, turn: &Arc<Turn>);
 }
 
 /// The queues of all locks of one store.
@@ -131,14 +138,14 @@ pub(crate) enum Leaving {
 }
 
 impl Cohorts {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self {
+    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
             by_name: Mutex::default(),
             waiting: AtomicUsize::new(0),
             attempt_ids: AtomicU64::new(0),
             first_word: Notify::new(),
             limits,
-        }
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Cohort>> {
@@ -151,14 +158,19 @@ impl Cohorts {
     }
 
     /// Joins the queue of its lock for the attempt `id`.
-    pub(crate) fn enter(shared: &Arc<Shared>, request: &Request, id: u64) -> Result<Entry, LockError> {
-        let (this, key) = (&shared.cohorts, &request.key);
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        request: &Request,
+        id: u64,
+        above: impl FnOnce() -> Arc<dyn Above>,
+    ) -> Result<Entry, LockError> {
+        let (this, key) = (self, &request.key);
         let mut cohorts = this.lock();
         let Some(cohort) = cohorts.get_mut(key.stored()) else {
             let name = key.stored_name();
             let state = State::Asking { leader: id, word: Word::None };
             cohorts.insert(Arc::clone(&name), Cohort { state, waiters: VecDeque::new() });
-            return Ok(Entry::Lead(Leader::new(shared, name, id)));
+            return Ok(Entry::Lead(Leader::new(self, name, id)));
         };
         if request.wait == Wait::No {
             let now = Instant::now();
@@ -187,7 +199,8 @@ impl Cohorts {
             call,
         });
         Ok(Entry::Follow(Follower {
-            shared: Arc::clone(shared),
+            cohorts: Arc::clone(self),
+            above: above(),
             name: key.stored_name(),
             id,
             called,
@@ -304,7 +317,7 @@ impl Word {
 /// The one that asks the store about a lock for its cohort.
 #[derive(Debug)]
 pub(crate) struct Asker {
-    shared: Arc<Shared>,
+    cohorts: Arc<Cohorts>,
     name: Arc<str>,
     id: u64,
 }
@@ -322,17 +335,17 @@ impl Reports for Asker {
 impl Asker {
     fn say(&self, word: Word) {
         if let Some(Cohort { state: State::Asking { leader, word: last }, .. }) =
-            self.shared.cohorts.lock().get_mut(&self.name)
+            self.cohorts.lock().get_mut(&self.name)
             && *leader == self.id
             && let Word::None = std::mem::replace(last, word)
         {
-            self.shared.cohorts.first_word.notify_waiters();
+            self.cohorts.first_word.notify_waiters();
         }
     }
 
     /// Why the store has not granted the lock until now.
     pub(crate) fn why(&self) -> Why {
-        match self.shared.cohorts.lock().get(&self.name) {
+        match self.cohorts.lock().get(&self.name) {
             Some(Cohort { state: State::Asking { word, .. }, .. }) => word.why(self.id),
             _ => Why::Held(Holder::default()),
         }
@@ -347,8 +360,8 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    fn new(shared: &Arc<Shared>, name: Arc<str>, id: u64) -> Self {
-        Self { asker: Arc::new(Asker { shared: Arc::clone(shared), name, id }), leads: true }
+    fn new(cohorts: &Arc<Cohorts>, name: Arc<str>, id: u64) -> Self {
+        Self { asker: Arc::new(Asker { cohorts: Arc::clone(cohorts), name, id }), leads: true }
     }
 
     pub(crate) fn asker(&self) -> &Arc<Asker> {
@@ -358,7 +371,7 @@ impl Leader {
     /// The store granted the lock.
     pub(crate) fn granted(mut self, turn: &Arc<Turn>, now: Instant) {
         self.leads = false;
-        let cohorts = &self.asker.shared.cohorts;
+        let cohorts = &self.asker.cohorts;
         if let Some(cohort) = cohorts.lock().get_mut(&self.asker.name)
             && cohort.is_led_by(self.asker.id)
         {
@@ -373,8 +386,8 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if self.leads {
-            let Asker { shared, name, id } = &*self.asker;
-            let mut cohorts = shared.cohorts.lock();
+            let Asker { cohorts, name, id } = &*self.asker;
+            let mut cohorts = cohorts.lock();
             if cohorts.get(name).is_some_and(|cohort| cohort.is_led_by(*id)) {
                 Cohorts::call_leader(&mut cohorts, name, Duration::ZERO);
             }
@@ -385,7 +398,8 @@ impl Drop for Leader {
 /// A task that waits in the queue of this process; dropped, it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    shared: Arc<Shared>,
+    cohorts: Arc<Cohorts>,
+    above: Arc<dyn Above>,
     name: Arc<str>,
     id: u64,
     called: oneshot::Receiver<Call>,
@@ -438,10 +452,10 @@ impl Follower {
     /// Waits until the store has said something, or until called before that.
     async fn wait_for_a_word(&mut self, end: Instant) -> Option<Call> {
         loop {
-            let word = self.shared.cohorts.first_word.notified();
+            let word = self.cohorts.first_word.notified();
             tokio::pin!(word);
             word.as_mut().enable();
-            if !self.shared.cohorts.is_unanswered(&self.name) {
+            if !self.cohorts.is_unanswered(&self.name) {
                 return None;
             }
             tokio::select! {
@@ -462,11 +476,11 @@ impl Follower {
     }
 
     fn lead(&self) -> Leader {
-        Leader::new(&self.shared, Arc::clone(&self.name), self.id)
+        Leader::new(&self.cohorts, Arc::clone(&self.name), self.id)
     }
 
     fn time_out(&mut self) -> Waited {
-        let why = self.shared.cohorts.withdraw(&self.name, self.id);
+        let why = self.cohorts.withdraw(&self.name, self.id);
         self.done = true;
         // Out of the queue nobody calls any more, but somebody may have called just before.
         match self.called.try_recv() {
@@ -478,14 +492,14 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.shared.cohorts.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.cohorts.waiting.fetch_sub(1, Ordering::Relaxed);
         if self.done {
             return;
         }
-        self.shared.cohorts.withdraw(&self.name, self.id);
+        self.cohorts.withdraw(&self.name, self.id);
         self.called.close();
         match self.called.try_recv() {
-            Ok(Call::Enter(turn)) => self.shared.leave_in_background(&turn, Instant::now()),
+            Ok(Call::Enter(turn)) => self.above.take_back(&turn),
             Ok(Call::Lead { .. }) => drop(self.lead()),
             Err(_) => {}
         }

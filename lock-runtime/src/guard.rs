@@ -1,14 +1,22 @@
 //! A held lock.
 
-use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    fmt,
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use crate::{
-    FencingToken, LockError, LockErrorKind, LockKey, Run,
+    FencingToken, LockError, LockErrorKind, LockKey,
     backend::{Releasable, Released},
     clock::Instant,
     cohort::Leaving,
     hold::{Hold, Turn},
-    shared::{Reserved, Shared},
+    limits::Permit,
+    shared::Shared,
 };
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) does so and tells
@@ -21,24 +29,26 @@ use crate::{
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
     turn: Arc<Turn>,
-    reserved: Reserved,
+    shared: Arc<Shared>,
+    /// None of a guard that entered a hold again: it is counted already.
+    permit: Option<Permit>,
     /// Whether the turn ends with this guard. Not where it was left, nor where the guard entered a hold again.
     leaves: bool,
 }
 
 impl LockGuard {
-    pub(crate) fn new(turn: Arc<Turn>, reserved: Reserved) -> Self {
-        Self { turn, reserved, leaves: true }
+    pub(crate) fn new(shared: Arc<Shared>, turn: Arc<Turn>, permit: Permit) -> Self {
+        Self { turn, shared, permit: Some(permit), leaves: true }
     }
 
     /// A guard of the same hold for those who enter it again: it ends nothing, and with the hold.
     pub(crate) fn again(&self) -> Self {
-        Self { turn: Arc::clone(&self.turn), reserved: self.reserved.again(), leaves: false }
+        Self { turn: Arc::clone(&self.turn), shared: Arc::clone(&self.shared), permit: None, leaves: false }
     }
 
     /// Whether it holds this lock of this store.
     pub(crate) fn is_of(&self, shared: &Shared, key: &LockKey) -> bool {
-        self.key().stored() == key.stored() && self.reserved.shared().is_store_of(shared)
+        self.key().stored() == key.stored() && self.shared.is_store_of(shared)
     }
 
     /// The lock's name, as it was asked for.
@@ -88,32 +98,6 @@ impl LockGuard {
         HeldLock { turn: Arc::clone(&self.turn) }
     }
 
-    /// Runs `body` under the lock, drops it when the lock is lost, and releases the lock.
-    ///
-    /// A body that is ready before the safe deadline keeps its result. It waits for the store to confirm the release, two
-    /// seconds at most; then the release goes on in the background. A loss is told at once.
-    ///
-    /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) when the lock was lost before the body was ready.
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the body, then releases the lock in the background.
-    ///
-    /// # Example
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), lock_runtime::LockError> {
-    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
-    /// let guard = locks.lock("user:42").acquire().await?;
-    /// let sum = guard.run(async { 1 + 1 }).await?;
-    /// assert_eq!(sum, 2);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn run<F: Future>(self, body: F) -> Run<F> {
-        Run::new(self.into(), body)
-    }
-
     /// Releases the lock and waits for the store to confirm it.
     ///
     /// # Errors
@@ -131,9 +115,9 @@ impl LockGuard {
             return Err(self.turn.loss());
         }
         if std::mem::replace(&mut self.leaves, false)
-            && self.reserved.leave_in_time(&self.turn, now) == Leaving::Last
+            && self.shared.leave_in_time(&self.turn, &mut self.permit, now) == Leaving::Last
         {
-            release_in_store(self.reserved.shared(), &self.turn.hold).await
+            release_in_store(&self.shared, &self.turn.hold).await
         } else {
             Ok(())
         }
@@ -156,7 +140,7 @@ impl LockGuard {
     /// Whether it is valid, and fresh enough to be handed out.
     pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
         let hold = &self.turn.hold;
-        let fresh = hold.remaining(now) >= self.reserved.shared().least_validity(hold.terms.ttl);
+        let fresh = hold.remaining(now) >= self.shared.least_validity(hold.terms.ttl);
         self.turn.is_valid(now) && (fresh || !self.leaves)
     }
 
@@ -166,7 +150,7 @@ impl LockGuard {
 
     #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        self.reserved.shared()
+        &self.shared
     }
 
     pub(crate) fn turn(&self) -> &Arc<Turn> {
@@ -229,8 +213,8 @@ impl Drop for LockGuard {
         // In a forked child it is the parent's, as are the mutexes on the way.
         if self.leaves && self.turn.hold.is_here() {
             let now = Instant::now();
-            let leaving = self.reserved.leave_in_time(&self.turn, now);
-            self.reserved.shared().release_in_background(leaving, &self.turn, now);
+            let leaving = self.shared.leave_in_time(&self.turn, &mut self.permit, now);
+            self.shared.release_in_background(leaving, &self.turn, now);
         }
     }
 }
@@ -317,6 +301,24 @@ fn show(f: &mut fmt::Formatter<'_>, name: &str, turn: &Turn) -> fmt::Result {
         .field("fencing_token", &turn.token.get())
         .field("remaining", &turn.remaining(Instant::now()))
         .finish_non_exhaustive()
+}
+
+pub(crate) fn are_valid(held: &[LockGuard]) -> bool {
+    held.iter().all(LockGuard::is_valid)
+}
+
+/// Completes with the loss of one of them.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn any_lost(held: &[LockGuard]) -> LockError {
+    let mut alarms: Vec<_> = held.iter().map(|held| (held, Box::pin(held.lost()))).collect();
+    poll_fn(|cx| {
+        let lost =
+            alarms.iter_mut().find_map(|(held, alarm)| alarm.as_mut().poll(cx).is_ready().then_some(held));
+        lost.map_or(Poll::Pending, |held| Poll::Ready(held.loss()))
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A grant of the store, and the turns that holders inside this process take of it.
 
 use std::{
+    any::Any,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
@@ -15,7 +16,6 @@ use crate::{
     backend::{Held, Lease, Mode, Releasable, Session},
     clock::{self, Instant},
     process::Process,
-    shared::Reserved,
     validity,
 };
 
@@ -61,13 +61,16 @@ pub(crate) struct Hold {
     extra: Mutex<Extra>,
 }
 
+/// What counts a kept turn as held, and keeps the jobs of its store alive.
+pub(crate) type Counted = Box<dyn Any + Send + Sync>;
+
 /// What few holds have.
 #[derive(Debug, Default)]
 struct Extra {
     /// The turns of a guard of several locks, one of this hold among them.
     together: Option<Arc<[Weak<Turn>]>>,
-    /// The turn that goes on without a guard, and what counts it as held.
-    kept: Option<(Arc<Turn>, Reserved)>,
+    /// The turn that goes on without a guard, and what lives as long as that.
+    kept: Option<(Arc<Turn>, Counted)>,
 }
 
 /// How the store remembers it, and until when it may be relied on.
@@ -129,7 +132,7 @@ impl Hold {
     }
 
     /// Ends the keeping of a turn without a guard, when its time is over or the hold is.
-    pub(crate) fn end_keeping(&self, now: Instant) -> Option<(Arc<Turn>, Reserved)> {
+    pub(crate) fn end_keeping(&self, now: Instant) -> Option<(Arc<Turn>, Counted)> {
         let mut extra = self.extra();
         if now >= self.turn_ends() || self.is_closed() { extra.kept.take() } else { None }
     }
@@ -288,10 +291,10 @@ impl Turn {
     }
 
     /// Keeps the hold without a guard while it is [held](Self::held_until). The keeper has to be told afterwards.
-    pub(crate) fn keep(self: &Arc<Self>, reserved: Reserved) {
+    pub(crate) fn keep(self: &Arc<Self>, counted: Counted) {
         // First, so that nobody ends it for an end that was before.
         self.hold.set_turn_ends(self.held_until());
-        self.hold.extra().kept = Some((Arc::clone(self), reserved));
+        self.hold.extra().kept = Some((Arc::clone(self), counted));
     }
 
     /// The next holder's turn, once this one is over; none when the grant's tokens are used up. The keeper has to be told
@@ -381,6 +384,13 @@ impl Turn {
         };
         LockError::new(LockErrorKind::Lost, why).with_key(self.hold.key())
     }
+}
+
+/// Why they cannot be relied on: the loss of one, which ended the others.
+pub(crate) fn loss<'a>(held: impl Iterator<Item = &'a Arc<Turn>>) -> LockError {
+    let now = Instant::now();
+    let cause = held.min_by_key(|turn| (turn.is_valid(now), turn.is_covered(now)));
+    cause.expect("no guard is without a lock").loss()
 }
 
 #[cfg(test)]

@@ -16,17 +16,31 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    backend::{LeaseId, LossNotifier, Renewal},
+    backend::{LeaseId, LossNotifier, Renew, Renewal},
     background,
     clock::{self, Instant},
     hold::Hold,
-    shared::Shared,
     validity,
 };
 
 /// How many leases are renewed in one call to the store at most. A call that is not answered in time has renewed none of
 /// them: where very many are due at once, after an outage or on a machine that is too slow, the others count.
 const RENEWED_TOGETHER: usize = 1_024;
+
+/// What the keeper asks of those above it.
+pub(crate) trait Above: Send + Sync + 'static {
+    /// The keeper itself, which lives as long.
+    fn keeper(&self) -> &Arc<Keeper>;
+
+    /// How the leases of the store are renewed.
+    fn renewal(&self) -> Option<&dyn Renew>;
+
+    /// Ends the keeping of a turn without a guard, when its time is over; false when the turn is being used.
+    fn end_keeping(&self, hold: &Arc<Hold>) -> bool;
+
+    /// A hold is lost, and its holder is told.
+    fn lost(&self, hold: &Arc<Hold>);
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
@@ -49,20 +63,20 @@ impl Keeper {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to keep a hold.
-    pub(crate) fn add(&self, shared: &Arc<Shared>, hold: &Arc<Hold>, now: Instant) {
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+    /// Begins to keep a hold of a store.
+    pub(crate) fn add<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) {
+        let this = above.keeper();
+        let id = this.ids.fetch_add(1, Ordering::Relaxed);
         hold.keeper_id.store(id, Ordering::Relaxed);
         plan_renewal(hold, now);
-        if self.put(slice::from_ref(hold)) {
-            let shared = Arc::downgrade(shared);
-            background::handle().spawn(run(shared));
+        if this.put(slice::from_ref(hold)) {
+            background::handle().spawn(run(Arc::downgrade(above)));
         }
         if let Some(session) = hold.session() {
-            let (shared, hold) = (Arc::downgrade(shared), Arc::downgrade(hold));
+            let (above, hold) = (Arc::downgrade(above), Arc::downgrade(hold));
             let notify = move |why: &str| {
-                if let (Some(shared), Some(hold)) = (shared.upgrade(), hold.upgrade()) {
-                    lost(&shared, &hold, why);
+                if let (Some(above), Some(hold)) = (above.upgrade(), hold.upgrade()) {
+                    lost(&above, &hold, why);
                 }
             };
             Arc::clone(session).on_loss(LossNotifier(Box::new(notify)));
@@ -153,9 +167,9 @@ fn plan_renewal(hold: &Hold, now: Instant) {
 }
 
 /// The job. It ends when the last handle to the store is gone.
-async fn run(shared: Weak<Shared>) {
+async fn run<A: Above>(above: Weak<A>) {
     loop {
-        let Some(keeper) = shared.upgrade().map(|shared| Arc::clone(&shared.keeper)) else { return };
+        let Some(keeper) = above.upgrade().map(|above| Arc::clone(above.keeper())) else { return };
         let next = keeper.schedule().looks_at;
         tokio::select! {
             // Not longer than a minute without a look whether anybody still uses the store.
@@ -164,32 +178,32 @@ async fn run(shared: Weak<Shared>) {
             // look every hold that comes would wake this thread.
             () = keeper.earlier.notified() => continue,
         }
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(above) = above.upgrade() else { return };
         let now = Instant::now();
-        look_at(&shared, shared.keeper.take_due(now), now);
+        look_at(&above, above.keeper().take_due(now), now);
     }
 }
 
-fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
+fn look_at<A: Above>(above: &Arc<A>, due: Vec<Arc<Hold>>, now: Instant) {
     // There are few of them, and most holds belong to the one of the hold before.
     let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
     for hold in due {
         if !hold.is_valid(now) {
-            lost(shared, &hold, "its deadline passed without an answer from the store");
+            lost(above, &hold, "its deadline passed without an answer from the store");
         } else if now < hold.turn_ends() && hold.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
             let batch = batch(&hold, now);
             match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
                 Some((_, holds)) => holds.push(hold),
                 None => to_renew.push((batch, vec![hold])),
             }
-        } else if !end_turn(shared, &hold, now) {
-            shared.keeper.put(&[hold]);
+        } else if !end_turn(above, &hold, now) {
+            above.keeper().put(&[hold]);
         }
     }
     for (_, mut holds) in to_renew {
         while !holds.is_empty() {
             let rest = holds.split_off(holds.len().min(RENEWED_TOGETHER));
-            let renewal = renew(Arc::clone(shared), std::mem::replace(&mut holds, rest));
+            let renewal = renew(Arc::clone(above), std::mem::replace(&mut holds, rest));
             tokio::spawn(renewal);
         }
     }
@@ -197,16 +211,16 @@ fn look_at(shared: &Arc<Shared>, due: Vec<Arc<Hold>>, now: Instant) {
 
 /// Ends a turn whose time is over and that nobody uses; of a session, also one that is being used. False when the hold
 /// goes on.
-fn end_turn(shared: &Arc<Shared>, hold: &Arc<Hold>, now: Instant) -> bool {
+fn end_turn<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) -> bool {
     let ends = hold.turn_ends();
     if now < ends {
         return false;
     }
-    if shared.end_keeping(hold) {
+    if above.end_keeping(hold) {
         return true;
     }
     if hold.session().is_some() {
-        lost(shared, hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
+        lost(above, hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
         return true;
     }
     hold.end_seen.store(ends.as_nanos(), Ordering::SeqCst);
@@ -220,25 +234,25 @@ fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
 }
 
 /// Renews leases of one [`batch`] in one call to the store.
-async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
+async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
     let now = Instant::now();
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
     let mut open =
-        Unanswered { shared: &shared, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
+        Unanswered { above: &above, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
     let leases = open.holds.as_slice().iter().filter_map(|hold| hold.lease());
     let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
     // Without it the store has granted what it cannot keep, and the deadline says so.
-    let Some(store) = shared.backend.renewal() else { return };
+    let Some(store) = above.renewal() else { return };
     let answers = tokio::time::timeout(validity::renewal_limit(remaining), store.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
         match answer {
             Renewal::Renewed(until) if hold.renewed(until) => open.renewed.push(hold),
-            Renewal::Renewed(_) => lost(&shared, &hold, "the answer to its renewal came after its deadline"),
-            Renewal::NotHeld => lost(&shared, &hold, "the store says that it is not ours any more"),
+            Renewal::Renewed(_) => lost(&above, &hold, "the answer to its renewal came after its deadline"),
+            Renewal::NotHeld => lost(&above, &hold, "the store says that it is not ours any more"),
             Renewal::Unknown(error) => {
                 tracing::debug!(key = %hold.key(), %error, "renewal failed, trying again while the lease lasts");
-                try_again(&shared, &hold);
+                try_again(&above, &hold);
             }
         }
     }
@@ -246,45 +260,45 @@ async fn renew(shared: Arc<Shared>, holds: Vec<Arc<Hold>>) {
 
 /// Holds whose renewal has not been answered, and those for which it has and that are not in the schedule again;
 /// dropped, also by a panic in the store, it sees that all are looked at again.
-struct Unanswered<'a> {
-    shared: &'a Arc<Shared>,
+struct Unanswered<'a, A: Above> {
+    above: &'a Arc<A>,
     renewed: Vec<Arc<Hold>>,
     holds: std::vec::IntoIter<Arc<Hold>>,
 }
 
-impl Drop for Unanswered<'_> {
+impl<A: Above> Drop for Unanswered<'_, A> {
     fn drop(&mut self) {
         let now = Instant::now();
         for hold in &self.renewed {
             plan_renewal(hold, now);
         }
         // The turn may have ended meanwhile.
-        self.renewed.retain(|hold| !end_turn(self.shared, hold, now));
-        self.shared.keeper.put(&self.renewed);
+        self.renewed.retain(|hold| !end_turn(self.above, hold, now));
+        self.above.keeper().put(&self.renewed);
         for hold in self.holds.by_ref() {
             tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
-            try_again(self.shared, &hold);
+            try_again(self.above, &hold);
         }
     }
 }
 
-fn try_again(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
     let now = Instant::now();
     let remaining = hold.remaining(now);
     let next = now + (remaining / 3).max(Duration::from_millis(1));
     hold.renew_at.store(next.as_nanos(), Ordering::SeqCst);
-    if !end_turn(shared, hold, now) {
-        shared.keeper.put(slice::from_ref(hold));
+    if !end_turn(above, hold, now) {
+        above.keeper().put(slice::from_ref(hold));
     }
 }
 
 /// Tells the holder, and lets the others of this process ask the store again.
-fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
+fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, why: &str) {
     if hold.is_closed() {
         return;
     }
     hold.lose();
-    shared.keeper.remove(hold);
+    above.keeper().remove(hold);
     if hold.end_keeping(Instant::now()).is_some() {
         tracing::debug!(key = %hold.key(), why, "lost while it was kept for `hold_at_least`");
     } else {
@@ -293,14 +307,7 @@ fn lost(shared: &Arc<Shared>, hold: &Arc<Hold>, why: &str) {
     for turn in hold.others() {
         turn.begin_to_end();
     }
-    shared.cohorts.dissolve(hold);
-    if hold.session().is_some() {
-        // It would last as long as the session, which may outlive its deadline. Not at once, unless its guard does so:
-        // the holder has only been told to stop.
-        let now = Instant::now();
-        let stopped = now + validity::margin(hold.terms.ttl);
-        shared.releaser.release_after(hold.held_until().max(stopped), hold.taken(), hold.gone_by(now));
-    }
+    above.lost(hold);
 }
 
 #[cfg(test)]

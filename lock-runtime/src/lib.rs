@@ -135,6 +135,7 @@ mod idle;
 mod keeper;
 mod key;
 mod key_parts;
+mod limits;
 mod lock;
 mod manager;
 #[cfg(test)]
@@ -145,6 +146,7 @@ mod options;
 mod outage;
 mod process;
 mod releaser;
+mod request;
 mod returned;
 mod run;
 mod scope;
@@ -164,6 +166,7 @@ pub use error::{LockError, LockErrorKind};
 pub use global::{global, set_global, with_manager};
 pub use guard::{HeldLock, LockGuard};
 pub use key::{IntoLockKey, LockKey};
+pub use limits::Limits;
 pub use lock::Lock;
 #[cfg(feature = "macros")]
 #[doc(inline)]
@@ -174,7 +177,6 @@ pub use run::Run;
 pub use scope::{current, ensure_locked};
 pub use section::OnLost;
 pub use several::MultiLock;
-pub use shared::Limits;
 pub use token::{FencingToken, OwnerToken};
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockKey,
-    acquire::{self, Request},
+    LockError, LockErrorKind, LockGuard, LockKey, acquire,
     backend::{Mode, Wait},
     options::{LockOptions, WaitFor, option_methods},
+    request::Request,
     shared::Shared,
 };
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{HeldLock, LockError, LockErrorKind, LockGuard, Run, clock::Instant, guards};
+use crate::{HeldLock, LockError, LockErrorKind, LockGuard, clock::Instant, guard, hold};
 
 /// Several locks that are held together. Dropping it releases them in the background; [`release`](Self::release) does
 /// so and tells whether the section was covered to its end.
@@ -53,7 +53,7 @@ impl MultiGuard {
     /// Whether all the locks can still be relied on at this moment.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        guards::are_valid(&self.held)
+        guard::are_valid(&self.held)
     }
 
     /// How long all the locks can be relied on if they are not renewed any more; zero once one is lost.
@@ -67,7 +67,7 @@ impl MultiGuard {
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost), which names it.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
-        if self.is_valid() { Ok(()) } else { Err(guards::loss(self.held.iter().map(LockGuard::turn))) }
+        if self.is_valid() { Ok(()) } else { Err(hold::loss(self.held.iter().map(LockGuard::turn))) }
     }
 
     /// Completes when one of the locks is lost, at its safe deadline at the latest; for `select!`.
@@ -82,17 +82,6 @@ impl MultiGuard {
     #[must_use]
     pub fn held(&self) -> HeldLocks {
         HeldLocks(self.held.iter().map(LockGuard::held).collect())
-    }
-
-    /// Runs `body` under the locks, drops it when one of them is lost, and releases them. As [`LockGuard::run`].
-    ///
-    /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) when one of the locks was lost before the body was ready.
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the body, then releases the locks in the background.
-    pub fn run<F: Future>(self, body: F) -> Run<F> {
-        Run::new(self.into(), body)
     }
 
     /// Releases all the locks at once and waits for the store to confirm it.
@@ -178,7 +167,7 @@ impl HeldLocks {
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost), which names it; also once the guard was released.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
-        if self.is_valid() { Ok(()) } else { Err(guards::loss(self.iter().map(HeldLock::turn))) }
+        if self.is_valid() { Ok(()) } else { Err(hold::loss(self.iter().map(HeldLock::turn))) }
     }
 
     /// Completes when one of the holds is over: lost, or released.

@@ -10,7 +10,7 @@ use std::{
 use pin_project_lite::pin_project;
 
 use crate::{
-    LockError,
+    LockError, LockGuard, MultiGuard,
     backend::BoxFuture,
     guards::Guards,
     section::{OnLost, Section},
@@ -22,6 +22,47 @@ pin_project! {
     pub struct Run<F: Future> {
         #[pin]
         raced: Raced<F>,
+    }
+}
+
+impl LockGuard {
+    /// Runs `body` under the lock, drops it when the lock is lost, and releases the lock.
+    ///
+    /// A body that is ready before the safe deadline keeps its result. It waits for the store to confirm the release, two
+    /// seconds at most; then the release goes on in the background. A loss is told at once.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost) when the lock was lost before the body was ready.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body, then releases the lock in the background.
+    ///
+    /// # Example
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+    /// let guard = locks.lock("user:42").acquire().await?;
+    /// let sum = guard.run(async { 1 + 1 }).await?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<F: Future>(self, body: F) -> Run<F> {
+        Run::new(self.into(), body)
+    }
+}
+
+impl MultiGuard {
+    /// Runs `body` under the locks, drops it when one of them is lost, and releases them. As [`LockGuard::run`].
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost) when one of the locks was lost before the body was ready.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body, then releases the locks in the background.
+    pub fn run<F: Future>(self, body: F) -> Run<F> {
+        Run::new(self.into(), body)
     }
 }
 
@@ -120,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        LockErrorKind, LockGuard,
+        LockErrorKind,
         mock::{Mock, Reply, until},
         returned::Kept,
     };

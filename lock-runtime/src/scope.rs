@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 
 use crate::{
-    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, acquire::Request, clock::Instant, guards::Guards,
+    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, clock::Instant, guards::Guards, request::Request,
     shared::Shared,
 };
 

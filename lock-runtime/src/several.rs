@@ -4,10 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey, MultiGuard,
-    acquire::{self, Begun, Request, Rest},
+    acquire::{self, Begun, Rest},
     backend::{Mode, Wait},
-    guards,
+    guard,
     options::{LockOptions, WaitFor, option_methods},
+    request::Request,
     scope,
     shared::Shared,
     underway::Counted,
@@ -135,7 +136,7 @@ impl MultiLock {
                     let others = wait_for_others(shared, requests, held, rest, id);
                     // What is held already is given up with it.
                     let others = Box::pin(others);
-                    let others = unpolled::watch(&self.shared, id, key, Keeps::Locks, None, others);
+                    let others = unpolled::watch(&self.shared.waiting, id, key, Keeps::Locks, None, others);
                     return others.await.transpose();
                 }
                 Err(error) => return Err(error.with_key(key)),
@@ -170,7 +171,7 @@ async fn wait_for_others(
         let next = tokio::select! {
             biased;
             next = next => next.map_err(|error: LockError| error.with_key(&request.key))?,
-            loss = guards::any_lost(&held) => return Err(loss),
+            loss = guard::any_lost(&held) => return Err(loss),
         };
         held.push(next);
     }

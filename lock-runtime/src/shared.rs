@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -13,41 +13,24 @@ use tokio::sync::Notify;
 
 use crate::{
     LockError, LockErrorKind,
-    backend::{Backend, Cleanup},
+    backend::{Backend, Cleanup, Renew},
     background,
     clock::Instant,
-    cohort::{Cohorts, Leaving},
+    cohort::{self, Cohorts, Leaving},
     hold::{Hold, Turn},
-    keeper::Keeper,
+    keeper::{self, Keeper},
+    limits::{HeldCount, Limits, Permit},
     process::Process,
     releaser::Releaser,
     underway::Underway,
     unpolled::Waiting,
-    validity::min_validity,
+    validity::{margin, min_validity},
 };
-
-/// How many waiters and held locks are allowed; more are refused with [`LockErrorKind::Overloaded`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Limits {
-    /// Waiters for one lock in this process; 1,024 unless set.
-    pub waiters_per_key: usize,
-    /// Waiters in this process; 65,536 unless set.
-    pub waiters: usize,
-    /// Locks held through one store's managers, with those being asked for; 1,048,576 unless set.
-    pub held: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { waiters_per_key: 1_024, waiters: 65_536, held: 1_048_576 }
-    }
-}
 
 /// One store, and everything that stands above it.
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) cohorts: Cohorts,
+    pub(crate) cohorts: Arc<Cohorts>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
@@ -55,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) asking: Arc<Underway>,
     /// Those of them that wait.
     pub(crate) waiting: Arc<Waiting>,
-    held: AtomicUsize,
+    held: Arc<HeldCount>,
     /// None where no other process sees the locks.
     process: Option<Process>,
     shut_down: AtomicBool,
@@ -64,16 +47,17 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits) -> Arc<Self> {
+        let cohorts = Cohorts::new(limits);
         Arc::new(Self {
             process: backend.capabilities().shared_between_processes.then(Process::this),
             backend,
-            cohorts: Cohorts::new(limits),
+            waiting: Waiting::new(&cohorts),
+            cohorts,
             keeper: Arc::default(),
             releaser: Releaser::new(background::handle()),
             limits,
             asking: Arc::default(),
-            waiting: Arc::default(),
-            held: AtomicUsize::new(0),
+            held: HeldCount::new(limits),
             shut_down: AtomicBool::new(false),
             shutting_down: Notify::new(),
         })
@@ -93,19 +77,9 @@ impl Shared {
     }
 
     /// Counts one held lock, until the answer is dropped.
-    pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reserved, LockError> {
+    pub(crate) fn reserve(&self) -> Result<Permit, LockError> {
         self.check_open()?;
-        let reserved = Reserved { shared: Arc::clone(self), counted: true };
-        if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
-            return Err(LockError::new(
-                LockErrorKind::Overloaded,
-                format!(
-                    "{} locks are held or asked for already, the limit of this manager",
-                    self.limits.held
-                ),
-            ));
-        }
-        Ok(reserved)
+        self.held.permit()
     }
 
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
@@ -142,7 +116,7 @@ impl Shared {
         }
         self.shutting_down.notify_waiters();
         // Those that hear of nothing but the answer for which they wait.
-        self.waiting.wake_all();
+        self.waiting.close();
         // Each of them ends when it is polled next, or is given up when nobody polls it.
         self.asking.drained().await;
         self.releaser.drained().await;
@@ -164,18 +138,8 @@ impl Shared {
         worth_it
     }
 
-    /// Ends the keeping of a turn without a guard, when its time is over; false when the turn is being used.
-    pub(crate) fn end_keeping(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
-        let now = Instant::now();
-        let Some((turn, _reserved)) = hold.end_keeping(now) else { return false };
-        tracing::debug!(key = %hold.key(), "released: it was held for as long as was asked");
-        let leaving = self.pass(&turn, hold.is_valid(now), now);
-        self.release_in_background(leaving, &turn, now);
-        true
-    }
-
     /// The holder of `turn` left without waiting for the store.
-    pub(crate) fn leave_in_background(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) {
+    pub(crate) fn leave_in_background(&self, turn: &Arc<Turn>, now: Instant) {
         let leaving = self.leave(turn, now);
         self.release_in_background(leaving, turn, now);
     }
@@ -188,7 +152,7 @@ impl Shared {
     }
 
     /// Ends a turn: the lease goes to the next waiter of this process, or has to be released by the caller.
-    pub(crate) fn leave(self: &Arc<Self>, turn: &Arc<Turn>, now: Instant) -> Leaving {
+    pub(crate) fn leave(&self, turn: &Arc<Turn>, now: Instant) -> Leaving {
         let valid = turn.is_valid(now);
         // Over before the next one is told to enter: views of this hold must not be valid beside its.
         if !turn.end() {
@@ -198,13 +162,85 @@ impl Shared {
     }
 
     /// Passes on the lease of a turn that is over, if it was `valid` and somebody waits.
-    fn pass(self: &Arc<Self>, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
+    fn pass(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
         let leaving = self.cohorts.leave(turn, valid, now);
         match leaving {
             Leaving::Passed => self.keeper.turn_moved(&turn.hold),
             Leaving::Last => self.keeper.remove(&turn.hold),
         }
         leaving
+    }
+
+    /// The guard of a turn is gone, which `permit` counts. Where its hold is to last for longer it is kept, and counted;
+    /// else left.
+    pub(crate) fn leave_in_time(
+        self: &Arc<Self>,
+        turn: &Arc<Turn>,
+        permit: &mut Option<Permit>,
+        now: Instant,
+    ) -> Leaving {
+        if now >= turn.held_until() {
+            return self.leave(turn, now);
+        }
+        let (covered, hold) = (turn.is_covered(now), &turn.hold);
+        if !turn.end() {
+            return Leaving::Passed;
+        }
+        if covered {
+            // With the store's own jobs, which end the keeping.
+            turn.keep(Box::new((permit.take(), Arc::clone(self))));
+            self.keeper.turn_moved(hold);
+            // Lost in between, nobody looks at it any more.
+            if hold.is_closed() {
+                hold.end_keeping(now);
+            }
+        } else {
+            // A release would free what the store may still keep until then.
+            tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
+            self.cohorts.leave(turn, false, now);
+            self.keeper.remove(hold);
+            if hold.session().is_some() {
+                // Of itself it would end with the session only.
+                self.releaser.release_after(turn.held_until(), hold.taken(), hold.gone_by(now));
+            }
+        }
+        Leaving::Passed
+    }
+}
+
+impl cohort::Above for Shared {
+    fn take_back(&self, turn: &Arc<Turn>) {
+        self.leave_in_background(turn, Instant::now());
+    }
+}
+
+impl keeper::Above for Shared {
+    fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+
+    fn renewal(&self) -> Option<&dyn Renew> {
+        self.backend.renewal()
+    }
+
+    fn end_keeping(&self, hold: &Arc<Hold>) -> bool {
+        let now = Instant::now();
+        let Some((turn, _counted)) = hold.end_keeping(now) else { return false };
+        tracing::debug!(key = %hold.key(), "released: it was held for as long as was asked");
+        let leaving = self.pass(&turn, hold.is_valid(now), now);
+        self.release_in_background(leaving, &turn, now);
+        true
+    }
+
+    fn lost(&self, hold: &Arc<Hold>) {
+        self.cohorts.dissolve(hold);
+        if hold.session().is_some() {
+            // It would last as long as the session, which may outlive its deadline. Not at once, unless its guard does so:
+            // the holder has only been told to stop.
+            let now = Instant::now();
+            let stopped = now + margin(hold.terms.ttl);
+            self.releaser.release_after(hold.held_until().max(stopped), hold.taken(), hold.gone_by(now));
+        }
     }
 }
 
@@ -217,62 +253,6 @@ impl fmt::Debug for Shared {
             .field("held", &self.held)
             .field("shut_down", &self.shut_down)
             .finish_non_exhaustive()
-    }
-}
-
-/// One of the locks that may be held at the same time.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    shared: Arc<Shared>,
-    counted: bool,
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if self.counted {
-            self.shared.held.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Reserved {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// For the same lock once more, which is not another one.
-    pub(crate) fn again(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), counted: false }
-    }
-
-    /// The guard that this counts is gone. Where its hold is to last for longer it is kept, and counted; else left.
-    pub(crate) fn leave_in_time(&mut self, turn: &Arc<Turn>, now: Instant) -> Leaving {
-        if now >= turn.held_until() {
-            return self.shared.leave(turn, now);
-        }
-        let (covered, hold) = (turn.is_covered(now), &turn.hold);
-        if !turn.end() {
-            return Leaving::Passed;
-        }
-        if covered {
-            let rest = self.again();
-            turn.keep(std::mem::replace(self, rest));
-            self.shared.keeper.turn_moved(hold);
-            // Lost in between, nobody looks at it any more.
-            if hold.is_closed() {
-                hold.end_keeping(now);
-            }
-        } else {
-            // A release would free what the store may still keep until then.
-            tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
-            self.shared.cohorts.leave(turn, false, now);
-            self.shared.keeper.remove(hold);
-            if hold.session().is_some() {
-                // Of itself it would end with the session only.
-                self.shared.releaser.release_after(turn.held_until(), hold.taken(), hold.gone_by(now));
-            }
-        }
-        Leaving::Passed
     }
 }
 

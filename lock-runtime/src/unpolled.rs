@@ -19,8 +19,8 @@ use std::{
     mem,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     time::Duration,
@@ -31,8 +31,8 @@ use tokio::sync::Notify;
 use crate::{
     LockKey, background,
     clock::{self, Instant},
+    cohort::Cohorts,
     idle::{self, Idle},
-    shared::Shared,
 };
 
 /// How long a future that was woken may stay unpolled. A runtime that is blocked for longer looks the same.
@@ -51,10 +51,13 @@ const ASKED: u64 = 1;
 const UNKNOWN: u64 = u64::MAX;
 
 /// The acquisitions of one store that wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Waiting {
+    cohorts: Arc<Cohorts>,
     slots: Mutex<Slots>,
     begun: Notify,
+    /// The manager is shut down: all are polled, and end.
+    is_closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +86,7 @@ pub(crate) enum Keeps {
 /// # Cancel safety
 /// Dropping it drops `acquisition`.
 pub(crate) fn watch<'a, A>(
-    shared: &'a Arc<Shared>,
+    waiting: &'a Arc<Waiting>,
     id: u64,
     key: &LockKey,
     keeps: Keeps,
@@ -104,12 +107,12 @@ where
             owner: Mutex::new(asker.unwrap_or_else(|| Waker::noop().clone())),
         },
     });
-    let entry = Entry { waiting: &shared.waiting, slot };
-    if shared.waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
-        background::handle().spawn(run(Arc::downgrade(shared), Arc::clone(&shared.waiting)));
+    let entry = Entry { waiting, slot };
+    if waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
+        background::handle().spawn(run(Arc::clone(waiting)));
     }
     // A shutdown has woken those that were there by then.
-    polled |= shared.check_open().is_err();
+    polled |= waiting.is_closed.load(Ordering::SeqCst);
     poll_fn(move |cx| if mem::replace(&mut polled, true) { entry.slot.poll(cx) } else { Poll::Pending })
 }
 
@@ -209,9 +212,9 @@ impl Signs {
         }
     }
 
-    fn is_in_the_way(&self, shared: &Shared) -> bool {
+    fn is_in_the_way(&self, cohorts: &Cohorts) -> bool {
         match self.keeps {
-            Keeps::Lead => shared.cohorts.leads_others(self.key.stored(), self.id),
+            Keeps::Lead => cohorts.leads_others(self.key.stored(), self.id),
             Keeps::Locks => true,
         }
     }
@@ -280,6 +283,15 @@ impl<A> fmt::Debug for Slot<A> {
 }
 
 impl Waiting {
+    pub(crate) fn new(cohorts: &Arc<Cohorts>) -> Arc<Self> {
+        Arc::new(Self {
+            cohorts: Arc::clone(cohorts),
+            slots: Mutex::default(),
+            begun: Notify::new(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -306,8 +318,9 @@ impl Waiting {
         drop(slot);
     }
 
-    /// Has each of them polled, if its task lives.
-    pub(crate) fn wake_all(&self) {
+    /// From here on each of them is polled, if its task lives.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
         let mut from = 0;
         loop {
             let slots = self.some_from(from);
@@ -333,19 +346,20 @@ impl Waiting {
 }
 
 /// The job. It ends when the last handle to the store is gone.
-async fn run(shared: Weak<Shared>, waiting: Arc<Waiting>) {
+async fn run(waiting: Arc<Waiting>) {
     let mut awake_since = Instant::now();
     let mut next = awake_since + LOOK_EVERY;
     loop {
         clock::sleep_until(next).await;
-        let Some(shared) = shared.upgrade() else { return };
+        if Arc::strong_count(&waiting) == 1 {
+            return;
+        }
         let now = Instant::now();
         // The process or the machine stood still, and the tasks that poll with it.
         if now > next + LOOK_EVERY {
             awake_since = now;
         }
-        next = look(&shared, now, awake_since);
-        drop(shared);
+        next = look(&waiting, now, awake_since);
         if waiting.is_empty() {
             tokio::select! {
                 () = waiting.begun.notified() => {}
@@ -358,11 +372,11 @@ async fn run(shared: Weak<Shared>, waiting: Arc<Waiting>) {
 }
 
 /// Gives up what nobody polls; returns when to look again.
-fn look(shared: &Arc<Shared>, now: Instant, awake_since: Instant) -> Instant {
+fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
     let mut next = now + LOOK_EVERY;
     let mut from = 0;
     loop {
-        let slots = shared.waiting.some_from(from);
+        let slots = waiting.some_from(from);
         let Some(last) = slots.last() else { return next };
         from = last.signs().id + 1;
         for slot in slots {
@@ -373,7 +387,7 @@ fn look(shared: &Arc<Shared>, now: Instant, awake_since: Instant) -> Instant {
                     if now < due {
                         next = next.min(due);
                     } else if let Some(acquisition) = slot.give_up(woken) {
-                        shared.waiting.remove(signs.id);
+                        waiting.remove(signs.id);
                         tracing::debug!(key = %signs.key, "given up: its future is kept and not polled");
                         // A task of its own, which a panic in a destructor ends alone.
                         tokio::spawn(async move {
@@ -384,7 +398,7 @@ fn look(shared: &Arc<Shared>, now: Instant, awake_since: Instant) -> Instant {
                     }
                 }
                 None if signs.is_unknown() => signs.wake_unknown(),
-                None if signs.is_in_the_way(shared) => signs.ask(),
+                None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),
                 None => {}
             }
         }

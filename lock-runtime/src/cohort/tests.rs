@@ -151,7 +151,8 @@ async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant()
     let id = locks.shared().cohorts.next_id();
     let key = LockKey::with_prefix("lock:", "k").expect("valid");
     let request = Request { key, mode: Mode::Exclusive, options: lock.options, wait: Wait::Forever };
-    let entry = Cohorts::enter(locks.shared(), &request, id).expect("there is room");
+    let shared = locks.shared();
+    let entry = shared.cohorts.enter(&request, id, || Arc::clone(shared) as _).expect("there is room");
     let Entry::Follow(mut follower) = entry else { panic!("the lock is held") };
     guard.release().await.expect("held");
     let Waited::Called(turn) = follower.time_out() else { panic!("called before") };

@@ -6,6 +6,7 @@ use crate::{
     backend::{BoxFuture, Held, Mode, Releasable, Released, Session},
     hold::{Terms, Turn},
     mock::{Mock, Reply, until},
+    shared::Shared,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -50,7 +51,7 @@ fn in_session(shared: &Arc<Shared>, max_hold: Duration) -> (Arc<InSession>, Arc<
     let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
     let terms = Terms { mode: Mode::Exclusive, ttl: Duration::from_secs(30), auto_renew: true };
     let kept = Hold::new(held, terms, max_hold, None);
-    shared.keeper.add(shared, &kept, Instant::now());
+    Keeper::add(shared, &kept, Instant::now());
     (session, kept)
 }
 
@@ -98,7 +99,7 @@ async fn the_loss_of_one_hold_of_a_session_leaves_the_others_to_their_guard() {
     }
     let guards = [one, two].map(|hold| {
         let turn = Turn::first(hold, FencingToken::from_micros(7));
-        LockGuard::new(turn, shared.reserve().expect("room"))
+        LockGuard::new(Arc::clone(shared), turn, shared.reserve().expect("room"))
     });
     let guard = MultiGuard::new(guards.into(), Duration::ZERO).expect("held");
     let [_, ended] = guard.locks() else { unreachable!("two") };

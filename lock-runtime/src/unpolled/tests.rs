@@ -211,7 +211,7 @@ fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'st
     let (shared, key) = (Arc::clone(locks.shared()), LockKey::new("k").expect("valid"));
     let mut watch: Pin<Box<dyn Future<Output = Option<()>>>> = Box::pin(async move {
         let id = shared.cohorts.next_id();
-        watch(&shared, id, &key, Keeps::Lead, None, Box::pin(acquisition)).await
+        watch(&shared.waiting, id, &key, Keeps::Lead, None, Box::pin(acquisition)).await
     });
     assert!(watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let slot = slots(locks).pop().expect("it waits");
@@ -227,7 +227,7 @@ fn too_late() -> Instant {
 async fn what_was_not_woken_is_not_given_up() {
     let locks = Mock::new().manager();
     let probe = probe(&locks, |_| {});
-    look(locks.shared(), too_late(), Instant::from_nanos(0));
+    look(&locks.shared().waiting, too_late(), Instant::from_nanos(0));
     assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
 }
 
@@ -239,15 +239,15 @@ async fn what_was_woken_is_given_up_in_time_and_not_before() {
     let woken = probe.slot.signs().woken().expect("woken");
     // Each look says when the next one is due.
     assert_eq!(
-        look(locks.shared(), woken + UNPOLLED / 2, Instant::from_nanos(0)),
+        look(&locks.shared().waiting, woken + UNPOLLED / 2, Instant::from_nanos(0)),
         woken + UNPOLLED / 2 + LOOK_EVERY
     );
     assert_eq!(
-        look(locks.shared(), woken + UNPOLLED.saturating_sub(MS), Instant::from_nanos(0)),
+        look(&locks.shared().waiting, woken + UNPOLLED.saturating_sub(MS), Instant::from_nanos(0)),
         woken + UNPOLLED
     );
     assert!(!probe.dropped.load(Ordering::SeqCst));
-    look(locks.shared(), woken + UNPOLLED, Instant::from_nanos(0));
+    look(&locks.shared().waiting, woken + UNPOLLED, Instant::from_nanos(0));
     until("it is dropped", || probe.dropped.load(Ordering::SeqCst)).await;
     let again = probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!((again, probe.polls.load(Ordering::SeqCst)), (Poll::Ready(None), 1));
@@ -272,7 +272,7 @@ async fn what_is_being_polled_is_not_given_up() {
     let mut probe = probe(&locks, |locks| {
         for slot in slots(locks) {
             slot.signs().wake();
-            look(locks.shared(), too_late(), Instant::from_nanos(0));
+            look(&locks.shared().waiting, too_late(), Instant::from_nanos(0));
         }
     });
     assert!(probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -285,9 +285,9 @@ async fn a_process_that_stood_still_gives_nothing_up_at_once() {
     let probe = probe(&locks, |_| {});
     probe.slot.signs().wake();
     let now = too_late();
-    look(locks.shared(), now, now);
+    look(&locks.shared().waiting, now, now);
     assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
-    look(locks.shared(), now + UNPOLLED, now);
+    look(&locks.shared().waiting, now + UNPOLLED, now);
     until("it is dropped", || probe.dropped.load(Ordering::SeqCst)).await;
 }
 
