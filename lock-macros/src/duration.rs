@@ -1,1 +1,1 @@
-../../lock-runtime/src/duration.rs
+../../lock-runtime/src/time/duration.rs

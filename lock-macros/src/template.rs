@@ -1,1 +1,1 @@
-../../lock-runtime/src/template.rs
+../../lock-runtime/src/key/template.rs

@@ -117,66 +117,40 @@
 pub mod backend;
 pub mod docs;
 
-mod acquire;
-mod answer;
 mod background;
-mod burst;
-mod clock;
-mod cohort;
-mod connect;
+mod engine;
 mod error;
-mod global;
 mod guard;
-mod guards;
-mod hold;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod host;
 mod idle;
-mod keeper;
 mod key;
-mod key_parts;
-mod limits;
 mod lock;
+#[expect(clippy::missing_errors_doc, reason = "hidden, behind `__private`")]
+mod macro_support;
 mod manager;
 #[cfg(test)]
 mod mock;
-mod multi_guard;
-mod options;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod outage;
 mod process;
-mod releaser;
-mod request;
-mod returned;
-mod run;
-mod scope;
+mod response;
 mod section;
-mod several;
-mod shared;
+mod time;
 mod token;
-mod underway;
-mod unpolled;
-mod validity;
 
+/// What the attribute's expansion and the layer call; not for others, and without promises.
 #[doc(hidden)]
-#[path = "private.rs"]
-pub mod __private;
+pub mod __private {
+    pub use crate::macro_support::*;
+}
 
+pub use engine::Limits;
 pub use error::{LockError, LockErrorKind};
-pub use global::{global, set_global, with_manager};
-pub use guard::{HeldLock, LockGuard};
+pub use guard::{HeldLock, HeldLocks, LockGuard, MultiGuard};
 pub use key::{IntoLockKey, LockKey};
-pub use limits::Limits;
-pub use lock::Lock;
+pub use lock::{Lock, MultiLock};
 #[cfg(feature = "macros")]
 #[doc(inline)]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use manager::LockManager;
-pub use multi_guard::{HeldLocks, MultiGuard};
-pub use run::Run;
-pub use scope::{current, ensure_locked};
-pub use section::OnLost;
-pub use several::MultiLock;
+pub use manager::{LockManager, global, set_global, with_manager};
+pub use section::{OnLost, Run, current, ensure_locked};
 pub use token::{FencingToken, OwnerToken};
 
 #[cfg(test)]

@@ -16,8 +16,7 @@ use crate::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Progress,
         Releasable, Released, Renew, Renewal,
     },
-    clock::Instant,
-    validity::valid_until,
+    time::{clock::Instant, deadline::valid_until},
 };
 
 /// How the store takes a call.

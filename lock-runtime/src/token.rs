@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, fmt, time::Duration};
 
-use crate::{clock::Instant, process::Process};
+use crate::{process::Process, time::clock::Instant};
 
 /// The bits of a fencing token that count the hand-overs inside a process.
 const SEQUENCE_BITS: u32 = 11;

@@ -19,7 +19,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 
 use crate::{
-    HoldUntil, KeyRejection, LockLayer, LockRejection, ResponseBody, key::Found, protocol::Wire, task::Task,
+    HoldUntil, KeyRejection, LockLayer, LockRejection, ResponseBody, keys::Found, protocol::Wire, task::Task,
 };
 
 pin_project! {

@@ -1,11 +1,9 @@
 //! What a request's lock is named by.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use http::request::Parts;
 use lock_runtime::{LockError, LockErrorKind, LockKey};
-
-use crate::{MissingKey, template::KeyTemplate};
 
 /// Finds the key of a request's lock.
 ///
@@ -50,41 +48,6 @@ where
 {
     fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
         self(parts)
-    }
-}
-
-/// Where the keys of a layer's requests come from.
-#[derive(Clone)]
-pub(crate) enum Keys {
-    One(Arc<dyn KeyExtractor>),
-    Several(Arc<[KeyTemplate]>),
-}
-
-/// The keys of one request.
-pub(crate) enum Found {
-    One(LockKey),
-    Several(Vec<LockKey>),
-}
-
-impl Keys {
-    /// `None` for a request that runs without a lock.
-    pub(crate) fn of(
-        &self,
-        parts: &mut Parts,
-        missing_key: MissingKey,
-    ) -> Result<Option<Found>, KeyRejection> {
-        let mut find = |extractor: &dyn KeyExtractor| match extractor.extract(parts) {
-            Err(rejection) if rejection.missing && missing_key == MissingKey::Skip => Ok(None),
-            found => found,
-        };
-        match self {
-            Self::One(extractor) => Ok(find(&**extractor)?.map(Found::One)),
-            Self::Several(templates) => {
-                let found = templates.iter().map(|template| find(template));
-                let found: Vec<_> = found.filter_map(Result::transpose).collect::<Result<_, _>>()?;
-                Ok(if found.is_empty() { None } else { Some(Found::Several(found)) })
-            }
-        }
     }
 }
 

@@ -5,11 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, request::Parts};
 use lock_runtime::{__private::Guards, LockError, LockErrorKind, LockKey, LockManager};
-use tower::Layer;
 
 use crate::{
-    HoldUntil, KeyExtractor, KeyRejection, LockRejection, LockService, MissingKey, OnLost, Protocol,
-    key::{Found, Keys},
+    HoldUntil, KeyExtractor, KeyRejection, LockRejection, MissingKey, OnLost, Protocol,
+    keys::{Found, Keys},
     task::Task,
     template::KeyTemplate,
 };
@@ -357,14 +356,6 @@ impl LockLayer {
     pub(crate) fn answer(&self, rejection: &LockRejection) -> Response<Bytes> {
         rejection.log();
         self.on_rejection.as_ref().map_or_else(|| rejection.response(), |answer| answer(rejection))
-    }
-}
-
-impl<S> Layer<S> for LockLayer {
-    type Service = LockService<S>;
-
-    fn layer(&self, inner: S) -> LockService<S> {
-        LockService::new(inner, self.clone())
     }
 }
 

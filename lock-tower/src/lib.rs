@@ -203,6 +203,7 @@
 mod body;
 mod future;
 mod key;
+mod keys;
 mod layer;
 mod options;
 mod protocol;

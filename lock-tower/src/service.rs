@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use tower::Service;
+use tower::{Layer, Service};
 
 use crate::{LockLayer, ResponseBody, ResponseFuture, protocol::Wire};
 
@@ -26,6 +26,14 @@ pub struct LockService<S> {
 impl<S> LockService<S> {
     pub(crate) fn new(inner: S, layer: LockLayer) -> Self {
         Self { inner, layer: Arc::new(layer) }
+    }
+}
+
+impl<S> Layer<S> for LockLayer {
+    type Service = LockService<S>;
+
+    fn layer(&self, inner: S) -> LockService<S> {
+        LockService::new(inner, self.clone())
     }
 }
 

@@ -48,7 +48,7 @@ pub const MUTANTS: &[Mutant] = &[
                 to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
             },
             Rust {
-                file: "cohort.rs",
+                file: "engine/cohort.rs",
                 from: "                State::Holding { turn, .. } if turn.hold.is_valid(now) => {",
                 to: "                State::Holding { turn, .. } if turn.hold.is_valid(now) && !mutant!() => {",
             },
@@ -62,7 +62,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no_drift",
         edits: &[Rust {
-            file: "validity.rs",
+            file: "time/deadline.rs",
             from: "    sent + length.saturating_sub(drift + margin(length))",
             to: "    sent + if mutant!() { length } else { length.saturating_sub(drift + margin(length)) }",
         }],
@@ -77,9 +77,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "deadline_from_the_answer",
         edits: &[Rust {
             file: "backend/redis/attempt.rs",
-            from: "        Ok(answer?.learn(sent, connection).map(|answer| (sent, answer)))",
+            from: "        Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))",
             to: "        let sent = if mutant!() { Instant::now() } else { sent };
-        Ok(answer?.learn(sent, connection).map(|answer| (sent, answer)))",
+        Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))",
         }],
         caught_by: &["redis::lease::the_lease_counts_from_before_the_request"],
     },
@@ -145,7 +145,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "loss_when_the_store_says_so",
         edits: &[Rust {
-            file: "hold.rs",
+            file: "engine/hold.rs",
             from: "        if now >= self.deadline() {",
             to: "        if now >= self.deadline() && !mutant!() {",
         }],
@@ -159,7 +159,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "wall_clock",
         edits: &[Rust {
-            file: "clock.rs",
+            file: "time/clock.rs",
             from: "    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);",
             to: "    let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     if mutant!() {
@@ -182,7 +182,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "renewal_outlives_the_hold",
         edits: &[Rust {
-            file: "keeper.rs",
+            file: "engine/renewal.rs",
             from: "        hold.close();
         schedule.take(hold);
     }",
@@ -198,10 +198,10 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "renewal_not_resumed",
         edits: &[Rust {
-            file: "keeper.rs",
-            from: "fn try_again(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+            file: "engine/renewal.rs",
+            from: "fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
 ",
-            to: "fn try_again(shared: &Arc<Shared>, hold: &Arc<Hold>) {
+            to: "fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
     if mutant!() {
         return;
     }
@@ -215,7 +215,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "one_renewal_after_the_other",
         edits: &[Rust {
-            file: "keeper.rs",
+            file: "engine/renewal.rs",
             from: "            tokio::spawn(renewal);",
             to: "        static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         tokio::spawn(async move {
@@ -228,29 +228,29 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "all_renewals_in_one_call",
         edits: &[Rust {
-            file: "keeper.rs",
+            file: "engine/renewal.rs",
             from: "holds.len().min(RENEWED_TOGETHER)",
             to: "holds.len().min(if mutant!() { usize::MAX } else { RENEWED_TOGETHER })",
         }],
-        caught_by: &["unit keeper::tests::very_many_are_renewed_in_parts_that_do_not_wait_for_each_other"],
+        caught_by: &["unit engine::renewal::tests::very_many_are_renewed_in_parts_that_do_not_wait_for_each_other"],
     },
     Mutant {
         name: "no_check_after_the_wait",
         edits: &[Rust {
-            file: "acquire.rs",
-            from: "    if hold.remaining_unrenewed(now) < shared.least_validity",
-            to: "    if !mutant!() && hold.remaining_unrenewed(now) < shared.least_validity",
+            file: "engine/acquire.rs",
+            from: "    if hold.remaining_unrenewed(now) < engine.least_validity",
+            to: "    if !mutant!() && hold.remaining_unrenewed(now) < engine.least_validity",
         }],
         caught_by: &["redis::lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back"],
     },
     Mutant {
         name: "no_check_after_the_wait_behind_another",
         edits: &[Rust {
-            file: "shared.rs",
+            file: "engine/mod.rs",
             from: "        let worth_it = hold.remaining(now) >= self.least_validity(hold.terms.ttl);",
             to: "        let worth_it = mutant!() || hold.remaining(now) >= self.least_validity(hold.terms.ttl);",
         }],
-        caught_by: &["unit cohort::tests::a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out"],
+        caught_by: &["unit engine::cohort::tests::a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out"],
     },
     Mutant {
         name: "subscribes_after_the_check",
@@ -370,7 +370,7 @@ end",
     Mutant {
         name: "a_call_at_the_end_of_the_wait_is_ignored",
         edits: &[Rust {
-            file: "cohort.rs",
+            file: "engine/cohort.rs",
             from: "        match self.called.try_recv() {
             Ok(call) => self.answer(call),",
             to: "        match self.called.try_recv() {
@@ -381,13 +381,13 @@ end",
             Ok(call) => self.answer(call),",
         }],
         caught_by: &[
-            "unit cohort::tests::a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
+            "unit engine::cohort::tests::a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
         ],
     },
     Mutant {
         name: "unpolled_first_kept",
         edits: &[Rust {
-            file: "unpolled.rs",
+            file: "engine/unpolled.rs",
             from: "            self.woken_now(0);",
             to: "            if !mutant!() {
                 self.woken_now(0);
@@ -402,59 +402,59 @@ end",
     Mutant {
         name: "unpolled_leader_kept",
         edits: &[Rust {
-            file: "unpolled.rs",
-            from: "                None if signs.is_in_the_way(shared) => signs.ask(),",
-            to: "                None if !mutant!() && signs.is_in_the_way(shared) => signs.ask(),",
+            file: "engine/unpolled.rs",
+            from: "                None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
+            to: "                None if !mutant!() && signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
         }],
         caught_by: &[
-            "unit unpolled::tests::a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow",
+            "unit engine::unpolled::tests::a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow",
             "zookeeper::unpolled::locks_that_are_held_while_another_is_waited_for_stop_nobody",
         ],
     },
     Mutant {
         name: "polled_only_once_kept",
         edits: &[Rust {
-            file: "unpolled.rs",
+            file: "engine/unpolled.rs",
             from: "                None if signs.is_unknown() => signs.wake_unknown(),",
             to: "                None if !mutant!() && signs.is_unknown() => signs.wake_unknown(),",
         }],
-        caught_by: &["unit unpolled::tests::one_that_was_not_polled_after_its_first_question_is_given_up"],
+        caught_by: &["unit engine::unpolled::tests::one_that_was_not_polled_after_its_first_question_is_given_up"],
     },
     Mutant {
         name: "shutdown_forgets_those_that_asked",
         edits: &[Rust {
-            file: "shared.rs",
-            from: "        self.waiting.wake_all();",
+            file: "engine/mod.rs",
+            from: "        self.waiting.close();",
             to: "        if !mutant!() {
-            self.waiting.wake_all();
+            self.waiting.close();
         }",
         }],
-        caught_by: &["unit unpolled::tests::the_shutdown_wakes_one_that_was_not_polled_since_it_asked"],
+        caught_by: &["unit engine::unpolled::tests::the_shutdown_wakes_one_that_was_not_polled_since_it_asked"],
     },
     Mutant {
         name: "old_leader_overwrites",
         edits: &[Rust {
-            file: "cohort.rs",
+            file: "engine/cohort.rs",
             from: "            && *leader == self.id
 ",
             to: "            && (mutant!() || *leader == self.id)
 ",
         }],
-        caught_by: &["unit unpolled::tests::what_is_left_of_a_leader_that_was_given_up_has_no_say"],
+        caught_by: &["unit engine::unpolled::tests::what_is_left_of_a_leader_that_was_given_up_has_no_say"],
     },
     Mutant {
         name: "given_up_though_it_was_polled",
         edits: &[Rust {
-            file: "unpolled.rs",
+            file: "engine/unpolled.rs",
             from: "        if self.signs.woken() != Some(woken) {",
             to: "        if !mutant!() && self.signs.woken() != Some(woken) {",
         }],
-        caught_by: &["unit unpolled::tests::what_was_polled_since_is_not_given_up"],
+        caught_by: &["unit engine::unpolled::tests::what_was_polled_since_is_not_given_up"],
     },
     Mutant {
         name: "deep_waiters_given_up",
         edits: &[Rust {
-            file: "unpolled.rs",
+            file: "idle.rs",
             from: "        let _idle = Idle::set(true);
         self.0",
             to: "        let _idle = Idle::set(!mutant!());
@@ -480,7 +480,7 @@ end",
     Mutant {
         name: "clean_up_asleep_after_the_healing",
         edits: &[Rust {
-            file: "releaser.rs",
+            file: "engine/releaser.rs",
             from: "        Self::with_pause(background, |probe| backoff(probe).min(PROBE_PAUSE))",
             to: "        Self::with_pause(background, |probe| {
             backoff(probe).min(PROBE_PAUSE) * if mutant!() { 1 << probe.min(10) } else { 1 }
@@ -494,30 +494,30 @@ end",
     Mutant {
         name: "each_release_in_doubt_is_tried_by_itself",
         edits: &[Rust {
-            file: "releaser.rs",
+            file: "engine/releaser.rs",
             from: "        let ends = self.queue().return_all();",
             to: "        let ends = if mutant!() { BTreeSet::new() } else { self.queue().return_all() };",
         }],
         caught_by: &[
             "redis::outage::down::guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back",
-            "unit releaser::tests::a_lock_that_the_store_refuses_to_release_does_not_hold_up_the_others",
+            "unit engine::releaser::tests::a_lock_that_the_store_refuses_to_release_does_not_hold_up_the_others",
         ],
     },
     Mutant {
         name: "a_loss_waits_for_the_store",
         edits: &[Rust {
-            file: "guard.rs",
+            file: "guard/mod.rs",
             from: "        if !self.turn.is_valid(now) {
             // Dropped,",
             to: "        if !self.turn.is_valid(now) && !mutant!() {
             // Dropped,",
         }],
-        caught_by: &["unit run::tests::a_loss_is_told_at_once_and_the_release_goes_on_without_it"],
+        caught_by: &["unit section::run::tests::a_loss_is_told_at_once_and_the_release_goes_on_without_it"],
     },
     Mutant {
         name: "scope_by_connection",
         edits: &[Rust {
-            file: "shared.rs",
+            file: "engine/mod.rs",
             from: "self.backend.names().iter().any(|name| names.contains(name))",
             to: "!mutant!() && self.backend.names().iter().any(|name| names.contains(name))",
         }],
@@ -530,9 +530,9 @@ end",
     Mutant {
         name: "a_failed_release_replaces_the_result",
         edits: &[Rust {
-            file: "run.rs",
-            from: "                        tracing::debug!(%error, \"released after the section\");",
-            to: "                        assert!(!mutant!(), \"{error}\");",
+            file: "section/mod.rs",
+            from: "                    Err(error) => tracing::debug!(%error, \"not known to be released after the section\"),",
+            to: "                    Err(error) => assert!(!mutant!(), \"{error}\"),",
         }],
         caught_by: &["redis::outage::black_hole::a_body_keeps_its_result_although_its_release_fails"],
     },
@@ -580,7 +580,7 @@ end",
     Mutant {
         name: "the_body_runs_although_the_wait_ran_out",
         edits: &[Rust {
-            file: "private.rs",
+            file: "macro_support/mod.rs",
             from: "    lock.as_ref().map_err(Clone::clone)?.acquire().await",
             to: "    match lock.as_ref().map_err(Clone::clone)?.acquire().await {
         // A guard that guards nothing.
@@ -598,46 +598,27 @@ end",
     },
     Mutant {
         name: "the_body_goes_after_its_lock",
-        edits: &[
-            Rust {
-                file: "run.rs",
-                from: "        // Dropped here, before anything else is done with the lock.
-        body.set(None);",
-                to: "        if !mutant!() {
-            body.set(None);
-        }",
-            },
-            Rust {
-                file: "run.rs",
-                from: "            this.body.set(None);
-            *this.lost = None;",
-                to: "            if !mutant!() {
+        edits: &[Rust {
+            file: "section/run.rs",
+            from: "            this.body.set(None);
+",
+            to: "            if !mutant!() {
                 this.body.set(None);
             }
-            *this.lost = None;",
-            },
-            Rust {
-                file: "run.rs",
-                from: "    ready!(lost.as_mut().poll(cx));
-    body.set(None);",
-                to: "    ready!(lost.as_mut().poll(cx));
-    if !mutant!() {
-        body.set(None);
-    }",
-            },
-        ],
+",
+        }],
         caught_by: &[
             "memory::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over",
-            "unit run::tests::the_body_goes_before_the_lock",
+            "unit section::run::tests::the_body_goes_before_the_lock",
         ],
     },
     Mutant {
         name: "the_others_of_a_lost_lock_are_freed_at_once",
         edits: &[Rust {
-            file: "keeper.rs",
+            file: "engine/renewal.rs",
             from: "        turn.begin_to_end();",
             to: "        if mutant!() {
-            shared.leave_in_background(&turn, Instant::now());
+            engine.leave_in_background(&turn, Instant::now());
         }
         turn.begin_to_end();",
         }],
@@ -650,18 +631,18 @@ end",
     Mutant {
         name: "a_lost_session_frees_its_lock_at_once",
         edits: &[Rust {
-            file: "keeper.rs",
-            from: "        let stopped = now + validity::margin(hold.terms.ttl);",
-            to: "        let stopped = if mutant!() { now } else { now + validity::margin(hold.terms.ttl) };",
+            file: "engine/mod.rs",
+            from: "            let stopped = now + margin(hold.terms.ttl);",
+            to: "            let stopped = if mutant!() { now } else { now + margin(hold.terms.ttl) };",
         }],
         caught_by: &["zookeeper::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over"],
     },
     Mutant {
         name: "a_refused_renewal_is_tried_again",
         edits: &[Rust {
-            file: "keeper.rs",
+            file: "engine/renewal.rs",
             from: "            Renewal::NotHeld => lost(",
-            to: "            Renewal::NotHeld if mutant!() => try_again(&shared, &hold),
+            to: "            Renewal::NotHeld if mutant!() => try_again(&above, &hold),
             Renewal::NotHeld => lost(",
         }],
         caught_by: &[
@@ -672,7 +653,7 @@ end",
     Mutant {
         name: "the_key_is_computed_again",
         edits: &[Rust {
-            file: "key_parts.rs",
+            file: "key/encode.rs",
             from: "        let start = self.name.len();",
             to: "        if mutant!() && value.to_string().is_empty() {
             return;
@@ -684,7 +665,7 @@ end",
     Mutant {
         name: "values_keep_their_colons",
         edits: &[Rust {
-            file: "key_parts.rs",
+            file: "key/encode.rs",
             from: "    matches!(byte, b':' | b'/'",
             to: "    !(mutant!() && byte == b':') && matches!(byte, b':' | b'/'",
         }],
@@ -696,7 +677,7 @@ end",
     Mutant {
         name: "values_keep_their_percent_signs",
         edits: &[Rust {
-            file: "key_parts.rs",
+            file: "key/encode.rs",
             from: "| b'}') || byte",
             to: "| b'}' if !(mutant!() && byte == b'%')) || byte",
         }],
@@ -705,7 +686,7 @@ end",
     Mutant {
         name: "values_keep_their_braces",
         edits: &[Rust {
-            file: "key_parts.rs",
+            file: "key/encode.rs",
             from: "rest.bytes().position(is_encoded)",
             to: "rest.bytes().position(|byte| is_encoded(byte) && !(mutant!() && matches!(byte, b'{' | b'}')))",
         }],
@@ -717,7 +698,7 @@ end",
     Mutant {
         name: "a_template_may_have_several_hash_tags",
         edits: &[Rust {
-            file: "template.rs",
+            file: "key/template.rs",
             from: "            (Self::None, \"{\") => Ok(Self::Empty),",
             to: "            (Self::None, \"{\") => Ok(Self::Empty),
             (Self::Closed, \"{\") if mutant!() => Ok(Self::Empty),",
@@ -727,7 +708,7 @@ end",
     Mutant {
         name: "placeholders_may_stand_side_by_side",
         edits: &[Rust {
-            file: "template.rs",
+            file: "key/template.rs",
             from: "Piece::Placeholder { path: second, .. }] = window {",
             to: "Piece::Placeholder { path: second, .. }] = window && !mutant!() {",
         }],
@@ -736,7 +717,7 @@ end",
     Mutant {
         name: "anything_separates_placeholders",
         edits: &[Rust {
-            file: "template.rs",
+            file: "key/template.rs",
             from: "            && !text.contains([':', '/', '{', '}'])",
             to: "            && !mutant!()
             && !text.contains([':', '/', '{', '}'])",
@@ -746,7 +727,7 @@ end",
     Mutant {
         name: "a_part_of_a_duration_overflows",
         edits: &[Rust {
-            file: "duration.rs",
+            file: "time/duration.rs",
             from: "number.checked_mul(*factor)",
             to: "(if mutant!() { Some(number.wrapping_mul(*factor)) } else { number.checked_mul(*factor) })",
         }],
@@ -755,7 +736,7 @@ end",
     Mutant {
         name: "a_duration_overflows",
         edits: &[Rust {
-            file: "duration.rs",
+            file: "time/duration.rs",
             from: "millis.checked_add(part)",
             to: "if mutant!() { Some(millis.wrapping_add(part)) } else { millis.checked_add(part) }",
         }],
@@ -764,7 +745,7 @@ end",
     Mutant {
         name: "milliseconds_are_minutes",
         edits: &[Rust {
-            file: "duration.rs",
+            file: "time/duration.rs",
             from: "*name == unit)",
             to: "*name == if mutant!() && unit == \"ms\" { \"m\" } else { unit })",
         }],
@@ -863,9 +844,9 @@ end",
     Mutant {
         name: "a_late_refusal_is_not_learnt_from",
         edits: &[Rust {
-            file: "backend/redis/attempt.rs",
-            from: "(Some(time), None) => connection.clock().replace(Instant::now(), time),",
-            to: "(Some(time), None) if !mutant!() => connection.clock().replace(Instant::now(), time),
+            file: "backend/redis/answer.rs",
+            from: "(Some(time), None) => clock.replace(Instant::now(), time),",
+            to: "(Some(time), None) if !mutant!() => clock.replace(Instant::now(), time),
             (Some(_), None) => {}",
         }],
         caught_by: &["servers redis::queue::jumps_of_the_server_s_clock_cost_one_round_trip_at_most"],

@@ -6,12 +6,18 @@
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{FencingToken, LockError, LockKey, OwnerToken, clock, idle::idle};
+use crate::{FencingToken, LockError, LockKey, OwnerToken, idle::idle, time::clock};
 
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod host;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod outage;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod settings;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -22,7 +28,7 @@ pub use redis::Redis;
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::ZooKeeper;
 
-pub use crate::{clock::Instant, validity::valid_until};
+pub use crate::time::{clock::Instant, deadline::valid_until};
 
 /// A boxed future: the contract is used as a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

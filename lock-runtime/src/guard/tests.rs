@@ -4,9 +4,9 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use crate::{
     Limits, LockErrorKind, LockManager, OnLost,
-    clock::Instant,
+    macro_support::Kept,
     mock::{Mock, Reply, until},
-    returned::Kept,
+    time::clock::Instant,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -55,7 +55,7 @@ async fn a_guard_that_is_released_leaves_its_hold_behind_until_its_time() {
     held.lost().await;
     assert!(locks.lock("k").try_acquire().await.expect("no error").is_none(), "free for this process");
     is_kept(&store, began).await;
-    until("nothing is kept", || locks.shared().keeper.len() == 0).await;
+    until("nothing is kept", || locks.engine().renewals.len() == 0).await;
 }
 
 #[tokio::test]
@@ -93,13 +93,13 @@ async fn it_is_kept_when_nothing_else_is_left_of_the_manager() {
                     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
                 let lock = manager(&store).lock("k").hold_at_least(LENGTH);
                 let guard = runtime.block_on(lock.acquire()).expect("granted");
-                let shared = std::sync::Arc::downgrade(guard.shared());
+                let engine = std::sync::Arc::downgrade(guard.engine());
                 runtime.spawn(async move {
                     let _guard = guard;
                     std::future::pending::<()>().await;
                 });
                 drop(runtime);
-                shared
+                engine
             }
         });
         runtime.join().expect("no panic")
@@ -189,7 +189,7 @@ async fn a_lock_that_is_lost_before_its_time_is_not_released_before_it() {
     drop(lock.acquire().await.expect("granted"));
     tokio::time::sleep(600 * MS).await;
     assert_eq!(store.releases().count("k"), 0);
-    assert_eq!(locks.shared().keeper.len(), 0);
+    assert_eq!(locks.engine().renewals.len(), 0);
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn the_loss_of_one_does_not_free_the_others_before_their_time() {
     assert_eq!(released(), 0);
     until("the other is released", || released() == 1).await;
     assert!(Instant::now() >= began + LENGTH);
-    assert_eq!(locks.shared().keeper.len(), 0);
+    assert_eq!(locks.engine().renewals.len(), 0);
 }
 
 #[tokio::test]

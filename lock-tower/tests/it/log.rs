@@ -30,7 +30,7 @@ impl Log {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("lock_tower") || metadata.target() == "lock_runtime::answer"
+        metadata.target().starts_with("lock_tower") || metadata.target() == "lock_runtime::response"
     }
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::{
     LockError, LockErrorKind,
-    clock::{self, Instant},
+    time::clock::{self, Instant},
 };
 
 /// The switches of one store; see [`Memory`](super::Memory).

@@ -25,8 +25,7 @@ use crate::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Mode, Releasable,
         Released, Renew, Renewal, Wait,
     },
-    clock::Instant,
-    validity::valid_until,
+    time::{clock::Instant, deadline::valid_until},
 };
 
 /// How often a waiter looks at least.

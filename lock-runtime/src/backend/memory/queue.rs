@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{LockKey, OwnerToken, clock::Instant};
+use crate::{LockKey, OwnerToken, time::clock::Instant};
 
 /// All locks of one store.
 #[derive(Debug, Default)]

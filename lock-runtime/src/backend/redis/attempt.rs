@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
-use redis::{FromRedisValue, ParsingError, RedisWrite, Value};
+use redis::RedisWrite;
 
 use super::{
+    answer::{Answer, Told, Waiting},
     connection::Connection,
     error::{self, Failure},
     foreign,
@@ -22,8 +23,11 @@ use super::{
 use crate::{
     FencingToken, OwnerToken,
     backend::{Acquire, Acquired, Grant, Held, Wait},
-    clock::{self, Instant},
-    validity::{backoff, min_validity, random, valid_until},
+    time::{
+        backoff::{backoff, random},
+        clock::{self, Instant},
+        deadline::{min_validity, valid_until},
+    },
 };
 
 /// How an attempt ended without an error.
@@ -324,7 +328,7 @@ impl<'a> Attempt<'a> {
         if refused && mode != Mode::Poll {
             self.open = false;
         }
-        Ok(answer?.learn(sent, connection).map(|answer| (sent, answer)))
+        Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))
     }
 
     fn granted(&mut self, fence: u64, others_wait: bool, valid_until: Instant) -> Ended {
@@ -385,78 +389,4 @@ impl fmt::Display for Address {
 
 async fn next(letters: &mut Option<Letters>) -> Option<Letter> {
     letters.as_mut()?.next().await
-}
-
-/// What the acquire script answers.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    Granted { fence: u64, others_wait: bool },
-    Waiting(Waiting),
-    Held { pttl_ms: i64 },
-    Gone,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
-    seen: u64,
-    first: bool,
-    standing: Standing,
-    pttl_ms: i64,
-}
-
-/// An answer, none where the request came too late, with the server's time where it is said.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told {
-    answer: Option<Answer>,
-    time: Option<u64>,
-}
-
-impl Told {
-    /// The answer to a request of `sent` that has just come over `connection`, which learns the server's time.
-    pub(super) fn learn(self, sent: Instant, connection: &Connection) -> Option<Answer> {
-        match (self.time, &self.answer) {
-            (Some(time), Some(_)) => connection.clock().learn(sent, Instant::now(), time),
-            (Some(time), None) => connection.clock().replace(Instant::now(), time),
-            (None, _) => {}
-        }
-        self.answer
-    }
-}
-
-impl FromRedisValue for Told {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let Value::Array(parts) = value else {
-            let fence = u64::from_redis_value(value)?;
-            let answer = Answer::Granted { fence, others_wait: false };
-            return Ok(Self { answer: Some(answer), time: Some(fence) });
-        };
-        let mut parts = parts.into_iter();
-        let mut next = || parts.next().ok_or_else(|| ParsingError::from("too short"));
-        let word = String::from_redis_value(next()?)?;
-        let answer = match word.as_str() {
-            "granted" => Some(Answer::Granted {
-                fence: u64::from_redis_value(next()?)?,
-                others_wait: u8::from_redis_value(next()?)? == 1,
-            }),
-            "waiting" => {
-                let seen = u64::from_redis_value(next()?)?;
-                let first = u8::from_redis_value(next()?)? == 1;
-                let state = u8::from_redis_value(next()?)?;
-                let pttl_ms = i64::from_redis_value(next()?)?;
-                let hold = u32::from_redis_value(next()?)?;
-                let standing = match state {
-                    0 => Standing::Held,
-                    1 => Standing::HeldByForeign { hold },
-                    2 => Standing::Open,
-                    _ => return Err("an unknown standing".into()),
-                };
-                Some(Answer::Waiting(Waiting { seen, first, standing, pttl_ms }))
-            }
-            "held" => Some(Answer::Held { pttl_ms: i64::from_redis_value(next()?)? }),
-            "gone" => return Ok(Self { answer: Some(Answer::Gone), time: None }),
-            "late" => None,
-            _ => return Err("an unknown word".into()),
-        };
-        Ok(Self { answer, time: Some(u64::from_redis_value(next()?)?) })
-    }
 }

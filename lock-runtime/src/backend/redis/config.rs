@@ -8,7 +8,13 @@ use redis::{
 };
 use url::Url;
 
-use crate::{__private::duration, LockError, LockErrorKind};
+use crate::{
+    LockError,
+    backend::settings::{Settings, invalid},
+};
+
+const SETTINGS: Settings =
+    Settings { store: "Redis", known: &["connect_timeout", "response_timeout", "group_commit", "strict"] };
 
 /// When calls share a round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,35 +91,24 @@ impl Config {
         let mut config = Self::new(info);
         for (name, value) in ours {
             match name.as_str() {
-                "connect_timeout" => config.connect_timeout = length(&name, &value)?,
-                "response_timeout" => config.response_timeout = length(&name, &value)?,
+                "connect_timeout" => config.connect_timeout = SETTINGS.length(&name, &value)?,
+                "response_timeout" => config.response_timeout = SETTINGS.length(&name, &value)?,
                 "group_commit" => {
                     config.group_commit = match value.as_str() {
                         "auto" => GroupCommit::Auto,
                         "always" => GroupCommit::Always,
                         "never" => GroupCommit::Never,
                         _ => {
-                            return Err(invalid(
-                                "setting `group_commit` in the Redis URL: write `auto`, `always` or `never`"
-                                    .into(),
-                            ));
+                            return Err(SETTINGS.wrong(&name, "write `auto`, `always` or `never`"));
                         }
                     }
                 }
                 "strict" => {
-                    config.strict = value.parse().map_err(|_| {
-                        invalid(
-                            "setting `strict` in the Redis URL: write `strict=true` or `strict=false`".into(),
-                        )
-                    })?;
+                    config.strict = value
+                        .parse()
+                        .map_err(|_| SETTINGS.wrong(&name, "write `strict=true` or `strict=false`"))?;
                 }
-                _ => {
-                    return Err(invalid(format!(
-                        "unknown setting `{}` in the Redis URL; known are `connect_timeout`, `response_timeout`, `group_commit` and \
-                         `strict`",
-                        name.escape_debug()
-                    )));
-                }
+                _ => return Err(SETTINGS.unknown(&name)),
             }
         }
         Ok(config)
@@ -148,22 +143,10 @@ fn url_is_unix(text: &str) -> bool {
     text.starts_with("redis+unix:")
 }
 
-fn length(name: &str, value: &str) -> Result<Duration, LockError> {
-    let length = duration::parse(value)
-        .map_err(|error| invalid(format!("setting `{name}` in the Redis URL: {error}")))?;
-    if length.is_zero() {
-        return Err(invalid(format!("setting `{name}` in the Redis URL must not be zero")));
-    }
-    Ok(length)
-}
-
-fn invalid(message: String) -> LockError {
-    LockError::new(LockErrorKind::InvalidOptions, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockErrorKind;
 
     #[test]
     fn urls_of_one_store_are_seen_to_be_so() {

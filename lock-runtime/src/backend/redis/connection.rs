@@ -25,14 +25,14 @@ use tokio::{sync::oneshot, task::yield_now};
 use super::{
     error::{self, Failure, Refusal},
     fitness,
-    group::Group,
+    group::{Carrier, Group},
     inbox::{Inbox, Letters},
-    link::{Links, PAUSE},
     names,
     scripts::{self, Script},
+    server::{PAUSE, Server},
     server_clock::ServerClock,
 };
-use crate::{LockError, LockErrorKind, OwnerToken, clock::Instant, outage::Outage};
+use crate::{LockError, LockErrorKind, OwnerToken, backend::outage::Outage, time::clock::Instant};
 
 /// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -73,15 +73,15 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects; beside the result, what completes when the connection is used by nobody any more.
     pub(super) async fn open(
-        links: &Links,
+        server: &Server,
         silence_limit: u32,
     ) -> (impl Future<Output = ()> + use<>, Result<Arc<Self>, LockError>) {
         let (end, ended) = oneshot::channel();
-        let id = links.next_connection();
+        let id = server.next_connection();
         let gone = Arc::new(AtomicBool::new(false));
-        let (inbox, is_gone) = (Arc::clone(links.inbox()), Arc::clone(&gone));
+        let (inbox, is_gone) = (Arc::clone(server.inbox()), Arc::clone(&gone));
         let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(links.config().connect_timeout))
+            .set_connection_timeout(Some(server.config().connect_timeout))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(WRITE_QUEUE)
             .set_push_sender(move |push: PushInfo| {
@@ -93,10 +93,10 @@ impl Connection {
                 }
                 Ok::<(), redis::aio::SendError>(())
             });
-        let limit = links.config().connect_timeout;
-        let address = links.config().address();
+        let limit = server.config().connect_timeout;
+        let address = server.config().address();
         let opening = async {
-            let driver = links.client().get_multiplexed_async_connection_with_config(&settings).await;
+            let driver = server.client().get_multiplexed_async_connection_with_config(&settings).await;
             let driver = driver.map_err(|error| cannot_connect(&address, error))?;
             check_server(driver.clone(), &address).await?;
             Ok(driver)
@@ -113,20 +113,20 @@ impl Connection {
         let made = opened.map(|driver| {
             tracing::debug!(address, "connected to Redis");
             Arc::new_cyclic(|this| Self {
-                group: Group::start(this, links.process(), links.config().group_commit),
+                group: Group::start(this, server.process(), server.config().group_commit),
                 driver,
                 id,
                 made: Instant::now(),
                 last_used: AtomicU64::new(Instant::now().as_nanos()),
                 given_up: AtomicBool::new(false),
                 gone,
-                inbox: Arc::clone(links.inbox()),
+                inbox: Arc::clone(server.inbox()),
                 channels: Mutex::default(),
-                response_timeout: links.config().response_timeout,
+                response_timeout: server.config().response_timeout,
                 clock: ServerClock::default(),
                 silent: AtomicU32::new(0),
                 silence_limit,
-                outage: Arc::clone(links.outage()),
+                outage: Arc::clone(server.outage()),
                 _end: end,
             })
         });
@@ -319,6 +319,32 @@ impl Connection {
             self.inbox.hang_up(self.id);
         }
         letters
+    }
+}
+
+impl Carrier for Connection {
+    fn is_usable(&self) -> bool {
+        self.is_usable()
+    }
+
+    fn clock(&self) -> &ServerClock {
+        self.clock()
+    }
+
+    fn run<T: FromRedisValue + Send>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+    ) -> impl Future<Output = Result<T, Failure>> + Send {
+        self.run(script, call)
+    }
+
+    fn run_once<T: FromRedisValue + Send>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+    ) -> impl Future<Output = Result<Option<T>, Failure>> + Send {
+        self.run_once(script, call)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crate::clock::Instant;
+use crate::time::clock::Instant;
 
 /// For how long a lock counts as shared since another kind of client was seen to hold it.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(2 * 60);

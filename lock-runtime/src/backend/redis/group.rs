@@ -10,7 +10,7 @@
 //! is full: it would not grow meanwhile. An operation that is put behind another one is executed after it.
 
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -18,23 +18,24 @@ use std::{
     task::Poll,
 };
 
-use redis::{Cmd, RedisWrite};
+use redis::{Cmd, FromRedisValue, RedisWrite};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     task::{unconstrained, yield_now},
 };
 
 use super::{
-    attempt::{Answer, Told},
+    answer::{Answer, Told},
     config::GroupCommit,
-    connection::Connection,
     error::{self, Failure},
-    names, scripts,
+    names,
+    scripts::{self, Script},
+    server_clock::ServerClock,
 };
 use crate::{
     LockKey, OwnerToken,
     backend::{BoxFuture, LeaseId},
-    clock::Instant,
+    time::clock::Instant,
 };
 
 /// So many operations go into one call; more would hold up the server for too long.
@@ -44,6 +45,29 @@ const MAX_GROUP: usize = 128;
 const FEW: usize = 8;
 /// So many groups are under way at the same time, beside those that are full.
 const GROUPS: usize = 2;
+
+/// A connection, as far as groups are sent over it.
+pub(super) trait Carrier: Send + Sync + 'static {
+    /// Whether new calls may use it.
+    fn is_usable(&self) -> bool;
+
+    /// The server's clock.
+    fn clock(&self) -> &ServerClock;
+
+    /// Runs a script; sends its text where the server does not know it.
+    fn run<T: FromRedisValue + Send>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+    ) -> impl Future<Output = Result<T, Failure>> + Send;
+
+    /// Runs a script, unless the server does not know it: it does afterwards.
+    fn run_once<T: FromRedisValue + Send>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+    ) -> impl Future<Output = Result<Option<T>, Failure>> + Send;
+}
 
 /// The operations of one connection that wait for the next round trip.
 #[derive(Debug)]
@@ -108,7 +132,7 @@ pub(super) enum Behind {
 
 impl Group {
     /// Starts the tasks; `connection` is what they send over.
-    pub(super) fn start(connection: &Weak<Connection>, process: &str, when: GroupCommit) -> Self {
+    pub(super) fn start<C: Carrier>(connection: &Weak<C>, process: &str, when: GroupCommit) -> Self {
         let (operations, due) = mpsc::unbounded_channel();
         let (due, process) = (Arc::new(Mutex::new(due)), Arc::from(process));
         let under_way = Arc::new(AtomicUsize::new(0));
@@ -202,8 +226,8 @@ impl Drop for Alone<'_> {
 }
 
 /// One of the tasks: ends with its connection.
-async fn send_groups(
-    connection: Weak<Connection>,
+async fn send_groups<C: Carrier>(
+    connection: Weak<C>,
     process: Arc<str>,
     due: Arc<Mutex<mpsc::UnboundedReceiver<Operation>>>,
     under_way: Arc<AtomicUsize>,
@@ -261,7 +285,7 @@ impl Drop for UnderWay {
 }
 
 /// Sends a group, and gives each caller its answer.
-async fn send(connection: Arc<Connection>, process: Arc<str>, operations: Vec<Operation>) {
+async fn send<C: Carrier>(connection: Arc<C>, process: Arc<str>, operations: Vec<Operation>) {
     let (connection, process) = (&*connection, &*process);
     let (mut acquisitions, mut looks, mut releases) = (Vec::new(), Vec::new(), Vec::new());
     for operation in operations {
@@ -303,7 +327,7 @@ fn by_prefix<T>(parts: &mut Vec<Vec<T>>, operation: T, key: impl Fn(&T) -> &Lock
     }
 }
 
-async fn acquire(connection: &Connection, process: &str, part: Vec<Asked<Acquisition, Option<u64>>>) {
+async fn acquire<C: Carrier>(connection: &C, process: &str, part: Vec<Asked<Acquisition, Option<u64>>>) {
     let Some((part, give_up)) = still_wanted(part) else { return };
     let answers = if connection.is_usable() {
         let prefix = part[0].what.key.prefix();
@@ -340,7 +364,7 @@ async fn acquire(connection: &Connection, process: &str, part: Vec<Asked<Acquisi
     tell(part.into_iter().map(|one| one.answer), answers);
 }
 
-async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Option<Answer>>>) {
+async fn look<C: Carrier>(connection: &C, process: &str, part: Vec<Asked<Look, Option<Answer>>>) {
     let Some((part, give_up)) = still_wanted(part) else { return };
     let answers = if connection.is_usable() {
         let count = 1 + 3 * part.len();
@@ -359,7 +383,8 @@ async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Opti
         let sent = Instant::now();
         let answers = connection.run::<Vec<Told>>(&scripts::POLL_GROUP, &call).await;
         answers.and_then(|answers| {
-            let answers: Vec<_> = answers.into_iter().map(|told| told.learn(sent, connection)).collect();
+            let answers: Vec<_> =
+                answers.into_iter().map(|told| told.learn(sent, connection.clock())).collect();
             if answers.len() == part.len() { Ok(answers) } else { Err(unexpected()) }
         })
     } else {
@@ -379,7 +404,7 @@ fn still_wanted<W, A>(part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, Insta
     Some((part, give_up))
 }
 
-async fn release(connection: &Connection, process: &str, part: Vec<Release>) {
+async fn release<C: Carrier>(connection: &C, process: &str, part: Vec<Release>) {
     let (part, unsent) = part
         .into_iter()
         .partition::<Vec<_>, _>(|one| one.behind == Behind::Unanswered || connection.is_usable());

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{BoxFuture, Lease, LeaseId, Releasable, Released},
-    clock::Instant,
+    time::clock::Instant,
 };
 
 #[derive(Debug)]

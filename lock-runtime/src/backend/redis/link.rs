@@ -5,13 +5,12 @@ use std::{
     future::{Future, poll_fn},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     task::Poll,
     time::Duration,
 };
 
-use redis::Client;
 use tokio::{runtime, sync::watch};
 
 use super::{
@@ -21,14 +20,16 @@ use super::{
     fitness,
     inbox::Inbox,
     names, scripts,
+    server::{PAUSE, Server},
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{Acquire, Wait},
     background,
-    clock::{self, Instant},
-    outage::Outage,
-    validity::backoff,
+    time::{
+        backoff::backoff,
+        clock::{self, Instant},
+    },
 };
 
 /// So many calls in a row without an answer, and the connection is replaced.
@@ -36,49 +37,30 @@ const SILENCE_LIMIT: u32 = 2;
 /// The same for the library's own runtime: a renewal has no time to find out twice.
 const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
 
-/// The least time from a failure to connect to the next attempt, and the least age at which a connection to a replica
-/// is given up: many callers do not make many connections.
-pub(super) const PAUSE: Duration = Duration::from_millis(50);
-
 /// The connections of one store.
 #[derive(Debug)]
 pub(super) struct Links {
-    config: Config,
-    client: Client,
+    server: Server,
     by_runtime: Mutex<HashMap<runtime::Id, Arc<Link>>>,
-    inbox: Arc<Inbox>,
-    /// What the owners of this process begin with.
-    process: String,
-    /// How many connections were made.
-    made: AtomicU64,
-    outage: Arc<Outage>,
     /// Set once a server was found fit for locks: what it is called, where it says that.
     fit: OnceLock<Option<Box<str>>>,
 }
 
 impl Links {
     pub(super) fn new(config: Config) -> Result<Self, LockError> {
-        let client = Client::open(config.info.clone()).map_err(|error| {
-            LockError::new(LockErrorKind::InvalidOptions, "the Redis settings are not understood")
-                .with_source(error)
-        })?;
-        let inbox = Arc::new(Inbox::new());
-        let process = names::process(inbox.id());
-        let outage = Arc::new(Outage::of(format!("Redis at {}", config.address())));
-        Ok(Self {
-            config,
-            client,
-            by_runtime: Mutex::default(),
-            inbox,
-            process,
-            made: AtomicU64::new(0),
-            outage,
-            fit: OnceLock::new(),
-        })
+        Ok(Self { server: Server::new(config)?, by_runtime: Mutex::default(), fit: OnceLock::new() })
     }
 
-    pub(super) fn outage(&self) -> &Arc<Outage> {
-        &self.outage
+    pub(super) fn config(&self) -> &Config {
+        self.server.config()
+    }
+
+    pub(super) fn inbox(&self) -> &Arc<Inbox> {
+        self.server.inbox()
+    }
+
+    pub(super) fn process(&self) -> &str {
+        self.server.process()
     }
 
     /// What the server that answered first is called from its start to its end.
@@ -112,8 +94,8 @@ impl Links {
     }
 
     fn check_memory(&self, info: &str) -> Result<(), LockError> {
-        match fitness::danger(info, &self.config.address()) {
-            Some(danger) if self.config.strict => {
+        match fitness::danger(info, &self.config().address()) {
+            Some(danger) if self.config().strict => {
                 Err(LockError::new(LockErrorKind::Backend, format!("{danger} (refused because of `strict`)")))
             }
             Some(danger) => {
@@ -122,27 +104,6 @@ impl Links {
             }
             None => Ok(()),
         }
-    }
-
-    pub(super) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    pub(super) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    pub(super) fn inbox(&self) -> &Arc<Inbox> {
-        &self.inbox
-    }
-
-    /// A number for a new connection, unlike that of any other.
-    pub(super) fn next_connection(&self) -> u64 {
-        self.made.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(super) fn process(&self) -> &str {
-        &self.process
     }
 
     /// The connection of the caller's runtime, made if there is none.
@@ -295,17 +256,17 @@ impl Link {
         let began = Instant::now();
         let ours = runtime::Handle::current().id() == background::handle().id();
         let (end, made) = if ours {
-            first_of(|| Connection::open(&links, SILENCE_LIMIT_OF_RENEWALS)).await
+            first_of(|| Connection::open(&links.server, SILENCE_LIMIT_OF_RENEWALS)).await
         } else {
-            Connection::open(&links, SILENCE_LIMIT).await
+            Connection::open(&links.server, SILENCE_LIMIT).await
         };
         let made = match made {
             Ok(connection) => links.examine(&connection).await.map(|()| connection),
             Err(error) => Err(error),
         };
         match &made {
-            Ok(_) => links.outage.ends(),
-            Err(error) => links.outage.begins(began, error),
+            Ok(_) => links.server.outage().ends(),
+            Err(error) => links.server.outage().begins(began, error),
         }
         drop(links);
         *lock(&this.state) = match &made {

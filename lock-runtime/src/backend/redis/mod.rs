@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod answer;
 mod attempt;
 mod config;
 mod connection;
@@ -13,6 +14,7 @@ mod link;
 mod names;
 mod place;
 mod scripts;
+mod server;
 mod server_clock;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -28,8 +30,7 @@ use self::{
 use crate::{
     LockError, LockErrorKind,
     backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal, Wait},
-    clock::Instant,
-    validity::valid_until,
+    time::{clock::Instant, deadline::valid_until},
 };
 
 /// So many leases are renewed by one call; more would hold up the server for too long.

@@ -11,7 +11,8 @@ use std::{
 };
 
 use crate::{
-    LockKey, OwnerToken, host,
+    LockKey, OwnerToken,
+    backend::host,
     key::{HashTag, hash_tag},
 };
 

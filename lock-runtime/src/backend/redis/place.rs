@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::{clock::Instant, validity::valid_until};
+use crate::time::{clock::Instant, deadline::valid_until};
 
 /// How often a place in the queue is refreshed, at least.
 pub(super) const REFRESH: Duration = Duration::from_secs(1);

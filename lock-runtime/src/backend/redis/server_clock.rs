@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use crate::clock::Instant;
+use crate::time::clock::Instant;
 
 /// For how long a bound counts at least; it counts for twice as long at most.
 const KEPT: Duration = Duration::from_secs(30);

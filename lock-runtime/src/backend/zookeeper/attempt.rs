@@ -15,8 +15,10 @@ use super::{
 use crate::{
     FencingToken, LockError, LockErrorKind,
     backend::{Acquire, Acquired, Grant, Held, Wait},
-    clock::{self, Instant},
-    validity::backoff,
+    time::{
+        backoff::backoff,
+        clock::{self, Instant},
+    },
 };
 
 /// How an attempt ended without an error.

@@ -1,6 +1,6 @@
 //! Settings, from the URL.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, time::Duration};
 
 use ::zookeeper_client as zk;
 
@@ -8,9 +8,25 @@ use super::{
     credentials::{Credentials, Scheme},
     names,
     tls::Tls,
+    url::{Files, decode},
 };
-use crate::{__private::duration, LockError, LockErrorKind, options::MAX_TTL};
+use crate::{
+    LockError,
+    backend::settings::{Settings, invalid},
+};
 
+const SETTINGS: Settings = Settings {
+    store: "ZooKeeper",
+    known: &[
+        "session_timeout",
+        "connect_timeout",
+        "response_timeout",
+        "auth",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+    ],
+};
 const PLAIN: &str = "zookeeper://";
 const WITH_TLS: &str = "zookeeper+tls://";
 /// The driver's.
@@ -33,17 +49,6 @@ pub(super) struct Config {
     pub(super) connect_timeout: Duration,
     /// How long to wait for an answer; `response_timeout` in the URL.
     pub(super) response_timeout: Duration,
-}
-
-/// The files of `zookeeper+tls:`, in PEM.
-#[derive(Default, PartialEq, Eq)]
-pub(super) struct Files {
-    /// Who signs the servers' certificates.
-    pub(super) ca: Option<PathBuf>,
-    /// Our own certificate, where the servers want one.
-    pub(super) cert: Option<PathBuf>,
-    /// The key that belongs to it.
-    pub(super) key: Option<PathBuf>,
 }
 
 impl Config {
@@ -90,20 +95,14 @@ impl Config {
         let (mut scheme, mut files) = (None, Files::default());
         for (name, value) in form_urlencoded::parse(settings.as_bytes()) {
             match &*name {
-                "session_timeout" => config.session_timeout = length(&name, &value)?,
-                "connect_timeout" => config.connect_timeout = length(&name, &value)?,
-                "response_timeout" => config.response_timeout = length(&name, &value)?,
+                "session_timeout" => config.session_timeout = SETTINGS.length(&name, &value)?,
+                "connect_timeout" => config.connect_timeout = SETTINGS.length(&name, &value)?,
+                "response_timeout" => config.response_timeout = SETTINGS.length(&name, &value)?,
                 "auth" => scheme = Some(Scheme::from_text(&value)?),
                 "tls_ca" => files.ca = Some(value.into_owned().into()),
                 "tls_cert" => files.cert = Some(value.into_owned().into()),
                 "tls_key" => files.key = Some(value.into_owned().into()),
-                _ => {
-                    return Err(invalid(format!(
-                        "unknown setting `{}` in the ZooKeeper URL; known are `session_timeout`, `connect_timeout`, \
-                         `response_timeout`, `auth`, `tls_ca`, `tls_cert` and `tls_key`",
-                        name.escape_debug()
-                    )));
-                }
+                _ => return Err(SETTINGS.unknown(&name)),
             }
         }
         match credentials {
@@ -214,31 +213,10 @@ fn is_path(path: &str) -> bool {
         .all(|name| !name.is_empty() && name != "." && name != ".." && name.chars().all(names::is_allowed))
 }
 
-/// Takes `%40` and the like for what they stand for.
-pub(super) fn decode(text: &str) -> String {
-    // A form would take `+` for a space and `&` and `=` for its own.
-    let text = text.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
-    form_urlencoded::parse(text.as_bytes()).map(|(name, _)| name.into_owned()).collect()
-}
-
-fn length(name: &str, value: &str) -> Result<Duration, LockError> {
-    let length = duration::parse(value)
-        .map_err(|error| invalid(format!("setting `{name}` in the ZooKeeper URL: {error}")))?;
-    if length.is_zero() || length > MAX_TTL {
-        return Err(invalid(format!(
-            "setting `{name}` in the ZooKeeper URL must be above zero and at most 24h"
-        )));
-    }
-    Ok(length)
-}
-
-pub(super) fn invalid(message: String) -> LockError {
-    LockError::new(LockErrorKind::InvalidOptions, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LockErrorKind;
 
     #[test]
     fn servers_chroot_credentials_and_settings_are_read() {

@@ -2,8 +2,8 @@
 
 use ::zookeeper_client as zk;
 
-use super::config::{decode, invalid};
-use crate::LockError;
+use super::url::decode;
+use crate::{LockError, backend::settings::invalid};
 
 /// User and password, from the URL; without `Debug`, because nobody is to see them.
 #[derive(Clone)]

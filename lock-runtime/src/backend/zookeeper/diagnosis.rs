@@ -7,22 +7,10 @@ use std::{
     time::Duration,
 };
 
-use super::{config::Config, tls::Certificates};
+use super::{config::Config, handshake::Look, tls::Certificates};
 
 /// How long a server may take to answer when it is looked at.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// What a handshake with TLS shows.
-#[derive(Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nobody shakes hands without TLS"))]
-pub(super) enum Look {
-    /// Something that does not pass by itself, said of the server.
-    Wrong(String),
-    /// It does not go on with the handshake, as one that does not know it.
-    Closed,
-    /// Nothing that speaks against it.
-    Unclear,
-}
 
 /// Why no server takes us.
 pub(super) struct Reason {

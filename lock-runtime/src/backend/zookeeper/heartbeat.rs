@@ -13,7 +13,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::{clock::Instant, validity::valid_until};
+use crate::time::{clock::Instant, deadline::valid_until};
 
 /// Heartbeats in one session time-out: between three of them a quarter of it passes, and an answer has time to come.
 const IN_A_TIMEOUT: u32 = 10;

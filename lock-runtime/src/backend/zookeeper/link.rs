@@ -11,7 +11,9 @@ use std::{
 use tokio::sync::watch;
 
 use super::{config::Config, session::Session};
-use crate::{LockError, LockErrorKind, background, clock::Instant, outage::Outage, process::Process};
+use crate::{
+    LockError, LockErrorKind, backend::outage::Outage, background, process::Process, time::clock::Instant,
+};
 
 /// So long after a failure to connect nobody tries again: many callers do not make many connections.
 const PAUSE: Duration = Duration::from_millis(50);

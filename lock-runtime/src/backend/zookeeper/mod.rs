@@ -6,6 +6,7 @@ mod credentials;
 mod diagnosis;
 mod error;
 pub mod fence;
+mod handshake;
 mod heartbeat;
 mod link;
 mod names;
@@ -14,6 +15,7 @@ mod queue;
 mod session;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
+mod url;
 
 use std::{fmt, sync::Arc};
 

@@ -50,7 +50,7 @@ pub(super) fn contender(owner: OwnerToken) -> String {
 
 /// What a contender's node holds: the format, then who it is, for an operator.
 pub(super) fn process() -> String {
-    format!("1:{}@{}", std::process::id(), crate::host::name())
+    format!("1:{}@{}", std::process::id(), crate::backend::host::name())
 }
 
 #[cfg(test)]

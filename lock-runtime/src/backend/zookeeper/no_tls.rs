@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use ::zookeeper_client as zk;
 
-use super::{config::Files, diagnosis::Look};
+use super::{handshake::Look, url::Files};
 use crate::{LockError, LockErrorKind};
 
 #[derive(Clone, Debug)]

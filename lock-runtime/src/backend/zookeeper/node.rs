@@ -10,11 +10,15 @@ use std::{
 
 use ::zookeeper_client as zk;
 
-use super::{error::Failure, names, session::Session};
+use super::{
+    error::Failure,
+    names,
+    session::{InSession, Session},
+};
 use crate::{
     LockError, LockKey, OwnerToken,
     backend::{self, BoxFuture, LossNotifier, Releasable, Released},
-    clock::Instant,
+    time::clock::Instant,
 };
 
 /// It belongs to one session, and its name to one attempt: what is found under it is ours.
@@ -149,9 +153,10 @@ impl Node {
     fn held(&self) -> MutexGuard<'_, Option<(LossNotifier, u64)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// It is not there any more.
-    pub(super) fn lost(&self, why: &str) {
+impl InSession for Node {
+    fn lost(&self, why: &str) {
         self.over.store(true, Ordering::Release);
         let held = self.held().take();
         if let Some((loss, number)) = held {
@@ -160,10 +165,9 @@ impl Node {
         }
     }
 
-    /// Begins to watch whether somebody deletes it. To be called on the library's own runtime.
-    pub(super) fn watch(self: &Arc<Self>) {
+    fn watch(self: Arc<Self>) {
         if !self.watched.swap(true, Ordering::AcqRel) {
-            tokio::spawn(watch(Arc::clone(self)));
+            tokio::spawn(watch(self));
         }
     }
 }
@@ -221,7 +225,7 @@ impl backend::Session for Node {
     }
 
     fn on_loss(self: Arc<Self>, loss: LossNotifier) {
-        let number = self.session.remember(&self);
+        let number = self.session.remember(&(Arc::clone(&self) as Arc<dyn InSession>));
         *self.held() = Some((loss, number));
         if self.over.load(Ordering::Acquire) || self.session.has_ended() {
             self.lost("it was lost before it was handed out");

@@ -13,12 +13,14 @@ use std::{
 use ::zookeeper_client as zk;
 use tokio::{sync::watch, task::JoinSet};
 
-use super::{config::Config, diagnosis, error::Failure, heartbeat::Heartbeats, node::Node};
+use super::{config::Config, diagnosis, error::Failure, heartbeat::Heartbeats};
 use crate::{
     LockError, LockErrorKind,
-    clock::{self, Instant},
-    outage::Outage,
-    validity::valid_until,
+    backend::outage::Outage,
+    time::{
+        clock::{self, Instant},
+        deadline::valid_until,
+    },
 };
 
 /// What is heard of the servers.
@@ -30,6 +32,15 @@ pub(super) enum State {
     Suspect,
     /// It is over. Final.
     Ended,
+}
+
+/// What is held in a session and ends with it.
+pub(super) trait InSession: Send + Sync {
+    /// It is not there any more.
+    fn lost(&self, why: &str);
+
+    /// Begins to watch whether it is removed by hand. To be called on the library's own runtime.
+    fn watch(self: Arc<Self>);
 }
 
 /// A session; dropped, it is closed, and its nodes go with it.
@@ -44,7 +55,7 @@ pub(super) struct Session {
     nodes: AtomicUsize,
     state: watch::Sender<State>,
     /// What is held in it.
-    held: Mutex<HashMap<u64, Weak<Node>>>,
+    held: Mutex<HashMap<u64, Weak<dyn InSession>>>,
     numbers: AtomicU64,
     outage: Arc<Outage>,
 }
@@ -189,12 +200,12 @@ impl Session {
         voted(write.commit().await)
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<u64, Weak<Node>>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<u64, Weak<dyn InSession>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells this hold when the session ends; returns the number by which it is [forgotten](Self::forget).
-    pub(super) fn remember(&self, node: &Arc<Node>) -> u64 {
+    pub(super) fn remember(&self, node: &Arc<dyn InSession>) -> u64 {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         self.held().insert(number, Arc::downgrade(node));
         if self.has_ended() {
@@ -232,7 +243,7 @@ impl Session {
     /// Holds that have lasted for a heartbeat are watched: somebody may delete their nodes.
     fn watch_held(&self) {
         let held: Vec<_> = self.held().values().filter_map(Weak::upgrade).collect();
-        held.iter().for_each(Node::watch);
+        held.into_iter().for_each(InSession::watch);
     }
 }
 

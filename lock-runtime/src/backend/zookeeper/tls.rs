@@ -16,11 +16,8 @@ use rustls::{
     pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 
-use super::{
-    config::{Files, invalid},
-    diagnosis::Look,
-};
-use crate::{LockError, LockErrorKind};
+use super::{handshake::Look, url::Files};
+use crate::{LockError, LockErrorKind, backend::settings::invalid};
 
 /// Where the certificates are.
 #[derive(Clone, Debug)]

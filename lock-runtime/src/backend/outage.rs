@@ -1,0 +1,54 @@
+//! What the log says of a store that goes away and comes back.
+
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::time::clock::Instant;
+
+/// One outage of a store, however many connections and callers notice it: a warning at its beginning, a line of
+/// information at its end.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    /// With its address.
+    store: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Since this moment, or from the start.
+    Reached(Instant),
+    AwaySince(Instant),
+}
+
+impl Outage {
+    /// Of a store that has not failed so far.
+    pub(crate) fn of(store: String) -> Self {
+        Self { store, state: Mutex::new(State::Reached(Instant::from_nanos(0))) }
+    }
+
+    /// The store cannot be reached, as is seen by an attempt or a connection that began at `began`. One from before the end
+    /// of an outage is a late witness of that, and nothing new.
+    pub(crate) fn begins(&self, began: Instant, error: &dyn fmt::Display) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Reached(since) if since <= began) {
+            *state = State::AwaySince(Instant::now());
+            drop(state);
+            tracing::warn!(%error, "{} cannot be reached: no lock is granted until it can", self.store);
+        }
+    }
+
+    /// The store was reached.
+    pub(crate) fn ends(&self) {
+        let now = Instant::now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::AwaySince(since) = *state {
+            *state = State::Reached(now);
+            drop(state);
+            let outage = now.saturating_duration_since(since);
+            tracing::info!(?outage, "{} is reached again", self.store);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The settings in a store's URL, read alike for all stores.
+
+use std::time::Duration;
+
+use crate::{LockError, LockErrorKind, lock::options::MAX_TTL, time::duration};
+
+/// The settings that URLs of one store have.
+pub(super) struct Settings {
+    /// As it is called in messages.
+    pub(super) store: &'static str,
+    pub(super) known: &'static [&'static str],
+}
+
+impl Settings {
+    /// A length of time above zero, up to a day.
+    pub(super) fn length(&self, name: &str, value: &str) -> Result<Duration, LockError> {
+        let length = duration::parse(value).map_err(|error| self.wrong(name, &error.to_string()))?;
+        if length.is_zero() || length > MAX_TTL {
+            return Err(self.wrong(name, "must not be zero, and at most 24h"));
+        }
+        Ok(length)
+    }
+
+    /// The error of a setting whose value is not understood.
+    pub(super) fn wrong(&self, name: &str, problem: &str) -> LockError {
+        invalid(format!("setting `{name}` in the {} URL: {problem}", self.store))
+    }
+
+    /// The error of a setting that does not exist.
+    pub(super) fn unknown(&self, name: &str) -> LockError {
+        let (last, others) = self.known.split_last().expect("a store has settings");
+        let others: Vec<_> = others.iter().map(|known| format!("`{known}`")).collect();
+        invalid(format!(
+            "unknown setting `{}` in the {} URL; known are {} and `{last}`",
+            name.escape_debug(),
+            self.store,
+            others.join(", ")
+        ))
+    }
+}
+
+/// The error of a URL that is not understood.
+pub(super) fn invalid(message: String) -> LockError {
+    LockError::new(LockErrorKind::InvalidOptions, message)
+}

@@ -1,0 +1,341 @@
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context, Wake, Waker},
+};
+
+use super::*;
+use crate::{
+    LockGuard, LockKey, LockManager,
+    backend::Mode,
+    engine::unpolled::UNPOLLED,
+    mock::{Mock, Reply, until},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+type Acquiring = std::pin::Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+
+/// A waiter that stands in the queue and has not been polled since.
+fn waiter(locks: &LockManager, ttl: Duration) -> Acquiring {
+    let lock = locks.lock("k").ttl(ttl).wait(1000 * 30 * MS);
+    let mut waiter: Acquiring = Box::pin(async move { lock.acquire().await });
+    assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    waiter
+}
+
+/// A held lock, and the store in which it is held.
+async fn held() -> (Mock, LockManager, LockGuard) {
+    let store = Mock::new();
+    let locks = store.manager();
+    let guard = locks.lock("k").acquire().await.expect("granted");
+    (store, locks, guard)
+}
+
+fn is_forgotten(locks: &LockManager) -> bool {
+    let cohorts = &locks.engine().cohorts;
+    cohorts.lock().is_empty() && cohorts.waiting.load(Ordering::Relaxed) == 0
+}
+
+const TTL: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_lease_is_passed_on_without_the_store() {
+    let (store, locks, guard) = held().await;
+    let (second, third) = (waiter(&locks, TTL), waiter(&locks, TTL));
+    let first = guard.fencing_token();
+    guard.release().await.expect("held");
+    let second = second.await.expect("passed on");
+    assert_eq!(Some(second.fencing_token()), first.successor());
+    drop(second);
+    let third = third.await.expect("passed on");
+    assert_eq!((store.acquires().count("k"), store.releases().count("k")), (1, 0));
+    third.release().await.expect("held");
+    assert_eq!((store.acquires().count("k"), store.releases().count("k")), (1, 1));
+    assert!(is_forgotten(&locks));
+}
+
+/// Asks, at the very moment at which the next one is told to enter, whether the turn before is still valid.
+struct AtTheCall {
+    before: Arc<Turn>,
+    both: AtomicUsize,
+    calls: AtomicUsize,
+}
+
+impl Wake for AtTheCall {
+    fn wake(self: Arc<Self>) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.both.fetch_add(usize::from(self.before.is_valid(Instant::now())), Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_turn_is_over_before_the_next_one_is_told_to_enter() {
+    let (_store, locks, guard) = held().await;
+    let mut next = waiter(&locks, TTL);
+    let before = Arc::clone(guard.turn());
+    let call = Arc::new(AtTheCall { before, both: AtomicUsize::new(0), calls: AtomicUsize::new(0) });
+    assert!(next.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&call)))).is_pending());
+    guard.release().await.expect("held");
+    assert_eq!(call.calls.load(Ordering::SeqCst), 1);
+    assert_eq!(call.both.load(Ordering::SeqCst), 0, "two believe that they hold it");
+    next.await.expect("passed on").release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_waiter_dropped_at_the_instant_of_the_call_passes_the_turn_on() {
+    let (store, locks, guard) = held().await;
+    let (called, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
+    guard.release().await.expect("held");
+    // Called, and not polled since.
+    drop(called);
+    let next = next.await.expect("passed on");
+    assert_eq!(store.acquires().count("k"), 1);
+    next.release().await.expect("held");
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn the_last_waiter_dropped_at_the_instant_of_the_call_releases_in_the_store() {
+    let (store, locks, guard) = held().await;
+    let called = waiter(&locks, TTL);
+    guard.release().await.expect("held");
+    drop(called);
+    until("released", || store.releases().count("k") == 1).await;
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn a_waiter_called_to_lead_and_dropped_lets_the_next_one_lead() {
+    let (store, locks, guard) = held().await;
+    // Other terms: the lease cannot be passed on, so the waiter is called to ask the store.
+    let (called, next) = (waiter(&locks, 2 * TTL), waiter(&locks, 2 * TTL));
+    guard.release().await.expect("held");
+    drop(called);
+    next.await.expect("granted by the store").release().await.expect("held");
+    assert_eq!((store.acquires().count("k"), store.releases().count("k")), (2, 2));
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn a_leader_that_is_dropped_lets_the_next_one_lead() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Silent]);
+    let (leader, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
+    drop(leader);
+    next.await.expect("granted by the store").release().await.expect("held");
+    assert_eq!(store.acquires().count("k"), 2);
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn a_leader_that_fails_lets_the_next_one_lead() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::No]);
+    let impatient = locks.lock("k").wait(30 * MS);
+    let mut leader = pin!(impatient.acquire());
+    let lock = locks.lock("k").wait(TTL);
+    let mut next = pin!(lock.acquire());
+    let (first, second) = tokio::join!(leader.as_mut(), next.as_mut());
+    assert_eq!(first.expect_err("busy").kind(), LockErrorKind::Timeout);
+    second.expect("granted").release().await.expect("held");
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant() {
+    let (store, locks, guard) = held().await;
+    let lock = locks.lock("k");
+    let id = locks.engine().cohorts.next_id();
+    let key = LockKey::with_prefix("lock:", "k").expect("valid");
+    let request = Request { key, mode: Mode::Exclusive, options: lock.options, wait: Wait::Forever };
+    let engine = locks.engine();
+    let entry = engine.cohorts.enter(&request, id, || Arc::clone(engine) as _).expect("there is room");
+    let Entry::Follow(mut follower) = entry else { panic!("the lock is held") };
+    guard.release().await.expect("held");
+    let Waited::Called(turn) = follower.time_out() else { panic!("called before") };
+    assert!(turn.is_valid(Instant::now()));
+    locks.engine().leave_in_background(&turn, Instant::now());
+    drop(follower);
+    until("released", || store.releases().count("k") == 1).await;
+    assert!(is_forgotten(&locks));
+}
+
+/// What a waiter is told that gives up after a moment, behind a leader whom the store has answered so; and how
+/// long it took.
+async fn told(answers: &[Reply], asked: usize, before: Duration) -> (LockErrorKind, Duration) {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once(answers.iter().copied());
+    store.acquires().set(Reply::Silent);
+    let leader = tokio::spawn(waiter(&locks, TTL));
+    until("the leader has asked", || store.acquires().count("k") == asked).await;
+    tokio::time::sleep(before).await;
+    let began = std::time::Instant::now();
+    let error = locks.lock("k").wait(50 * MS).acquire().await.expect_err("it is not granted");
+    leader.abort();
+    (error.kind(), began.elapsed())
+}
+
+#[tokio::test]
+async fn a_waiter_that_runs_out_of_time_names_the_trouble_of_the_store_however_old() {
+    let (kind, took) = told(&[Reply::Fails], 2, 2200 * MS).await;
+    assert_eq!(kind, LockErrorKind::Backend, "an outage is not contention");
+    assert!(took < 50 * MS + LATE_ANSWER, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_that_runs_out_of_time_does_not_say_that_it_is_held_when_nobody_has_said_so() {
+    let (kind, took) = told(&[], 1, Duration::ZERO).await;
+    assert_eq!(kind, LockErrorKind::Backend, "an outage is not contention");
+    assert!(took >= 50 * MS + LATE_ANSWER, "a late answer would have been worth more: {took:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_that_runs_out_of_time_says_that_it_is_held_when_the_store_has_said_so() {
+    for answers in [&[Reply::Waits][..], &[Reply::Fails, Reply::Waits]] {
+        let (kind, took) = told(answers, answers.len(), Duration::ZERO).await;
+        assert_eq!(kind, LockErrorKind::Timeout, "contention is not an outage");
+        assert!(took < 50 * MS + LATE_ANSWER, "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_runs_out_of_time_hears_the_answer_that_comes_a_little_later() {
+    let (kind, took) = told(&[Reply::Late(150 * MS)], 1, Duration::ZERO).await;
+    assert_eq!(kind, LockErrorKind::Timeout, "a task of this process holds it");
+    assert!(took < 50 * MS + LATE_ANSWER, "{took:?}");
+}
+
+#[tokio::test]
+async fn waiters_do_not_wait_for_the_holder_of_a_lost_lease() {
+    let (store, locks, guard) = held().await;
+    let next = waiter(&locks, TTL);
+    guard.turn().hold.lose();
+    locks.engine().cohorts.dissolve(&guard.turn().hold);
+    let next = next.await.expect("granted by the store");
+    assert_eq!(store.acquires().count("k"), 2);
+    // The late leave of the lost holder is none of the new cohort's business.
+    drop(guard);
+    until("released", || store.releases().count("k") == 1).await;
+    assert!(next.is_valid());
+    next.release().await.expect("held");
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn a_lost_lease_is_not_passed_on() {
+    let (store, locks, guard) = held().await;
+    let next = waiter(&locks, TTL);
+    guard.turn().hold.lose();
+    assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+    assert!(next.await.expect("granted by the store").is_valid());
+    assert_eq!(store.acquires().count("k"), 2);
+}
+
+#[tokio::test]
+async fn a_lease_with_too_little_left_is_not_passed_on() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.renewals().set(Reply::Silent);
+    let guard = locks.lock("k").ttl(300 * MS).acquire().await.expect("granted");
+    let next = waiter(&locks, 300 * MS);
+    until("less than a tenth is left", || guard.remaining() < 28 * MS).await;
+    let _ = guard.release().await;
+    let next = next.await.expect("granted by the store");
+    assert_eq!(store.acquires().count("k"), 2);
+    assert!(next.remaining() > 28 * MS);
+}
+
+#[tokio::test]
+async fn a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out() {
+    let (store, locks, guard) = held().await;
+    let next = waiter(&locks, TTL);
+    let hold = Arc::clone(&guard.turn().hold);
+    guard.release().await.expect("held");
+    hold.lose();
+    let next = next.await.expect("granted by the store");
+    assert!(next.is_valid());
+    assert_eq!(store.acquires().count("k"), 2);
+    next.release().await.expect("held");
+    until("both are released", || store.releases().count("k") == 2).await;
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn a_turn_that_was_lost_before_its_waiter_woke_too_late_is_an_error() {
+    let (_store, locks, guard) = held().await;
+    let lock = locks.lock("k").wait(20 * MS);
+    let mut next = pin!(lock.acquire());
+    assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let hold = Arc::clone(&guard.turn().hold);
+    guard.release().await.expect("held");
+    hold.lose();
+    tokio::time::sleep(30 * MS).await;
+    let error = next.await.expect_err("neither held nor waited for any more");
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn a_turn_that_nobody_takes_goes_to_others_and_its_waiter_waits_on() {
+    let (store, locks, guard) = held().await;
+    let (kept, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
+    guard.release().await.expect("held");
+    // The first is called, and not polled.
+    let began = std::time::Instant::now();
+    let next = tokio::time::timeout(TTL / 3, next).await.expect("in time").expect("granted by the store");
+    assert!(began.elapsed() >= UNPOLLED, "{:?}", began.elapsed());
+    until("the turn is given back", || store.releases().count("k") == 1).await;
+    assert_eq!(store.acquires().count("k"), 2);
+    let mut kept = tokio::spawn(kept);
+    let too_early = tokio::time::timeout(50 * MS, &mut kept).await;
+    assert!(too_early.is_err() && next.is_valid(), "two hold it");
+    next.release().await.expect("held");
+    kept.await.expect("no panic").expect("passed on").release().await.expect("held");
+    assert!(is_forgotten(&locks));
+}
+
+/// How many enter one after the other before the store is asked again.
+async fn turns(contended: bool) -> usize {
+    let (store, locks, mut guard) = held().await;
+    store.set_contended(contended);
+    let mut turns = 1;
+    while store.acquires().count("k") == 1 && turns < 5000 {
+        let next = waiter(&locks, TTL);
+        guard.release().await.expect("held");
+        guard = next.await.expect("granted");
+        turns += 1;
+    }
+    turns - 1
+}
+
+#[tokio::test]
+async fn others_in_the_store_are_let_in_after_a_bound_of_turns() {
+    let turns = turns(true).await;
+    // The first turn and 64 that were passed on, or what fits into five milliseconds.
+    assert!(turns <= 65, "{turns}");
+}
+
+#[tokio::test]
+async fn a_lease_nobody_else_wants_is_passed_on_until_its_tokens_are_used_up() {
+    let began = std::time::Instant::now();
+    let turns = turns(false).await;
+    // Or until it is time to look whether nobody else came meanwhile.
+    assert!(turns == 2048 || turns > 65 && began.elapsed() >= MAX_TENURE_ALONE, "{turns}");
+}
+
+#[tokio::test]
+async fn one_attempt_is_answered_from_the_queue_only_while_the_hold_is_sure() {
+    let (store, locks, guard) = held().await;
+    assert!(locks.lock("k").try_acquire().await.expect("an answer").is_none());
+    assert_eq!(store.acquires().count("k"), 1, "who holds is known here");
+    guard.turn().hold.lose();
+    let beside = locks.lock("k").try_acquire().await.expect("an answer").expect("the store grants it");
+    assert_eq!(store.acquires().count("k"), 2);
+    drop(guard);
+    until("released", || store.releases().count("k") == 1).await;
+    assert!(beside.is_valid());
+}

@@ -1,0 +1,381 @@
+//! Releases in the background: what was dropped, and what may have been left in the store.
+//!
+//! A release is tried at once. One that fails is in doubt until the store answers. While any is in doubt, one of them
+//! is tried every quarter of a second, as a probe, each time another one: a lock that the store refuses to release is in
+//! nobody's way, and a store that fails is not asked for each of very many. An answered probe shows that the store is
+//! back, and all the others are tried.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt, mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+};
+
+use crate::{
+    backend::{Releasable, Released, ReleasesLater},
+    engine::in_flight::{Counted, Underway},
+    time::{
+        backoff::backoff,
+        clock::{self, Instant},
+    },
+};
+
+/// The longest pause between two probes, and how long an unanswered release keeps its room from others.
+const PROBE_PAUSE: Duration = Duration::from_millis(250);
+/// Upper bound on unanswered probes: what begins within two seconds, in which stores give up what hangs.
+const PROBES: usize = 8;
+/// Upper bound on releases that are under way together: two full groups of Redis.
+const TOGETHER: usize = 256;
+
+/// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
+pub(crate) struct Releaser {
+    /// Made before the first release: that may come from a destructor, which must not have to start a thread.
+    background: &'static Handle,
+    pending: Arc<Underway>,
+    numbers: AtomicU64,
+    queue: Mutex<Queue>,
+    /// When the latest probe began that was answered.
+    answered: watch::Sender<Instant>,
+    /// Tells the prober not to wait.
+    probe_now: Notify,
+    /// How long the prober waits before each probe, counted from 0.
+    pause: fn(u32) -> Duration,
+}
+
+/// A lock to be released.
+struct Entry {
+    taken: Arc<dyn Releasable>,
+    /// When its lease must have ended by itself.
+    until: Instant,
+    /// Unlike that of any other.
+    number: u64,
+    /// How often it came into doubt.
+    doubts: u32,
+    _pending: Counted<Arc<Underway>>,
+}
+
+/// How often an entry came into doubt, and its number.
+type Place = (u32, u64);
+
+#[derive(Default)]
+struct Queue {
+    /// Not tried yet, or to be tried anew.
+    due: VecDeque<Entry>,
+    /// Failed. They are tried again when a probe is answered.
+    in_doubt: BTreeMap<Place, Entry>,
+    /// The same by the ends of their leases.
+    ends: BTreeSet<(Instant, Place)>,
+    /// Failed before a probe was answered; tried again when there is room.
+    returning: BTreeMap<Place, Entry>,
+    /// Those that have room, and unanswered probes beside them.
+    under_way: usize,
+    probes: usize,
+    is_turn_of_oldest: bool,
+    prober_runs: bool,
+}
+
+impl Queue {
+    /// The next one that has room, which it takes.
+    fn next(&mut self) -> Option<Entry> {
+        if self.under_way >= TOGETHER {
+            return None;
+        }
+        let next = self.due.pop_front().or_else(|| self.returning.pop_first().map(|(_, entry)| entry))?;
+        self.under_way += 1;
+        Some(next)
+    }
+
+    /// The next probe: of those that failed least often, by turns the newest, which does not wait behind many that the
+    /// store refuses, and the oldest, which does not wait for ever.
+    fn next_probe(&mut self) -> Option<Entry> {
+        if self.probes >= PROBES {
+            return None;
+        }
+        let (oldest, _) = self.in_doubt.first_key_value()?;
+        let (newest, _) = self.in_doubt.range(..=(oldest.0, u64::MAX)).next_back()?;
+        self.is_turn_of_oldest = !self.is_turn_of_oldest;
+        let place = if self.is_turn_of_oldest { *oldest } else { *newest };
+        let entry = self.in_doubt.remove(&place)?;
+        self.ends.remove(&(entry.until, place));
+        self.probes += 1;
+        Some(entry)
+    }
+
+    fn doubt(&mut self, mut entry: Entry) {
+        entry.doubts = entry.doubts.saturating_add(1);
+        let place = (entry.doubts, entry.number);
+        self.ends.insert((entry.until, place));
+        self.in_doubt.insert(place, entry);
+    }
+
+    /// Some of those in doubt whose leases have ended by themselves; none when there are none.
+    fn ended(&mut self) -> Vec<Entry> {
+        // Few enough not to keep a destructor waiting.
+        const AT_ONCE: usize = 1_024;
+        let now = Instant::now();
+        let mut ended = Vec::new();
+        while ended.len() < AT_ONCE && self.ends.first().is_some_and(|(until, _)| *until <= now) {
+            ended.extend(self.ends.pop_first().and_then(|(_, place)| self.in_doubt.remove(&place)));
+        }
+        ended
+    }
+
+    /// Nothing is in doubt, and nothing can come into doubt by a probe.
+    fn is_settled(&self) -> bool {
+        self.in_doubt.is_empty() && self.probes == 0
+    }
+
+    /// Has all of those in doubt tried again; what it returns is of no more use.
+    fn return_all(&mut self) -> BTreeSet<(Instant, Place)> {
+        if self.returning.is_empty() {
+            mem::swap(&mut self.returning, &mut self.in_doubt);
+        } else {
+            self.returning.append(&mut self.in_doubt);
+        }
+        mem::take(&mut self.ends)
+    }
+}
+
+impl Releaser {
+    pub(crate) fn new(background: &'static Handle) -> Arc<Self> {
+        Self::with_pause(background, |probe| backoff(probe).min(PROBE_PAUSE))
+    }
+
+    fn with_pause(background: &'static Handle, pause: fn(u32) -> Duration) -> Arc<Self> {
+        Arc::new(Self {
+            background,
+            pending: Arc::default(),
+            numbers: AtomicU64::new(0),
+            queue: Mutex::default(),
+            answered: watch::channel(Instant::now()).0,
+            probe_now: Notify::new(),
+            pause,
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a release; returns at once, from anywhere.
+    pub(crate) fn release(self: &Arc<Self>, taken: Arc<dyn Releasable>, until: Instant) {
+        self.put(self.entry(taken, until));
+    }
+
+    fn entry(&self, taken: Arc<dyn Releasable>, until: Instant) -> Entry {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Entry { taken, until, number, doubts: 0, _pending: Counted::new(Arc::clone(&self.pending)) }
+    }
+
+    /// As [`release`](Self::release), not before `start`.
+    pub(crate) fn release_after(
+        self: &Arc<Self>,
+        start: Instant,
+        taken: Arc<dyn Releasable>,
+        until: Instant,
+    ) {
+        let entry = self.entry(taken, until);
+        let this = Arc::clone(self);
+        self.background.spawn(async move {
+            clock::sleep_until(start).await;
+            this.put(entry);
+        });
+    }
+
+    /// Completes when nothing is left to release. What is in doubt is tried now, not at the next probe.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn drained(&self) {
+        self.probe_now.notify_one();
+        self.pending.drained().await;
+    }
+
+    fn put(self: &Arc<Self>, entry: Entry) {
+        self.queue().due.push_back(entry);
+        self.fill();
+    }
+
+    /// Begins what there is room for.
+    fn fill(self: &Arc<Self>) {
+        loop {
+            let Some(entry) = self.queue().next() else { return };
+            self.background.spawn(attempt(Open::new(self, entry, Room::Shared)));
+        }
+    }
+
+    fn doubt(self: &Arc<Self>, entry: Entry) {
+        let mut queue = self.queue();
+        queue.doubt(entry);
+        if !mem::replace(&mut queue.prober_runs, true) {
+            drop(queue);
+            self.background.spawn(Prober(Arc::clone(self)).run());
+        }
+    }
+
+    /// A probe that began at `began` was answered.
+    fn store_is_back(self: &Arc<Self>, began: Instant) {
+        // What hangs since before then would hang for longer: what was sent to a store that was away may be lost.
+        self.answered.send_if_modified(|latest| mem::replace(latest, began.max(*latest)) < began);
+        let ends = self.queue().return_all();
+        // Very many, perhaps: not while the queue is locked.
+        drop(ends);
+        self.fill();
+    }
+}
+
+impl ReleasesLater for Releaser {
+    fn release_later(self: Arc<Self>, attempt: Arc<dyn Releasable>, until: Instant) {
+        self.release(attempt, until);
+    }
+}
+
+impl fmt::Debug for Releaser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Releaser").field("pending", &self.pending).finish_non_exhaustive()
+    }
+}
+
+/// What counts an attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Shared,
+    Probe,
+    /// It hangs, and others go on.
+    None,
+}
+
+/// An attempt; dropped before its lock is known to be free, also by a panic in the store, it leaves it in doubt.
+struct Open {
+    releaser: Arc<Releaser>,
+    entry: Option<Entry>,
+    room: Room,
+}
+
+impl Open {
+    fn new(releaser: &Arc<Releaser>, entry: Entry, room: Room) -> Self {
+        Self { releaser: Arc::clone(releaser), entry: Some(entry), room }
+    }
+
+    fn leave_room(&mut self) {
+        match mem::replace(&mut self.room, Room::None) {
+            Room::Shared => {
+                self.releaser.queue().under_way -= 1;
+                self.releaser.fill();
+            }
+            Room::Probe => self.releaser.queue().probes -= 1,
+            Room::None => {}
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.releaser.doubt(entry);
+        }
+        self.leave_room();
+    }
+}
+
+async fn attempt(mut open: Open) {
+    let began = Instant::now();
+    let releaser = Arc::clone(&open.releaser);
+    let Some((taken, until)) = open.entry.as_ref().map(|entry| (Arc::clone(&entry.taken), entry.until))
+    else {
+        return;
+    };
+    let is_probe = open.room == Room::Probe;
+    let mut answered = releaser.answered.subscribe();
+    let mut release = taken.release();
+    let slow = tokio::time::sleep(PROBE_PAUSE);
+    tokio::pin!(slow);
+    let answer = loop {
+        tokio::select! {
+            biased;
+            answer = &mut release => break Some(answer),
+            _ = answered.wait_for(|probe| *probe > began) => break None,
+            () = &mut slow, if open.room == Room::Shared => open.leave_room(),
+        }
+    };
+    drop(release);
+    let key = taken.key();
+    match answer {
+        Some(Ok(answer)) => {
+            match answer {
+                Released::Released => tracing::debug!(%key, "released in the background"),
+                Released::NotHeld => tracing::debug!(%key, "nothing was left to release"),
+            }
+            open.entry = None;
+            if is_probe {
+                releaser.store_is_back(began);
+            }
+        }
+        Some(Err(error)) if until.has_passed() => {
+            tracing::warn!(%key, %error, "not released; the lease has ended by itself");
+            open.entry = None;
+        }
+        Some(Err(error)) => tracing::debug!(%key, %error, "release failed, trying again"),
+        None => {
+            if let Some(entry) = open.entry.take() {
+                releaser.put(entry);
+            }
+        }
+    }
+}
+
+/// The job that tries one of those in doubt after the other; it ends when there are none.
+struct Prober(Arc<Releaser>);
+
+impl Prober {
+    async fn run(self) {
+        let releaser = &self.0;
+        for probe in 0.. {
+            tokio::select! {
+                () = tokio::time::sleep((releaser.pause)(probe)) => {}
+                () = releaser.probe_now.notified() => {}
+            }
+            loop {
+                let ended = releaser.queue().ended();
+                if ended.is_empty() {
+                    break;
+                }
+                for entry in ended {
+                    tracing::warn!(key = %entry.taken.key(), "not released; the lease has ended by itself");
+                }
+            }
+            let next = releaser.queue().next_probe();
+            if let Some(entry) = next {
+                releaser.background.spawn(attempt(Open::new(releaser, entry, Room::Probe)));
+            }
+            if releaser.queue().is_settled() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue();
+        if queue.is_settled() {
+            queue.prober_runs = false;
+        } else {
+            // Something came into doubt just now, or a store panicked.
+            drop(queue);
+            self.0.background.spawn(Prober(Arc::clone(&self.0)).run());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

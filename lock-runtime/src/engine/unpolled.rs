@@ -1,0 +1,409 @@
+//! Gives up acquisitions whose futures are kept and not polled.
+//!
+//! A future that is not polled does nothing, but what it asked for stays: a place in a queue, a grant that was sent to
+//! it, the lead of its cohort, locks that it holds while it waits for others. So each acquisition that has to wait lies
+//! in a [`Slot`], within reach of the library's own thread. An acquisition that was woken and has not been polled for
+//! [`UNPOLLED`] is dropped there, and the destructors that clean up behind a dropped future clean up behind it as well.
+//!
+//! The mutex of the slot decides between entering and giving up: an acquisition is polled or dropped under it. What was
+//! dropped cannot enter any more, whatever lies in its channels, and has no say in its cohort.
+//!
+//! Being woken is the sign that something waits for the poll: a grant, an answer, the end of the wait. A waiter deep in a
+//! queue is not woken, costs nothing and keeps its place. One that is in the way of others all the same is woken here,
+//! to see whether it lives.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::{Future, poll_fn},
+    mem,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    LockKey, background,
+    engine::cohort::Cohorts,
+    idle::{self, Idle},
+    time::clock::{self, Instant},
+};
+
+/// How long a future that was woken may stay unpolled. A runtime that is blocked for longer looks the same.
+pub(crate) const UNPOLLED: Duration = Duration::from_secs(2);
+
+/// After this time an answer counts as one that is not looked at. A task that lives may have to wait for its turn.
+const UNSEEN: Duration = Duration::from_millis(400);
+
+/// How often waiting acquisitions are looked at, beside the moments at which one is due.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How many are looked at without a pause for those that begin or end to wait.
+const LOOKED_AT_TOGETHER: usize = 1_024;
+
+/// See [`Signs::woken`].
+const ASKED: u64 = 1;
+const UNKNOWN: u64 = u64::MAX;
+
+/// The acquisitions of one store that wait.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    cohorts: Arc<Cohorts>,
+    slots: Mutex<Slots>,
+    begun: Notify,
+    /// The manager is shut down: all are polled, and end.
+    is_closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    by_id: BTreeMap<u64, Arc<dyn Watched>>,
+    /// The job looks at the slots; otherwise it sleeps until there is one.
+    looked_at: bool,
+    started: bool,
+}
+
+/// What a waiting acquisition may keep from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// The lead of the cohort of its lock, while it has that.
+    Lead,
+    /// Locks that it holds already.
+    Locks,
+}
+
+/// Completes with the output of `acquisition`, which asks for the lock `key`; with `None` when it was given up because
+/// nobody polled it.
+///
+/// Where it was polled before and wakes `asker`, the task that polls this, it is not polled now: mostly it is ready when it
+/// wakes that task.
+///
+/// # Cancel safety
+/// Dropping it drops `acquisition`.
+pub(crate) fn watch<'a, A>(
+    waiting: &'a Arc<Waiting>,
+    id: u64,
+    key: &LockKey,
+    keeps: Keeps,
+    asker: Option<Waker>,
+    acquisition: A,
+) -> impl Future<Output = Option<A::Output>> + Send + use<'a, A>
+where
+    A: Future + Unpin + Send + 'static,
+{
+    let mut polled = asker.is_none();
+    let slot = Arc::new(Slot {
+        acquisition: Mutex::new(Some(acquisition)),
+        signs: Signs {
+            id,
+            key: key.clone(),
+            keeps,
+            woken: AtomicU64::new(if asker.is_some() { UNKNOWN } else { 0 }),
+            owner: Mutex::new(asker.unwrap_or_else(|| Waker::noop().clone())),
+        },
+    });
+    let entry = Entry { waiting, slot };
+    if waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
+        background::handle().spawn(run(Arc::clone(waiting)));
+    }
+    // A shutdown has woken those that were there by then.
+    polled |= waiting.is_closed.load(Ordering::SeqCst);
+    poll_fn(move |cx| if mem::replace(&mut polled, true) { entry.slot.poll(cx) } else { Poll::Pending })
+}
+
+/// A slot's place among those that are looked at.
+struct Entry<'a, A> {
+    waiting: &'a Waiting,
+    slot: Arc<Slot<A>>,
+}
+
+impl<A> Drop for Entry<'_, A> {
+    fn drop(&mut self) {
+        self.waiting.remove(self.slot.signs.id);
+        let acquisition = self.slot.lock().take();
+        drop(acquisition);
+    }
+}
+
+/// One acquisition that waits, until it is ready, dropped or given up.
+struct Slot<A> {
+    acquisition: Mutex<Option<A>>,
+    signs: Signs,
+}
+
+/// What can be told of a slot without its mutex.
+#[derive(Debug)]
+struct Signs {
+    id: u64,
+    key: LockKey,
+    keeps: Keeps,
+    /// When it was woken first since it was polled last, in nanoseconds; 0 when it was not. The lowest bit is set while
+    /// it was only [asked](Self::ask). [`UNKNOWN`] while what wakes it goes to its task.
+    woken: AtomicU64,
+    /// Of the task that polls it.
+    owner: Mutex<Waker>,
+}
+
+impl Signs {
+    fn woken(&self) -> Option<Instant> {
+        match self.woken.load(Ordering::Acquire) {
+            0 | UNKNOWN => None,
+            woken => Some(Instant::from_nanos(woken)),
+        }
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.woken.load(Ordering::Acquire) == UNKNOWN
+    }
+
+    /// There is something at which it has to look.
+    fn wake(&self) {
+        if !idle::is_under_way() {
+            self.woken.fetch_and(!ASKED, Ordering::AcqRel);
+            self.woken_now(0);
+        }
+        self.wake_owner();
+    }
+
+    /// Whether it lives.
+    fn ask(&self) {
+        self.woken_now(ASKED);
+        self.wake_owner();
+    }
+
+    /// What woke it went to its task: that counts from now on, and its next poll shows that it lives.
+    fn wake_unknown(&self) {
+        self.woken_since(UNKNOWN, 0);
+        self.wake_owner();
+    }
+
+    fn woken_now(&self, asked: u64) {
+        if self.woken.load(Ordering::Acquire) == 0 {
+            self.woken_since(0, asked);
+        }
+    }
+
+    fn woken_since(&self, before: u64, asked: u64) {
+        let now = Instant::now().as_nanos().max(2) & !ASKED | asked;
+        let _ = self.woken.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether it has had something for long at which it has not looked.
+    fn is_blind(&self, now: Instant) -> bool {
+        self.woken().is_some_and(|woken| woken.as_nanos() & ASKED == 0 && now >= woken + UNSEEN)
+    }
+
+    fn wake_owner(&self) {
+        // Cloned, because a runtime may poll from within.
+        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        owner.wake();
+    }
+
+    fn polled_by(&self, owner: &Waker) {
+        self.woken.store(0, Ordering::Release);
+        let mut present = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if !present.will_wake(owner) {
+            present.clone_from(owner);
+        }
+    }
+
+    fn is_in_the_way(&self, cohorts: &Cohorts) -> bool {
+        match self.keeps {
+            Keeps::Lead => cohorts.leads_others(self.key.stored(), self.id),
+            Keeps::Locks => true,
+        }
+    }
+}
+
+impl<A> Slot<A> {
+    fn lock(&self) -> MutexGuard<'_, Option<A>> {
+        self.acquisition.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A: Future + Unpin + Send + 'static> Slot<A> {
+    fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<A::Output>> {
+        let mut slot = self.lock();
+        // After a panic in it, its owner drops it.
+        let Some(acquisition) = &mut *slot else { return Poll::Ready(None) };
+        // Before the poll: what wakes it from here on wants another one.
+        self.signs.polled_by(cx.waker());
+        let _counted = Idle::set(false);
+        let waker = Waker::from(Arc::clone(self));
+        Pin::new(acquisition).poll(&mut Context::from_waker(&waker)).map(Some)
+    }
+}
+
+impl<A: Send + 'static> Wake for Slot<A> {
+    fn wake(self: Arc<Self>) {
+        self.signs.wake();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.signs.wake();
+    }
+}
+
+/// A slot, whatever its acquisition is for.
+trait Watched: fmt::Debug + Send + Sync {
+    fn signs(&self) -> &Signs;
+
+    /// Takes the acquisition out if it was woken at `woken`, not later, and not polled since.
+    fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>>;
+}
+
+impl<A: Send + 'static> Watched for Slot<A> {
+    fn signs(&self) -> &Signs {
+        &self.signs
+    }
+
+    fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>> {
+        let mut slot = match self.acquisition.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
+            // It is being polled.
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        if self.signs.woken() != Some(woken) {
+            return None;
+        }
+        slot.take().map(|acquisition| -> Box<dyn Send> { Box::new(acquisition) })
+    }
+}
+
+impl<A> fmt::Debug for Slot<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("signs", &self.signs).finish_non_exhaustive()
+    }
+}
+
+impl Waiting {
+    pub(crate) fn new(cohorts: &Arc<Cohorts>) -> Arc<Self> {
+        Arc::new(Self {
+            cohorts: Arc::clone(cohorts),
+            slots: Mutex::default(),
+            begun: Notify::new(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an acquisition was woken and is not polled to look at the answer.
+    pub(crate) fn is_blind(&self, id: u64) -> bool {
+        let now = Instant::now();
+        self.lock().by_id.get(&id).is_some_and(|slot| slot.signs().is_blind(now))
+    }
+
+    /// Lets the job look at it; returns whether the job must be started.
+    fn add(&self, id: u64, slot: Arc<dyn Watched>) -> bool {
+        let mut slots = self.lock();
+        slots.by_id.insert(id, slot);
+        if !mem::replace(&mut slots.looked_at, true) {
+            self.begun.notify_one();
+        }
+        !mem::replace(&mut slots.started, true)
+    }
+
+    fn remove(&self, id: u64) {
+        let slot = self.lock().by_id.remove(&id);
+        // Not under the lock: with the last handle goes what it kept.
+        drop(slot);
+    }
+
+    /// From here on each of them is polled, if its task lives.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let mut from = 0;
+        loop {
+            let slots = self.some_from(from);
+            let Some(last) = slots.last() else { return };
+            from = last.signs().id + 1;
+            for slot in slots {
+                slot.signs().wake_owner();
+            }
+        }
+    }
+
+    /// The slots that come next, from `id` on.
+    fn some_from(&self, id: u64) -> Vec<Arc<dyn Watched>> {
+        self.lock().by_id.range(id..).take(LOOKED_AT_TOGETHER).map(|(_, slot)| Arc::clone(slot)).collect()
+    }
+
+    /// Whether the job may sleep until there is a slot.
+    fn is_empty(&self) -> bool {
+        let mut slots = self.lock();
+        slots.looked_at = !slots.by_id.is_empty();
+        !slots.looked_at
+    }
+}
+
+/// The job. It ends when the last handle to the store is gone.
+async fn run(waiting: Arc<Waiting>) {
+    let mut awake_since = Instant::now();
+    let mut next = awake_since + LOOK_EVERY;
+    loop {
+        clock::sleep_until(next).await;
+        if Arc::strong_count(&waiting) == 1 {
+            return;
+        }
+        let now = Instant::now();
+        // The process or the machine stood still, and the tasks that poll with it.
+        if now > next + LOOK_EVERY {
+            awake_since = now;
+        }
+        next = look(&waiting, now, awake_since);
+        if waiting.is_empty() {
+            tokio::select! {
+                () = waiting.begun.notified() => {}
+                // Not longer than a minute without a look whether anybody still uses the store.
+                () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}
+            }
+            next = Instant::now() + LOOK_EVERY;
+        }
+    }
+}
+
+/// Gives up what nobody polls; returns when to look again.
+fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
+    let mut next = now + LOOK_EVERY;
+    let mut from = 0;
+    loop {
+        let slots = waiting.some_from(from);
+        let Some(last) = slots.last() else { return next };
+        from = last.signs().id + 1;
+        for slot in slots {
+            let signs = slot.signs();
+            match signs.woken() {
+                Some(woken) => {
+                    let due = woken.max(awake_since) + UNPOLLED;
+                    if now < due {
+                        next = next.min(due);
+                    } else if let Some(acquisition) = slot.give_up(woken) {
+                        waiting.remove(signs.id);
+                        tracing::debug!(key = %signs.key, "given up: its future is kept and not polled");
+                        // A task of its own, which a panic in a destructor ends alone.
+                        tokio::spawn(async move {
+                            drop(acquisition);
+                            // If its owner lives after all, it begins anew.
+                            slot.signs().wake_owner();
+                        });
+                    }
+                }
+                None if signs.is_unknown() => signs.wake_unknown(),
+                None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),
+                None => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicBool, AtomicUsize},
+    task::Poll,
+};
+
+use super::*;
+use crate::{
+    LockError, LockErrorKind, LockGuard, LockManager,
+    mock::{Mock, Reply, until},
+};
+
+const MS: Duration = Duration::from_millis(1);
+const WAIT: Duration = Duration::from_secs(30);
+/// Longer than any unpolled future is kept that is in the way.
+const KEPT: Duration = Duration::from_secs(3);
+
+type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+
+fn acquiring(locks: &LockManager, wait: Duration) -> Acquiring {
+    let lock = locks.lock("k").wait(wait);
+    Box::pin(async move { lock.acquire().await })
+}
+
+/// Polled once, and not since.
+fn kept(locks: &LockManager) -> Acquiring {
+    let mut kept = acquiring(locks, WAIT);
+    assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    kept
+}
+
+/// Polled again after it asked, and not since: what wakes it from here on is known.
+fn kept_later(locks: &LockManager) -> Acquiring {
+    let mut kept = kept(locks);
+    assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    kept
+}
+
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A waker, and how often it was called.
+fn counted() -> (Arc<Count>, Waker) {
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    (count, waker)
+}
+
+fn slots(locks: &LockManager) -> Vec<Arc<dyn Watched>> {
+    locks.engine().waiting.some_from(0)
+}
+
+#[tokio::test]
+async fn a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Waits]);
+    let _leader = kept_later(&locks);
+    let began = std::time::Instant::now();
+    let guard = acquiring(&locks, WAIT).await.expect("granted to the next leader");
+    assert!(began.elapsed() >= UNPOLLED && began.elapsed() < KEPT + KEPT, "{:?}", began.elapsed());
+    assert_eq!(store.acquires().count("k"), 2);
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_leader_that_nothing_wakes_stays_where_it_is_when_nobody_follows() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Waits]);
+    let _leader = kept_later(&locks);
+    tokio::time::sleep(KEPT).await;
+    assert_eq!(slots(&locks).len(), 1);
+}
+
+#[tokio::test]
+async fn one_that_was_not_polled_after_its_first_question_is_given_up() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Waits]);
+    let began = std::time::Instant::now();
+    let _leader = kept(&locks);
+    until("it is given up", || slots(&locks).is_empty()).await;
+    assert!(began.elapsed() >= UNPOLLED && began.elapsed() < KEPT + KEPT, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn one_that_still_waits_for_its_first_answer_lives_and_ends_with_the_manager() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Silent]);
+    let waiter = tokio::spawn(acquiring(&locks, WAIT));
+    until("it waits", || slots(&locks).len() == 1).await;
+    assert!(slots(&locks)[0].signs().is_unknown(), "not polled since it asked");
+    tokio::time::sleep(KEPT).await;
+    assert_eq!((store.acquires().count("k"), slots(&locks).len()), (1, 1));
+    locks.shutdown().await;
+    let error = waiter.await.expect("no panic").expect_err("shut down");
+    assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
+}
+
+#[tokio::test]
+async fn the_shutdown_wakes_one_that_was_not_polled_since_it_asked() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Silent]);
+    let (count, waker) = counted();
+    let mut acquiring = acquiring(&locks, WAIT);
+    assert!(acquiring.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let mut shutdown = Box::pin(locks.shutdown());
+    assert!(shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(slots(&locks)[0].signs().is_unknown(), "it was not the job that woke it");
+    assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    let error = acquiring.await.expect_err("shut down");
+    assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
+    shutdown.await;
+}
+
+#[tokio::test]
+async fn a_leader_that_lives_is_not_given_up() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().set(Reply::Waits);
+    let (leader, follower) = (tokio::spawn(kept(&locks)), tokio::spawn(kept(&locks)));
+    tokio::time::sleep(KEPT).await;
+    assert_eq!((store.acquires().count("k"), slots(&locks).len()), (1, 2));
+    leader.abort();
+    follower.abort();
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_leader_that_was_given_up_has_no_say() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().set(Reply::Waits);
+    let _leader = kept(&locks);
+    let old = store.take_progress().pop().expect("it waits");
+    let _next = tokio::spawn(kept(&locks));
+    until("the next one leads", || store.acquires().count("k") == 2).await;
+    old.failed(&LockError::new(LockErrorKind::Backend, "long ago"));
+    let error = acquiring(&locks, 20 * MS).await.expect_err("somebody else holds it");
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    store.take_progress();
+}
+
+#[tokio::test]
+async fn polled_again_after_another_was_granted_it_waits_behind_that() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Waits]);
+    let leader = kept(&locks);
+    let guard = acquiring(&locks, WAIT).await.expect("granted to the next leader");
+    let leader = tokio::spawn(leader);
+    tokio::time::sleep(20 * MS).await;
+    assert!(!leader.is_finished() && guard.is_valid(), "two hold it");
+    let token = guard.fencing_token();
+    guard.release().await.expect("held");
+    let guard = leader.await.expect("no panic").expect("passed on");
+    assert_eq!(Some(guard.fencing_token()), token.successor());
+}
+
+#[tokio::test]
+async fn polled_again_after_the_end_of_its_wait_it_says_so() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Waits]);
+    let mut leader = acquiring(&locks, 50 * MS);
+    assert!(leader.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    until("it is given up", || slots(&locks).is_empty()).await;
+    let error = leader.await.expect_err("its wait is over");
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    assert_eq!(store.acquires().count("k"), 1);
+}
+
+/// A future that is never ready, in a slot of its own; how often it was polled, and whether it is dropped.
+struct Probe {
+    polls: Arc<AtomicUsize>,
+    dropped: Arc<AtomicBool>,
+    slot: Arc<dyn Watched>,
+    watch: Pin<Box<dyn Future<Output = Option<()>>>>,
+}
+
+struct SetTrue(Arc<AtomicBool>);
+
+impl Drop for SetTrue {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// `at_poll` is called at each poll.
+fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'static) -> Probe {
+    let (polls, dropped) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+    let acquisition = {
+        let (polls, dropped, locks) = (Arc::clone(&polls), SetTrue(Arc::clone(&dropped)), locks.clone());
+        async move {
+            let _dropped = dropped;
+            poll_fn(|_| {
+                polls.fetch_add(1, Ordering::SeqCst);
+                at_poll(&locks);
+                Poll::<()>::Pending
+            })
+            .await;
+        }
+    };
+    let (engine, key) = (Arc::clone(locks.engine()), LockKey::new("k").expect("valid"));
+    let mut watch: Pin<Box<dyn Future<Output = Option<()>>>> = Box::pin(async move {
+        let id = engine.cohorts.next_id();
+        watch(&engine.waiting, id, &key, Keeps::Lead, None, Box::pin(acquisition)).await
+    });
+    assert!(watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let slot = slots(locks).pop().expect("it waits");
+    Probe { polls, dropped, slot, watch }
+}
+
+/// Later than everything that is woken now may stay unpolled.
+fn too_late() -> Instant {
+    Instant::now() + UNPOLLED + MS
+}
+
+#[tokio::test]
+async fn what_was_not_woken_is_not_given_up() {
+    let locks = Mock::new().manager();
+    let probe = probe(&locks, |_| {});
+    look(&locks.engine().waiting, too_late(), Instant::from_nanos(0));
+    assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
+}
+
+#[tokio::test]
+async fn what_was_woken_is_given_up_in_time_and_not_before() {
+    let locks = Mock::new().manager();
+    let mut probe = probe(&locks, |_| {});
+    probe.slot.signs().wake();
+    let woken = probe.slot.signs().woken().expect("woken");
+    // Each look says when the next one is due.
+    assert_eq!(
+        look(&locks.engine().waiting, woken + UNPOLLED / 2, Instant::from_nanos(0)),
+        woken + UNPOLLED / 2 + LOOK_EVERY
+    );
+    assert_eq!(
+        look(&locks.engine().waiting, woken + UNPOLLED.saturating_sub(MS), Instant::from_nanos(0)),
+        woken + UNPOLLED
+    );
+    assert!(!probe.dropped.load(Ordering::SeqCst));
+    look(&locks.engine().waiting, woken + UNPOLLED, Instant::from_nanos(0));
+    until("it is dropped", || probe.dropped.load(Ordering::SeqCst)).await;
+    let again = probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!((again, probe.polls.load(Ordering::SeqCst)), (Poll::Ready(None), 1));
+}
+
+#[tokio::test]
+async fn what_was_polled_since_is_not_given_up() {
+    let locks = Mock::new().manager();
+    let mut probe = probe(&locks, |_| {});
+    probe.slot.signs().wake();
+    let woken = probe.slot.signs().woken().expect("woken");
+    assert!(probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(probe.slot.give_up(woken).is_none(), "polled after the look and before it was given up");
+    probe.slot.signs().wake();
+    assert!(probe.slot.give_up(woken).is_none(), "woken anew");
+    assert!(!probe.dropped.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn what_is_being_polled_is_not_given_up() {
+    let locks = Mock::new().manager();
+    let mut probe = probe(&locks, |locks| {
+        for slot in slots(locks) {
+            slot.signs().wake();
+            look(&locks.engine().waiting, too_late(), Instant::from_nanos(0));
+        }
+    });
+    assert!(probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
+}
+
+#[tokio::test]
+async fn a_process_that_stood_still_gives_nothing_up_at_once() {
+    let locks = Mock::new().manager();
+    let probe = probe(&locks, |_| {});
+    probe.slot.signs().wake();
+    let now = too_late();
+    look(&locks.engine().waiting, now, now);
+    assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
+    look(&locks.engine().waiting, now + UNPOLLED, now);
+    until("it is dropped", || probe.dropped.load(Ordering::SeqCst)).await;
+}
+
+#[tokio::test]
+async fn a_wake_up_that_may_be_missed_does_not_count_and_still_wakes() {
+    let locks = Mock::new().manager();
+    let mut probe = probe(&locks, |_| {});
+    let (count, waker) = counted();
+    assert!(probe.watch.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    {
+        let _idle = Idle::set(true);
+        probe.slot.signs().wake();
+    }
+    assert_eq!((count.0.load(Ordering::SeqCst), probe.slot.signs().woken()), (1, None));
+    probe.slot.signs().wake();
+    assert!(count.0.load(Ordering::SeqCst) == 2 && probe.slot.signs().woken().is_some());
+}
+
+#[tokio::test]
+async fn the_job_ends_with_the_last_handle_to_the_store() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Silent]);
+    let (leader, engine) = (kept(&locks), Arc::downgrade(locks.engine()));
+    drop(locks);
+    assert!(engine.strong_count() > 0);
+    drop(leader);
+    until("nobody uses the store", || engine.strong_count() == 0).await;
+}
+
+#[tokio::test]
+async fn only_what_was_woken_for_long_has_something_at_which_it_did_not_look() {
+    let locks = Mock::new().manager();
+    let mut probe = probe(&locks, |_| {});
+    let is_blind = |probe: &Probe| probe.slot.signs().is_blind(Instant::now() + UNSEEN);
+    probe.slot.signs().ask();
+    assert!(probe.slot.signs().woken().is_some() && !is_blind(&probe), "there was nothing to look at");
+    probe.slot.signs().wake();
+    assert!(is_blind(&probe) && !probe.slot.signs().is_blind(Instant::now()), "it may be about to run");
+    assert!(probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(!is_blind(&probe));
+}

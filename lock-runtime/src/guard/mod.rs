@@ -1,0 +1,332 @@
+//! A held lock.
+
+pub(crate) mod multi;
+pub(crate) mod set;
+
+pub use self::multi::{HeldLocks, MultiGuard};
+
+use std::{
+    any::Any,
+    fmt,
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use crate::{
+    FencingToken, LockError, LockErrorKind, LockKey,
+    backend::{Releasable, Released},
+    engine::{
+        Engine,
+        cohort::Leaving,
+        hold::{Hold, Turn},
+        limits::Permit,
+    },
+    time::clock::Instant,
+};
+
+/// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) does so and tells
+/// whether the section was covered to its end.
+///
+/// A hold ends at a safe deadline of its own, before the store can give the lock to somebody else; renewal moves
+/// it. Whether it has passed is read from the clock at each question, so the answer is right also when the process
+/// was stopped for a while. What runs under the guard should stop when it is [`lost`](Self::lost);
+/// [`run`](Self::run) does that. Tasks that the section spawned are not stopped with it.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct LockGuard {
+    turn: Arc<Turn>,
+    engine: Arc<Engine>,
+    /// None of a guard that entered a hold again: it is counted already.
+    permit: Option<Permit>,
+    /// Whether the turn ends with this guard. Not where it was left, nor where the guard entered a hold again.
+    leaves: bool,
+}
+
+impl LockGuard {
+    pub(crate) fn new(engine: Arc<Engine>, turn: Arc<Turn>, permit: Permit) -> Self {
+        Self { turn, engine, permit: Some(permit), leaves: true }
+    }
+
+    /// A guard of the same hold for those who enter it again: it ends nothing, and with the hold.
+    pub(crate) fn again(&self) -> Self {
+        Self { turn: Arc::clone(&self.turn), engine: Arc::clone(&self.engine), permit: None, leaves: false }
+    }
+
+    /// Whether it holds this lock of this store.
+    pub(crate) fn is_of(&self, engine: &Engine, key: &LockKey) -> bool {
+        self.key().stored() == key.stored() && self.engine.is_store_of(engine)
+    }
+
+    /// The lock's name, as it was asked for.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.turn.hold.key()
+    }
+
+    /// Larger than that of every holder before; hand it to the resource with each write.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.turn.token
+    }
+
+    /// Whether the lock can still be relied on at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.turn.is_valid(Instant::now())
+    }
+
+    /// How long the lock can be relied on if it is not renewed any more; zero once it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.turn.remaining(Instant::now())
+    }
+
+    /// Fails when the lock cannot be relied on any more: a check before a step that cannot be undone.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost).
+    pub fn ensure_valid(&self) -> Result<(), LockError> {
+        if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
+    }
+
+    /// Completes when the lock is lost, at its safe deadline at the latest; for `select!`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let turn = Arc::clone(&self.turn);
+        async move { turn.lost().await }
+    }
+
+    /// A view of this hold for those who need to know but must not release it.
+    #[must_use]
+    pub fn held(&self) -> HeldLock {
+        HeldLock { turn: Arc::clone(&self.turn) }
+    }
+
+    /// Releases the lock and waits for the store to confirm it.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost) when the lock was lost before: the section was not covered to its end. That is told
+    /// at once; what the store may still keep is released in the background.
+    /// [`Backend`](LockErrorKind::Backend) when the store did not answer; the release goes on in the background
+    /// until it does, and the lock frees itself at the end of its `ttl`.
+    ///
+    /// # Cancel safety
+    /// Once polled, the release happens even if the future is dropped.
+    pub async fn release(mut self) -> Result<(), LockError> {
+        let now = Instant::now();
+        if !self.turn.is_valid(now) {
+            // Dropped, it is released in the background.
+            return Err(self.turn.loss());
+        }
+        if std::mem::replace(&mut self.leaves, false)
+            && self.engine.leave_in_time(&self.turn, &mut self.permit, now) == Leaving::Last
+        {
+            release_in_store(&self.engine, &self.turn.hold).await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Fails when `until` lies beyond the end of a hold that was entered again.
+    pub(crate) fn check_held_until(&self, until: Instant) -> Result<(), LockError> {
+        if self.leaves || until <= self.turn.hold.turn_ends() {
+            return Ok(());
+        }
+        let problem = "hold_at_least reaches beyond the end of the hold that is entered again";
+        Err(LockError::new(LockErrorKind::InvalidOptions, problem).with_key(self.key()))
+    }
+
+    /// Whether it was not left, and is not another's hold that was entered again.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leaves
+    }
+
+    /// Whether it is valid, and fresh enough to be handed out.
+    pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
+        let hold = &self.turn.hold;
+        let fresh = hold.remaining(now) >= self.engine.least_validity(hold.terms.ttl);
+        self.turn.is_valid(now) && (fresh || !self.leaves)
+    }
+
+    pub(crate) fn loss(&self) -> LockError {
+        self.turn.loss()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn turn(&self) -> &Arc<Turn> {
+        &self.turn
+    }
+}
+
+/// One release, and its repetition in the background when the answer does not come or is not waited for.
+async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), LockError> {
+    let mut unfinished = Unfinished { engine, hold, armed: true };
+    match hold.taken().release().await {
+        Ok(Released::Released) => {
+            unfinished.disarm();
+            tracing::trace!(key = %hold.key(), "lock released");
+            Ok(())
+        }
+        Ok(Released::NotHeld) => {
+            unfinished.disarm();
+            tracing::warn!(key = %hold.key(), "the store had given up the lock before it was released");
+            Err(LockError::new(
+                LockErrorKind::Lost,
+                "lost: the store did not know it as ours any more when it was released; \
+                 check what was done with the fencing token",
+            )
+            .with_key(hold.key()))
+        }
+        // `unfinished` goes on in the background.
+        Err(error) => Err(LockError::new(
+            LockErrorKind::Backend,
+            format!("not known to be released, which is tried again in the background: {}", error.message()),
+        )
+        .with_key(hold.key())
+        .with_source(error)),
+    }
+}
+
+/// A release that was not confirmed; dropped, it goes on in the background.
+struct Unfinished<'a> {
+    engine: &'a Arc<Engine>,
+    hold: &'a Arc<Hold>,
+    armed: bool,
+}
+
+impl Unfinished<'_> {
+    fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.engine.releaser.release(self.hold.taken(), self.hold.gone_by(Instant::now()));
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        // In a forked child it is the parent's, as are the mutexes on the way.
+        if self.leaves && self.turn.hold.is_here() {
+            let now = Instant::now();
+            let leaving = self.engine.leave_in_time(&self.turn, &mut self.permit, now);
+            self.engine.release_in_background(leaving, &self.turn, now);
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, "LockGuard", &self.turn)
+    }
+}
+
+/// A view of a hold that cannot release it: cheap to clone, and never keeps the lock held.
+///
+/// After the guard is gone it says that the hold is not valid.
+#[derive(Clone)]
+pub struct HeldLock {
+    turn: Arc<Turn>,
+}
+
+impl HeldLock {
+    /// The lock's name, as it was asked for.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.turn.hold.key()
+    }
+
+    /// Larger than that of every holder before; hand it to the resource with each write.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.turn.token
+    }
+
+    /// Whether the lock can still be relied on at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.turn.is_valid(Instant::now())
+    }
+
+    /// How long the lock can be relied on if it is not renewed any more; zero once it is lost or released.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.turn.remaining(Instant::now())
+    }
+
+    /// Fails when the lock cannot be relied on any more: a check before a step that cannot be undone.
+    ///
+    /// # Errors
+    /// [`Lost`](LockErrorKind::Lost), also once the guard was released.
+    pub fn ensure_valid(&self) -> Result<(), LockError> {
+        if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
+    }
+
+    /// Completes when the hold is over: lost, or released.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let turn = Arc::clone(&self.turn);
+        async move { turn.lost().await }
+    }
+}
+
+impl HeldLock {
+    pub(crate) fn turn(&self) -> &Arc<Turn> {
+        &self.turn
+    }
+
+    /// The store's own part of the hold, where it is a `T`: for what a store offers beside locks.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only some stores offer something"))]
+    pub(crate) fn in_store<T: Releasable>(&self) -> Option<&T> {
+        let held: &dyn Any = self.turn.hold.in_store();
+        held.downcast_ref()
+    }
+}
+
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, "HeldLock", &self.turn)
+    }
+}
+
+fn show(f: &mut fmt::Formatter<'_>, name: &str, turn: &Turn) -> fmt::Result {
+    f.debug_struct(name)
+        .field("key", turn.hold.key())
+        .field("fencing_token", &turn.token.get())
+        .field("remaining", &turn.remaining(Instant::now()))
+        .finish_non_exhaustive()
+}
+
+pub(crate) fn are_valid(held: &[LockGuard]) -> bool {
+    held.iter().all(LockGuard::is_valid)
+}
+
+/// Completes with the loss of one of them.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn any_lost(held: &[LockGuard]) -> LockError {
+    let mut alarms: Vec<_> = held.iter().map(|held| (held, Box::pin(held.lost()))).collect();
+    poll_fn(|cx| {
+        let lost =
+            alarms.iter_mut().find_map(|(held, alarm)| alarm.as_mut().poll(cx).is_ready().then_some(held));
+        lost.map_or(Poll::Pending, |held| Poll::Ready(held.loss()))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests;

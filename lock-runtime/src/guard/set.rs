@@ -1,0 +1,67 @@
+//! One guard or several, for what runs under either.
+
+use std::slice;
+
+use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture, engine::hold, guard};
+
+/// What covers a body.
+#[derive(Debug)]
+pub enum Guards {
+    /// One lock.
+    One(LockGuard),
+    /// Several, of which none may be lost.
+    Several(MultiGuard),
+}
+
+impl From<LockGuard> for Guards {
+    fn from(guard: LockGuard) -> Self {
+        Self::One(guard)
+    }
+}
+
+impl From<MultiGuard> for Guards {
+    fn from(guard: MultiGuard) -> Self {
+        Self::Several(guard)
+    }
+}
+
+impl Guards {
+    pub(crate) fn locks(&self) -> &[LockGuard] {
+        match self {
+            Self::One(guard) => slice::from_ref(guard),
+            Self::Several(guard) => guard.locks(),
+        }
+    }
+
+    /// Whether all of them can still be relied on at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        guard::are_valid(self.locks())
+    }
+
+    /// Why they cannot be relied on.
+    #[must_use]
+    pub fn loss(&self) -> LockError {
+        hold::loss(self.locks().iter().map(LockGuard::turn))
+    }
+
+    /// Completes when one of them is lost.
+    #[must_use]
+    pub fn lost(&self) -> BoxFuture<'static, ()> {
+        match self {
+            Self::One(guard) => Box::pin(guard.lost()),
+            Self::Several(guard) => Box::pin(guard.lost()),
+        }
+    }
+
+    /// Releases them.
+    ///
+    /// # Errors
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Result<(), LockError> {
+        match self {
+            Self::One(guard) => guard.release().await,
+            Self::Several(guard) => guard.release().await,
+        }
+    }
+}

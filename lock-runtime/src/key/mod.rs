@@ -1,0 +1,173 @@
+//! The name of a lock.
+
+pub(crate) mod encode;
+pub(crate) mod parse;
+pub mod template;
+
+pub use self::parse::IntoLockKey;
+
+use std::{borrow::Borrow, fmt, hash::Hash, sync::Arc};
+
+/// The longest name, in bytes, without the prefix.
+pub(crate) const MAX_KEY_BYTES: usize = 512;
+/// The longest prefix, in bytes.
+pub(crate) const MAX_PREFIX_BYTES: usize = 128;
+
+/// The name of a lock, checked.
+///
+/// At most 512 bytes of any text, with these exceptions, so that no name can be mistaken for another or for
+/// something that a store keeps beside it:
+/// * not empty, no control characters;
+/// * it does not begin with `~` and does not contain `:~`;
+/// * braces only as one hash tag, `{tenant}:orders`, which decides the slot in a Redis Cluster.
+///
+/// Names are compared byte by byte: case matters and Unicode is not normalised.
+///
+/// ```
+/// use lock_runtime::LockKey;
+///
+/// assert_eq!(LockKey::new("user:42")?.as_str(), "user:42");
+/// assert!(LockKey::new("").is_err());
+/// # Ok::<(), lock_runtime::LockError>(())
+/// ```
+#[derive(Clone)]
+pub struct LockKey {
+    /// Prefix and name, as the store keeps it.
+    stored: Arc<str>,
+    /// Where the name begins.
+    start: usize,
+}
+
+impl LockKey {
+    /// Of a name that was checked.
+    pub(crate) fn joined(prefix: &str, name: &str) -> Self {
+        let stored = if prefix.is_empty() { Arc::from(name) } else { Arc::from([prefix, name].concat()) };
+        Self { stored, start: prefix.len() }
+    }
+
+    /// The name as the user wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.stored[self.start..]
+    }
+
+    /// The name with the manager's prefix, as the store keeps it.
+    #[must_use]
+    pub fn stored(&self) -> &str {
+        &self.stored
+    }
+
+    pub(crate) fn stored_name(&self) -> Arc<str> {
+        Arc::clone(&self.stored)
+    }
+
+    /// The manager's prefix.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.stored[..self.start]
+    }
+}
+
+/// What is wrong with a name, if anything.
+pub(crate) fn check(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("a name must not be empty".into());
+    }
+    if text.len() > MAX_KEY_BYTES {
+        return Err(format!("{} bytes long, at most {MAX_KEY_BYTES} are allowed", text.len()));
+    }
+    if text.starts_with('~') || text.contains(":~") {
+        return Err("`~` at the beginning and `:~` are reserved for what a store keeps beside a lock".into());
+    }
+    check_characters(text)
+}
+
+/// The rules that hold for a prefix and a name alike.
+pub(crate) fn check_characters(text: &str) -> Result<(), String> {
+    if let Some(control) = text.chars().find(|c| c.is_control()) {
+        return Err(format!("contains the control character {}", control.escape_default()));
+    }
+    match hash_tag(text) {
+        HashTag::Malformed => Err("braces are allowed only as one hash tag, like `{tenant}:orders`".into()),
+        HashTag::None | HashTag::Tag => Ok(()),
+    }
+}
+
+#[derive(PartialEq)]
+pub(crate) enum HashTag {
+    None,
+    Tag,
+    Malformed,
+}
+
+/// Whether `text` has a hash tag of its own: one pair of braces with something in between.
+pub(crate) fn hash_tag(text: &str) -> HashTag {
+    let mut braces = text.match_indices(['{', '}']);
+    match (braces.next(), braces.next(), braces.next()) {
+        (None, ..) => HashTag::None,
+        (Some((open, "{")), Some((close, "}")), None) if close > open + 1 => HashTag::Tag,
+        _ => HashTag::Malformed,
+    }
+}
+
+impl PartialEq for LockKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for LockKey {}
+
+impl PartialOrd for LockKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for LockKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl Hash for LockKey {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl PartialEq<str> for LockKey {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for LockKey {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl AsRef<str> for LockKey {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl Borrow<str> for LockKey {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockKey({:?})", self.as_str())
+    }
+}

@@ -1,0 +1,195 @@
+//! Several locks at once: all of them, or none.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    LockError, LockErrorKind, LockGuard, LockKey, MultiGuard,
+    backend::{Mode, Wait},
+    engine::{
+        Engine,
+        acquire::{self, Begun, Rest},
+        in_flight::Counted,
+        unpolled::{self, Keeps},
+    },
+    guard,
+    lock::{
+        options::{LockOptions, WaitFor, option_methods},
+        request::Request,
+    },
+    section::scope,
+};
+
+/// Several named locks with their options, to be held together. Nothing is held until they are acquired; it can be
+/// kept and acquired again.
+///
+/// They are taken in the order of their names, whatever order they are given in, so that two sections that need the
+/// same locks never wait for each other. One that is named twice is taken once. The order is that of one acquisition: a
+/// section that holds one lock already and asks for others inside should ask for all of them at once instead.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+/// let guard = locks.all(["account:7", "account:3"]).acquire().await?;
+/// let held = guard.held();
+/// let section = async {
+///     for account in ["account:3", "account:7"] {
+///         println!("{account} with fence {}", held.get(account).expect("held").fencing_token());
+///     }
+/// };
+/// guard.run(section).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "locks do nothing until they are acquired"]
+pub struct MultiLock {
+    engine: Arc<Engine>,
+    /// In the order in which they are taken, each once.
+    keys: Result<Arc<[LockKey]>, LockError>,
+    pub(crate) options: LockOptions,
+}
+
+impl MultiLock {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        keys: Result<Vec<LockKey>, LockError>,
+        options: LockOptions,
+    ) -> Self {
+        let keys = keys.and_then(|mut keys| {
+            if keys.is_empty() {
+                return Err(LockError::new(
+                    LockErrorKind::InvalidOptions,
+                    "no key was given: name one lock at least, or leave the locking out",
+                ));
+            }
+            keys.sort_unstable_by(|a, b| a.stored().cmp(b.stored()));
+            keys.dedup_by(|a, b| a.stored() == b.stored());
+            Ok(keys.into())
+        });
+        Self { engine, keys, options }
+    }
+
+    option_methods!();
+
+    /// Acquires all the locks, one after the other, waiting for all together as long as [`wait`](Self::wait) says.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`](crate::Lock::acquire), about the lock that is named by the error;
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) without any key, and [`Lost`](LockErrorKind::Lost) when one of
+    /// the locks was lost while others were waited for. What was acquired by then is released.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`](crate::Lock::acquire), for each of the locks.
+    pub async fn acquire(&self) -> Result<MultiGuard, LockError> {
+        self.acquire_until(self.options.wait.starting_now()).await
+    }
+
+    /// Makes one attempt; `None` when somebody else holds one of the locks.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), except that a busy lock is not an error.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, LockError> {
+        match self.acquire_until(Wait::No).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == LockErrorKind::Contended => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
+        let keys = self.keys.as_ref().map_err(Clone::clone)?;
+        self.options.check(self.engine.backend.capabilities())?;
+        // Only what is held with all the others is to be held for longer.
+        let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
+        let request = |key: &LockKey| Request { key: key.clone(), mode: Mode::Exclusive, options, wait };
+        let requests: Arc<[Request]> = keys.iter().map(request).collect();
+        // Before anything is taken or waited for.
+        for request in requests.iter() {
+            if let Some(Err(error)) = scope::enter_again(&self.engine, request) {
+                return Err(error.with_key(&request.key));
+            }
+        }
+        loop {
+            // While it waits for the first one, it holds nothing.
+            let first = acquire::acquire(&self.engine, &requests[0]).await;
+            let held = vec![first.map_err(|error| error.with_key(&requests[0].key))?];
+            match self.acquire_others(held, &requests).await? {
+                Some(held) => return MultiGuard::new(held, self.options.hold_at_least),
+                None if wait.end().has_passed() => return Err(acquire::not_polled()),
+                None => {}
+            }
+        }
+    }
+
+    /// Acquires all of `requests` but the first, which is held; `None` when that was given up because nobody polled it.
+    async fn acquire_others(
+        &self,
+        mut held: Vec<LockGuard>,
+        requests: &Arc<[Request]>,
+    ) -> Result<Option<Vec<LockGuard>>, LockError> {
+        while let Some(request) = requests.get(held.len()) {
+            let (id, key) = (self.engine.cohorts.next_id(), &request.key);
+            match acquire::begin(&self.engine, request, id).await {
+                Ok(Begun::Acquired(guard)) => held.push(guard),
+                Ok(Begun::Waits(rest)) => {
+                    let (engine, requests) = (Arc::clone(&self.engine), Arc::clone(requests));
+                    let others = wait_for_others(engine, requests, held, rest, id);
+                    // What is held already is given up with it.
+                    let others = Box::pin(others);
+                    let others = unpolled::watch(&self.engine.waiting, id, key, Keeps::Locks, None, others);
+                    return others.await.transpose();
+                }
+                Err(error) => return Err(error.with_key(key)),
+            }
+        }
+        Ok(Some(held))
+    }
+}
+
+/// Acquires those of `requests` that are not held yet, of which the first one waits.
+async fn wait_for_others(
+    engine: Arc<Engine>,
+    requests: Arc<[Request]>,
+    held: Vec<LockGuard>,
+    first: Rest,
+    id: u64,
+) -> Result<Vec<LockGuard>, LockError> {
+    // Until what is held is dropped.
+    let _asking = Counted::new(Arc::clone(&engine.asking));
+    let (mut held, mut begun) = (held, Some(Begun::Waits(first)));
+    while let Some(request) = requests.get(held.len()) {
+        let next = async {
+            let begun = match begun.take() {
+                Some(begun) => begun,
+                None => acquire::begin(&engine, request, id).await?,
+            };
+            match begun {
+                Begun::Acquired(guard) => Ok(guard),
+                Begun::Waits(rest) => rest.await,
+            }
+        };
+        let next = tokio::select! {
+            biased;
+            next = next => next.map_err(|error: LockError| error.with_key(&request.key))?,
+            loss = guard::any_lost(&held) => return Err(loss),
+        };
+        held.push(next);
+    }
+    Ok(held)
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiLock")
+            .field("keys", &self.keys)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

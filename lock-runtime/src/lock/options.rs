@@ -1,0 +1,207 @@
+//! What can be chosen for a lock, with its defaults and bounds.
+
+use std::time::Duration;
+
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Capabilities, Wait},
+    time::clock::Instant,
+};
+
+/// The shortest and the longest lease.
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long to wait for a lock that somebody else holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// At most this long; zero means one attempt.
+    AtMost(Duration),
+    /// Without an end.
+    Forever,
+}
+
+impl WaitFor {
+    /// The moment at which a wait that starts now ends.
+    pub(crate) fn starting_now(self) -> Wait {
+        match self {
+            Self::AtMost(Duration::ZERO) => Wait::No,
+            Self::AtMost(length) => Wait::Until(Instant::now() + length),
+            Self::Forever => Wait::Forever,
+        }
+    }
+}
+
+/// The options of one lock; a manager has the defaults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockOptions {
+    pub(crate) ttl: Duration,
+    pub(crate) wait: WaitFor,
+    pub(crate) auto_renew: bool,
+    pub(crate) max_hold: Duration,
+    /// Zero for no such time.
+    pub(crate) hold_at_least: Duration,
+    pub(crate) reentrant: bool,
+    /// What a client is told to wait that finds the lock held.
+    pub(crate) retry_after: Duration,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(30),
+            wait: WaitFor::AtMost(Duration::from_secs(10)),
+            auto_renew: true,
+            max_hold: Duration::from_secs(60 * 60),
+            hold_at_least: Duration::ZERO,
+            reentrant: false,
+            retry_after: Duration::from_secs(1),
+        }
+    }
+}
+
+impl LockOptions {
+    pub(crate) fn check(&self, store: Capabilities) -> Result<(), LockError> {
+        let problem = if self.ttl < MIN_TTL {
+            format!(
+                "ttl {:?} is too short: at least {MIN_TTL:?}, so that a renewal can arrive in time",
+                self.ttl
+            )
+        } else if self.ttl > MAX_TTL {
+            format!("ttl {:?} is too long: at most 24h; a longer hold is renewed, see `auto_renew`", self.ttl)
+        } else if let Some(timeout) = store.session_timeout.filter(|timeout| self.ttl < *timeout) {
+            format!(
+                "ttl {:?} is shorter than {timeout:?}, the session time-out of the store, which bounds the hold after \
+                 a crash; make the one longer or the other shorter",
+                self.ttl
+            )
+        } else if self.max_hold.is_zero() {
+            "max_hold is zero: the lock would be lost at once; use `Duration::MAX` for no limit".into()
+        } else if self.hold_at_least > self.max_hold {
+            format!("hold_at_least {:?} is longer than max_hold {:?}", self.hold_at_least, self.max_hold)
+        } else if !self.auto_renew && self.hold_at_least > self.ttl {
+            format!(
+                "hold_at_least {:?} is longer than ttl {:?}, and without auto_renew the lock ends with that",
+                self.hold_at_least, self.ttl
+            )
+        } else {
+            return Ok(());
+        };
+        Err(LockError::new(LockErrorKind::InvalidOptions, problem))
+    }
+}
+
+/// The methods that choose options, the same for one lock and for several.
+macro_rules! option_methods {
+    () => {
+        /// How long the lease lasts unless it is renewed; the manager's unless set, between 100 ms and 24 h.
+        ///
+        /// After a crash the lock is free at the latest after this time. A short lease means a short outage and little
+        /// patience with a slow network; the default of 30 s suits most.
+        pub fn ttl(mut self, ttl: Duration) -> Self {
+            self.options.ttl = ttl;
+            self
+        }
+
+        /// How long [`acquire`](Self::acquire) waits for another holder; the manager's unless set. Zero means one
+        /// attempt.
+        pub fn wait(mut self, wait: Duration) -> Self {
+            self.options.wait = WaitFor::AtMost(wait);
+            self
+        }
+
+        /// Lets [`acquire`](Self::acquire) wait without an end.
+        pub fn wait_forever(mut self) -> Self {
+            self.options.wait = WaitFor::Forever;
+            self
+        }
+
+        /// Whether the lease is renewed while it is held; the manager's unless set. Without renewal the lock is lost
+        /// after `ttl`.
+        pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+            self.options.auto_renew = auto_renew;
+            self
+        }
+
+        /// How long the lock is held at most, however often it is renewed; the manager's unless set. `Duration::MAX`
+        /// means no limit.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.options.max_hold = max_hold;
+            self
+        }
+
+        /// For how long the lock is held at least, from when it was acquired; not beyond its use unless set.
+        ///
+        /// A guard that is released or dropped before that time, by [`run`](crate::LockGuard::run) or by the attribute
+        /// too, does not keep its caller waiting: the hold goes on in the background, is renewed as before and shuts out
+        /// everybody, in this process too, until the time is over. For work that is due once: whoever comes a moment later
+        /// finds the lock held and not the work undone.
+        ///
+        /// When the process ends before, the lock ends with its lease; choose a `ttl` that is as long where that matters.
+        /// [`shutdown`](crate::LockManager::shutdown) does not wait for it.
+        pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
+            self.options.hold_at_least = hold_at_least;
+            self
+        }
+
+        /// Whether a section that holds this lock already may enter it again; off unless switched on.
+        ///
+        /// Otherwise asking for it is [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock) at once. The section is what runs in
+        /// [`run`](crate::LockGuard::run), in the attribute or behind a layer, and whatever it polls in turn; not what it spawns. Which
+        /// [manager](crate::LockManager) of the store took the lock, and which is asked, makes no difference. The
+        /// guard of the inner acquisition shares the outer hold, with its token and its length: it neither ends nor
+        /// prolongs it, and is lost with it. The other options of the inner acquisition mean nothing then.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), lock_runtime::LockError> {
+        /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+        /// use lock_runtime::LockErrorKind;
+        ///
+        /// let lock = locks.lock("user:42");
+        /// let section = async {
+        ///     let refused = lock.acquire().await.unwrap_err();
+        ///     assert_eq!(refused.kind(), LockErrorKind::WouldDeadlock);
+        ///     let again = lock.clone().reentrant(true).acquire().await?;
+        ///     again.release().await
+        /// };
+        /// lock.acquire().await?.run(section).await??;
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn reentrant(mut self, reentrant: bool) -> Self {
+            self.options.reentrant = reentrant;
+            self
+        }
+    };
+}
+pub(crate) use option_methods;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_named() {
+        let (defaults, store) = (LockOptions::default(), Capabilities::new());
+        assert!(defaults.check(store).is_ok());
+        for (options, word) in [
+            (LockOptions { ttl: Duration::from_millis(99), ..defaults }, "too short"),
+            (LockOptions { ttl: Duration::ZERO, ..defaults }, "too short"),
+            (LockOptions { ttl: MAX_TTL + Duration::from_nanos(1), ..defaults }, "too long"),
+            (LockOptions { ttl: Duration::MAX, ..defaults }, "too long"),
+            (LockOptions { max_hold: Duration::ZERO, ..defaults }, "max_hold"),
+            (LockOptions { hold_at_least: Duration::from_hours(2), ..defaults }, "longer than max_hold"),
+            (
+                LockOptions { hold_at_least: Duration::from_secs(31), auto_renew: false, ..defaults },
+                "longer than ttl",
+            ),
+        ] {
+            let error = options.check(store).expect_err(word);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        assert!(LockOptions { hold_at_least: Duration::from_secs(31), ..defaults }.check(store).is_ok());
+        assert!(LockOptions { ttl: MIN_TTL, max_hold: Duration::MAX, ..defaults }.check(store).is_ok());
+    }
+}

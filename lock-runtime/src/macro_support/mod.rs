@@ -1,0 +1,191 @@
+//! What the attribute's expansion and the layer call; not for anybody else, and without promises.
+
+mod outcome;
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, LazyLock},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+
+use crate::{
+    Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, MultiLock,
+    lock::options::LockOptions, manager::current_manager, section::run::Raced,
+};
+
+pub use crate::{
+    guard::set::Guards,
+    key::{
+        encode::{Extracted, KeyParts, KeyValue},
+        template,
+    },
+    lock::options::WaitFor as Wait,
+    macro_support::outcome::{
+        CanFail, FromLockError, Kept, Nothing, is_contention, nothing, or_else, or_error,
+    },
+    response::{Answer, Code, log},
+    section::{OnLost, Section, run::Outcome},
+    time::duration,
+};
+
+/// The options that were written; the manager's defaults fill in the others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// `ttl = …`
+    pub ttl: Option<Duration>,
+    /// `wait = …`
+    pub wait: Option<Wait>,
+    /// `auto_renew = …`
+    pub auto_renew: Option<bool>,
+    /// `max_hold = …`
+    pub max_hold: Option<Duration>,
+    /// `hold_at_least = …`
+    pub hold_at_least: Option<Duration>,
+    /// `reentrant = …`
+    pub reentrant: bool,
+}
+
+/// What `manager = …` may name.
+#[diagnostic::on_unimplemented(
+    message = "`manager` must be a `LockManager`, or a reference, an `Arc` or a `LazyLock` of one, not `{Self}`",
+    label = "not a `LockManager`",
+    note = "of an `OnceLock` or an `Option` name what is in it, like `manager = LOCKS.get().expect(\"set at start\")`"
+)]
+pub trait AsLockManager {
+    /// The manager.
+    fn as_lock_manager(&self) -> &LockManager;
+}
+
+impl AsLockManager for LockManager {
+    fn as_lock_manager(&self) -> &LockManager {
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M: AsLockManager + ?Sized> AsLockManager for &M {
+    fn as_lock_manager(&self) -> &LockManager {
+        (**self).as_lock_manager()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
+    fn as_lock_manager(&self) -> &LockManager {
+        (**self).as_lock_manager()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M: AsLockManager, F: FnOnce() -> M> AsLockManager for LazyLock<M, F> {
+    fn as_lock_manager(&self) -> &LockManager {
+        (**self).as_lock_manager()
+    }
+}
+
+/// The manager that `manager = …` names.
+pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, LockError> {
+    Ok(manager.as_lock_manager())
+}
+
+/// The manager where none is named.
+pub fn default_manager() -> Result<LockManager, LockError> {
+    current_manager().ok_or_else(|| {
+        LockError::new(
+            LockErrorKind::NoManager,
+            "no lock manager: write `manager = …` in the attribute, or call `lock_runtime::set_global` at start",
+        )
+    })
+}
+
+impl Options {
+    fn apply(self, to: &mut LockOptions) {
+        let Self { ttl, wait, auto_renew, max_hold, hold_at_least, reentrant } = self;
+        *to = LockOptions {
+            ttl: ttl.unwrap_or(to.ttl),
+            wait: wait.unwrap_or(to.wait),
+            auto_renew: auto_renew.unwrap_or(to.auto_renew),
+            max_hold: max_hold.unwrap_or(to.max_hold),
+            hold_at_least: hold_at_least.unwrap_or(to.hold_at_least),
+            reentrant,
+            retry_after: to.retry_after,
+        };
+    }
+}
+
+fn name(key: KeyParts) -> Result<String, LockError> {
+    key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()))
+}
+
+/// What `lock_key!` evaluates to.
+pub fn lock_key(key: KeyParts) -> Result<LockKey, LockError> {
+    LockKey::new(name(key)?)
+}
+
+/// The lock that is asked for.
+pub fn lock<M: AsLockManager>(
+    manager: Result<M, LockError>,
+    key: KeyParts,
+    options: Options,
+) -> Result<Lock, LockError> {
+    let name = name(key)?;
+    let mut lock = manager?.as_lock_manager().lock(name);
+    options.apply(&mut lock.options);
+    Ok(lock)
+}
+
+/// Acquires the lock; borrows nothing, so that nothing of the user's is held across the wait.
+pub async fn acquire(lock: Result<Lock, LockError>) -> Result<LockGuard, LockError> {
+    // Not moved out, which would take its room twice.
+    lock.as_ref().map_err(Clone::clone)?.acquire().await
+}
+
+/// All the locks that are asked for.
+pub fn all<M: AsLockManager, const N: usize>(
+    manager: Result<M, LockError>,
+    keys: [KeyParts; N],
+    options: Options,
+) -> Result<MultiLock, LockError> {
+    let names: Vec<_> = keys.into_iter().map(name).collect::<Result<_, _>>()?;
+    let mut locks = manager?.as_lock_manager().all(names);
+    options.apply(&mut locks.options);
+    Ok(locks)
+}
+
+/// Acquires all the locks; borrows nothing either.
+pub async fn acquire_all(locks: Result<MultiLock, LockError>) -> Result<MultiGuard, LockError> {
+    locks.as_ref().map_err(Clone::clone)?.acquire().await
+}
+
+/// Runs the body under the lock.
+pub fn run<F: Future>(guard: impl Into<Guards>, body: F, on_lost: OnLost) -> RunBody<F> {
+    RunBody { raced: Raced::new(guard.into(), body, on_lost) }
+}
+
+pin_project! {
+    /// A struct and no `async fn`, which would keep the body's room twice.
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct RunBody<F: Future> {
+        #[pin]
+        raced: Raced<F>,
+    }
+}
+
+impl<F: Future> Future for RunBody<F> {
+    type Output = Outcome<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().raced.poll(cx)
+    }
+}
+
+impl<F: Future> fmt::Debug for RunBody<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunBody").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! What a locked function returns: the body's output, or something else where the lock was not held.
+
+use crate::{LockError, LockErrorKind, section::run::Outcome};
+
+impl<T, E> Outcome<Result<T, E>> {
+    /// What counts. An error of the body's own is kept although it came too late: it says more than the loss.
+    #[expect(clippy::missing_errors_doc, reason = "what is in there")]
+    pub fn kept(self) -> Result<Result<T, E>, LockError> {
+        match self {
+            Self::InTime(output) | Self::Late(output @ Err(_), _) => Ok(output),
+            Self::Late(Ok(_), loss) | Self::Dropped(loss) => Err(loss),
+        }
+    }
+}
+
+/// What counts of an output that is no `Result`: rustc prefers the method above where both fit.
+pub trait Kept<T> {
+    /// The output, if it came in time.
+    #[expect(clippy::missing_errors_doc, reason = "what is in there")]
+    fn kept(self) -> Result<T, LockError>;
+}
+
+impl<T> Kept<T> for Outcome<T> {
+    fn kept(self) -> Result<T, LockError> {
+        match self {
+            Self::InTime(output) => Ok(output),
+            Self::Late(_, loss) | Self::Dropped(loss) => Err(loss),
+        }
+    }
+}
+
+/// What a locked function may return without `or_else`.
+#[diagnostic::on_unimplemented(
+    message = "taking the lock can fail, and `{Self}` cannot say so",
+    label = "is neither `Result<_, E>` where `E: From<LockError>`, nor is there an `or_else`",
+    note = "return a `Result`, or write `or_else = …` in the attribute: a function from `LockError` to `{Self}`"
+)]
+pub trait CanFail {
+    /// The failure.
+    fn from_lock_error(error: LockError) -> Self;
+}
+
+// With the advice for the error, so not `do_not_recommend`.
+impl<T, E: FromLockError> CanFail for Result<T, E> {
+    fn from_lock_error(error: LockError) -> Self {
+        Err(E::from_lock_error(error))
+    }
+}
+
+/// What the error of a locked function has to be.
+#[diagnostic::on_unimplemented(
+    message = "taking the lock can fail, and the error `{Self}` cannot say so",
+    label = "is not `From<LockError>`",
+    note = "implement `From<LockError>` for `{Self}`, return another error, or write `or_else = …` in the attribute: a \
+            function from `LockError` to what is returned",
+    note = "`tonic::Status` is `From<LockError>` with the feature `tonic` of lock-runtime"
+)]
+pub trait FromLockError {
+    /// The error.
+    fn from_lock_error(error: LockError) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<LockError>> FromLockError for E {
+    fn from_lock_error(error: LockError) -> Self {
+        error.into()
+    }
+}
+
+/// The output, or the error as the function returns it.
+pub fn or_error<R: CanFail>(outcome: Result<R, LockError>) -> R {
+    outcome.unwrap_or_else(R::from_lock_error)
+}
+
+/// The output, or what `or_else` makes of the error.
+///
+/// The output comes first, so that rustc knows what `or_else` is to return before it looks at it.
+pub fn or_else<R>(outcome: Result<R, LockError>, or_else: impl FnOnce(LockError) -> R) -> R {
+    outcome.unwrap_or_else(or_else)
+}
+
+/// What a function with `on_contention = skip` may return.
+#[diagnostic::on_unimplemented(
+    message = "`on_contention = skip` needs a return type that has a value for \"nothing was done\", and `{Self}` has none",
+    label = "is none of `()`, `Option<_>`, `Result<(), _>`, `Result<Option<_>, _>`",
+    note = "return an `Option`, or leave `on_contention` out and let `or_else` or the error say that the lock is held"
+)]
+pub trait Nothing {
+    /// That value.
+    fn nothing() -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl Nothing for () {
+    fn nothing() -> Self {}
+}
+
+#[diagnostic::do_not_recommend]
+impl<T> Nothing for Option<T> {
+    fn nothing() -> Self {
+        None
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Nothing, E> Nothing for Result<T, E> {
+    fn nothing() -> Self {
+        Ok(T::nothing())
+    }
+}
+
+/// What the function returns when it was skipped.
+#[must_use]
+pub fn nothing<R: Nothing>() -> R {
+    R::nothing()
+}
+
+/// Whether `on_contention = skip` is meant for this error.
+#[must_use]
+pub fn is_contention(error: &LockError) -> bool {
+    matches!(error.kind(), LockErrorKind::Contended | LockErrorKind::Timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: LockErrorKind) -> LockError {
+        LockError::new(kind, "")
+    }
+
+    #[test]
+    fn a_late_error_of_the_bodys_own_is_kept_and_any_other_late_output_is_not() {
+        let late = |output| Outcome::Late(output, error(LockErrorKind::Lost));
+        assert_eq!(late(Err::<(), _>("its own")).kept().expect("the body's"), Err("its own"));
+        assert_eq!(late(Ok::<_, &str>(())).kept().expect_err("lost").kind(), LockErrorKind::Lost);
+        let late = Outcome::Late(7, error(LockErrorKind::Lost));
+        assert_eq!(late.kept().expect_err("lost").kind(), LockErrorKind::Lost);
+        assert_eq!(Outcome::InTime(7).kept().expect("in time"), 7);
+    }
+
+    #[test]
+    fn only_a_lock_that_is_held_is_skipped() {
+        use LockErrorKind::{
+            Backend, Contended, InvalidKey, InvalidOptions, Lost, NoManager, Overloaded, ShutDown, Timeout,
+            Unsupported, WouldDeadlock,
+        };
+        assert!([Contended, Timeout].into_iter().all(|kind| is_contention(&error(kind))));
+        for kind in [
+            Lost,
+            Backend,
+            WouldDeadlock,
+            InvalidKey,
+            InvalidOptions,
+            Unsupported,
+            Overloaded,
+            ShutDown,
+            NoManager,
+        ] {
+            assert!(!is_contention(&error(kind)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_no_failure() {
+        let () = nothing();
+        assert_eq!(nothing::<Option<u8>>(), None);
+        assert_eq!(nothing::<Result<(), u8>>(), Ok(()));
+        assert_eq!(nothing::<Result<Option<u8>, u8>>(), Ok(None));
+    }
+}

@@ -1,0 +1,77 @@
+//! How long a lease may be relied on: pure arithmetic, in one place for every store.
+
+use std::time::Duration;
+
+use crate::time::clock::Instant;
+
+/// Until when a lease of `length` may be relied on, when the request that granted or renewed it was sent at `sent`.
+///
+/// It counts from before the request was sent, because the store may have started the lease at any moment since;
+/// it leaves out what the two clocks may drift apart within the lease (1 % and 2 ms), and a margin in which the
+/// holder is stopped before the store can give the lock to somebody else (1 %, at least 5 ms).
+#[must_use]
+pub fn valid_until(sent: Instant, length: Duration) -> Instant {
+    let drift = length / 100 + Duration::from_millis(2);
+    sent + length.saturating_sub(drift + margin(length))
+}
+
+/// The time in which the holder of a lease of `length` is stopped before somebody else can have the lock.
+pub(crate) fn margin(length: Duration) -> Duration {
+    (length / 100).max(Duration::from_millis(5))
+}
+
+/// With less than this left, a grant is given back instead of being handed out.
+///
+/// A tenth of the lease, but not more than the first renewal needs to come in time: a lease that a queue hands over is
+/// short until it is renewed.
+pub(crate) fn min_validity(ttl: Duration) -> Duration {
+    (ttl / 10).min(Duration::from_millis(500))
+}
+
+/// When to renew a lease that is valid for `remaining` from `now`, and how long the attempt may take.
+///
+/// A third of what remains passes before the attempt and another third is its limit, so that an attempt that hangs
+/// leaves time for more.
+pub(crate) fn renewal_due(now: Instant, remaining: Duration, ttl: Duration) -> Instant {
+    let due = now + remaining / 3;
+    // Rounded down, so that leases granted at about the same time are renewed in one round trip.
+    let tick = u64::try_from((ttl / 64).as_nanos()).unwrap_or(u64::MAX).max(1);
+    Instant::from_nanos(due.as_nanos() / tick * tick).max(now)
+}
+
+/// The limit of one renewal attempt.
+pub(crate) fn renewal_limit(remaining: Duration) -> Duration {
+    remaining / 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn deadline_lies_before_the_end_of_the_lease() {
+        let sent = Instant::now();
+        let validity = |length| valid_until(sent, length).saturating_duration_since(sent);
+        assert_eq!(validity(30_000 * MS), 29_398 * MS);
+        assert_eq!(validity(100 * MS), 92 * MS);
+        assert_eq!(validity(5 * MS), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_shortest_lease_leaves_more_than_the_least_validity() {
+        let sent = Instant::now();
+        let ttl = 100 * MS;
+        assert!(valid_until(sent, ttl) > sent + min_validity(ttl));
+    }
+
+    #[test]
+    fn renewal_is_due_at_a_third_and_never_in_the_past() {
+        let now = Instant::now();
+        let ttl = 30_000 * MS;
+        let due = renewal_due(now, 29_000 * MS, ttl).saturating_duration_since(now);
+        assert!(due <= 29_000 * MS / 3 && due + ttl / 64 >= 29_000 * MS / 3, "{due:?}");
+        assert_eq!(renewal_due(now, Duration::ZERO, ttl), now);
+    }
+}
