@@ -305,8 +305,9 @@ mod template;
 ///
 /// ## `reentrant`
 ///
-/// A function that is called under a lock and asks for the same one would wait for itself: that is an error of kind
-/// `WouldDeadlock`, at once. With `reentrant = true` it shares the hold of its caller, with its token and its end, and
+/// A function that is called in a section which holds a lock (a function with this attribute, `LockGuard::run`, a layer) and
+/// asks for the same one would wait for itself: that is an error of kind `WouldDeadlock`, at once. Beside a guard that is
+/// merely alive there is no section, and it waits. With `reentrant = true` it shares the hold of its caller, with its token and its end, and
 /// does not release it.
 ///
 /// ```

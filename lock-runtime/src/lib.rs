@@ -105,7 +105,8 @@
 //! * `zookeeper`: the store `zookeeper:`; `zookeeper-sasl`: SASL with DIGEST-MD5 for it.
 //! * `tls`: connections with TLS, for now those of `zookeeper+tls:`.
 //! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] and [`HeldLocks`] as its arguments. Without it the
-//!   compiler says of such a handler that "the trait bound `Handler<_, _>` is not satisfied".
+//!   compiler says of such a handler that "the trait bound `Handler<_, _>` is not satisfied", or that `LockError` does not
+//!   implement `IntoResponse`. lock-tower's feature `axum`, on by default, switches it on.
 //! * `tonic`: [`LockError`] as the `Status` of a method. Without it the compiler says that the error `Status` is not
 //!   `From<LockError>`.
 //!
@@ -118,6 +119,7 @@ pub mod backend;
 pub mod docs;
 
 mod background;
+mod burst;
 mod engine;
 mod error;
 mod guard;

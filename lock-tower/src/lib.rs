@@ -50,6 +50,12 @@
 //! **Authorise before locking.** Whoever may send a request that is locked can keep others waiting, so what checks
 //! the caller stands outside of the lock: in axum, in a `layer` that is added after this one.
 //!
+//! **In one `ServiceBuilder`**, what is added first stands outside. Layers that make the answers of their own in the body of
+//! what they wrap (tower-http's `CorsLayer`, `TimeoutLayer`, `ValidateRequestHeaderLayer::bearer`) go there as they are. One
+//! that answers with axum's own `Response` (`AsyncRequireAuthorizationLayer`, `option_layer`) wants that inside too: put
+//! `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between it and the lock. CORS stands on
+//! the `Router`: a preflight is an `OPTIONS`, which a route of `post` does not have.
+//!
 //! **Timeouts and panic catchers inside.** What answers in the handler's stead (`TimeoutLayer`, `CatchPanicLayer`)
 //! stands inside of the lock: in axum, in a layer that is added before this one. Outside of it, it drops the request, and
 //! the lock is released in the background, perhaps after the client has its answer and has sent the next request.
@@ -157,7 +163,8 @@
 //!
 //! Without the lock the inner service is not called. The answer is an `application/problem+json` (RFC 9457) whose
 //! `type` is `https://docs.rs/lock-tower/#` and the word of the first column. Nothing in it names the key or repeats
-//! what the store said; both are in the log (`tracing`). A gRPC request is known by its `content-type` and answered
+//! what the store said; both are in the log (`tracing`): what the client got wrong and locks that are held at DEBUG, the
+//! rest at WARN or ERROR. A gRPC request is known by its `content-type` and answered
 //! with a status in headers alone, whose details have a `RetryInfo` where a time is known.
 //!
 //! | type | HTTP | gRPC | when |

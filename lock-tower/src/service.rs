@@ -55,6 +55,7 @@ where
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         if !self.layer.methods.contains(request.method()) {
+            tracing::trace!(method = %request.method(), "not locked: not one of the layer's methods");
             return ResponseFuture::unlocked(ready, request);
         }
         let wire = Wire::of(request.headers(), self.layer.protocol);

@@ -1,11 +1,8 @@
 //! What the log says of a store that goes away and comes back.
 
-use std::{
-    fmt,
-    sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, PoisonError};
 
-use crate::time::clock::Instant;
+use crate::{LockError, time::clock::Instant};
 
 /// One outage of a store, however many connections and callers notice it: a warning at its beginning, a line of
 /// information at its end.
@@ -31,12 +28,16 @@ impl Outage {
 
     /// The store cannot be reached, as is seen by an attempt or a connection that began at `began`. One from before the end
     /// of an outage is a late witness of that, and nothing new.
-    pub(crate) fn begins(&self, began: Instant, error: &dyn fmt::Display) {
+    pub(crate) fn begins(&self, began: Instant, error: &LockError) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Reached(since) if since <= began) {
             *state = State::AwaySince(Instant::now());
             drop(state);
-            tracing::warn!(%error, "{} cannot be reached: no lock is granted until it can", self.store);
+            if error.is_permanent() {
+                tracing::error!(%error, "{} refuses us: no lock is granted until a person sets it right", self.store);
+            } else {
+                tracing::warn!(%error, "{} cannot be reached: no lock is granted until it can", self.store);
+            }
         }
     }
 

@@ -21,7 +21,9 @@ use tokio::{
 };
 
 use crate::{
+    LockKey,
     backend::{Releasable, Released, ReleasesLater},
+    burst::Burst,
     engine::in_flight::{Counted, Underway},
     time::{
         backoff::backoff,
@@ -321,7 +323,8 @@ async fn attempt(mut open: Open) {
             }
         }
         Some(Err(error)) if until.has_passed() => {
-            tracing::warn!(%key, %error, "not released; the lease has ended by itself");
+            tracing::debug!(%error, "the last answer to a release");
+            ended_by_itself(key);
             open.entry = None;
         }
         Some(Err(error)) => tracing::debug!(%key, %error, "release failed, trying again"),
@@ -331,6 +334,22 @@ async fn attempt(mut open: Open) {
             }
         }
     }
+}
+
+fn ended_by_itself(key: &LockKey) {
+    static LEFT: Burst = Burst::new();
+    LEFT.log(
+        "",
+        key,
+        || tracing::warn!(%key, "not released; the lease has ended by itself"),
+        |left, key| {
+            tracing::warn!(
+                left,
+                key,
+                "more locks not released, whose leases have ended; the last one is named"
+            );
+        },
+    );
 }
 
 /// The job that tries one of those in doubt after the other; it ends when there are none.
@@ -350,7 +369,7 @@ impl Prober {
                     break;
                 }
                 for entry in ended {
-                    tracing::warn!(key = %entry.taken.key(), "not released; the lease has ended by itself");
+                    ended_by_itself(entry.taken.key());
                 }
             }
             let next = releaser.queue().next_probe();

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::{
     backend::{LeaseId, LossNotifier, Renew, Renewal},
     background,
+    burst::Burst,
     engine::hold::Hold,
     time::{
         clock::{self, Instant},
@@ -304,7 +305,16 @@ fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, why: &str) {
     if hold.end_keeping(Instant::now()).is_some() {
         tracing::debug!(key = %hold.key(), why, "lost while it was kept for `hold_at_least`");
     } else {
-        tracing::warn!(key = %hold.key(), why, "lock lost");
+        static LOST: Burst = Burst::new();
+        let key = hold.key();
+        LOST.log(
+            why,
+            key,
+            || tracing::warn!(%key, why, "lock lost"),
+            |lost, key| {
+                tracing::warn!(lost, key, "more locks lost for the same reason; the last one is named");
+            },
+        );
     }
     for turn in hold.others() {
         turn.begin_to_end();

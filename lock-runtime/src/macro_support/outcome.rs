@@ -51,8 +51,8 @@ impl<T, E: FromLockError> CanFail for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "taking the lock can fail, and the error `{Self}` cannot say so",
     label = "is not `From<LockError>`",
-    note = "implement `From<LockError>` for `{Self}`, return another error, or write `or_else = …` in the attribute: a \
-            function from `LockError` to what is returned",
+    note = "implement `From<LockError>` for an error of your own and return that, or write `or_else = …` in the attribute: \
+            a function from `LockError` to what is returned, such as `or_else = |error| Err(error.to_string())`",
     note = "`tonic::Status` is `From<LockError>` with the feature `tonic` of lock-runtime"
 )]
 pub trait FromLockError {

@@ -13,7 +13,17 @@ tokio::task_local! {
 /// Sets the manager of this process, for attributes that name none. Once; a second call gives the manager back.
 ///
 /// # Errors
-/// The manager that was given, when one is set already.
+/// The manager that was given, when one is set already. It is no `Error`, so `?` does not take it.
+///
+/// # Example
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// let locks = lock_runtime::LockManager::connect("memory:").await?;
+/// lock_runtime::set_global(locks).expect("set once, at start");
+/// # Ok(())
+/// # }
+/// ```
 pub fn set_global(manager: LockManager) -> Result<(), LockManager> {
     GLOBAL.set(manager)
 }

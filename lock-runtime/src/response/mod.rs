@@ -4,11 +4,10 @@
 
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
-use crate::{LockError, LockErrorKind, response::burst::Burst};
+use crate::{LockError, LockErrorKind, burst::Burst};
 
 #[cfg(feature = "axum")]
 mod axum;
-mod burst;
 mod grpc;
 #[cfg(feature = "tonic")]
 mod tonic;
@@ -154,6 +153,7 @@ impl Answer {
 pub fn log(error: &LockError) {
     static UNFIT: Burst = Burst::new();
     static AWAY: Burst = Burst::new();
+    static LOST: Burst = Burst::new();
     match error.kind() {
         _ if error.is_permanent() => UNFIT.log(
             error.message(),
@@ -170,9 +170,12 @@ pub fn log(error: &LockError) {
             || tracing::warn!(%error, "request refused: its lock could not be acquired"),
             |refused, error| tracing::warn!(refused, error, "more requests refused: their locks could not be acquired"),
         ),
-        LockErrorKind::Lost => {
-            tracing::warn!(%error, "answer withheld: the lock was lost while the request was worked on");
-        }
+        LockErrorKind::Lost => LOST.log(
+            error.message(),
+            error,
+            || tracing::warn!(%error, "answer withheld: the lock was lost while the request was worked on"),
+            |withheld, error| tracing::warn!(withheld, error, "more answers withheld: their locks were lost"),
+        ),
         LockErrorKind::InvalidKey => {
             tracing::debug!(%error, "request refused: it gives no valid lock key");
         }

@@ -30,7 +30,9 @@ impl Log {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("lock_tower") || metadata.target() == "lock_runtime::response"
+        let ours =
+            metadata.target().starts_with("lock_tower") || metadata.target() == "lock_runtime::response";
+        ours && *metadata.level() <= Level::DEBUG
     }
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)

@@ -2,12 +2,20 @@
 
 use std::{future::pending, time::Duration};
 
-use axum::{Router, body::Body, routing::post};
+use axum::{
+    Router,
+    body::Body,
+    response::{IntoResponse, Response},
+    routing::post,
+};
 use http::{Request, StatusCode, header};
 use lock_runtime::LockManager;
 use lock_tower::LockLayer;
 use tower::{ServiceBuilder, ServiceExt};
-use tower_http::{cors::CorsLayer, timeout::TimeoutLayer, validate_request::ValidateRequestHeaderLayer};
+use tower_http::{
+    auth::AsyncRequireAuthorizationLayer, cors::CorsLayer, timeout::TimeoutLayer,
+    validate_request::ValidateRequestHeaderLayer,
+};
 
 use crate::support::{DEADLINE, key, request, soon, store, until};
 
@@ -57,4 +65,22 @@ async fn a_timeout_outside_ends_the_handler_and_the_lock() {
     assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
     until("the release in the background", || memory.is_empty()).await;
     assert_eq!(app.oneshot(authorised("/1")).await.expect("infallible").status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_answers_with_the_response_of_axum_gets_that_from_the_lock_too() {
+    let (_memory, locks) = store();
+    let lock = LockLayer::new(locks, "user:<id>").expect("a template");
+    let authorise = AsyncRequireAuthorizationLayer::new(async |request: Request<Body>| {
+        let is_known = request.headers().contains_key(header::AUTHORIZATION);
+        if is_known { Ok(request) } else { Err(StatusCode::UNAUTHORIZED.into_response()) }
+    });
+    let stack = ServiceBuilder::new()
+        .layer(authorise)
+        .map_response(|response: Response<_>| response.map(Body::new))
+        .layer(lock);
+    let app = Router::new().route("/{id}", post(key).layer(stack));
+    for (request, status) in [(request("POST", "/1"), 401), (authorised("/1"), 200)] {
+        assert_eq!(app.clone().oneshot(request).await.expect("infallible").status(), status);
+    }
 }

@@ -164,7 +164,8 @@ impl Connection {
     fn silence(&self) {
         if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= self.silence_limit {
             self.give_up("it went silent");
-            self.outage.begins(self.made, &"its connection went silent");
+            let error = LockError::new(LockErrorKind::Backend, "its connection went silent");
+            self.outage.begins(self.made, &error);
         }
     }
 

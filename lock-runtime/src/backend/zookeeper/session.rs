@@ -376,7 +376,8 @@ async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Du
                 match state {
                     zk::SessionState::SyncConnected => next = Instant::now(),
                     zk::SessionState::Disconnected | zk::SessionState::ConnectedReadOnly => {
-                        session.outage.begins(Instant::now(), &"the connection was lost");
+                        let error = LockError::new(LockErrorKind::Backend, "the connection was lost");
+                        session.outage.begins(Instant::now(), &error);
                         session.say(State::Suspect);
                         under_way = JoinSet::new();
                     }
