@@ -175,7 +175,7 @@ impl Role {
 /// How strict a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// As `attempt.rs`, `hold.rs` and `keeper.rs` do it, which is stricter than the rules:
+    /// As `attempt.rs`, `hold.rs` and `renewal.rs` do it, which is stricter than the rules:
     /// * `join` and `try` are sent once; unanswered, they end the attempt,
     /// * one request at a time is listened to; the answer to one that timed out is lost,
     /// * a push is read only behind the answer to `join`,

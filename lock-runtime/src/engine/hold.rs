@@ -50,12 +50,12 @@ pub(crate) struct Hold {
     lost: AtomicBool,
     /// A release was sent, or the store said that it is not ours: no more renewals, dead for this process.
     closed: AtomicBool,
-    /// When the keeper renews it next.
+    /// When it is renewed next.
     pub(crate) renew_at: AtomicU64,
-    /// Its place in the keeper's schedule; 0 when it has none.
+    /// Its place in the schedule of renewals; 0 when it has none.
     pub(crate) due: AtomicU64,
-    pub(crate) keeper_id: AtomicU64,
-    /// The end of a turn that the keeper saw pass while the turn was being used.
+    pub(crate) schedule_id: AtomicU64,
+    /// The end of a turn that was seen to pass while the turn was being used.
     pub(crate) end_seen: AtomicU64,
     /// Until when it is not to be released, whichever turn asked for that.
     held_until: AtomicU64,
@@ -104,7 +104,7 @@ impl Hold {
             closed: AtomicBool::new(false),
             renew_at: AtomicU64::new(u64::MAX),
             due: AtomicU64::new(0),
-            keeper_id: AtomicU64::new(0),
+            schedule_id: AtomicU64::new(0),
             end_seen: AtomicU64::new(0),
             held_until: AtomicU64::new(0),
             changed: Notify::new(),
@@ -154,9 +154,9 @@ impl Hold {
         Instant::from_nanos(self.turn_ends.load(Ordering::SeqCst))
     }
 
-    /// Moves the end of the turn; the keeper has to be told afterwards.
+    /// Moves the end of the turn; the renewals have to be told afterwards.
     fn set_turn_ends(&self, ends: Instant) {
-        // In one order with the keeper's schedule: either it sees the new end, or we see what it has planned.
+        // In one order with the schedule of renewals: either it sees the new end, or we see what it has planned.
         self.turn_ends.store(ends.as_nanos(), Ordering::SeqCst);
     }
 
@@ -292,14 +292,14 @@ impl Turn {
         Instant::from_nanos(self.held_until.load(Ordering::Acquire))
     }
 
-    /// Keeps the hold without a guard while it is [held](Self::held_until). The keeper has to be told afterwards.
+    /// Keeps the hold without a guard while it is [held](Self::held_until). The renewals have to be told afterwards.
     pub(crate) fn keep(self: &Arc<Self>, counted: Counted) {
         // First, so that nobody ends it for an end that was before.
         self.hold.set_turn_ends(self.held_until());
         self.hold.extra().kept = Some((Arc::clone(self), counted));
     }
 
-    /// The next holder's turn, once this one is over; none when the grant's tokens are used up. The keeper has to be told
+    /// The next holder's turn, once this one is over; none when the grant's tokens are used up. The renewals have to be told
     /// afterwards.
     pub(crate) fn next(&self, now: Instant, max_hold: Duration) -> Option<Arc<Self>> {
         let token = self.token.successor()?;

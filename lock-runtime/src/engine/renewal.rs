@@ -30,9 +30,9 @@ use crate::{
 /// them: where very many are due at once, after an outage or on a machine that is too slow, the others count.
 const RENEWED_TOGETHER: usize = 1_024;
 
-/// What the keeper asks of those above it.
+/// What the renewals ask of those above them.
 pub(crate) trait Above: Send + Sync + 'static {
-    /// The keeper itself, which lives as long.
+    /// The renewals themselves, which live as long.
     fn renewals(&self) -> &Arc<Renewals>;
 
     /// How the leases of the store are renewed.
@@ -70,7 +70,7 @@ impl Renewals {
     pub(crate) fn add<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) {
         let this = above.renewals();
         let id = this.ids.fetch_add(1, Ordering::Relaxed);
-        hold.keeper_id.store(id, Ordering::Relaxed);
+        hold.schedule_id.store(id, Ordering::Relaxed);
         plan_renewal(hold, now);
         if this.put(slice::from_ref(hold)) {
             background::handle().spawn(run(Arc::downgrade(above)));
@@ -128,7 +128,7 @@ impl Renewals {
     fn insert(&self, schedule: &mut Schedule, hold: &Arc<Hold>, due: Instant) {
         let due_nanos = due.as_nanos().max(1);
         hold.due.store(due_nanos, Ordering::SeqCst);
-        schedule.due.insert((due_nanos, hold.keeper_id.load(Ordering::Relaxed)), Arc::clone(hold));
+        schedule.due.insert((due_nanos, hold.schedule_id.load(Ordering::Relaxed)), Arc::clone(hold));
         if schedule.looks_at.is_none_or(|at| due < at) {
             schedule.looks_at = Some(due);
             self.earlier.notify_one();
@@ -157,7 +157,7 @@ impl Renewals {
 impl Schedule {
     fn take(&mut self, hold: &Hold) {
         let due = hold.due.swap(0, Ordering::SeqCst);
-        self.due.remove(&(due, hold.keeper_id.load(Ordering::Relaxed)));
+        self.due.remove(&(due, hold.schedule_id.load(Ordering::Relaxed)));
     }
 }
 
