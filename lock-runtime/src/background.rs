@@ -1,15 +1,16 @@
 //! The library's own thread: renewals and clean-up go on when the caller's runtime is blocked or shut down.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tokio::runtime::{Builder, Handle};
 
 use crate::process::Process;
+use crate::sync::lock;
 
 /// The runtime of that thread. It lives as long as the process and runs no code of the user's.
 pub(crate) fn handle() -> &'static Handle {
     static HANDLE: Mutex<Option<(Process, &'static Handle)>> = Mutex::new(None);
-    let mut handle = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut handle = lock(&HANDLE);
     match *handle {
         Some((process, handle)) if process.is_this() => handle,
         // Threads are not forked: a child that connects anew needs one of its own.

@@ -134,6 +134,7 @@ mod mock;
 mod process;
 mod response;
 mod section;
+mod sync;
 mod time;
 mod token;
 

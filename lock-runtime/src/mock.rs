@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     future::pending,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant as StdInstant},
@@ -16,6 +16,7 @@ use crate::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Progress,
         Releasable, Released, Renew, Renewal,
     },
+    sync::lock,
     time::{clock::Instant, deadline::valid_until},
 };
 
@@ -81,7 +82,7 @@ impl Default for Replies {
 
 impl Replies {
     fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(crate) fn set(&self, then: Reply) {
@@ -140,7 +141,7 @@ impl Mock {
 
     /// What those had to tell with whom it was [`Reply::Waits`] since this was called last.
     pub(crate) fn take_progress(&self) -> Vec<Progress> {
-        std::mem::take(&mut self.0.progress.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.0.progress))
     }
 
     /// Takes every mode from it.
@@ -180,11 +181,7 @@ impl Backend for Mock {
                 Reply::Silent => pending().await,
                 Reply::Waits => {
                     request.progress.contended();
-                    state
-                        .progress
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(request.progress.clone());
+                    lock(&state.progress).push(request.progress.clone());
                     pending::<()>().await;
                 }
                 Reply::Panics => panic(),

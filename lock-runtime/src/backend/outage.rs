@@ -1,8 +1,8 @@
 //! What the log says of a store that goes away and comes back.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use crate::{LockError, time::clock::Instant};
+use crate::{LockError, sync::lock, time::clock::Instant};
 
 /// One outage of a store, however many connections and callers notice it: a warning at its beginning, a line of
 /// information at its end.
@@ -29,7 +29,7 @@ impl Outage {
     /// The store cannot be reached, as is seen by an attempt or a connection that began at `began`. One from before the end
     /// of an outage is a late witness of that, and nothing new.
     pub(crate) fn begins(&self, began: Instant, error: &LockError) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if matches!(*state, State::Reached(since) if since <= began) {
             *state = State::AwaySince(Instant::now());
             drop(state);
@@ -44,7 +44,7 @@ impl Outage {
     /// The store was reached.
     pub(crate) fn ends(&self) {
         let now = Instant::now();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if let State::AwaySince(since) = *state {
             *state = State::Reached(now);
             drop(state);

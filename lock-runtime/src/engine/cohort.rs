@@ -8,7 +8,7 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use crate::{
         limits::Limits,
     },
     lock::request::Request,
+    sync::lock,
     time::{
         clock::{self, Instant},
         deadline::min_validity,
@@ -153,7 +154,7 @@ impl Cohorts {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Cohort>> {
-        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_name)
     }
 
     /// A number for an attempt, by which its part in a queue is known.

@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,7 +14,9 @@ use tokio::sync::Notify;
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::{Held, Lease, Mode, Releasable, Session},
+    engine::schedule::Scheduled,
     process::Process,
+    sync::lock,
     time::{
         clock::{self, Instant},
         deadline,
@@ -50,13 +52,7 @@ pub(crate) struct Hold {
     lost: AtomicBool,
     /// A release was sent, or the store said that it is not ours: no more renewals, dead for this process.
     closed: AtomicBool,
-    /// When it is renewed next.
-    pub(crate) renew_at: AtomicU64,
-    /// Its place in the schedule of renewals; 0 when it has none.
-    pub(crate) due: AtomicU64,
-    pub(crate) schedule_id: AtomicU64,
-    /// The end of a turn that was seen to pass while the turn was being used.
-    pub(crate) end_seen: AtomicU64,
+    pub(super) scheduled: Scheduled,
     /// Until when it is not to be released, whichever turn asked for that.
     held_until: AtomicU64,
     changed: Notify,
@@ -102,10 +98,7 @@ impl Hold {
             turn_ends: AtomicU64::new(turn_ends.as_nanos()),
             lost: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            renew_at: AtomicU64::new(u64::MAX),
-            due: AtomicU64::new(0),
-            schedule_id: AtomicU64::new(0),
-            end_seen: AtomicU64::new(0),
+            scheduled: Scheduled::new(),
             held_until: AtomicU64::new(0),
             changed: Notify::new(),
             extra: Mutex::default(),
@@ -113,7 +106,7 @@ impl Hold {
     }
 
     fn extra(&self) -> MutexGuard<'_, Extra> {
-        self.extra.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.extra)
     }
 
     /// From here on the loss of one of these turns, one of this hold among them, is to be the end of the others.
@@ -158,11 +151,6 @@ impl Hold {
     fn set_turn_ends(&self, ends: Instant) {
         // In one order with the schedule of renewals: either it sees the new end, or we see what it has planned.
         self.turn_ends.store(ends.as_nanos(), Ordering::SeqCst);
-    }
-
-    /// When there is something to do for it during its turn: to renew it, or to see the turn end.
-    pub(crate) fn next_in_turn(&self) -> Instant {
-        Instant::from_nanos(self.renew_at.load(Ordering::SeqCst)).min(self.turn_ends())
     }
 
     /// Whether the lease may be relied on at `now`. A deadline once seen to have passed stays passed, also when a

@@ -7,6 +7,7 @@ pub(crate) mod in_flight;
 pub(crate) mod limits;
 pub(crate) mod releaser;
 pub(crate) mod renewal;
+mod schedule;
 pub(crate) mod unpolled;
 
 pub use self::limits::Limits;

@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt, mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -25,6 +25,7 @@ use crate::{
     backend::{Releasable, Released, ReleasesLater},
     burst::Burst,
     engine::in_flight::{Counted, Underway},
+    sync::lock,
     time::{
         backoff::backoff,
         clock::{self, Instant},
@@ -165,7 +166,7 @@ impl Releaser {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Starts a release; returns at once, from anywhere.

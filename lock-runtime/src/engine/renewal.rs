@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     slice,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,6 +20,7 @@ use crate::{
     background,
     burst::Burst,
     engine::hold::Hold,
+    sync::lock,
     time::{
         clock::{self, Instant},
         deadline,
@@ -63,14 +64,14 @@ struct Schedule {
 
 impl Renewals {
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.schedule)
     }
 
     /// Begins to keep a hold of a store.
     pub(crate) fn add<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) {
         let this = above.renewals();
         let id = this.ids.fetch_add(1, Ordering::Relaxed);
-        hold.schedule_id.store(id, Ordering::Relaxed);
+        hold.scheduled.id.store(id, Ordering::Relaxed);
         plan_renewal(hold, now);
         if this.put(slice::from_ref(hold)) {
             background::handle().spawn(run(Arc::downgrade(above)));
@@ -96,12 +97,12 @@ impl Renewals {
     /// The end of a turn was moved: looks at the hold in time. Without a lock where it does so anyway.
     pub(crate) fn turn_moved(&self, hold: &Arc<Hold>) {
         // A hold without a place is in the job's hands, which looks at the turn when it puts it back.
-        let is_late = |due| due != 0 && due > hold.next_in_turn().as_nanos();
-        if is_late(hold.due.load(Ordering::SeqCst)) {
+        let is_late = |due| due != 0 && due > next_in_turn(hold).as_nanos();
+        if is_late(hold.scheduled.due.load(Ordering::SeqCst)) {
             let mut schedule = self.schedule();
-            if is_late(hold.due.load(Ordering::SeqCst)) {
+            if is_late(hold.scheduled.due.load(Ordering::SeqCst)) {
                 schedule.take(hold);
-                self.insert(&mut schedule, hold, hold.next_in_turn());
+                self.insert(&mut schedule, hold, next_in_turn(hold));
             }
         }
     }
@@ -117,18 +118,18 @@ impl Renewals {
 
     fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
         // Whoever moves the end of the turn from here on sees that there is something to move here, too.
-        hold.due.store(u64::MAX, Ordering::SeqCst);
+        hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
         // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease. An end that
         // was moved since the job looked is looked at again, at once if it has passed.
-        let behind = hold.end_seen.load(Ordering::SeqCst) == hold.turn_ends().as_nanos();
-        let due = if behind { hold.deadline() } else { hold.next_in_turn().min(hold.deadline()) };
+        let behind = hold.scheduled.end_seen.load(Ordering::SeqCst) == hold.turn_ends().as_nanos();
+        let due = if behind { hold.deadline() } else { next_in_turn(hold).min(hold.deadline()) };
         self.insert(schedule, hold, due);
     }
 
     fn insert(&self, schedule: &mut Schedule, hold: &Arc<Hold>, due: Instant) {
         let due_nanos = due.as_nanos().max(1);
-        hold.due.store(due_nanos, Ordering::SeqCst);
-        schedule.due.insert((due_nanos, hold.schedule_id.load(Ordering::Relaxed)), Arc::clone(hold));
+        hold.scheduled.due.store(due_nanos, Ordering::SeqCst);
+        schedule.due.insert((due_nanos, hold.scheduled.id.load(Ordering::Relaxed)), Arc::clone(hold));
         if schedule.looks_at.is_none_or(|at| due < at) {
             schedule.looks_at = Some(due);
             self.earlier.notify_one();
@@ -141,7 +142,7 @@ impl Renewals {
         let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
         let due = std::mem::replace(&mut schedule.due, later);
         for hold in due.values() {
-            hold.due.store(0, Ordering::SeqCst);
+            hold.scheduled.due.store(0, Ordering::SeqCst);
         }
         schedule.looks_at = schedule.due.first_key_value().map(|((at, _), _)| Instant::from_nanos(*at));
         due.into_values().collect()
@@ -156,16 +157,21 @@ impl Renewals {
 
 impl Schedule {
     fn take(&mut self, hold: &Hold) {
-        let due = hold.due.swap(0, Ordering::SeqCst);
-        self.due.remove(&(due, hold.schedule_id.load(Ordering::Relaxed)));
+        let due = hold.scheduled.due.swap(0, Ordering::SeqCst);
+        self.due.remove(&(due, hold.scheduled.id.load(Ordering::Relaxed)));
     }
+}
+
+/// When there is something to do for a hold during its turn: to renew it, or to see the turn end.
+fn next_in_turn(hold: &Hold) -> Instant {
+    Instant::from_nanos(hold.scheduled.renew_at.load(Ordering::SeqCst)).min(hold.turn_ends())
 }
 
 /// Decides when a hold that is valid at `now` is renewed next.
 fn plan_renewal(hold: &Hold, now: Instant) {
     if hold.terms.auto_renew && hold.lease().is_some() {
         let due = deadline::renewal_due(now, hold.remaining(now), hold.terms.ttl);
-        hold.renew_at.store(due.as_nanos(), Ordering::SeqCst);
+        hold.scheduled.renew_at.store(due.as_nanos(), Ordering::SeqCst);
     }
 }
 
@@ -193,7 +199,7 @@ fn look_at<A: Above>(above: &Arc<A>, due: Vec<Arc<Hold>>, now: Instant) {
     for hold in due {
         if !hold.is_valid(now) {
             lost(above, &hold, "its deadline passed without an answer from the store");
-        } else if now < hold.turn_ends() && hold.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
+        } else if now < hold.turn_ends() && hold.scheduled.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
             let batch = batch(&hold, now);
             match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
                 Some((_, holds)) => holds.push(hold),
@@ -226,7 +232,7 @@ fn end_turn<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) -> bool {
         lost(above, hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
         return true;
     }
-    hold.end_seen.store(ends.as_nanos(), Ordering::SeqCst);
+    hold.scheduled.end_seen.store(ends.as_nanos(), Ordering::SeqCst);
     false
 }
 
@@ -289,7 +295,7 @@ fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
     let now = Instant::now();
     let remaining = hold.remaining(now);
     let next = now + (remaining / 3).max(Duration::from_millis(1));
-    hold.renew_at.store(next.as_nanos(), Ordering::SeqCst);
+    hold.scheduled.renew_at.store(next.as_nanos(), Ordering::SeqCst);
     if !end_turn(above, hold, now) {
         above.renewals().put(slice::from_ref(hold));
     }

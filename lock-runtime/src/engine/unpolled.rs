@@ -19,7 +19,7 @@ use std::{
     mem,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, TryLockError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -32,6 +32,7 @@ use crate::{
     LockKey, background,
     engine::cohort::Cohorts,
     idle::{self, Idle},
+    sync::lock,
     time::clock::{self, Instant},
 };
 
@@ -200,13 +201,13 @@ impl Signs {
 
     fn wake_owner(&self) {
         // Cloned, because a runtime may poll from within.
-        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let owner = lock(&self.owner).clone();
         owner.wake();
     }
 
     fn polled_by(&self, owner: &Waker) {
         self.woken.store(0, Ordering::Release);
-        let mut present = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = lock(&self.owner);
         if !present.will_wake(owner) {
             present.clone_from(owner);
         }
@@ -222,7 +223,7 @@ impl Signs {
 
 impl<A> Slot<A> {
     fn lock(&self) -> MutexGuard<'_, Option<A>> {
-        self.acquisition.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.acquisition)
     }
 }
 
@@ -293,7 +294,7 @@ impl Waiting {
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 
     /// Whether an acquisition was woken and is not polled to look at the answer.

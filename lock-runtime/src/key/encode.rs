@@ -117,20 +117,25 @@ struct Encoder<'a>(&'a mut String);
 
 impl Write for Encoder<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         let mut rest = text;
         while let Some(at) = rest.bytes().position(is_encoded) {
             let byte = rest.as_bytes()[at];
             self.0.push_str(&rest[..at]);
-            self.0.push('%');
-            self.0.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            self.0.push(char::from(DIGITS[usize::from(byte & 0xF)]));
+            percent(self.0, byte);
             // An encoded byte is ASCII, hence a character of its own.
             rest = &rest[at + 1..];
         }
         self.0.push_str(rest);
         Ok(())
     }
+}
+
+/// Appends `byte` as `%XX` (RFC 3986, section 2.1).
+pub(crate) fn percent(text: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    text.push('%');
+    text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    text.push(char::from(DIGITS[usize::from(byte & 0xF)]));
 }
 
 /// What has a meaning in names, or none on a screen. All of it ASCII; other text stays readable.

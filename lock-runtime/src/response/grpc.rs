@@ -1,8 +1,9 @@
 //! An answer as gRPC has it, without a library for it.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use super::Answer;
+use crate::key::encode::percent;
 
 impl Answer {
     /// The headers of a response that has nothing but headers.
@@ -73,9 +74,7 @@ fn percent_encoded(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            _ => {
-                let _ = write!(encoded, "%{byte:02X}");
-            }
+            _ => percent(&mut encoded, byte),
         }
     }
     encoded

@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -25,6 +25,7 @@ use crate::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Mode, Releasable,
         Released, Renew, Renewal, Wait,
     },
+    sync::lock,
     time::{clock::Instant, deadline::valid_until},
 };
 
@@ -75,7 +76,7 @@ impl Memory {
     pub fn named(name: &str) -> Self {
         static NAMED: OnceLock<Mutex<HashMap<String, Memory>>> = OnceLock::new();
         let named = NAMED.get_or_init(Mutex::default);
-        named.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone()
+        lock(named).entry(name.to_owned()).or_default().clone()
     }
 
     /// The store of `memory:name`.
@@ -141,7 +142,7 @@ impl Memory {
 
 impl Store {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn release(&self, name: &str, owner: OwnerToken) -> bool {

@@ -9,7 +9,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::Poll,
@@ -32,7 +32,9 @@ use super::{
     server::{PAUSE, Server},
     server_clock::ServerClock,
 };
-use crate::{LockError, LockErrorKind, OwnerToken, backend::outage::Outage, time::clock::Instant};
+use crate::{
+    LockError, LockErrorKind, OwnerToken, backend::outage::Outage, sync::lock, time::clock::Instant,
+};
 
 /// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -421,8 +423,4 @@ fn cannot_connect(address: &str, error: RedisError) -> LockError {
         format!("Redis at {address}: {}", error.message())
     };
     error.saying(message)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,12 +6,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use crate::sync::lock;
 use crate::time::clock::Instant;
 
 /// For how long a lock counts as shared since another kind of client was seen to hold it.
@@ -37,7 +38,7 @@ struct Shared {
 
 impl Foreign {
     fn shared(&self) -> MutexGuard<'_, HashMap<String, Shared>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared)
     }
 
     /// The lock is shared, for `length` from `now`.

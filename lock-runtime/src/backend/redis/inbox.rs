@@ -7,7 +7,7 @@ use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,7 +20,7 @@ use super::{
     foreign::Foreign,
     names::{Proof, Terms},
 };
-use crate::{OwnerToken, backend::LeaseId};
+use crate::{OwnerToken, backend::LeaseId, sync::lock};
 
 /// Pushes that are kept for waiters which do not listen yet.
 const UNCLAIMED: usize = 1024;
@@ -235,10 +235,6 @@ impl Drop for Letters {
     fn drop(&mut self) {
         lock(&self.inbox.boxes).by_number.remove(&self.number);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

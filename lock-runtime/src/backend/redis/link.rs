@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     future::{Future, poll_fn},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
@@ -26,6 +26,7 @@ use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{Acquire, Wait},
     background,
+    sync::lock,
     time::{
         backoff::backoff,
         clock::{self, Instant},
@@ -328,10 +329,6 @@ impl Drop for Sentinel {
             connection.is_gone_now();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

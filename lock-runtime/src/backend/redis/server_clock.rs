@@ -7,10 +7,11 @@
 //! refused with the server's time, and asked again.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
+use crate::sync::lock;
 use crate::time::clock::Instant;
 
 /// For how long a bound counts at least; it counts for twice as long at most.
@@ -35,7 +36,7 @@ struct Known {
 
 impl ServerClock {
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// An answer that came at `arrived` to a request of `sent` was given at `time`, µs of the server's clock.

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,7 +12,8 @@ use tokio::sync::watch;
 
 use super::{config::Config, session::Session};
 use crate::{
-    LockError, LockErrorKind, backend::outage::Outage, background, process::Process, time::clock::Instant,
+    LockError, LockErrorKind, backend::outage::Outage, background, process::Process, sync::lock,
+    time::clock::Instant,
 };
 
 /// So long after a failure to connect nobody tries again: many callers do not make many connections.
@@ -55,7 +56,7 @@ impl Link {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The session, made if there is none.

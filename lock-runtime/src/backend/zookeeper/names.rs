@@ -3,9 +3,7 @@
 //! A lock is one node below the chroot, `/<prefix><name>`; each contender is a child of it with the name that Apache
 //! Curator gives it, `_c_<guid>-lock-<sequence>`.
 
-use std::fmt::Write as _;
-
-use crate::{LockKey, OwnerToken};
+use crate::{LockKey, OwnerToken, key::encode::percent};
 
 /// The path of a lock's node below the chroot.
 pub(super) fn lock(key: &LockKey) -> String {
@@ -16,18 +14,12 @@ pub(super) fn lock(key: &LockKey) -> String {
     path.push('/');
     for (at, c) in name.char_indices() {
         if c == '/' || c == '%' || !is_allowed(c) || reserved && at == 0 {
-            escape(&mut path, c.encode_utf8(&mut [0; 4]));
+            c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| percent(&mut path, byte));
         } else {
             path.push(c);
         }
     }
     path
-}
-
-fn escape(path: &mut String, text: &str) {
-    for byte in text.bytes() {
-        let _ = write!(path, "%{byte:02X}");
-    }
 }
 
 /// What the server takes in a path (`PathUtils.validatePath`); it looks at UTF-16, so nothing beyond the first plane.

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -18,6 +18,7 @@ use super::{
 use crate::{
     LockError, LockKey, OwnerToken,
     backend::{self, BoxFuture, LossNotifier, Releasable, Released},
+    sync::lock,
     time::clock::Instant,
 };
 
@@ -151,7 +152,7 @@ impl Node {
     }
 
     fn held(&self) -> MutexGuard<'_, Option<(LossNotifier, u64)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }
 

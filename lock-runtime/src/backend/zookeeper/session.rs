@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use super::{config::Config, diagnosis, error::Failure, heartbeat::Heartbeats};
 use crate::{
     LockError, LockErrorKind,
     backend::outage::Outage,
+    sync::lock,
     time::{
         clock::{self, Instant},
         deadline::valid_until,
@@ -108,7 +109,7 @@ impl Session {
     }
 
     fn beats(&self) -> MutexGuard<'_, Heartbeats> {
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.beats)
     }
 
     /// A write that was sent at `sent` has been carried out.
@@ -201,7 +202,7 @@ impl Session {
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<u64, Weak<dyn InSession>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     /// Tells this hold when the session ends; returns the number by which it is [forgotten](Self::forget).

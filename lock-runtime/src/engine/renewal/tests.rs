@@ -220,7 +220,7 @@ async fn a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another() {
     for guard in [&dying, &healthy] {
         let hold = &guard.turn().hold;
         locks.engine().renewals.schedule().take(hold);
-        hold.renew_at.store(now.as_nanos(), Ordering::SeqCst);
+        hold.scheduled.renew_at.store(now.as_nanos(), Ordering::SeqCst);
     }
     look_at(locks.engine(), vec![Arc::clone(&dying.turn().hold), Arc::clone(&healthy.turn().hold)], now);
     until("it is renewed", || healthy.turn().hold.deadline() > before).await;
@@ -245,7 +245,7 @@ async fn very_many_are_renewed_in_parts_that_do_not_wait_for_each_other() {
     let now = Instant::now();
     for hold in &holds {
         locks.engine().renewals.schedule().take(hold);
-        hold.renew_at.store(now.as_nanos(), Ordering::SeqCst);
+        hold.scheduled.renew_at.store(now.as_nanos(), Ordering::SeqCst);
     }
     look_at(locks.engine(), holds.clone(), now);
     until("the last is renewed", || last.deadline() > before[1]).await;
@@ -319,7 +319,8 @@ async fn a_turn_that_is_passed_on_when_max_hold_was_seen_to_end_is_renewed() {
     let ttl = 600 * MS;
     let guard = locks.lock("k").ttl(ttl).max_hold(150 * MS).acquire().await.expect("granted");
     let hold = Arc::clone(&guard.turn().hold);
-    until("it waits for its end", || hold.due.load(Ordering::SeqCst) == hold.deadline().as_nanos()).await;
+    until("it waits for its end", || hold.scheduled.due.load(Ordering::SeqCst) == hold.deadline().as_nanos())
+        .await;
     // The holder left just before.
     let next = guard.turn().next(Instant::now(), ttl * 10).expect("tokens are left");
     locks.engine().renewals.turn_moved(&hold);

@@ -1,0 +1,90 @@
+//! A view of a held lock.
+
+use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
+
+use crate::{
+    FencingToken, LockError, LockKey, backend::Releasable, engine::hold::Turn, time::clock::Instant,
+};
+
+/// A view of a hold that cannot release it: cheap to clone, and never keeps the lock held.
+///
+/// After the guard is gone it says that the hold is not valid.
+#[derive(Clone)]
+pub struct HeldLock {
+    turn: Arc<Turn>,
+}
+
+impl HeldLock {
+    pub(crate) fn of(turn: Arc<Turn>) -> Self {
+        Self { turn }
+    }
+
+    /// The lock's name, as it was asked for.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.turn.hold.key()
+    }
+
+    /// Larger than that of every holder before; hand it to the resource with each write.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.turn.token
+    }
+
+    /// Whether the lock can still be relied on at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.turn.is_valid(Instant::now())
+    }
+
+    /// How long the lock can be relied on if it is not renewed any more; zero once it is lost or released.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.turn.remaining(Instant::now())
+    }
+
+    /// Fails when the lock cannot be relied on any more: a check before a step that cannot be undone.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::LockErrorKind::Lost), also once the guard was released.
+    pub fn ensure_valid(&self) -> Result<(), LockError> {
+        if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
+    }
+
+    /// Completes when the hold is over: lost, or released.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let turn = Arc::clone(&self.turn);
+        async move { turn.lost().await }
+    }
+}
+
+impl HeldLock {
+    pub(crate) fn turn(&self) -> &Arc<Turn> {
+        &self.turn
+    }
+
+    /// The store's own part of the hold, where it is a `T`: for what a store offers beside locks.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only some stores offer something"))]
+    pub(crate) fn in_store<T: Releasable>(&self) -> Option<&T> {
+        let held: &dyn Any = self.turn.hold.in_store();
+        held.downcast_ref()
+    }
+}
+
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, "HeldLock", &self.turn)
+    }
+}
+
+/// What is shown of a hold, whatever shows it.
+pub(super) fn show(f: &mut fmt::Formatter<'_>, name: &str, turn: &Turn) -> fmt::Result {
+    f.debug_struct(name)
+        .field("key", turn.hold.key())
+        .field("fencing_token", &turn.token.get())
+        .field("remaining", &turn.remaining(Instant::now()))
+        .finish_non_exhaustive()
+}
