@@ -16,7 +16,7 @@ impl Settings {
     pub(super) fn length(&self, name: &str, value: &str) -> Result<Duration, LockError> {
         let length = duration::parse(value).map_err(|error| self.wrong(name, &error.to_string()))?;
         if length.is_zero() || length > MAX_TTL {
-            return Err(self.wrong(name, "must not be zero, and at most 24h"));
+            return Err(self.wrong(name, "must be above zero and at most 24h"));
         }
         Ok(length)
     }

@@ -365,7 +365,8 @@ async fn the_log_tells_its_beginning_once_and_its_end_once(world: World, fault: 
         &address[address.find('@').map_or(0, |at| at + 1)..address.find('?').unwrap_or(address.len())];
     let guard = locks.lock(world.key("held")).ttl(LONG).acquire().await.expect("free");
     let told = || traces::outages_of(address);
-    assert!(told().is_empty());
+    // On a busy machine there may have been one before.
+    let start = told().len();
     for _ in 0..2 {
         let before = told().len();
         world.hurt(fault);
@@ -390,6 +391,6 @@ async fn the_log_tells_its_beginning_once_and_its_end_once(world: World, fault: 
             .unwrap();
         until("the end is told", || if told().len() < before + 2 { Err(told()) } else { Ok(()) }).await;
     }
-    assert_eq!(told(), [Level::WARN, Level::INFO, Level::WARN, Level::INFO]);
+    assert_eq!(told()[start..], [Level::WARN, Level::INFO, Level::WARN, Level::INFO]);
     drop(guard);
 }
