@@ -435,7 +435,7 @@ end",
         name: "old_leader_overwrites",
         edits: &[Rust {
             file: "engine/cohort.rs",
-            from: "            && *leader == self.id
+            from: "            && *leader == attempt
 ",
             to: "            && (mutant!() || *leader == self.id)
 ",

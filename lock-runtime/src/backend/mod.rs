@@ -384,29 +384,37 @@ pub enum Renewal {
 /// another client held the lock, or the store did not answer. An outage is never contention, and contention never an
 /// outage.
 #[derive(Clone)]
-pub struct Progress(pub(crate) Option<Arc<dyn Reports>>);
+pub struct Progress(pub(crate) Option<Reporter>);
+
+/// One attempt at a lock that others wait behind.
+#[derive(Clone)]
+pub(crate) struct Reporter {
+    pub(crate) to: Arc<dyn Reports>,
+    pub(crate) lock: Arc<str>,
+    pub(crate) attempt: u64,
+}
 
 /// What takes the reports of a store that waits.
 pub(crate) trait Reports: Send + Sync {
     /// See [`Progress::contended`].
-    fn contended(&self);
+    fn contended(&self, lock: &str, attempt: u64);
 
     /// See [`Progress::failed`].
-    fn failed(&self, error: &LockError);
+    fn failed(&self, lock: &str, attempt: u64, error: &LockError);
 }
 
 impl Progress {
     /// The store answered that another client holds the lock; to be called at each such answer.
     pub fn contended(&self) {
-        if let Some(reports) = &self.0 {
-            reports.contended();
+        if let Some(Reporter { to, lock, attempt }) = &self.0 {
+            to.contended(lock, *attempt);
         }
     }
 
     /// The store failed or did not answer in time, and is asked again within the same acquisition.
     pub fn failed(&self, error: &LockError) {
-        if let Some(reports) = &self.0 {
-            reports.failed(error);
+        if let Some(Reporter { to, lock, attempt }) = &self.0 {
+            to.failed(lock, *attempt, error);
         }
     }
 

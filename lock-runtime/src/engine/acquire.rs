@@ -10,13 +10,12 @@ use std::{
 
 use crate::{
     LockError, LockErrorKind, LockGuard,
-    backend::{Acquire, Acquired, BoxFuture, Grant, Progress, Reports, Wait},
+    backend::{Acquire, Acquired, BoxFuture, Grant, Progress, Wait},
     engine::{
-        Engine,
+        Engine, Permit,
         cohort::{Entry, Follower, Holder, Leader, Waited, Why, last_answer},
         hold::{Hold, Turn},
         in_flight::{Counted, Underway},
-        limits::Permit,
         renewal::Renewals,
         unpolled::{self, Keeps},
     },
@@ -89,7 +88,6 @@ enum Stage {
 
 /// What is asked for.
 struct About {
-    engine: Arc<Engine>,
     request: Request,
     id: u64,
     permit: Permit,
@@ -119,10 +117,10 @@ pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> R
     }
     // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
     let _asking = Counted::new(&*engine.asking);
-    let permit = engine.reserve()?;
+    let permit = engine.permit()?;
     let about = |permit| {
-        let (engine, asking) = (Arc::clone(engine), Counted::new(Arc::clone(&engine.asking)));
-        About { engine, request: request.clone(), id, permit, asking }
+        let asking = Counted::new(Arc::clone(&engine.asking));
+        About { request: request.clone(), id, permit, asking }
     };
     let at = match engine.cohorts.enter(request, id, || Arc::clone(engine) as _)? {
         Entry::Busy(holder) => return Err(contended(&request.options, holder)),
@@ -141,7 +139,7 @@ pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> R
                 }
                 Err(_) => At::Store(leader, Ok(call)),
                 Ok(answer) => match judge(engine, leader.as_ref(), request, answer) {
-                    Judged::Over(turn) => return Ok(Begun::Acquired(enter(engine, permit, leader, turn?))),
+                    Judged::Over(turn) => return Ok(Begun::Acquired(enter(permit, leader, turn?))),
                     Judged::AskAgain(error) => At::Store(leader, Err(error)),
                 },
             }
@@ -162,12 +160,14 @@ impl Future for Rest {
             };
             let at = match answer {
                 Poll::Pending => At::Store(leader, Ok(call)),
-                Poll::Ready(answer) => match judge(&about.engine, leader.as_ref(), &about.request, answer) {
-                    Judged::Over(turn) => {
-                        return Poll::Ready(Ok(enter(&about.engine, about.permit, leader, turn?)));
+                Poll::Ready(answer) => {
+                    match judge(about.permit.engine(), leader.as_ref(), &about.request, answer) {
+                        Judged::Over(turn) => {
+                            return Poll::Ready(Ok(enter(about.permit, leader, turn?)));
+                        }
+                        Judged::AskAgain(error) => At::Store(leader, Err(error)),
                     }
-                    Judged::AskAgain(error) => At::Store(leader, Err(error)),
-                },
+                }
             };
             self.stage = Stage::Waits(Box::pin(about.acquire(at)));
         }
@@ -181,15 +181,16 @@ impl Future for Rest {
 impl About {
     /// Waits in the queue of this process, then for the store.
     async fn acquire(self, mut at: At) -> Result<LockGuard, LockError> {
-        let Self { engine, request, id, permit, asking } = self;
+        let Self { request, id, permit, asking } = self;
         let _asking = asking;
+        let engine = Arc::clone(permit.engine());
         let (leader, call) = loop {
             at = match at {
                 At::Store(leader, call) => break (leader, call),
                 At::Queue(follower) => match follow(&engine, follower, request.wait).await? {
                     Waited::Called(turn) if engine.is_worth_it(&turn) => {
                         turn.hold_until(Instant::now() + request.options.hold_at_least);
-                        return Ok(LockGuard::new(engine, turn, permit));
+                        return Ok(LockGuard::new(turn, permit));
                     }
                     // Lost before this task ran: the way begins anew.
                     Waited::Called(_) if request.wait.end().has_passed() => return Err(missed()),
@@ -209,7 +210,7 @@ impl About {
             };
         };
         let turn = ask_store(&engine, leader.as_ref(), call, &request).await?;
-        Ok(enter(&engine, permit, leader, turn))
+        Ok(enter(permit, leader, turn))
     }
 }
 
@@ -242,7 +243,7 @@ fn ask(
         auto_renew: request.options.auto_renew,
         wait: request.wait,
         cleanup: engine.cleanup(),
-        progress: Progress(leader.map(|leader| -> Arc<dyn Reports> { Arc::clone(leader.asker()) as _ })),
+        progress: Progress(leader.map(|leader| leader.asker().reporter())),
     })
 }
 
@@ -327,14 +328,14 @@ fn judge(
 }
 
 /// The store granted it.
-fn enter(engine: &Arc<Engine>, permit: Permit, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
+fn enter(permit: Permit, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
     let now = Instant::now();
     if let Some(leader) = leader {
         leader.granted(&turn, now);
     }
-    Renewals::add(engine, &turn.hold, now);
+    Renewals::add(permit.engine(), &turn.hold, now);
     tracing::trace!(key = %turn.hold.key(), fencing_token = %turn.token, "lock acquired");
-    LockGuard::new(Arc::clone(engine), turn, permit)
+    LockGuard::new(turn, permit)
 }
 
 /// Makes a turn of a grant, unless it came too late to be of use; then it is given back.

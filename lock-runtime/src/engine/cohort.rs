@@ -18,7 +18,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     LockError, LockErrorKind,
-    backend::{Reports, Wait},
+    backend::{Reporter, Reports, Wait},
     engine::{
         hold::{Hold, Terms, Turn},
         limits::Limits,
@@ -273,6 +273,16 @@ impl Cohorts {
         }
     }
 
+    /// The store said something to the attempt that asks it.
+    fn say(&self, lock: &str, attempt: u64, word: Word) {
+        if let Some(Cohort { state: State::Asking { leader, word: last }, .. }) = self.lock().get_mut(lock)
+            && *leader == attempt
+            && let Word::None = std::mem::replace(last, word)
+        {
+            self.first_word.notify_waiters();
+        }
+    }
+
     /// Whether nothing is known about who holds the lock.
     fn is_unanswered(&self, name: &str) -> bool {
         matches!(self.lock().get(name), Some(Cohort { state: State::Asking { word: Word::None, .. }, .. }))
@@ -327,25 +337,32 @@ pub(crate) struct Asker {
     id: u64,
 }
 
-impl Reports for Asker {
-    fn contended(&self) {
-        self.say(Word::Held);
+impl Reports for Cohorts {
+    fn contended(&self, lock: &str, attempt: u64) {
+        self.say(lock, attempt, Word::Held);
     }
 
-    fn failed(&self, error: &LockError) {
-        self.say(Word::Trouble(error.clone()));
+    fn failed(&self, lock: &str, attempt: u64, error: &LockError) {
+        self.say(lock, attempt, Word::Trouble(error.clone()));
     }
 }
 
 impl Asker {
-    fn say(&self, word: Word) {
-        if let Some(Cohort { state: State::Asking { leader, word: last }, .. }) =
-            self.cohorts.lock().get_mut(&self.name)
-            && *leader == self.id
-            && let Word::None = std::mem::replace(last, word)
-        {
-            self.cohorts.first_word.notify_waiters();
-        }
+    /// Where the store reports to.
+    pub(crate) fn reporter(&self) -> Reporter {
+        let Self { cohorts, name, id } = self;
+        let to: Arc<dyn Reports> = Arc::<Cohorts>::clone(cohorts);
+        Reporter { to, lock: Arc::clone(name), attempt: *id }
+    }
+
+    /// The store said that another client holds the lock.
+    pub(crate) fn contended(&self) {
+        self.cohorts.contended(&self.name, self.id);
+    }
+
+    /// The store failed, and will be asked again.
+    pub(crate) fn failed(&self, error: &LockError) {
+        self.cohorts.failed(&self.name, self.id, error);
     }
 
     /// Why the store has not granted the lock until now.
@@ -360,16 +377,16 @@ impl Asker {
 /// The task that asks the store for its cohort; dropped, it lets the next one ask.
 #[derive(Debug)]
 pub(crate) struct Leader {
-    asker: Arc<Asker>,
+    asker: Asker,
     leads: bool,
 }
 
 impl Leader {
     fn new(cohorts: &Arc<Cohorts>, name: Arc<str>, id: u64) -> Self {
-        Self { asker: Arc::new(Asker { cohorts: Arc::clone(cohorts), name, id }), leads: true }
+        Self { asker: Asker { cohorts: Arc::clone(cohorts), name, id }, leads: true }
     }
 
-    pub(crate) fn asker(&self) -> &Arc<Asker> {
+    pub(crate) fn asker(&self) -> &Asker {
         &self.asker
     }
 
@@ -391,7 +408,7 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if self.leads {
-            let Asker { cohorts, name, id } = &*self.asker;
+            let Asker { cohorts, name, id } = &self.asker;
             let mut cohorts = cohorts.lock();
             if cohorts.get(name).is_some_and(|cohort| cohort.is_led_by(*id)) {
                 Cohorts::call_leader(&mut cohorts, name, Duration::ZERO);

@@ -16,7 +16,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -31,7 +31,6 @@ use crate::{
         cohort::{Cohorts, Leaving},
         hold::{Hold, Turn},
         in_flight::Underway,
-        limits::{HeldCount, Permit},
         releaser::Releaser,
         renewal::Renewals,
         unpolled::Waiting,
@@ -54,7 +53,7 @@ pub(crate) struct Engine {
     pub(crate) asking: Arc<Underway>,
     /// Those of them that wait.
     pub(crate) waiting: Arc<Waiting>,
-    held: Arc<HeldCount>,
+    held: AtomicUsize,
     /// None where no other process sees the locks.
     process: Option<Process>,
     shut_down: AtomicBool,
@@ -73,7 +72,7 @@ impl Engine {
             releaser: Releaser::new(background::handle()),
             limits,
             asking: Arc::default(),
-            held: HeldCount::new(limits),
+            held: AtomicUsize::new(0),
             shut_down: AtomicBool::new(false),
             shutting_down: Notify::new(),
         })
@@ -93,9 +92,15 @@ impl Engine {
     }
 
     /// Counts one held lock, until the answer is dropped.
-    pub(crate) fn reserve(&self) -> Result<Permit, LockError> {
+    pub(crate) fn permit(self: &Arc<Self>) -> Result<Permit, LockError> {
         self.check_open()?;
-        self.held.permit()
+        let permit = Permit { engine: Arc::clone(self), counted: true };
+        if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
+            let most = self.limits.held;
+            let message = format!("{most} locks are held or asked for already, the limit of this manager");
+            return Err(LockError::new(LockErrorKind::Overloaded, message));
+        }
+        Ok(permit)
     }
 
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
@@ -186,42 +191,6 @@ impl Engine {
         }
         leaving
     }
-
-    /// The guard of a turn is gone, which `permit` counts. Where its hold is to last for longer it is kept, and counted;
-    /// else left.
-    pub(crate) fn leave_in_time(
-        self: &Arc<Self>,
-        turn: &Arc<Turn>,
-        permit: &mut Option<Permit>,
-        now: Instant,
-    ) -> Leaving {
-        if now >= turn.held_until() {
-            return self.leave(turn, now);
-        }
-        let (covered, hold) = (turn.is_covered(now), &turn.hold);
-        if !turn.end() {
-            return Leaving::Passed;
-        }
-        if covered {
-            // With the store's own jobs, which end the keeping.
-            turn.keep(Box::new((permit.take(), Arc::clone(self))));
-            self.renewals.turn_moved(hold);
-            // Lost in between, nobody looks at it any more.
-            if hold.is_closed() {
-                hold.end_keeping(now);
-            }
-        } else {
-            // A release would free what the store may still keep until then.
-            tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
-            self.cohorts.leave(turn, false, now);
-            self.renewals.remove(hold);
-            if hold.session().is_some() {
-                // Of itself it would end with the session only.
-                self.releaser.release_after(turn.held_until(), hold.taken(), hold.gone_by(now));
-            }
-        }
-        Leaving::Passed
-    }
 }
 
 impl cohort::Above for Engine {
@@ -257,6 +226,62 @@ impl renewal::Above for Engine {
             let stopped = now + margin(hold.terms.ttl);
             self.releaser.release_after(hold.held_until().max(stopped), hold.taken(), hold.gone_by(now));
         }
+    }
+}
+
+/// One of the locks that may be held at the same time. With it, the engine lives.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    engine: Arc<Engine>,
+    counted: bool,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.counted {
+            self.engine.held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Permit {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// For the same lock once more, which is not another one.
+    pub(crate) fn again(&self) -> Self {
+        Self { engine: Arc::clone(&self.engine), counted: false }
+    }
+
+    /// The guard that this counts is gone. Where its hold is to last for longer it is kept, and counted; else left.
+    pub(crate) fn leave_in_time(&mut self, turn: &Arc<Turn>, now: Instant) -> Leaving {
+        if now >= turn.held_until() {
+            return self.engine.leave(turn, now);
+        }
+        let (covered, hold) = (turn.is_covered(now), &turn.hold);
+        if !turn.end() {
+            return Leaving::Passed;
+        }
+        if covered {
+            let rest = self.again();
+            turn.keep(Box::new(std::mem::replace(self, rest)));
+            self.engine.renewals.turn_moved(hold);
+            // Lost in between, nobody looks at it any more.
+            if hold.is_closed() {
+                hold.end_keeping(now);
+            }
+        } else {
+            // A release would free what the store may still keep until then.
+            tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
+            self.engine.cohorts.leave(turn, false, now);
+            self.engine.renewals.remove(hold);
+            if hold.session().is_some() {
+                // Of itself it would end with the session only.
+                self.engine.releaser.release_after(turn.held_until(), hold.taken(), hold.gone_by(now));
+            }
+        }
+        Leaving::Passed
     }
 }
 

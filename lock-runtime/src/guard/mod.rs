@@ -21,10 +21,9 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::Released,
     engine::{
-        Engine,
+        Engine, Permit,
         cohort::Leaving,
         hold::{Hold, Turn},
-        limits::Permit,
     },
     time::clock::Instant,
 };
@@ -39,26 +38,24 @@ use crate::{
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
     turn: Arc<Turn>,
-    engine: Arc<Engine>,
-    /// None of a guard that entered a hold again: it is counted already.
-    permit: Option<Permit>,
+    permit: Permit,
     /// Whether the turn ends with this guard. Not where it was left, nor where the guard entered a hold again.
     leaves: bool,
 }
 
 impl LockGuard {
-    pub(crate) fn new(engine: Arc<Engine>, turn: Arc<Turn>, permit: Permit) -> Self {
-        Self { turn, engine, permit: Some(permit), leaves: true }
+    pub(crate) fn new(turn: Arc<Turn>, permit: Permit) -> Self {
+        Self { turn, permit, leaves: true }
     }
 
     /// A guard of the same hold for those who enter it again: it ends nothing, and with the hold.
     pub(crate) fn again(&self) -> Self {
-        Self { turn: Arc::clone(&self.turn), engine: Arc::clone(&self.engine), permit: None, leaves: false }
+        Self { turn: Arc::clone(&self.turn), permit: self.permit.again(), leaves: false }
     }
 
     /// Whether it holds this lock of this store.
     pub(crate) fn is_of(&self, engine: &Engine, key: &LockKey) -> bool {
-        self.key().stored() == key.stored() && self.engine.is_store_of(engine)
+        self.key().stored() == key.stored() && self.permit.engine().is_store_of(engine)
     }
 
     /// The lock's name, as it was asked for.
@@ -125,9 +122,9 @@ impl LockGuard {
             return Err(self.turn.loss());
         }
         if std::mem::replace(&mut self.leaves, false)
-            && self.engine.leave_in_time(&self.turn, &mut self.permit, now) == Leaving::Last
+            && self.permit.leave_in_time(&self.turn, now) == Leaving::Last
         {
-            release_in_store(&self.engine, &self.turn.hold).await
+            release_in_store(self.permit.engine(), &self.turn.hold).await
         } else {
             Ok(())
         }
@@ -150,7 +147,7 @@ impl LockGuard {
     /// Whether it is valid, and fresh enough to be handed out.
     pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
         let hold = &self.turn.hold;
-        let fresh = hold.remaining(now) >= self.engine.least_validity(hold.terms.ttl);
+        let fresh = hold.remaining(now) >= self.permit.engine().least_validity(hold.terms.ttl);
         self.turn.is_valid(now) && (fresh || !self.leaves)
     }
 
@@ -160,7 +157,7 @@ impl LockGuard {
 
     #[cfg(test)]
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+        self.permit.engine()
     }
 
     pub(crate) fn turn(&self) -> &Arc<Turn> {
@@ -223,8 +220,8 @@ impl Drop for LockGuard {
         // In a forked child it is the parent's, as are the mutexes on the way.
         if self.leaves && self.turn.hold.is_here() {
             let now = Instant::now();
-            let leaving = self.engine.leave_in_time(&self.turn, &mut self.permit, now);
-            self.engine.release_in_background(leaving, &self.turn, now);
+            let leaving = self.permit.leave_in_time(&self.turn, now);
+            self.permit.engine().release_in_background(leaving, &self.turn, now);
         }
     }
 }

@@ -101,7 +101,7 @@ async fn the_loss_of_one_hold_of_a_session_leaves_the_others_to_their_guard() {
     }
     let guards = [one, two].map(|hold| {
         let turn = Turn::first(hold, FencingToken::from_micros(7));
-        LockGuard::new(Arc::clone(engine), turn, engine.reserve().expect("room"))
+        LockGuard::new(turn, engine.permit().expect("room"))
     });
     let guard = MultiGuard::new(guards.into(), Duration::ZERO).expect("held");
     let [_, ended] = guard.locks() else { unreachable!("two") };
