@@ -31,7 +31,7 @@ use std::{
 };
 
 use axum::{
-    Extension, Router,
+    Router,
     extract::{Path, State},
     routing::{get, post},
 };
@@ -58,11 +58,7 @@ async fn balance(Path(id): Path<u64>, State(accounts): State<Accounts>) -> Strin
 }
 
 /// Reads, thinks, writes: two of them at once would lose a withdrawal.
-async fn withdraw(
-    Path(id): Path<u64>,
-    State(accounts): State<Accounts>,
-    Extension(lock): Extension<HeldLock>,
-) -> String {
+async fn withdraw(Path(id): Path<u64>, State(accounts): State<Accounts>, lock: HeldLock) -> String {
     let balance = accounts.read(id) - 10;
     tokio::time::sleep(Duration::from_secs(3)).await;
     accounts.write(id, balance);

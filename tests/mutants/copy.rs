@@ -78,7 +78,7 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
         assert_eq!(text.matches(from).count(), 1, "{name}: not once in {file}: {from}");
         *text = text.replace(from, to);
     };
-    replace("all", "lib.rs", "mod background;\n", "mod mutant;\nmod acquire;\n");
+    replace("all", "lib.rs", "mod background;\n", "mod mutant;\nmod background;\n");
     replace(
         "all",
         "backend/redis/scripts.rs",

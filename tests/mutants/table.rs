@@ -265,7 +265,7 @@ pub const MUTANTS: &[Mutant] = &[
             let (connection, channel) = (Arc::clone(&connection), Arc::clone(&channel));
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                connection.call::<Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await
+                connection.call::<redis::Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await
             });
         }
 ",
@@ -437,7 +437,7 @@ end",
             file: "engine/cohort.rs",
             from: "            && *leader == attempt
 ",
-            to: "            && (mutant!() || *leader == self.id)
+            to: "            && (mutant!() || *leader == attempt)
 ",
         }],
         caught_by: &["unit engine::unpolled::tests::what_is_left_of_a_leader_that_was_given_up_has_no_say"],
@@ -615,12 +615,16 @@ end",
     Mutant {
         name: "the_others_of_a_lost_lock_are_freed_at_once",
         edits: &[Rust {
-            file: "engine/renewal.rs",
-            from: "        turn.begin_to_end();",
+            file: "engine/mod.rs",
+            from: "        self.cohorts.dissolve(hold);
+",
             to: "        if mutant!() {
-            engine.leave_in_background(&turn, Instant::now());
+            for turn in hold.others() {
+                self.leave_in_background(&turn, Instant::now());
+            }
         }
-        turn.begin_to_end();",
+        self.cohorts.dissolve(hold);
+",
         }],
         caught_by: &[
             "memory::loss::a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost",
