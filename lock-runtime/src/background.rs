@@ -7,7 +7,8 @@ use tokio::runtime::{Builder, Handle};
 use crate::process::Process;
 use crate::sync::lock;
 
-/// The runtime of that thread. It lives as long as the process and runs no code of the user's.
+/// The runtime of that thread. It lives as long as the process and runs no code of the user's but the
+/// subscribers of its log.
 pub(crate) fn handle() -> &'static Handle {
     static HANDLE: Mutex<Option<(Process, &'static Handle)>> = Mutex::new(None);
     let mut handle = lock(&HANDLE);

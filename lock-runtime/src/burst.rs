@@ -4,7 +4,7 @@ use std::{fmt, sync::Mutex, time::Duration};
 
 use tracing::dispatcher;
 
-use crate::{background, process::Process};
+use crate::{background, process::Process, sync::lock};
 
 /// The time that one summary tells of.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -48,6 +48,8 @@ impl Burst {
                 Some(window) if window.told == AT_FIRST => {
                     window.more += 1;
                     window.last = line.to_string();
+                    drop(windows);
+                    tracing::debug!(reason, %line, "once more in a burst");
                     return;
                 }
                 Some(window) => {
@@ -64,29 +66,44 @@ impl Burst {
         } else {
             false
         };
-        tell();
         if opens {
             // To the log of the caller, which may be one for its thread only.
-            let (log, reason) = (dispatcher::get_default(Clone::clone), reason.to_owned());
+            let log = dispatcher::get_default(Clone::clone);
+            let open = Open { burst: self, reason: reason.to_owned() };
             background::handle().spawn(async move {
-                while let Some((more, last)) = self.next_second(&reason).await {
+                while let Some((more, last)) = open.next_second().await {
                     dispatcher::with_default(&log, || summary(more, &last));
                 }
             });
         }
+        tell();
     }
+}
 
+/// An open window; dropped, also by a panic in a subscriber, it closes.
+struct Open {
+    burst: &'static Burst,
+    reason: String,
+}
+
+impl Open {
     /// What came in a second beyond the first lines; closes the window where nothing did.
-    async fn next_second(&self, reason: &str) -> Option<(u64, String)> {
+    async fn next_second(&self) -> Option<(u64, String)> {
         tokio::time::sleep(WINDOW).await;
-        let mut windows = self.0.lock().ok()?;
-        let at = windows.iter().position(|window| window.reason == reason)?;
-        if windows[at].more == 0 {
-            windows.swap_remove(at);
+        let mut windows = lock(&self.burst.0);
+        let window = windows.iter_mut().find(|window| window.reason == self.reason)?;
+        if window.more == 0 {
+            // Under this lock, so that no line is counted behind the last look.
+            windows.retain(|window| window.reason != self.reason);
             return None;
         }
-        let window = &mut windows[at];
         Some((std::mem::take(&mut window.more), std::mem::take(&mut window.last)))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        lock(&self.burst.0).retain(|window| window.reason != self.reason);
     }
 }
 

@@ -160,7 +160,8 @@ impl LockError {
         self.0.retry_after
     }
 
-    /// Whether a person has to change something before the same call can succeed, as with a wrong password.
+    /// Whether it was [marked as permanent](Self::into_permanent), as for a wrong password: an error whose kind would be worth
+    /// another attempt otherwise. See [`is_retryable`](Self::is_retryable) for all kinds.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.0.permanent

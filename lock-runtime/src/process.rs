@@ -89,6 +89,11 @@ pub(crate) mod tests {
         assert_eq!(refused.kind(), LockErrorKind::Unsupported, "{refused}");
         assert!(refused.to_string().contains("from which process 0 was forked"), "{refused}");
         assert_eq!(store.acquires().count("other"), 0);
+        let ping = {
+            let mut ping = Box::pin(locks.ping());
+            std::future::poll_fn(|context| forked(|| ping.as_mut().poll(context))).await
+        };
+        assert_eq!(ping.expect_err("not the child's store").kind(), LockErrorKind::Unsupported);
 
         assert!(guard.is_valid() && held.is_valid());
         let (valid, remaining, error) = forked(|| {

@@ -20,7 +20,7 @@ impl Handover {
         self.variant.role(client).foreign
     }
 
-    /// `validity::valid_until`: what a lease of `length` is worth, `age` after the request was sent.
+    /// `time::deadline::valid_until`: what a lease of `length` is worth, `age` after the request was sent.
     pub(crate) fn validity(&self, length: u8, age: u8) -> u8 {
         length.saturating_sub(age + self.variant.times.margin)
     }

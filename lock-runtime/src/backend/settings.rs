@@ -2,21 +2,26 @@
 
 use std::time::Duration;
 
-use crate::{LockError, LockErrorKind, lock::options::MAX_TTL, time::duration};
+use crate::{LockError, LockErrorKind, time::duration};
 
 /// The settings that URLs of one store have.
 pub(super) struct Settings {
     /// As it is called in messages.
     pub(super) store: &'static str,
     pub(super) known: &'static [&'static str],
+    /// The longest length of time, in whole hours.
+    pub(super) longest: Duration,
 }
 
 impl Settings {
-    /// A length of time above zero, up to a day.
+    /// A length of time above zero.
     pub(super) fn length(&self, name: &str, value: &str) -> Result<Duration, LockError> {
         let length = duration::parse(value).map_err(|error| self.wrong(name, &error.to_string()))?;
-        if length.is_zero() || length > MAX_TTL {
-            return Err(self.wrong(name, "must be above zero and at most 24h"));
+        if length.is_zero() {
+            return Err(self.wrong(name, "must be above zero"));
+        }
+        if length > self.longest {
+            return Err(self.wrong(name, &format!("must be at most {}h", self.longest.as_secs() / 3600)));
         }
         Ok(length)
     }

@@ -250,8 +250,12 @@ async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
         Unanswered { above: &above, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
     let leases = open.holds.as_slice().iter().filter_map(|hold| hold.lease());
     let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
-    // Without it the store has granted what it cannot keep, and the deadline says so.
-    let Some(store) = above.renewal() else { return };
+    let Some(store) = above.renewal() else {
+        for hold in open.holds.by_ref() {
+            lost(&above, &hold, "its store grants leases and does not renew them (`Backend::renewal`)");
+        }
+        return;
+    };
     let answers = tokio::time::timeout(deadline::renewal_limit(remaining), store.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };

@@ -97,6 +97,9 @@ impl LockManager {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn ping(&self) -> Result<(), LockError> {
+        if let Some(process) = self.engine.process() {
+            process.check()?;
+        }
         self.engine.backend.ping().await
     }
 
@@ -176,7 +179,7 @@ impl LockManager {
         self
     }
 
-    /// A manager of the same store whose locks carry this prefix in the store; `lock:` unless set.
+    /// A manager of the same store whose locks carry this prefix in the store; the store's default unless set, which is `lock:` for all of this crate.
     ///
     /// With an empty prefix a lock has the very name that it is given, and shares it with other programs. Name a lock
     /// through one prefix only: `a` under `lock:` and `lock:a` under none exclude each other, but their waiters stand in

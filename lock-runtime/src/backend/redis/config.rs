@@ -13,8 +13,11 @@ use crate::{
     backend::settings::{Settings, invalid},
 };
 
-const SETTINGS: Settings =
-    Settings { store: "Redis", known: &["connect_timeout", "response_timeout", "group_commit", "strict"] };
+const SETTINGS: Settings = Settings {
+    store: "Redis",
+    known: &["connect_timeout", "response_timeout", "group_commit", "strict"],
+    longest: Duration::MAX,
+};
 
 /// When calls share a round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

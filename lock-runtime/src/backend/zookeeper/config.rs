@@ -26,6 +26,7 @@ const SETTINGS: Settings = Settings {
         "tls_cert",
         "tls_key",
     ],
+    longest: Duration::from_secs(24 * 60 * 60),
 };
 const PLAIN: &str = "zookeeper://";
 const WITH_TLS: &str = "zookeeper+tls://";
