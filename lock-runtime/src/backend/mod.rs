@@ -6,8 +6,9 @@
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{FencingToken, LockError, LockKey, OwnerToken, idle::idle, time::clock};
+use crate::{FencingToken, LockError, LockKey, OwnerToken};
 
+mod capabilities;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod host;
 #[cfg(feature = "memory")]
@@ -16,6 +17,7 @@ pub mod memory;
 mod outage;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod reports;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod settings;
 #[cfg(feature = "zookeeper")]
@@ -28,6 +30,11 @@ pub use redis::Redis;
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::ZooKeeper;
 
+pub(crate) use self::reports::{Reporter, Reports};
+pub use self::{
+    capabilities::{Capabilities, Mode},
+    reports::{LossNotifier, Progress},
+};
 pub use crate::time::{clock::Instant, deadline::valid_until};
 
 /// A boxed future: the contract is used as a trait object.
@@ -93,79 +100,6 @@ pub trait Renew: Send + Sync {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>>;
 }
 
-/// What a store can do; plain data, so that tests and the parts above can select on it.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// Other processes that use the same store see the same locks.
-    pub shared_between_processes: bool,
-    /// Waiters of different processes are served in the order in which they came.
-    pub fair: bool,
-    /// Holds live as long as a session with the store, whose timeout this is: after a crash they end with it, so a
-    /// shorter `ttl` is refused.
-    pub session_timeout: Option<Duration>,
-    /// The modes in which its locks can be held; another is refused before the store is asked.
-    pub modes: &'static [Mode],
-    /// The prefix of the names of its locks, unless [`LockManager::with_prefix`](crate::LockManager::with_prefix) sets
-    /// another.
-    pub default_prefix: &'static str,
-}
-
-impl Capabilities {
-    /// Of a store whose locks are exclusive and seen by this process only, without an order of waiting.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            shared_between_processes: false,
-            fair: false,
-            session_timeout: None,
-            modes: &[Mode::Exclusive],
-            default_prefix: "lock:",
-        }
-    }
-
-    /// Other processes see the same locks.
-    #[must_use]
-    pub const fn shared_between_processes(mut self) -> Self {
-        self.shared_between_processes = true;
-        self
-    }
-
-    /// Waiters are served in the order in which they came.
-    #[must_use]
-    pub const fn fair(mut self) -> Self {
-        self.fair = true;
-        self
-    }
-
-    /// Holds live as long as a session with this timeout.
-    #[must_use]
-    pub const fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.session_timeout = Some(timeout);
-        self
-    }
-
-    /// Locks can be held in these modes.
-    #[must_use]
-    pub const fn modes(mut self, modes: &'static [Mode]) -> Self {
-        self.modes = modes;
-        self
-    }
-
-    /// The names of its locks begin with this unless another prefix is set.
-    #[must_use]
-    pub const fn default_prefix(mut self, prefix: &'static str) -> Self {
-        self.default_prefix = prefix;
-        self
-    }
-}
-
-impl Default for Capabilities {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// One acquisition, fully resolved: no default is left to the store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -193,14 +127,6 @@ impl Acquire {
     pub fn lease_id(&self, owner: OwnerToken, token: FencingToken) -> LeaseId {
         LeaseId { key: self.key.clone(), mode: self.mode, owner, token, ttl: self.ttl }
     }
-}
-
-/// How many holders of one lock may coexist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Mode {
-    /// One.
-    Exclusive,
 }
 
 /// How long to wait for a lock.
@@ -378,62 +304,6 @@ pub enum Renewal {
     Unknown(LockError),
 }
 
-/// Where a store that waits reports how it goes.
-///
-/// Other tasks of the process wait behind the one that asks. When their time runs out they say why, by the last report:
-/// another client held the lock, or the store did not answer. An outage is never contention, and contention never an
-/// outage.
-#[derive(Clone)]
-pub struct Progress(pub(crate) Option<Reporter>);
-
-/// One attempt at a lock that others wait behind.
-#[derive(Clone)]
-pub(crate) struct Reporter {
-    pub(crate) to: Arc<dyn Reports>,
-    pub(crate) lock: Arc<str>,
-    pub(crate) attempt: u64,
-}
-
-/// What takes the reports of a store that waits.
-pub(crate) trait Reports: Send + Sync {
-    /// See [`Progress::contended`].
-    fn contended(&self, lock: &str, attempt: u64);
-
-    /// See [`Progress::failed`].
-    fn failed(&self, lock: &str, attempt: u64, error: &LockError);
-}
-
-impl Progress {
-    /// The store answered that another client holds the lock; to be called at each such answer.
-    pub fn contended(&self) {
-        if let Some(Reporter { to, lock, attempt }) = &self.0 {
-            to.contended(lock, *attempt);
-        }
-    }
-
-    /// The store failed or did not answer in time, and is asked again within the same acquisition.
-    pub fn failed(&self, error: &LockError) {
-        if let Some(Reporter { to, lock, attempt }) = &self.0 {
-            to.failed(lock, *attempt, error);
-        }
-    }
-
-    /// Completes at `until`, to refresh a place or to look again. A future that is not polled then stops no other caller and
-    /// keeps its place.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub async fn sleep_until(&self, until: Instant) {
-        idle(clock::sleep_until(until)).await;
-    }
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Progress")
-    }
-}
-
 /// Where a store puts attempts whose outcome it does not know.
 ///
 /// They are released in the background, again and again, until the store gives a definite answer or the lease
@@ -461,23 +331,5 @@ impl Cleanup {
 impl fmt::Debug for Cleanup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cleanup")
-    }
-}
-
-/// What a store notifies when a hold of a session is lost.
-pub struct LossNotifier(pub(crate) Box<dyn FnOnce(&str) + Send + Sync>);
-
-impl LossNotifier {
-    /// Notifies the holder; `why` is for the log. Does nothing once the hold is released.
-    ///
-    /// May be called from anywhere: it neither blocks nor panics nor needs a runtime.
-    pub fn notify(self, why: &str) {
-        (self.0)(why);
-    }
-}
-
-impl fmt::Debug for LossNotifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LossNotifier")
     }
 }
