@@ -16,7 +16,8 @@ use output::Output;
 use crate::{
     args::{self, Args, OnContention, OnLost},
     errors::Errors,
-    function::{Function, Parameters, Shape},
+    function::Function,
+    parameters::{Parameters, Shape},
     suggest::did_you_mean,
     template::{self, Piece},
 };

@@ -3,16 +3,16 @@
 //! The body stays raw tokens, so that a half-typed one still expands (an editor completes inside it) and syntax that
 //! `syn` does not know passes through. The signature goes back token by token as the user wrote it.
 
-use std::collections::HashSet;
-
 use proc_macro2::{Delimiter, Group, Punct, Span, TokenStream, TokenTree};
-use quote::{ToTokens, TokenStreamExt};
+use quote::TokenStreamExt;
 use syn::{
-    Attribute, Error, FnArg, Generics, Ident, Pat, PatIdent, PatType, PathArguments, ReceiverKind, Result,
-    Signature, Token, Type, Visibility,
-    ext::IdentExt,
+    Attribute, Error, FnArg, Ident, ReceiverKind, Result, Signature, Token, Visibility,
     parse::{ParseStream, Parser},
-    visit::{self, Visit},
+};
+
+use crate::{
+    parameters::{Parameter, Parameters, Shape, allows_unused, bound_by},
+    tokens::group,
 };
 
 /// A function with a body.
@@ -52,82 +52,6 @@ struct Call {
     start: Vec<TokenTree>,
     comma: Option<Punct>,
     parentheses: Span,
-}
-
-/// What a key may name.
-pub(crate) struct Parameters {
-    /// `self`, with the hygiene of the receiver.
-    pub(crate) receiver: Option<Ident>,
-    /// Whether the receiver is owned, not borrowed.
-    pub(crate) receiver_is_owned: bool,
-    /// All that the patterns bind, in their order.
-    pub(crate) named: Vec<Parameter>,
-    /// Whether `#[async_trait]` put names of its own in place of patterns.
-    pub(crate) has_hidden_patterns: bool,
-}
-
-pub(crate) struct Parameter {
-    pub(crate) ident: Ident,
-    /// The conditions under which it exists.
-    pub(crate) cfg: Vec<Attribute>,
-    /// Nothing is to be said of it if it is unused.
-    pub(crate) may_be_unused: bool,
-    pub(crate) shape: Shape,
-}
-
-/// What the type of a parameter looks like, which decides the advice where it has no text.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) enum Shape {
-    #[default]
-    Plain,
-    /// A wrapper of a web framework, like `Path<u64>`.
-    Extractor,
-    /// A type parameter or `impl Trait`.
-    Generic,
-}
-
-impl Shape {
-    fn of(typed: &PatType, generics: &Generics) -> Self {
-        // What a pattern takes out of it has another type.
-        if !matches!(*typed.pat, Pat::Ident(_)) {
-            return Self::Plain;
-        }
-        let mut ty = &*typed.ty;
-        let bare = loop {
-            ty = match ty {
-                Type::Reference(reference) => &reference.elem,
-                Type::Paren(inside) => &inside.elem,
-                Type::Group(inside) => &inside.elem,
-                _ => break ty,
-            };
-        };
-        let path = match bare {
-            Type::ImplTrait(_) => return Self::Generic,
-            Type::Path(path) if path.qself.is_none() => &path.path,
-            _ => return Self::Plain,
-        };
-        let Some(last) = path.segments.last() else { return Self::Plain };
-        match &last.arguments {
-            // Those of the `impl` block cannot be seen; by custom they are one capital letter.
-            PathArguments::None if path.segments.len() == 1 => {
-                let name = last.ident.to_string();
-                let is_letter = matches!(name.as_bytes(), [b'A'..=b'Z']);
-                if is_letter || generics.type_params().any(|known| known.ident == last.ident) {
-                    Self::Generic
-                } else {
-                    Self::Plain
-                }
-            }
-            PathArguments::AngleBracketed(_)
-                if ["Path", "Query", "Json", "Form", "State", "Extension"]
-                    .iter()
-                    .any(|known| last.ident == known) =>
-            {
-                Self::Extractor
-            }
-            _ => Self::Plain,
-        }
-    }
 }
 
 impl Function {
@@ -177,12 +101,10 @@ impl Function {
                     all.receiver_is_owned = !matches!(receiver.kind, ReceiverKind::Reference(..));
                 }
                 FnArg::Typed(typed) => {
-                    let mut bindings = Bindings(Vec::new());
-                    bindings.visit_pat(&typed.pat);
                     let cfg: Vec<_> = typed.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
                     let may_be_unused = all_may_be_unused || typed.attrs.iter().any(allows_unused);
                     let shape = Shape::of(typed, &self.sig.generics);
-                    for ident in bindings.0 {
+                    for ident in bound_by(&typed.pat) {
                         if matches!(self.body, Body::Block(_)) && ident.to_string().starts_with("__arg") {
                             all.has_hidden_patterns = true;
                         } else {
@@ -280,44 +202,6 @@ impl AsyncBlock {
     }
 }
 
-/// Collects the names that a pattern binds.
-struct Bindings(Vec<Ident>);
-
-impl<'a> Visit<'a> for Bindings {
-    fn visit_pat_ident(&mut self, pattern: &'a PatIdent) {
-        self.0.push(pattern.ident.clone());
-        visit::visit_pat_ident(self, pattern);
-    }
-}
-
-/// What `tokens` may refer to: their identifiers, raw ones without `r#`, without fields, methods and lifetimes.
-pub(crate) fn identifiers(tokens: TokenStream, found: &mut HashSet<String>) {
-    // The punctuation before a token; two dots are a range and stand before a value.
-    let (mut before, mut last) = (' ', ' ');
-    for tree in tokens {
-        let mut this = ' ';
-        match tree {
-            TokenTree::Ident(ident) => {
-                if last != '\'' && (last != '.' || before == '.') {
-                    found.insert(ident.unraw().to_string());
-                }
-            }
-            TokenTree::Group(group) => identifiers(group.stream(), found),
-            TokenTree::Punct(punct) => this = punct.as_char(),
-            TokenTree::Literal(_) => {}
-        }
-        (before, last) = (last, this);
-    }
-}
-
-/// Whether this is `#[allow(unused_variables)]` or the like, also under a condition.
-fn allows_unused(attribute: &Attribute) -> bool {
-    let mut words = HashSet::new();
-    identifiers(attribute.meta.to_token_stream(), &mut words);
-    words.contains("allow")
-        && ["unused", "unused_variables", "warnings"].iter().any(|lint| words.contains(*lint))
-}
-
 /// The parser of a signature with its attributes and visibility. A declaration ends with a semicolon.
 fn signature(input: ParseStream<'_>) -> Result<(Vec<Attribute>, Signature)> {
     let outer = input.call(Attribute::parse_outer)?;
@@ -357,12 +241,6 @@ fn braced(tree: &TokenTree) -> Option<Group> {
     }
 }
 
-pub(crate) fn group(delimiter: Delimiter, content: TokenStream, span: Span) -> Group {
-    let mut group = Group::new(delimiter, content);
-    group.set_span(span);
-    group
-}
-
 fn is(tree: &TokenTree, name: &str) -> bool {
     matches!(tree, TokenTree::Ident(ident) if ident == name)
 }
@@ -376,124 +254,4 @@ fn is_in_path(tree: &TokenTree) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use quote::quote;
-
-    use super::*;
-
-    fn refusal(item: TokenStream) -> String {
-        Function::parse(item).err().expect("refused").to_string()
-    }
-
-    /// `item` with the code under the lock put into parentheses.
-    fn marked(item: TokenStream) -> String {
-        let function = Function::parse(item).expect("valid");
-        function.map(|code, _| quote!((#code))).to_string()
-    }
-
-    #[test]
-    fn everything_but_the_code_under_the_lock_comes_back() {
-        let code = quote!(let x = 1; x. ; Ok(()));
-        for head in [
-            quote!(async fn f() -> R),
-            quote!(#[doc = "text"] #[must_use] pub(crate) async unsafe fn f<'a, T: X<Y = [u8; { 1 + 1 }]>>(&'a mut self, (a, mut b): (T, u8), #[cfg(no)] c: impl Fn(u8) -> u8) -> Result<&'a T, E> where T: 'a),
-        ] {
-            let inner = quote!(#![allow(unused)]);
-            let item = quote!(#head { #inner #code });
-            assert_eq!(marked(item), quote!(#head { #inner (#code) }).to_string());
-        }
-    }
-
-    #[test]
-    fn the_block_of_a_boxed_future_is_found() {
-        for (start, end) in [
-            (quote!(async move), quote!()),
-            (quote!(async), quote!()),
-            (quote!(Box::pin), quote!()),
-            (quote!(::std::boxed::Box::pin), quote!(,)),
-        ] {
-            let block = |code: TokenStream| {
-                if end.is_empty() && start.to_string().starts_with("async") {
-                    quote!(fn f() -> F { #start { #code } })
-                } else {
-                    quote!(fn f() -> F { #start(#[allow(unused)] async move { #code } #end) })
-                }
-            };
-            assert_eq!(marked(block(quote!(a; b))), block(quote!((a; b))).to_string());
-        }
-    }
-
-    #[test]
-    fn code_that_would_run_without_the_lock_is_refused() {
-        for start in [quote!(let x = 1;), quote!(run();)] {
-            for block in [quote!(async move { x }), quote!(Box::pin(async move { x }))] {
-                let told = refusal(quote!(fn f() -> F { #start #block }));
-                assert!(
-                    told.starts_with("what stands before the `async` block would run without the lock"),
-                    "{told}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_function_that_is_not_async_is_refused() {
-        for body in [
-            quote!(),
-            quote!(1),
-            quote!(async move { 1 };),
-            quote!(g(async move { 1 })),
-            quote!(Box::pin(g(async move { 1 }))),
-            quote!(Box::pin(Box::pin(async move { 1 }))),
-            quote!(Box::new(async move { 1 })),
-        ] {
-            assert_eq!(refusal(quote!(fn f() -> F { #body })), "`#[distributed_lock]` needs an `async fn`");
-        }
-        let main = quote!(
-            fn main() -> R {
-                let body = async { Ok(()) };
-                return runtime().block_on(body);
-            }
-        );
-        assert_eq!(
-            refusal(main),
-            "`#[distributed_lock]` needs an `async fn`: write it above `#[tokio::main]`, `#[tokio::test]` and the \
-             like, which make the function blocking"
-        );
-    }
-
-    #[test]
-    fn what_is_no_function_with_a_body_is_refused() {
-        assert_eq!(
-            refusal(quote!(
-                async fn f(&self) -> R;
-            )),
-            "`#[distributed_lock]` needs a function body: write it on the method of the `impl`, not in the trait"
-        );
-        for item in [
-            quote!(
-                struct S {
-                    a: u8,
-                }
-            ),
-            quote!(impl S { async fn f() {} }),
-            quote!(
-                mod m {}
-            ),
-        ] {
-            assert_eq!(
-                refusal(item),
-                "`#[distributed_lock]` is written on an `async fn`; in an `impl` block on each method that needs it"
-            );
-        }
-    }
-
-    #[test]
-    fn identifiers_are_what_may_be_a_variable() {
-        let mut found = HashSet::new();
-        identifiers(quote!(a.b.c(d)[0..e]; x!("{f}", &g); r#type; &'h i; ..j), &mut found);
-        let mut found: Vec<_> = found.into_iter().collect();
-        found.sort();
-        assert_eq!(found, ["a", "d", "e", "g", "i", "j", "type", "x"]);
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use syn::{
 use crate::{
     args::{path, template, ungrouped},
     check::{Key, Names, key},
-    expand::name,
+    expand::lock::name,
 };
 
 pub(crate) fn lock_key(input: TokenStream) -> TokenStream {

@@ -1,0 +1,125 @@
+//! The lock and its options, put together before anything is awaited.
+
+use std::time::Duration;
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{ExprReference, Token, spanned::Spanned};
+
+use crate::{
+    check::{Key, KeyPart, Keys, Length, Plan, Wait},
+    parameters::Shape,
+    tokens::local,
+};
+
+/// The lock, which borrows nothing: what its arguments borrow is given back before anything is awaited. And the function
+/// that acquires it.
+pub(super) fn acquire(plan: &Plan, runtime: &TokenStream) -> [TokenStream; 2] {
+    let manager = plan.manager.as_ref().map_or_else(
+        || quote!(#runtime::default_manager()),
+        |manager| {
+            // As an expression, which puts parentheses where they are needed and only there.
+            let reference = ExprReference {
+                attrs: Vec::new(),
+                and_token: Token![&](manager.span()),
+                mutability: None,
+                expr: Box::new(manager.clone()),
+            };
+            quote!(#runtime::manager(#reference))
+        },
+    );
+    let options = options(plan, runtime);
+    match &plan.keys {
+        Keys::One(one) => {
+            let name = name(one, runtime);
+            [quote!(#runtime::lock(#manager, #name, #options)), quote!(#runtime::acquire)]
+        }
+        Keys::Several(several) => {
+            let names = several.iter().map(|key| name(key, runtime));
+            [quote!(#runtime::all(#manager, [#(#names),*], #options)), quote!(#runtime::acquire_all)]
+        }
+    }
+}
+
+/// A block that puts a lock's name together.
+pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
+    let key = local("key");
+    let parts = parts.iter().map(|part| match part {
+        KeyPart::Literal(text) => quote!(#key.literal(#text);),
+        // Where the key is written, for the error about a value that has no text.
+        KeyPart::Value { placeholder, value, shape } => {
+            let add = match shape {
+                Shape::Plain => quote_spanned!(*span=> value),
+                Shape::Extractor => quote_spanned!(*span=> extractor),
+                Shape::Generic => quote_spanned!(*span=> generic),
+            };
+            quote_spanned!(*span=> #key.#add(#placeholder, &#value);)
+        }
+    });
+    quote! {{
+        let mut #key = #runtime::KeyParts::new();
+        #(#parts)*
+        #key
+    }}
+}
+
+/// What is not given stays as the manager has it.
+fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
+    let length =
+        |name, length: Option<&Length>| length.map(|length| set(name, length, |length| quote!(#length)));
+    let auto_renew =
+        plan.auto_renew.as_ref().map(|on| quote!(auto_renew = ::core::option::Option::Some(#on)));
+    let reentrant = plan.reentrant.as_ref().map(|on| quote!(reentrant = #on));
+    let wait = plan.wait.as_ref().map(|wait| match wait {
+        Wait::AtMost(wait) => set("wait", wait, |wait| quote!(#runtime::Wait::AtMost(#wait))),
+        Wait::Forever => quote!(wait = ::core::option::Option::Some(#runtime::Wait::Forever)),
+    });
+
+    let default = quote!(<#runtime::Options as ::core::default::Default>::default());
+    let given: Vec<_> = [
+        length("ttl", plan.ttl.as_ref()),
+        wait,
+        auto_renew,
+        length("max_hold", plan.max_hold.as_ref()),
+        length("hold_at_least", plan.hold_at_least.as_ref()),
+        reentrant,
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if given.is_empty() {
+        return default;
+    }
+    let options = local("options");
+    quote! {{
+        let mut #options = #default;
+        #(#options.#given;)*
+        #options
+    }}
+}
+
+/// The right side of an assignment to the option `name`.
+fn set(name: &str, length: &Length, wrap: impl FnOnce(TokenStream) -> TokenStream) -> TokenStream {
+    let name = local(name);
+    match length {
+        Length::Fixed { length: Duration::MAX, .. } => {
+            let length = wrap(quote!(::core::time::Duration::MAX));
+            quote!(#name = ::core::option::Option::Some(#length))
+        }
+        Length::Fixed { length, .. } => {
+            let millis = u64::try_from(length.as_millis()).expect("parsed as milliseconds");
+            let length = wrap(quote!(::core::time::Duration::from_millis(#millis)));
+            quote!(#name = ::core::option::Option::Some(#length))
+        }
+        Length::Code(code) => {
+            // A variable of its own, so that an expression of another type is told what it should be.
+            let length = wrap(name.to_token_stream());
+            quote! {
+                #name = {
+                    let #name: ::core::time::Duration = #code;
+                    ::core::option::Option::Some(#length)
+                }
+            }
+        }
+    }
+}
