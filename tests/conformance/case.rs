@@ -112,7 +112,7 @@ impl Case {
     }
 
     /// Runs it on a thread and a runtime of its own, at most for its limit.
-    pub fn run(&self, name: &str, store: Arc<dyn Store>) -> Result<(), Failed> {
+    pub fn run(&self, name: &str, store: &'static dyn Store) -> Result<(), Failed> {
         let world = World::new(store, self.server());
         let body = Arc::clone(&self.body);
         let limit = self.limit;

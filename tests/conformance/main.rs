@@ -32,9 +32,8 @@ fn main() -> ExitCode {
     let mut trials = cases::without_a_store();
     for store in stores::all() {
         let absence = store.absence().map(Arc::<str>::from);
-        for case in cases::all().into_iter().filter(|case| case.fits(&*store)) {
+        for case in cases::all().into_iter().filter(|case| case.fits(store)) {
             let name = format!("{}::{}", store.name(), case.name());
-            let store = Arc::clone(&store);
             trials.push(match absence.clone() {
                 None => Trial::test(name.clone(), move || case.run(&name, store)),
                 Some(why) if required.iter().any(|name| name == store.name()) => {

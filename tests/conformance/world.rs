@@ -3,10 +3,7 @@
 use std::{
     future::Future,
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
     time::{Duration, Instant},
 };
@@ -22,12 +19,12 @@ use crate::{
 /// One case's store, and names in it that no other case uses.
 pub struct World {
     site: Box<dyn Site>,
-    store: Arc<dyn Store>,
+    store: &'static dyn Store,
     mark: String,
 }
 
 impl World {
-    pub fn new(store: Arc<dyn Store>, server: Server) -> Self {
+    pub fn new(store: &'static dyn Store, server: Server) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let mark = format!("case{}x", NUMBER.fetch_add(1, Ordering::Relaxed));
         Self { site: store.site(server), store, mark }

@@ -7,6 +7,7 @@ mod client;
 #[cfg(feature = "http2")]
 mod http_2;
 mod load;
+#[path = "../conformance/stores/mod.rs"]
 mod stores;
 #[path = "../support/mod.rs"]
 mod support;
@@ -22,7 +23,23 @@ use client::{Client, serve, soon};
 use http_body_util::{BodyExt, channel::Channel};
 use lock_runtime::LockManager;
 use lock_tower::LockLayer;
+use stores::{Server, Site, Store};
 use support::{Random, until};
+
+/// Each store, to be started when it is its turn.
+fn start(store: &dyn Store) -> Box<dyn Site> {
+    assert_eq!(store.absence(), None, "{}", store.name());
+    store.site(Server::Shared)
+}
+
+/// Waits until the store keeps nothing of locks whose names contain `mark`: holders, and places in queues.
+async fn clean(site: &dyn Site, mark: &str) {
+    until("nothing is left in the store", || {
+        let left = site.left(mark);
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
 
 /// A body of so many parts, with a pause before each; what `kept` is goes with it.
 fn parts(count: usize, pause: Duration, kept: impl Send + 'static) -> Body {
@@ -44,9 +61,9 @@ fn parts(count: usize, pause: Duration, kept: impl Send + 'static) -> Body {
 /// 1,000 requests of one client on one key: each must find the lock free that the one before it had.
 #[tokio::test]
 async fn a_client_never_meets_its_own_lock() {
-    for start in stores::ALL {
-        let store = start();
-        let locks = LockManager::connect(&store.url).await.unwrap();
+    for store in stores::all() {
+        let site = start(store);
+        let locks = LockManager::connect(&site.url()).await.unwrap();
         let lock = LockLayer::new(locks, "user:<id:u64>").unwrap();
         let app = Router::new()
             .route("/text/{id}", post(|| async { "done" }).route_layer(lock.clone()))
@@ -55,9 +72,10 @@ async fn a_client_never_meets_its_own_lock() {
         for number in 0..1_000 {
             client.send(if number % 4 == 0 { "/stream/1" } else { "/text/1" }).await;
             let status = soon("the answer", client.status()).await;
-            assert_eq!(status, Ok(200), "{}: request {number}", store.name);
+            assert_eq!(status, Ok(200), "{}: request {number}", store.name());
         }
-        until("nothing is left in the store", || store.left()).await;
+        clean(&*site, "user:").await;
+        store.finish();
     }
 }
 
@@ -72,9 +90,9 @@ fn resident() -> usize {
 async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
     let seconds = std::env::var("LOCK_TEST_TORTURE").map_or(3, |text| text.parse().unwrap());
     let seed = Random::seed();
-    for start in stores::ALL {
-        let store = start();
-        let locks = LockManager::connect(&store.url).await.unwrap();
+    for store in stores::all() {
+        let (site, name) = (start(store), store.name());
+        let locks = LockManager::connect(&site.url()).await.unwrap();
         // What grows once, like the tables and the buffers of the allocator, has grown after this.
         load::run(&locks, seed, Duration::from_secs(2)).await;
         let before = resident();
@@ -82,8 +100,8 @@ async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
         let mut sums = [0; 3];
         for round in 0..20 {
             let watch = load::run(&locks, !seed ^ round << 8, Duration::from_secs(seconds)).await;
-            println!("{}: seed {seed}, {watch:?}", store.name);
-            assert_eq!(watch.overlaps.load(Ordering::Relaxed), 0, "{}", store.name);
+            println!("{name}: seed {seed}, {watch:?}");
+            assert_eq!(watch.overlaps.load(Ordering::Relaxed), 0, "{name}");
             for (sum, count) in sums.iter_mut().zip([&watch.served, &watch.refused, &watch.left]) {
                 *sum += count.load(Ordering::Relaxed);
             }
@@ -91,10 +109,11 @@ async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
                 break;
             }
         }
-        assert!(sums[0] > 100 && sums[1] > 10 && sums[2] > 10, "{}: {sums:?}", store.name);
-        until("nothing is left in the store", || store.left()).await;
+        assert!(sums[0] > 100 && sums[1] > 10 && sums[2] > 10, "{name}: {sums:?}");
+        clean(&*site, "key:").await;
         let after = resident();
-        println!("{}: {before} MiB before, {after} MiB after", store.name);
-        assert!(after <= before + 16, "{}: {before} MiB, then {after} MiB", store.name);
+        println!("{name}: {before} MiB before, {after} MiB after");
+        assert!(after <= before + 16, "{name}: {before} MiB, then {after} MiB");
+        store.finish();
     }
 }

@@ -39,11 +39,7 @@ pub fn build() -> BTreeMap<&'static str, PathBuf> {
         .args(["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"])
         .args(["-p", "lock-suite", "-p", "lock-runtime", "--lib"])
         .args(programs.iter().filter(|name| **name != UNIT).flat_map(|name| ["--test", name]))
-        .args([
-            "--no-default-features",
-            "--features",
-            "lock-suite/redis,lock-suite/zookeeper,lock-runtime/memory",
-        ])
+        .args(["--no-default-features", "--features", &stores()])
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_TEST_DEBUG", "0")
@@ -64,6 +60,15 @@ pub fn build() -> BTreeMap<&'static str, PathBuf> {
             .into()
     };
     programs.into_iter().map(|name| (name, path(name))).collect()
+}
+
+/// The features that compile the stores in: those of the workspace's root that are named as those of the runtime.
+fn stores() -> String {
+    let manifest = fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap();
+    let features = manifest.lines().filter_map(|line| line.split_once(" = "));
+    features
+        .filter(|(name, value)| value.starts_with(&format!("[\"lock-runtime/{name}\"")))
+        .fold("lock-runtime/memory".into(), |all, (name, _)| format!("{all},lock-suite/{name}"))
 }
 
 /// The files of the copy that differ, by their path in the workspace.

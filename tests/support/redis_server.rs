@@ -27,20 +27,6 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Why there can be no server here; none when there can.
-    pub fn absence() -> Option<String> {
-        let version = Command::new("redis-server")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        match version {
-            Ok(status) if status.success() => None,
-            Ok(status) => Some(format!("`redis-server --version` ended with {status}")),
-            Err(error) => Some(format!("`redis-server` cannot be run: {error}")),
-        }
-    }
-
     /// Starts one with these settings beside the usual ones, for example `["--requirepass", "secret"]`.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_with(settings, None)

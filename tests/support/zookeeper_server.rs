@@ -43,20 +43,6 @@ pub struct ZooKeeperServer {
 }
 
 impl ZooKeeperServer {
-    /// Why there can be no server here; none when there can.
-    pub fn absence() -> Option<String> {
-        if !Path::new(JAR).exists() {
-            return Some(format!("there is no {JAR}"));
-        }
-        let version =
-            Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        match version {
-            Ok(status) if status.success() => None,
-            Ok(status) => Some(format!("`java -version` ended with {status}")),
-            Err(error) => Some(format!("`java` cannot be run: {error}")),
-        }
-    }
-
     /// Starts one alone, with these lines in its configuration beside the usual ones.
     pub fn start(settings: &str) -> Self {
         Self::start_with_users(settings, "")

@@ -12,15 +12,15 @@ use lock_runtime::{
 
 use super::{Fault, Server, Site};
 
-pub struct Store;
+pub const STORES: &[&dyn super::Store] = &[&Store { name: "memory" }];
+
+struct Store {
+    name: &'static str,
+}
 
 impl super::Store for Store {
     fn name(&self) -> &'static str {
-        "memory"
-    }
-
-    fn absence(&self) -> Option<String> {
-        None
+        self.name
     }
 
     fn capabilities(&self) -> Capabilities {

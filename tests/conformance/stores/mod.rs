@@ -1,40 +1,46 @@
 //! The stores: how each is reached, and how it can be hurt. Nothing in here says what must hold.
+//!
+//! A store is a file with the constants `STORES` and, where something has to be installed for it, `NEEDS`, and its module and
+//! its row here. `tests/run` reads the names in the two constants.
 
 mod memory;
-#[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "zookeeper")]
 mod zookeeper;
 
-use std::{sync::Arc, time::Duration};
+use std::{env, path::Path, time::Duration};
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-pub fn all() -> Vec<Arc<dyn Store>> {
-    vec![
-        Arc::new(memory::Store),
-        #[cfg(feature = "redis")]
-        Arc::new(redis::Store { grouped: false }),
-        #[cfg(feature = "redis")]
-        Arc::new(redis::Store { grouped: true }),
-        #[cfg(feature = "zookeeper")]
-        Arc::new(zookeeper::Store),
-    ]
+/// Each file of this folder, by what it exports, and whether its store is compiled in.
+pub const FILES: &[(bool, &[&dyn Store])] = &[
+    (true, memory::STORES),
+    (cfg!(feature = "redis"), redis::STORES),
+    (cfg!(feature = "zookeeper"), zookeeper::STORES),
+];
+
+/// The stores that are compiled in.
+pub fn all() -> Vec<&'static dyn Store> {
+    FILES.iter().filter(|(compiled_in, _)| *compiled_in).flat_map(|(_, stores)| *stores).copied().collect()
 }
 
 /// Stops what the cases share.
 pub fn finish() {
-    #[cfg(feature = "redis")]
-    redis::finish();
-    #[cfg(feature = "zookeeper")]
-    zookeeper::finish();
+    all().into_iter().for_each(Store::finish);
 }
 
 pub trait Store: Send + Sync {
     fn name(&self) -> &'static str;
 
+    /// What has to be installed, a command or a file, with the Debian package that has it.
+    fn needs(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// Why it cannot be tested here; none when it can.
-    fn absence(&self) -> Option<String>;
+    fn absence(&self) -> Option<String> {
+        let (missing, package) = self.needs().iter().find(|(what, _)| !is_installed(what))?;
+        Some(format!("`{missing}` is missing; Debian has it in the package `{package}`"))
+    }
 
     /// What it can do, known without a server; a case compares it with what the store itself says.
     fn capabilities(&self) -> Capabilities;
@@ -59,6 +65,14 @@ pub trait Store: Send + Sync {
     /// URLs of this store that are refused, with the kind of the refusal. Those with a password have
     /// [`CANARY`] for it.
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)>;
+
+    /// Stops what its cases share.
+    fn finish(&self) {}
+}
+
+fn is_installed(what: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    Path::new(what).exists() || env::split_paths(&path).any(|folder| folder.join(what).is_file())
 }
 
 /// What a case asks of the server that it runs on.

@@ -18,25 +18,26 @@ use crate::support::{
     resp::Value,
 };
 
-pub struct Store {
+pub const STORES: &[&dyn super::Store] =
+    &[&Store { name: "redis", grouped: false }, &Store { name: "redis_grouped", grouped: true }];
+pub const NEEDS: &[(&str, &str)] = &[("redis-server", "redis-server")];
+
+struct Store {
+    name: &'static str,
     /// Whether every call goes with a group, as under load, or hardly any; and by a user with the least rights.
-    pub grouped: bool,
+    grouped: bool,
 }
 
 /// The server of all cases that do not hurt it.
 static SHARED: Mutex<Option<Arc<Mutex<RedisServer>>>> = Mutex::new(None);
 
-pub fn finish() {
-    *lock(&SHARED) = None;
-}
-
 impl super::Store for Store {
     fn name(&self) -> &'static str {
-        if self.grouped { "redis_grouped" } else { "redis" }
+        self.name
     }
 
-    fn absence(&self) -> Option<String> {
-        RedisServer::absence()
+    fn needs(&self) -> &'static [(&'static str, &'static str)] {
+        NEEDS
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -103,6 +104,10 @@ impl super::Store for Store {
             (format!("redis://user:{CANARY}@host.invalid"), LockErrorKind::Backend),
             ("redis+unix:///nowhere".into(), LockErrorKind::Backend),
         ]
+    }
+
+    fn finish(&self) {
+        *lock(&SHARED) = None;
     }
 }
 

@@ -17,25 +17,27 @@ use crate::support::{
     zookeeper_server::{SESSION, ZooKeeperServer},
 };
 
-pub struct Store;
+pub const STORES: &[&dyn super::Store] = &[&Store { name: "zookeeper" }];
+/// The package `zookeeper` has a library and no command.
+pub const NEEDS: &[(&str, &str)] =
+    &[("/usr/share/java/zookeeper.jar", "zookeeper"), ("java", "default-jre-headless")];
+
+struct Store {
+    name: &'static str,
+}
 
 /// The server of all cases that do not hurt it.
 static SHARED: Mutex<Option<Arc<Mutex<ZooKeeperServer>>>> = Mutex::new(None);
 /// Servers of cases that are over: a virtual machine takes long to start, and no case sees what another left.
 static IDLE: Mutex<Vec<ZooKeeperServer>> = Mutex::new(Vec::new());
 
-pub fn finish() {
-    *lock(&SHARED) = None;
-    lock(&IDLE).clear();
-}
-
 impl super::Store for Store {
     fn name(&self) -> &'static str {
-        "zookeeper"
+        self.name
     }
 
-    fn absence(&self) -> Option<String> {
-        ZooKeeperServer::absence()
+    fn needs(&self) -> &'static [(&'static str, &'static str)] {
+        NEEDS
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -83,6 +85,11 @@ impl super::Store for Store {
             (format!("zookeeper://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
             (format!("zookeeper://user:{CANARY}@host.invalid"), LockErrorKind::Backend),
         ]
+    }
+
+    fn finish(&self) {
+        *lock(&SHARED) = None;
+        lock(&IDLE).clear();
     }
 }
 
