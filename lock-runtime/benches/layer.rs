@@ -15,7 +15,6 @@
     reason = "a benchmark"
 )]
 
-#[path = "../../lock-runtime/benches/support/mod.rs"]
 mod support;
 
 use std::{
