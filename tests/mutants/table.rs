@@ -886,10 +886,10 @@ end",
     Mutant {
         name: "heartbeats_that_the_leader_answers_alone",
         edits: &[Rust {
-            file: "backend/zookeeper/session.rs",
-            from: "    session.vote().await.map(|()| Beat::Write)",
-            to: "    if mutant!() { session.client.sync(\"/\").await? } else { session.vote().await? }
-    Ok(Beat::Write)",
+            file: "backend/zookeeper/heartbeat.rs",
+            from: "    session.write_barrier().await.map(|()| Probe::Write)",
+            to: "    if mutant!() { session.client().sync(\"/\").await? } else { session.write_barrier().await? }
+    Ok(Probe::Write)",
         }],
         caught_by: &[
             "servers zookeeper_ensemble::the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_holds",
@@ -898,10 +898,10 @@ end",
     Mutant {
         name: "heartbeats_that_any_server_answers",
         edits: &[Rust {
-            file: "backend/zookeeper/session.rs",
-            from: "async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {",
-            to: "async fn beat(session: Arc<Session>) -> Result<Beat, zk::Error> {
-    if mutant!() { return session.client.check_stat(\"/\").await.map(|_| Beat::Write); }",
+            file: "backend/zookeeper/heartbeat.rs",
+            from: "async fn probe(session: Arc<Session>) -> Result<Probe, zk::Error> {",
+            to: "async fn probe(session: Arc<Session>) -> Result<Probe, zk::Error> {
+    if mutant!() { return session.client().check_stat(\"/\").await.map(|_| Probe::Write); }",
         }],
         caught_by: &[
             "servers zookeeper_ensemble::the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",
@@ -919,18 +919,18 @@ end",
     Mutant {
         name: "a_sign_of_life_counts_from_its_sending",
         edits: &[Rust {
-            file: "backend/zookeeper/heartbeat.rs",
+            file: "backend/zookeeper/validity.rs",
             from: "        earlier.answered + self.timeout / 4 <= sent",
             to: "        (if mutant!() { earlier.sent } else { earlier.answered }) + self.timeout / 4 <= sent",
         }],
         caught_by: &[
-            "unit backend::zookeeper::heartbeat::tests::a_sign_of_life_that_was_late_on_its_way_counts_from_when_it_had_surely_arrived",
+            "unit backend::zookeeper::validity::tests::a_sign_of_life_that_was_late_on_its_way_counts_from_when_it_had_surely_arrived",
         ],
     },
     Mutant {
         name: "a_loss_that_the_servers_tell",
         edits: &[Rust {
-            file: "backend/zookeeper/heartbeat.rs",
+            file: "backend/zookeeper/validity.rs",
             from: "        Some(valid_until(reported.sent, self.timeout))",
             to: "        Some(valid_until(reported.sent, if mutant!() { self.timeout * 9 } else { self.timeout }))",
         }],
@@ -944,8 +944,8 @@ end",
         name: "tokens_are_the_numbers_of_the_queue",
         edits: &[Rust {
             file: "backend/zookeeper/attempt.rs",
-            from: "self.node.made().map_or(0, |made| made.czxid);",
-            to: "self.node.made().map_or(0, |made| if mutant!() {
+            from: "self.contender.made().map_or(0, |made| made.czxid);",
+            to: "self.contender.made().map_or(0, |made| if mutant!() {
                 made.name.rsplit_once('-').map_or(0, |(_, number)| number.parse::<i64>().unwrap_or(0) + 1)
             } else { made.czxid });",
         }],
@@ -963,7 +963,7 @@ end",
     Mutant {
         name: "a_node_whose_answer_was_lost_is_not_looked_for",
         edits: &[Rust {
-            file: "backend/zookeeper/node.rs",
+            file: "backend/zookeeper/hold.rs",
             from: "        let ours = stat.filter(|stat| stat.ephemeral_owner == client.session_id().0);",
             to: "        let ours = stat.filter(|stat| stat.ephemeral_owner == client.session_id().0 && !mutant!());",
         }],

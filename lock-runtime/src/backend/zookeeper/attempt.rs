@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::{
     error::Failure,
+    hold::Contender,
     names,
-    node::Node,
     queue::{self, Place},
     session::{self, Session, State},
 };
@@ -31,7 +31,7 @@ pub(super) enum Ended {
 /// From before the first byte until the grant is handed on; dropped earlier, the node is removed in the background.
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
-    node: Arc<Node>,
+    contender: Arc<Contender>,
     /// Something may be on the server.
     open: bool,
     /// Before the request was sent after which the node stood where it stands.
@@ -40,8 +40,8 @@ pub(super) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(request: &'a Acquire, session: Arc<Session>) -> Self {
-        let node = Node::new(session, &request.key);
-        Self { request, node, open: false, since: Instant::now() }
+        let contender = Contender::new(session, &request.key);
+        Self { request, contender, open: false, since: Instant::now() }
     }
 
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
@@ -53,7 +53,7 @@ impl<'a> Attempt<'a> {
 
     async fn contend(&mut self) -> Result<Ended, Failure> {
         // From before the first question on, so that no change is missed.
-        let states = self.node.session().states();
+        let states = self.contender.session().states();
         let Some(children) = self.join().await? else { return Ok(self.gone()) };
         if queue::is_used_up(self.name()) {
             return self.use_up().await;
@@ -67,9 +67,9 @@ impl<'a> Attempt<'a> {
     /// Makes the node and looks who is there, in one round trip. None when the node surely does not exist and has to
     /// be asked for anew.
     async fn join(&mut self) -> Result<Option<Vec<String>>, Failure> {
-        let session = Arc::clone(self.node.session());
+        let session = Arc::clone(self.contender.session());
         let client = session.client();
-        let template = self.node.template();
+        let template = self.contender.template();
         let data = names::process();
         let options = zk::CreateMode::EphemeralSequential.with_acls(session.acls());
         loop {
@@ -79,10 +79,10 @@ impl<'a> Attempt<'a> {
             let sent = Instant::now();
             // Both are on their way when they are called; the server carries them out in this order.
             let create = client.create(&template, data.as_bytes(), &options);
-            let list = client.list_children(self.node.parent());
+            let list = client.list_children(self.contender.parent());
             let (created, listed) = tokio::join!(session.answer(create), session.answer(list));
             match created {
-                Ok((stat, number)) => self.node.was_made(number, &stat),
+                Ok((stat, number)) => self.contender.was_made(number, &stat),
                 Err(zk::Error::NoNode) => {
                     self.open = false;
                     self.make_parent(&session).await?;
@@ -90,7 +90,7 @@ impl<'a> Attempt<'a> {
                 }
                 Err(error) => match Failure::of(error) {
                     Failure::Unknown(_) => {
-                        if !self.node.find().await.map_err(Failure::of)? {
+                        if !self.contender.find().await.map_err(Failure::of)? {
                             return Ok(None);
                         }
                     }
@@ -111,13 +111,13 @@ impl<'a> Attempt<'a> {
 
     /// Of our node; nothing while it is not known to have been made.
     fn name(&self) -> &str {
-        self.node.made().map_or("", |made| &made.name)
+        self.contender.made().map_or("", |made| &made.name)
     }
 
     /// A lock's own node goes by itself when it has been empty for a while, at any time; but not before it ever had a
     /// child. So it gets one at once: whoever makes it may not come to make one of its own.
     async fn make_parent(&self, session: &Session) -> Result<(), Failure> {
-        let (client, path) = (session.client(), self.node.parent());
+        let (client, path) = (session.client(), self.contender.parent());
         let child = format!("{path}/made");
         let mut all = client.new_multi_writer();
         all.add_create(path, b"", &zk::CreateMode::Container.with_acls(session.acls()))
@@ -132,10 +132,10 @@ impl<'a> Attempt<'a> {
     }
 
     async fn list(&self) -> Result<Vec<String>, Failure> {
-        let session = self.node.session();
+        let session = self.contender.session();
         // Nor would it help to be first while the session is not to be relied on.
         session.answering().await?;
-        match session.answer(session.client().list_children(self.node.parent())).await {
+        match session.answer(session.client().list_children(self.contender.parent())).await {
             // With the lock's node, ours is gone.
             Err(zk::Error::NoNode) => Ok(Vec::new()),
             listed => listed.map_err(Failure::of),
@@ -148,9 +148,9 @@ impl<'a> Attempt<'a> {
 
     /// There are no more numbers for contenders. They begin anew with the lock's node, once it has no more children.
     async fn use_up(&mut self) -> Result<Ended, Failure> {
-        let (busy, session) = (self.busy().await, Arc::clone(self.node.session()));
+        let (busy, session) = (self.busy().await, Arc::clone(self.contender.session()));
         for attempt in 0.. {
-            match session.answer(session.client().delete(self.node.parent(), None)).await {
+            match session.answer(session.client().delete(self.contender.parent(), None)).await {
                 Ok(()) | Err(zk::Error::NoNode) => return Ok(Ended::Gone),
                 Err(zk::Error::NotEmpty) => {}
                 Err(error) => return Err(Failure::of(error)),
@@ -231,8 +231,8 @@ impl<'a> Attempt<'a> {
 
     /// Completes when the contender `before` us has left, or anything else happened to its node.
     async fn left(&self, before: &str) -> Result<(), Failure> {
-        let session = self.node.session();
-        let path = format!("{}/{before}", self.node.parent());
+        let session = self.contender.session();
+        let path = format!("{}/{before}", self.contender.parent());
         match session.answer(session.client().get_and_watch_data(&path)).await {
             Ok((_, _, watcher)) => {
                 watcher.changed().await;
@@ -255,9 +255,9 @@ impl<'a> Attempt<'a> {
 
     fn granted(&mut self) -> Ended {
         self.open = false;
-        let number = self.node.made().map_or(0, |made| made.czxid);
+        let number = self.contender.made().map_or(0, |made| made.czxid);
         let token = FencingToken::from_number(number.cast_unsigned());
-        let held = Held::session(Arc::<Node>::clone(&self.node), self.since);
+        let held = Held::session(Arc::<Contender>::clone(&self.contender), self.since);
         Ended::With(Acquired::Granted(Grant::new(token, held)))
     }
 
@@ -269,7 +269,7 @@ impl<'a> Attempt<'a> {
     /// Leaves the queue, and waits for that; what cannot be confirmed is repeated in the background.
     async fn busy(&mut self) -> Ended {
         use crate::backend::Releasable;
-        if self.node.release().await.is_ok() {
+        if self.contender.release().await.is_ok() {
             self.open = false;
         }
         Ended::With(Acquired::busy(None))
@@ -280,7 +280,7 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
             // As long as the session lives, its node does.
-            self.request.cleanup.release_later(Arc::<Node>::clone(&self.node), Instant::FAR_FUTURE);
+            self.request.cleanup.release_later(Arc::<Contender>::clone(&self.contender), Instant::FAR_FUTURE);
         }
     }
 }

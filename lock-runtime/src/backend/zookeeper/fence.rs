@@ -6,7 +6,7 @@
 
 use ::zookeeper_client as zk;
 
-use super::node::Node;
+use super::hold::Contender;
 use crate::{HeldLock, LockError, LockErrorKind};
 
 /// Begins a transaction of a client of your own that is carried out only while `held` is held.
@@ -34,7 +34,7 @@ use crate::{HeldLock, LockError, LockErrorKind};
 /// # }
 /// ```
 pub fn begin<'c>(client: &'c zk::Client, held: &HeldLock) -> Result<zk::CheckWriter<'c>, LockError> {
-    let Some(path) = held.in_store::<Node>().and_then(Node::absolute_path) else {
+    let Some(path) = held.in_store::<Contender>().and_then(Contender::absolute_path) else {
         return Err(LockError::new(
             LockErrorKind::Unsupported,
             "the lock is not held in ZooKeeper; hand its fencing token to the resource",

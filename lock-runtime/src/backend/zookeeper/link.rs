@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{config::Config, session::Session};
+use super::{config::Config, connect, session::Session};
 use crate::{
     LockError, LockErrorKind, backend::outage::Outage, background, process::Process, sync::lock,
     time::clock::Instant,
@@ -93,7 +93,7 @@ impl Link {
 
     async fn connect(self: Arc<Self>, tell: watch::Sender<Made>) {
         let began = Instant::now();
-        let made = Session::open(&self.config, &self.outage).await;
+        let made = connect::open(&self.config, &self.outage).await;
         match &made {
             Ok(_) => self.outage.ends(),
             Err(error) => self.outage.begins(began, error),

@@ -2,20 +2,22 @@
 
 mod attempt;
 mod config;
+mod connect;
 mod credentials;
 mod diagnosis;
 mod error;
 pub mod fence;
 mod handshake;
 mod heartbeat;
+mod hold;
 mod link;
 mod names;
-mod node;
 mod queue;
 mod session;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod url;
+mod validity;
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! A contender's node: a place in the queue, a hold, or an attempt that may have left one.
+//! A contender's node in ZooKeeper: from the request that makes it, through the queue, to the end of the hold.
 
 use std::{
     fmt,
@@ -22,8 +22,8 @@ use crate::{
     time::clock::Instant,
 };
 
-/// It belongs to one session, and its name to one attempt: what is found under it is ours.
-pub(super) struct Node {
+/// One attempt's node. It belongs to one session, and its name to this attempt: what is found under that name is ours.
+pub(super) struct Contender {
     session: Arc<Session>,
     key: LockKey,
     /// The lock's node.
@@ -48,7 +48,7 @@ pub(super) struct Made {
     pub(super) czxid: i64,
 }
 
-impl Node {
+impl Contender {
     pub(super) fn new(session: Arc<Session>, key: &LockKey) -> Arc<Self> {
         session.node_begins();
         Arc::new(Self {
@@ -107,7 +107,7 @@ impl Node {
         // On the connection on which it was asked for, requests are carried out in their order. On another one they
         // are as soon as the session has moved, which is so before this is voted for; and what was carried out until
         // then, the server knows after it.
-        self.session.answer(self.session.vote()).await?;
+        self.session.answer(self.session.write_barrier()).await?;
         let children = match self.session.answer(client.list_children(&self.parent)).await {
             Ok(children) => children,
             Err(zk::Error::NoNode) => return Ok(false),
@@ -156,7 +156,7 @@ impl Node {
     }
 }
 
-impl InSession for Node {
+impl InSession for Contender {
     fn lost(&self, why: &str) {
         self.over.store(true, Ordering::Release);
         let held = self.held().take();
@@ -173,7 +173,7 @@ impl InSession for Node {
     }
 }
 
-async fn watch(node: Arc<Node>) {
+async fn watch(node: Arc<Contender>) {
     let Some(path) = node.path() else { return };
     let session = Arc::clone(&node.session);
     match session.answer(session.client().check_and_watch_stat(&path)).await {
@@ -196,7 +196,7 @@ async fn watch(node: Arc<Node>) {
     }
 }
 
-impl Releasable for Node {
+impl Releasable for Contender {
     fn key(&self) -> &LockKey {
         &self.key
     }
@@ -220,7 +220,7 @@ impl Releasable for Node {
     }
 }
 
-impl backend::Session for Node {
+impl backend::Session for Contender {
     fn valid_until(&self) -> Instant {
         if self.over.load(Ordering::Acquire) { Instant::from_nanos(0) } else { self.session.valid_until() }
     }
@@ -234,15 +234,18 @@ impl backend::Session for Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for Contender {
     fn drop(&mut self) {
         self.session.node_ends();
     }
 }
 
 /// Without the name: whoever knows it can release the lock.
-impl fmt::Debug for Node {
+impl fmt::Debug for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("key", &self.key).field("session", &self.session).finish_non_exhaustive()
+        f.debug_struct("Contender")
+            .field("key", &self.key)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
     }
 }
