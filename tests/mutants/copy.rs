@@ -86,9 +86,9 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
     replace("all", "lib.rs", "mod background;\n", "mod mutant;\nmod background;\n");
     replace(
         "all",
-        "backend/redis/scripts.rs",
-        "    fn new(text: String) -> Self {\n",
-        "    fn new(text: String) -> Self {\n        let text = crate::mutant::script(text);\n",
+        "backend/redis/net/script.rs",
+        "let text = parts.join(\"\\n\");",
+        "let text = crate::mutant::script(parts.join(\"\\n\"));",
     );
     let scripts: String = fs::read_dir(Path::new(ROOT).join(SOURCES).join("backend/redis/scripts"))
         .unwrap()

@@ -97,15 +97,15 @@ pub const MUTANTS: &[Mutant] = &[
         name: "renewal_from_the_answer",
         edits: &[Rust {
             file: "backend/redis/mod.rs",
-            from: "Renewal::Renewed(valid_until(sent, ttl))",
-            to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, ttl))",
+            from: "Renewal::Renewed(valid_until(sent, due[*number].ttl))",
+            to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, due[*number].ttl))",
         }],
         caught_by: &["redis::lease::a_renewal_counts_from_before_its_request"],
     },
     Mutant {
         name: "push_from_its_arrival",
         edits: &[Rust {
-            file: "backend/redis/place.rs",
+            file: "backend/redis/queue/place.rs",
             from: "Push::ValidUntil(valid_until(self.proven, push.px))",
             to: "Push::ValidUntil(valid_until(if mutant!() { Instant::now() } else { self.proven }, push.px))",
         }],
@@ -114,7 +114,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "readonly_kept",
         edits: &[Rust {
-            file: "backend/redis/connection.rs",
+            file: "backend/redis/net/connection.rs",
             from: "Refusal::ReadOnly => (\"its server is a replica\", PAUSE),",
             to: "Refusal::ReadOnly => (\"\", if mutant!() { Duration::from_secs(600) } else { PAUSE }),",
         }],
@@ -256,22 +256,22 @@ pub const MUTANTS: &[Mutant] = &[
         name: "subscribes_after_the_check",
         edits: &[
             Rust {
-                file: "backend/redis/attempt.rs",
-                from: "        let channel = connection.inbox(prefix).await?;
+                file: "backend/redis/queue/line.rs",
+                from: "        let channel = line.channel(prefix).await?;
 ",
-                to: "        let channel = connection.inbox(prefix).await?;
+                to: "        let channel = line.channel(prefix).await?;
         if mutant!() {
             // The check goes first; the subscription is there a little later.
-            let (connection, channel) = (Arc::clone(&connection), Arc::clone(&channel));
+            let (line, channel) = (Arc::clone(&line), Arc::clone(&channel));
             tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                connection.call::<redis::Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                line.connection.call::<redis::Value>(redis::cmd(\"SUBSCRIBE\").arg(&*channel)).await
             });
         }
 ",
             },
             Rust {
-                file: "backend/redis/connection.rs",
+                file: "backend/redis/queue/line.rs",
                 from: "        self.subscribe(prefix, &channel).await?;
 ",
                 to: "        if !mutant!() {
@@ -285,10 +285,10 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "nobody_looks_by_itself",
         edits: &[Rust {
-            file: "backend/redis/place.rs",
-            from: "    pub(super) fn next_poll(&self, now: Instant, random: u32) -> Instant {
+            file: "backend/redis/queue/place.rs",
+            from: "    pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
 ",
-            to: "    pub(super) fn next_poll(&self, now: Instant, random: u32) -> Instant {
+            to: "    pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
         if mutant!() {
             return Instant::FAR_FUTURE;
         }
@@ -304,17 +304,17 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/redis/attempt.rs",
-                from: "                            letters = None;
+                from: "                            notices = None;
                             look_at = heard;
 ",
-                to: "                            letters = None;
+                to: "                            notices = None;
                             if !mutant!() {
                                 look_at = heard;
                             }
 ",
             },
             Rust {
-                file: "backend/redis/place.rs",
+                file: "backend/redis/queue/place.rs",
                 from: "        let refresh = on_a_tick(now + REFRESH);
 ",
                 to: "        let refresh = if mutant!() { Instant::FAR_FUTURE } else { on_a_tick(now + REFRESH) };
@@ -334,7 +334,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "live_waiters_are_dropped",
         edits: &[Rust {
-            file: "backend/redis/scripts.rs",
+            file: "backend/redis/queue/scripts.rs",
             from: "        (\"STALE_MS\", place::STALE.as_millis()),",
             to: "        (\"STALE_MS\", if mutant!() { 30 } else { place::STALE.as_millis() }),",
         }],
@@ -360,9 +360,9 @@ end",
         name: "a_failed_try_is_released_too",
         edits: &[Rust {
             file: "backend/redis/attempt.rs",
-            from: "            (_, Answer::Held { pttl_ms }) if mode == Mode::Try => {
+            from: "            (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
                 self.open = false;",
-            to: "            (_, Answer::Held { pttl_ms }) if mode == Mode::Try => {
+            to: "            (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
                 self.open = mutant!();",
         }],
         caught_by: &["redis::wait::a_failed_attempt_sends_nothing_after_it"],
@@ -773,31 +773,31 @@ end",
     Mutant {
         name: "never_rushes_behind_others",
         edits: &[Rust {
-            file: "backend/redis/place.rs",
+            file: "backend/redis/queue/place.rs",
             from: "if later.first => {
                 Rush::after_look(self.rush, hold != last, now)",
             to: "if later.first => {
                 Rush::after_look(self.rush, hold != last && !mutant!(), now)",
         }],
         caught_by: &[
-            "unit backend::redis::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
+            "unit backend::redis::queue::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
         ],
     },
     Mutant {
         name: "rushes_all_the_time",
         edits: &[Rust {
-            file: "backend/redis/place.rs",
+            file: "backend/redis/queue/place.rs",
             from: "now < rush.began + RUSH_SHARE * rush.length {",
             to: "now < rush.began + if mutant!() { 1 } else { RUSH_SHARE } * rush.length {",
         }],
         caught_by: &[
-            "unit backend::redis::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
+            "unit backend::redis::queue::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
         ],
     },
     Mutant {
         name: "push_without_proof",
         edits: &[Rust {
-            file: "backend/redis/place.rs",
+            file: "backend/redis/queue/place.rs",
             from: "        if !push.proven || push",
             to: "        if !(push.proven || mutant!()) || push",
         }],
@@ -814,12 +814,12 @@ end",
     Mutant {
         name: "unbounded_px",
         edits: &[Rust {
-            file: "backend/redis/place.rs",
+            file: "backend/redis/queue/place.rs",
             from: "push.px > ttl {",
             to: "(push.px > ttl && !mutant!()) {",
         }],
         caught_by: &[
-            "unit backend::redis::place::tests::a_grant_without_a_proof_or_longer_than_what_was_asked_for_is_doubtful",
+            "unit backend::redis::queue::place::tests::a_grant_without_a_proof_or_longer_than_what_was_asked_for_is_doubtful",
         ],
     },
     Mutant {
@@ -848,7 +848,7 @@ end",
     Mutant {
         name: "a_late_refusal_is_not_learnt_from",
         edits: &[Rust {
-            file: "backend/redis/answer.rs",
+            file: "backend/redis/queue/answer.rs",
             from: "(Some(time), None) => clock.replace(Instant::now(), time),",
             to: "(Some(time), None) if !mutant!() => clock.replace(Instant::now(), time),
             (Some(_), None) => {}",

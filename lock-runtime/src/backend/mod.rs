@@ -20,6 +20,8 @@ pub mod redis;
 mod reports;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod settings;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod single_flight;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

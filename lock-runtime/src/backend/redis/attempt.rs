@@ -6,19 +6,16 @@ use std::{
     time::Duration,
 };
 
-use redis::RedisWrite;
-
 use super::{
-    answer::{Answer, Told, Waiting},
-    connection::Connection,
     error::{self, Failure},
-    foreign,
-    inbox::{Letter, Letters},
-    lease::{RedisLease, Unanswered},
-    link::Links,
+    hold::{RedisLease, Unanswered},
     names,
-    place::{self, Place, Push, Pushed, Standing},
-    scripts, server_clock,
+    net::{Connections, server_clock},
+    node::Acquisition,
+    queue::{
+        self, Address, Answer, Line, Look, Notice, Notices, Participant, Waiting, Want,
+        place::{self, Place, Push, Pushed, Standing},
+    },
 };
 use crate::{
     FencingToken, OwnerToken,
@@ -41,7 +38,7 @@ pub(super) enum Ended {
 /// the server is removed in the background.
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
-    links: &'a Arc<Links>,
+    connections: &'a Arc<Connections<Participant>>,
     owner: OwnerToken,
     /// When the last request was sent that could have taken the lock; long ago while there was none.
     last_sent: Instant,
@@ -51,32 +48,11 @@ pub(super) struct Attempt<'a> {
     unanswered: Option<Unanswered>,
 }
 
-/// What a request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// The lock, and no place in its queue.
-    Try,
-    /// The lock, or a place.
-    Join,
-    /// What has become of the place. It neither makes one nor, without one, takes the lock.
-    Poll,
-}
-
-impl Mode {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Try => "try",
-            Self::Join => "join",
-            Self::Poll => "poll",
-        }
-    }
-}
-
 impl<'a> Attempt<'a> {
-    pub(super) fn new(request: &'a Acquire, links: &'a Arc<Links>) -> Self {
+    pub(super) fn new(request: &'a Acquire, connections: &'a Arc<Connections<Participant>>) -> Self {
         Self {
             request,
-            links,
+            connections,
             owner: OwnerToken::random(),
             last_sent: Instant::from_nanos(0),
             open: false,
@@ -84,34 +60,63 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    fn participant(&self) -> &'a Participant {
+        self.connections.service()
+    }
+
+    /// The owner, as the server knows it.
+    fn name(&self) -> impl fmt::Display {
+        names::owner(self.request.mode, self.participant().process(), self.owner)
+    }
+
+    /// The connection to use; a server that cannot be reached is tried again while the caller waits for its lock.
+    async fn line(&self) -> Result<Arc<Line>, Failure> {
+        let mut failures = 0;
+        loop {
+            let answer = self.connections.here().await;
+            let (Err(Failure::Refused(error)), Wait::Until(_) | Wait::Forever) = (&answer, self.request.wait)
+            else {
+                return answer;
+            };
+            let end = self.request.wait.end();
+            if !error.is_retryable() || end.has_passed() {
+                return answer;
+            }
+            self.request.progress.failed(error);
+            // No longer than 160 ms: it costs the server nothing, and the caller waits for it.
+            clock::sleep_until(end.min(Instant::now() + backoff(failures))).await;
+            failures = 3.min(failures + 1);
+        }
+    }
+
     pub(super) async fn run(mut self) -> Result<Ended, Failure> {
-        let connection = self.links.within(self.request).await?;
+        let line = self.line().await?;
         // Also for one that does not wait: as the holder it is told there that others do.
-        let address = Address::on(connection, self.request.key.prefix(), self.owner).await?;
-        let mode = if self.request.wait == Wait::No { Mode::Try } else { Mode::Join };
-        let foreign = self.links.inbox().foreign();
+        let address = Address::on(line, self.request.key.prefix(), self.owner).await?;
+        let want = if self.request.wait == Wait::No { Want::Lock } else { Want::LockOrPlace };
+        let foreign = self.participant().foreign();
         if !foreign.is_empty() {
             let now = Instant::now();
             if let Some(until) = foreign.open_until(self.request.key.stored(), now) {
                 // Left open by this process, which used it last, for clients that do not queue.
-                if mode == Mode::Try {
+                if want == Want::Lock {
                     let holder_remaining = Some(until.saturating_duration_since(now));
                     return Ok(Ended::With(Acquired::busy(holder_remaining)));
                 }
                 clock::sleep_until(until.min(self.request.wait.end())).await;
             }
         }
-        match self.ask_first(&address, mode).await? {
+        match self.ask_first(&address, want).await? {
             (sent, Answer::Granted { fence, others_wait }) => {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
             }
-            (sent, Answer::Waiting(waiting)) if mode == Mode::Join => {
+            (sent, Answer::Waiting(waiting)) if want == Want::LockOrPlace => {
                 self.request.progress.contended();
                 let place = self.placed(sent, waiting);
                 // Boxed, so that whoever finds the lock free need not have room for it.
                 Box::pin(self.wait(address, place)).await
             }
-            (_, Answer::Held { pttl_ms }) if mode == Mode::Try => {
+            (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
                 self.open = false;
                 let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
                 Ok(Ended::With(Acquired::busy(holder_remaining)))
@@ -125,7 +130,7 @@ impl<'a> Attempt<'a> {
     /// Waits in the queue for a push, looking from time to time.
     async fn wait(&mut self, mut address: Address, mut place: Place) -> Result<Ended, Failure> {
         // None when the connection is gone, and pushes with it.
-        let mut letters = Some(address.listen());
+        let mut notices = Some(address.listen());
         let end = self.request.wait.end();
         let mut heard = Instant::now();
         let mut failures = 0;
@@ -133,11 +138,11 @@ impl<'a> Attempt<'a> {
         loop {
             tokio::select! {
                 biased;
-                letter = next(&mut letters), if letters.is_some() => {
-                    match letter {
-                        Some(Letter::Granted { proof, terms }) => {
+                notice = next(&mut notices), if notices.is_some() => {
+                    match notice {
+                        Some(Notice::Granted { proof, terms }) => {
                             let names::Terms { fence, px, others_wait, foreign } = terms;
-                            let proven = proof == terms.proof(self.links.process(), self.owner);
+                            let proven = proof == terms.proof(&self.name());
                             match place.judge(Pushed { fence, px, proven }, self.request.ttl) {
                                 Push::ValidUntil(until) => {
                                     let enough = Instant::now() + min_validity(self.request.ttl) <= until;
@@ -153,14 +158,14 @@ impl<'a> Attempt<'a> {
                                 Push::Stale => {}
                             }
                         }
-                        Some(Letter::Free { length }) => {
+                        Some(Notice::Free { length }) => {
                             let now = Instant::now();
                             place.opened(now, length);
                             let soon = heard + place::LOOK_WHILE_OPEN;
                             look_at = look_at.min(place.next_poll(now, random()).max(soon));
                         }
                         None => {
-                            letters = None;
+                            notices = None;
                             look_at = heard;
                         }
                     }
@@ -173,7 +178,7 @@ impl<'a> Attempt<'a> {
             }
             // The last look, at the end of the wait, is worth it: the lock may be ours already.
             let last = end.has_passed();
-            match self.look(&mut address, &mut letters).await {
+            match self.look(&mut address, &mut notices).await {
                 Ok((sent, Answer::Granted { fence, others_wait })) => {
                     return Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)));
                 }
@@ -212,7 +217,7 @@ impl<'a> Attempt<'a> {
     fn placed(&self, sent: Instant, waiting: Waiting) -> Place {
         let Waiting { seen, first, standing, pttl_ms } = waiting;
         if matches!(standing, Standing::HeldByForeign { .. }) {
-            self.remember_foreign(foreign::REMEMBERED);
+            self.remember_foreign(queue::REMEMBERED);
         }
         let now = Instant::now();
         // Negative where it has no end, or was not asked for.
@@ -222,7 +227,7 @@ impl<'a> Attempt<'a> {
 
     fn remember_foreign(&self, length: Duration) {
         if !length.is_zero() {
-            self.links.inbox().foreign().remember(self.request.key.stored(), Instant::now(), length);
+            self.participant().foreign().remember(self.request.key.stored(), Instant::now(), length);
         }
     }
 
@@ -230,40 +235,48 @@ impl<'a> Attempt<'a> {
     async fn look(
         &mut self,
         address: &mut Address,
-        letters: &mut Option<Letters>,
+        notices: &mut Option<Notices>,
     ) -> Result<(Instant, Answer), Failure> {
-        if !address.connection.is_usable() {
-            let connection = self.links.within(self.request).await?;
-            *address = Address::on(connection, self.request.key.prefix(), self.owner).await?;
-            *letters = Some(address.listen());
+        if !address.line.connection().is_usable() {
+            let line = self.line().await?;
+            *address = Address::on(line, self.request.key.prefix(), self.owner).await?;
+            *notices = Some(address.listen());
         }
-        let group = address.connection.group();
-        if group.is_due() {
+        if address.line.is_batch_due() {
             self.last_sent = Instant::now();
-            let give_up = self.last_sent + address.connection.response_timeout();
-            let ttl_ms = names::millis(self.request.ttl);
-            let look = group.look(&self.request.key, self.owner, ttl_ms, address.to_string(), give_up);
-            match look.await {
+            let give_up = self.last_sent + address.line.connection().response_timeout();
+            let look = Look {
+                key: self.request.key.clone(),
+                mode: self.request.mode,
+                owner: self.owner,
+                ttl_ms: names::millis(self.request.ttl),
+                address: address.to_string(),
+            };
+            match address.line.look(look, give_up).await {
                 Ok(Some(answer)) => return Ok((self.last_sent, answer)),
-                // What one of a group may not do is refused to all of it; alone it says why.
+                // What one of a batch may not do is refused to all of it; alone it says why.
                 Ok(None) => {}
-                Err(Failure::Refused(_)) if address.connection.is_usable() => {}
+                Err(Failure::Refused(_)) if address.line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
             }
         }
-        let _alone = address.connection.group().alone();
-        self.ask(address, Mode::Poll).await
+        let _alone = address.line.alone();
+        self.ask(address, Want::Place).await
     }
 
     /// Asks for the lock for the first time: together with others where others are under way, else alone.
-    async fn ask_first(&mut self, address: &Address, mode: Mode) -> Result<(Instant, Answer), Failure> {
-        let connection = &address.connection;
-        let group = connection.group();
-        if group.is_due() {
-            let give_up = self.sends(connection);
+    async fn ask_first(&mut self, address: &Address, want: Want) -> Result<(Instant, Answer), Failure> {
+        let line = &address.line;
+        if line.is_batch_due() {
+            let give_up = self.sends(line);
             self.open = true;
-            let answer =
-                group.acquire(&self.request.key, self.owner, names::millis(self.request.ttl), give_up).await;
+            let what = Acquisition {
+                key: self.request.key.clone(),
+                mode: self.request.mode,
+                owner: self.owner,
+                ttl_ms: names::millis(self.request.ttl),
+            };
+            let answer = line.acquire(what, give_up).await;
             if answer.as_ref().err().is_none_or(Failure::is_definite) {
                 self.unanswered = None;
                 self.open = false;
@@ -272,60 +285,57 @@ impl<'a> Attempt<'a> {
                 Ok(Some(fence)) => {
                     return Ok((self.last_sent, Answer::Granted { fence, others_wait: false }));
                 }
-                // What one of a group may not do is refused to all of it; alone it says why.
+                // What one of a batch may not do is refused to all of it; alone it says why.
                 Ok(None) => {}
-                Err(Failure::Refused(_)) if connection.is_usable() => {}
+                Err(Failure::Refused(_)) if address.line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
             }
         }
-        let _alone = group.alone();
-        self.ask(address, mode).await
+        let _alone = line.alone();
+        self.ask(address, want).await
     }
 
     /// A request that may take the lock goes out now. Until when it may be executed.
-    fn sends(&mut self, connection: &Arc<Connection>) -> Instant {
+    fn sends(&mut self, line: &Arc<Line>) -> Instant {
         self.last_sent = Instant::now();
-        let give_up = self.last_sent + connection.response_timeout();
-        self.unanswered = Some(Unanswered { on: Arc::clone(connection), until: give_up });
+        let give_up = self.last_sent + line.connection().response_timeout();
+        self.unanswered = Some(Unanswered { on: Arc::clone(line), until: give_up });
         give_up
     }
 
     /// Makes one request alone. One that came too late was refused by the server, whose clock is known better then, and
     /// is made once more.
-    async fn ask(&mut self, address: &Address, mode: Mode) -> Result<(Instant, Answer), Failure> {
-        if let Some(answer) = self.ask_once(address, mode).await? {
+    async fn ask(&mut self, address: &Address, want: Want) -> Result<(Instant, Answer), Failure> {
+        if let Some(answer) = self.ask_once(address, want).await? {
             return Ok(answer);
         }
-        self.ask_once(address, mode).await?.ok_or_else(Failure::too_late)
+        self.ask_once(address, want).await?.ok_or_else(Failure::too_late)
     }
 
     /// None where the server refused the request because it came too late.
     async fn ask_once(
         &mut self,
         address: &Address,
-        mode: Mode,
+        want: Want,
     ) -> Result<Option<(Instant, Answer)>, Failure> {
-        let connection = &address.connection;
+        let connection = address.line.connection();
         // A look neither makes a place nor, without one, takes the lock: executed late it does no harm.
-        let give_up = if mode == Mode::Poll {
+        let give_up = if want == Want::Place {
             self.last_sent = Instant::now();
             self.last_sent + connection.response_timeout()
         } else {
-            self.sends(connection)
+            self.sends(&address.line)
         };
         let sent = self.last_sent;
         self.open = true;
-        let mut call = scripts::ACQUIRE.about(&self.request.key, self.links.process(), self.owner);
-        call.arg(names::millis(self.request.ttl)).arg(connection.clock().at(give_up)).arg(mode.word());
-        if mode != Mode::Try {
-            call.write_arg_fmt(address);
-        }
-        let answer = connection.run::<Told>(&scripts::ACQUIRE, &call).await;
+        let process = self.participant().process();
+        let answer =
+            queue::ask(connection, process, (self.request, self.owner), want, give_up, address).await;
         let refused = answer.as_ref().is_err_and(Failure::is_definite);
         if refused || answer.is_ok() {
             self.unanswered = None;
         }
-        if refused && mode != Mode::Poll {
+        if refused && want != Want::Place {
             self.open = false;
         }
         Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))
@@ -340,7 +350,7 @@ impl<'a> Attempt<'a> {
 
     fn lease(&mut self, token: FencingToken, others_wait: bool) -> RedisLease {
         RedisLease {
-            links: Arc::clone(self.links),
+            connections: Arc::clone(self.connections),
             id: self.request.lease_id(self.owner, token),
             unanswered: self.unanswered.take(),
             others_wait,
@@ -354,7 +364,8 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
             // Executed at its limit at the latest, it has ended one `ttl` later.
-            let limit = self.last_sent + self.links.config().response_timeout + server_clock::ERROR;
+            let limit =
+                self.last_sent + self.connections.server().config().response_timeout + server_clock::ERROR;
             let until = limit + self.request.ttl;
             // No grant has this token; a release does not ask for it.
             let lease = self.lease(FencingToken::from_micros(0), false);
@@ -363,30 +374,6 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Where a waiter is told of its grant.
-struct Address {
-    connection: Arc<Connection>,
-    owner: OwnerToken,
-    channel: Arc<str>,
-}
-
-impl Address {
-    async fn on(connection: Arc<Connection>, prefix: &str, owner: OwnerToken) -> Result<Self, Failure> {
-        let channel = connection.inbox(prefix).await?;
-        Ok(Self { connection, owner, channel })
-    }
-
-    fn listen(&self) -> Letters {
-        self.connection.listen(self.owner)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.connection.number(self.owner), self.channel)
-    }
-}
-
-async fn next(letters: &mut Option<Letters>) -> Option<Letter> {
-    letters.as_mut()?.next().await
+async fn next(notices: &mut Option<Notices>) -> Option<Notice> {
+    notices.as_mut()?.next().await
 }

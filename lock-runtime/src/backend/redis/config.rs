@@ -21,7 +21,7 @@ const SETTINGS: Settings = Settings {
 
 /// When calls share a round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GroupCommit {
+pub(crate) enum GroupCommit {
     /// Those that are due while many others are under way.
     Auto,
     Always,
@@ -30,21 +30,21 @@ pub(super) enum GroupCommit {
 
 /// What is known of one server.
 #[derive(Clone, Debug)]
-pub(super) struct Config {
+pub(crate) struct Config {
     /// Its text is never shown: it holds the password.
-    pub(super) info: ConnectionInfo,
+    pub(crate) info: ConnectionInfo,
     /// How long to wait for a connection; `connect_timeout` in the URL.
-    pub(super) connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     /// How long to wait for an answer; `response_timeout` in the URL.
-    pub(super) response_timeout: Duration,
+    pub(crate) response_timeout: Duration,
     /// When calls share a round trip; `group_commit` in the URL.
-    pub(super) group_commit: GroupCommit,
+    pub(crate) group_commit: GroupCommit,
     /// Whether a server that may lose locks is refused; `strict` in the URL.
-    pub(super) strict: bool,
+    pub(crate) strict: bool,
 }
 
 impl Config {
-    pub(super) fn new(info: ConnectionInfo) -> Self {
+    pub(crate) fn new(info: ConnectionInfo) -> Self {
         let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_redis_settings(redis).set_tcp_settings(tcp_settings());
         Self {
@@ -57,7 +57,7 @@ impl Config {
     }
 
     /// Reads `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path[?db=1&…]`.
-    pub(super) fn from_url(text: &str) -> Result<Self, LockError> {
+    pub(crate) fn from_url(text: &str) -> Result<Self, LockError> {
         let authority =
             text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
         let hosts = authority.rsplit('@').next().unwrap_or("");
@@ -118,7 +118,7 @@ impl Config {
     }
 
     /// What says which store it is: the address, one way of writing it for all, and the database.
-    pub(super) fn store(&self) -> (String, i64) {
+    pub(crate) fn store(&self) -> (String, i64) {
         let address = match self.info.addr() {
             ConnectionAddr::Unix(path) => path.display().to_string(),
             of_a_host => of_a_host.to_string().to_lowercase(),
@@ -127,7 +127,7 @@ impl Config {
     }
 
     /// The address, without credentials.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         self.info.addr().to_string()
     }
 }

@@ -4,12 +4,18 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::{fitness, names};
+use super::names;
 use crate::{LockError, LockErrorKind};
+
+/// What is said of servers of other kinds.
+pub(crate) const SENTINEL: &str =
+    "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it watches";
+pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
+     several nodes; use one without `cluster-enabled`";
 
 /// Why a call got no answer that can be used.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The server refused the call: it was not applied.
     Refused(LockError),
     /// It was not applied, and the connection is given up: another one may do it.
@@ -22,7 +28,7 @@ pub(super) enum Failure {
 
 /// What an error says of the connection on which it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// It is of no more use.
     Broken,
     /// Its server is a replica.
@@ -34,7 +40,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn of(error: &RedisError) -> Self {
+    pub(crate) fn of(error: &RedisError) -> Self {
         if error.is_unrecoverable_error() || error.is_io_error() {
             return Self::Broken;
         }
@@ -49,7 +55,7 @@ impl Refusal {
 }
 
 impl Failure {
-    pub(super) fn timed_out(limit: Duration) -> Self {
+    pub(crate) fn timed_out(limit: Duration) -> Self {
         Self::TimedOut(LockError::new(
             LockErrorKind::Backend,
             format!("Redis did not answer within {limit:?}"),
@@ -57,28 +63,28 @@ impl Failure {
     }
 
     /// The server refused to execute a request after its limit, twice.
-    pub(super) fn too_late() -> Self {
+    pub(crate) fn too_late() -> Self {
         Self::Refused(LockError::new(
             LockErrorKind::Backend,
             "requests reach Redis so late that they are not executed any more; is the server or the network overloaded?",
         ))
     }
 
-    pub(super) fn not_sent() -> Self {
+    pub(crate) fn not_sent() -> Self {
         Self::GivenUp(LockError::new(
             LockErrorKind::Backend,
             "the connection to Redis broke before it was asked",
         ))
     }
 
-    pub(super) fn runtime_gone() -> Self {
+    pub(crate) fn runtime_gone() -> Self {
         Self::Disconnected(LockError::new(
             LockErrorKind::Backend,
             "the runtime of the connection to Redis was shut down",
         ))
     }
 
-    pub(super) fn into_error(self) -> LockError {
+    pub(crate) fn into_error(self) -> LockError {
         match self {
             Self::Refused(error)
             | Self::GivenUp(error)
@@ -88,13 +94,13 @@ impl Failure {
     }
 
     /// Whether the call was not applied, and will not be.
-    pub(super) fn is_definite(&self) -> bool {
+    pub(crate) fn is_definite(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::GivenUp(_))
     }
 }
 
 /// An answer that is not one of those that the script gives.
-pub(super) fn unexpected(what: &str) -> LockError {
+pub(crate) fn unexpected(what: &str) -> LockError {
     LockError::new(
         LockErrorKind::Backend,
         format!("Redis answered {what} with something that is not understood; is a proxy in between?"),
@@ -111,8 +117,8 @@ fn not_fit(error: &RedisError) -> Option<String> {
             | ServerErrorKind::TryAgain
             | ServerErrorKind::CrossSlot
             | ServerErrorKind::ClusterDown,
-        ) => Some(fitness::CLUSTER.into()),
-        _ if detail.contains("cluster mode") => Some(fitness::CLUSTER.into()),
+        ) => Some(CLUSTER.into()),
+        _ if detail.contains("cluster mode") => Some(CLUSTER.into()),
         _ if detail.contains("unknown command") => {
             let command = detail.split(['\'', '`']).nth(1).unwrap_or("a command of locks");
             Some(format!(
@@ -125,7 +131,7 @@ fn not_fit(error: &RedisError) -> Option<String> {
 }
 
 /// What happened and what to do, with the driver's error as the source.
-pub(super) fn explain(error: RedisError) -> LockError {
+pub(crate) fn explain(error: RedisError) -> LockError {
     let is_no_lock = |text: &str| text.contains("WRONGTYPE");
     if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
         let message = "a key with the lock's name exists and is no lock; choose another name or prefix";

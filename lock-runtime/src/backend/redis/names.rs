@@ -12,12 +12,12 @@ use std::{
 
 use crate::{
     LockKey, OwnerToken,
-    backend::host,
+    backend::{Mode, host},
     key::{HashTag, hash_tag},
 };
 
 /// The format of what is kept beside a holder; a new one lets old and new processes tell each other apart.
-pub(super) const FORMAT: &str = "1";
+pub(crate) const FORMAT: &str = "1";
 
 /// `std::fmt::from_fn` of Rust 1.93.
 struct Written<F>(F);
@@ -33,7 +33,7 @@ impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> Display for Written<F> {
 }
 
 /// What is kept beside the holder of a lock: `queue` or `places`.
-pub(super) fn beside(key: &LockKey, what: &'static str) -> impl Display {
+pub(crate) fn beside(key: &LockKey, what: &'static str) -> impl Display {
     written(move |f| {
         let stored = key.stored();
         match hash_tag(stored) {
@@ -44,13 +44,32 @@ pub(super) fn beside(key: &LockKey, what: &'static str) -> impl Display {
     })
 }
 
-/// The counter of fences, one for all locks under a prefix.
-pub(super) fn fence(prefix: &str) -> impl Display {
-    written(move |f| write!(f, "{}~{FORMAT}:fence", Root(prefix)))
+/// The counter of fences of a lock: one for all locks under a prefix.
+pub(crate) fn fence(key: &LockKey) -> Fence<'_> {
+    Fence::under(key.prefix())
+}
+
+/// A counter of fences. Locks with the same one may share a call: it is what the users' rights are checked for, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fence<'a> {
+    prefix: &'a str,
+}
+
+impl<'a> Fence<'a> {
+    /// That of the locks under a prefix.
+    pub(crate) const fn under(prefix: &'a str) -> Self {
+        Self { prefix }
+    }
+}
+
+impl Display for Fence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}~{FORMAT}:fence", Root(self.prefix))
+    }
 }
 
 /// The channel on which a process is told about locks under `prefix`.
-pub(super) fn inbox(prefix: &str, id: &str) -> String {
+pub(crate) fn inbox(prefix: &str, id: &str) -> String {
     format!("{}~{FORMAT}:inbox:{id}", Root(prefix))
 }
 
@@ -65,17 +84,26 @@ impl Display for Root<'_> {
     }
 }
 
-/// An owner as the server knows it, `1:<pid>@<host>:<inbox>:<token>`: whom to look for comes first.
-pub(super) fn owner(process: &str, token: OwnerToken) -> impl Display {
+/// An owner as the server knows it, `1x:<pid>@<host>:<inbox>:<token>`: the format and the mode, then whom to look for.
+pub(crate) fn owner(mode: Mode, process: &str, token: OwnerToken) -> impl Display {
     written(move |f| {
-        f.write_str(process)?;
-        f.write_str(":")?;
+        owners(mode, process).fmt(f)?;
         self::token(token).fmt(f)
     })
 }
 
+/// What the owners of a process in a mode begin with.
+pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
+    written(move |f| {
+        let letter = match mode {
+            Mode::Exclusive => 'x',
+        };
+        write!(f, "{FORMAT}{letter}:{process}:")
+    })
+}
+
 /// What tells an owner from the others of its process.
-pub(super) fn token(token: OwnerToken) -> impl Display {
+pub(crate) fn token(token: OwnerToken) -> impl Display {
     written(move |f| {
         // Faster than the formatter's own way, and written for every lock of a group.
         let mut digits = [0; 32];
@@ -87,9 +115,9 @@ pub(super) fn token(token: OwnerToken) -> impl Display {
 }
 
 /// What the holder's key has while a grant lasts.
-pub(super) fn grant(process: &str, token: OwnerToken, fence: u64) -> impl Display {
+pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) -> impl Display {
     written(move |f| {
-        owner(process, token).fmt(f)?;
+        owner(mode, process, token).fmt(f)?;
         f.write_str(":")?;
         fence.fmt(f)
     })
@@ -97,14 +125,14 @@ pub(super) fn grant(process: &str, token: OwnerToken, fence: u64) -> impl Displa
 
 /// What a waiter is told of a lock that was given to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
-    pub(super) fence: u64,
+pub(crate) struct Terms {
+    pub(crate) fence: u64,
     /// The length of the lease.
-    pub(super) px: Duration,
+    pub(crate) px: Duration,
     /// Whether others were left in the queue.
-    pub(super) others_wait: bool,
+    pub(crate) others_wait: bool,
     /// For how much longer another kind of client is remembered to use the lock.
-    pub(super) foreign: Duration,
+    pub(crate) foreign: Duration,
 }
 
 impl Terms {
@@ -112,17 +140,17 @@ impl Terms {
     ///
     /// It is computed from what was understood of the message, so nothing can be appended to a message that was
     /// overheard.
-    pub(super) fn proof(&self, process: &str, token: OwnerToken) -> Proof {
+    pub(crate) fn proof(&self, owner: &impl Display) -> Proof {
         let Self { fence, px, others_wait, foreign } = self;
         let (px, others, foreign) = (millis(*px), u8::from(*others_wait), millis(*foreign));
-        let proven = format!("{} {fence} {px} {others} {foreign}", owner(process, token));
+        let proven = format!("{owner} {fence} {px} {others} {foreign}");
         Proof(sha1_smol::Sha1::from(proven).digest().bytes())
     }
 }
 
 /// A proof, as it was sent or as it must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Proof([u8; 20]);
+pub(crate) struct Proof([u8; 20]);
 
 impl FromStr for Proof {
     type Err = ();
@@ -140,13 +168,15 @@ impl fmt::Debug for Proof {
 }
 
 /// A length as Redis counts it: whole milliseconds.
-pub(super) fn millis(length: Duration) -> u64 {
+pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The part of an owner that is the same for all of a store's in this process.
-pub(super) fn process(inbox_id: &str) -> String {
-    format!("{FORMAT}:{}@{}:{inbox_id}", std::process::id(), host::name())
+/// What a person can find this process by, and where it is told: the part of its owners that is the same for all.
+///
+/// Up to the colon it is free text without one, so a label may follow the host.
+pub(crate) fn process(inbox_id: &str) -> String {
+    format!("{}@{}:{inbox_id}", std::process::id(), host::name())
 }
 
 #[cfg(test)]
@@ -158,7 +188,7 @@ mod tests {
         let key = LockKey::with_prefix("lock:", "user:42").expect("valid");
         assert_eq!(beside(&key, "queue").to_string(), "lock:{lock:user:42}:~1:queue");
         assert_eq!(beside(&key, "places").to_string(), "lock:{lock:user:42}:~1:places");
-        assert_eq!(fence(key.prefix()).to_string(), "lock:~1:fence");
+        assert_eq!(fence(&key).to_string(), "lock:~1:fence");
         assert_eq!(inbox("lock:", "ab"), "lock:~1:inbox:ab");
         assert_eq!(inbox("", "ab"), "~1:inbox:ab");
         assert_eq!(inbox("app", "ab"), "app:~1:inbox:ab", "`app~1:inbox:ab` could be a lock");
@@ -174,9 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_begins_with_the_format_and_the_process() {
-        let owner = owner(&process("0123456789abcdef"), OwnerToken::from(255)).to_string();
-        assert!(owner.starts_with(&format!("1:{}@", std::process::id())), "{owner}");
+    fn an_owner_begins_with_the_format_the_mode_and_the_process() {
+        let process = process("0123456789abcdef");
+        let owner = owner(Mode::Exclusive, &process, OwnerToken::from(255)).to_string();
+        assert!(owner.starts_with(&format!("1x:{}@", std::process::id())), "{owner}");
         assert!(owner.ends_with(":0123456789abcdef:000000000000000000000000000000ff"), "{owner}");
     }
 }

@@ -2,49 +2,38 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::sync::watch;
-
 use super::{config::Config, connect, session::Session};
 use crate::{
-    LockError, LockErrorKind, backend::outage::Outage, background, process::Process, sync::lock,
+    LockError, LockErrorKind,
+    backend::{
+        outage::Outage,
+        single_flight::{self, SingleFlight},
+    },
+    background,
+    process::Process,
     time::clock::Instant,
 };
-
-/// So long after a failure to connect nobody tries again: many callers do not make many connections.
-const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Link {
     config: Config,
-    state: Mutex<State>,
-    /// The time-out that the servers last granted.
+    session: SingleFlight<Arc<Session>>,
+    /// The timeout that the servers last granted, ns.
     timeout: AtomicU64,
     outage: Arc<Outage>,
-}
-
-type Made = Option<Result<Arc<Session>, LockError>>;
-
-#[derive(Debug)]
-enum State {
-    Idle,
-    /// All who need the session wait for the same one.
-    Connecting(watch::Receiver<Made>),
-    Open(Arc<Session>),
-    /// Until this moment nobody tries again.
-    Failed(Instant, LockError),
 }
 
 impl Link {
     pub(super) fn new(config: Config) -> Arc<Self> {
         let timeout = AtomicU64::new(nanos(config.session_timeout));
         let outage = Arc::new(Outage::of(format!("ZooKeeper at {}", config.servers)));
-        Arc::new(Self { config, state: Mutex::new(State::Idle), timeout, outage })
+        Arc::new(Self { config, session: SingleFlight::default(), timeout, outage })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -55,57 +44,35 @@ impl Link {
         Duration::from_nanos(self.timeout.load(Ordering::Relaxed))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
-    /// The session, made if there is none.
+    /// The session, made if there is none, on the library's own runtime: it outlives the caller's.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn session(self: &Arc<Self>) -> Result<Arc<Session>, LockError> {
-        let mut connecting = self.connecting()?;
-        let made = connecting.wait_for(Option::is_some).await.map(|made| made.clone());
-        made.ok().flatten().unwrap_or_else(|| {
+        let attempt = self.session.join(
+            |session| !session.has_ended(),
+            |attempt| {
+                check_process()?;
+                background::handle().spawn(Self::connect(Arc::clone(self), attempt));
+                Ok(())
+            },
+        )?;
+        single_flight::made(attempt).await.unwrap_or_else(|| {
             Err(LockError::new(LockErrorKind::Backend, "connecting to ZooKeeper was given up"))
         })
     }
 
-    /// What will come of the connecting that is under way, or begins.
-    ///
-    /// A task of the library's own runtime does it: the session outlives the caller's.
-    fn connecting(self: &Arc<Self>) -> Result<watch::Receiver<Made>, LockError> {
-        let mut state = self.state();
-        match &*state {
-            // The sender lives until there is a result.
-            State::Connecting(made) if made.has_changed().is_ok() => return Ok(made.clone()),
-            State::Open(session) if !session.has_ended() => {
-                return Ok(watch::channel(Some(Ok(Arc::clone(session)))).1);
-            }
-            State::Failed(until, error) if !until.has_passed() => return Err(error.clone()),
-            State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => check_process()?,
-        }
-        let (tell, made) = watch::channel(None);
-        *state = State::Connecting(made.clone());
-        background::handle().spawn(Self::connect(Arc::clone(self), tell));
-        Ok(made)
-    }
-
-    async fn connect(self: Arc<Self>, tell: watch::Sender<Made>) {
+    async fn connect(self: Arc<Self>, attempt: single_flight::Attempt<Arc<Session>>) {
         let began = Instant::now();
         let made = connect::open(&self.config, &self.outage).await;
         match &made {
-            Ok(_) => self.outage.ends(),
+            Ok(session) => {
+                self.outage.ends();
+                self.timeout.store(nanos(session.timeout()), Ordering::Relaxed);
+            }
             Err(error) => self.outage.begins(began, error),
         }
-        *self.state() = match &made {
-            Ok(session) => {
-                self.timeout.store(nanos(session.timeout()), Ordering::Relaxed);
-                State::Open(Arc::clone(session))
-            }
-            Err(error) => State::Failed(Instant::now() + PAUSE, error.clone()),
-        };
-        tell.send_replace(Some(made));
+        self.session.finish(attempt, made);
     }
 }
 

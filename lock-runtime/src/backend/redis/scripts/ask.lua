@@ -47,7 +47,7 @@ local function ask(owner, ttl, limit, mode, address)
     redis.call('PEXPIRE', places, RETENTION_MS)
   end
 
-  local ours = holder and string.sub(holder, 1, 2) == '1:'
+  local ours = holder and string.find(holder, '^1%l:') ~= nil
   -- The fence of a holder that is one of ours; its last 17 characters at most, so that a long way is not searched.
   local seen = ours and string.match(holder, ':(%d+)$', -17)
   if is_new and is_first and seen then

@@ -17,8 +17,11 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::mpsc;
 
 use super::{
+    super::{
+        names::{Proof, Terms},
+        net::Pushes,
+    },
     foreign::Foreign,
-    names::{Proof, Terms},
 };
 use crate::{OwnerToken, backend::LeaseId, sync::lock};
 
@@ -32,7 +35,7 @@ const CONTENDED: usize = 4096;
 
 /// Where the pushes of all connections of one store arrive.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     /// Not a secret, but unlike that of any other process.
     id: String,
     boxes: Mutex<Boxes>,
@@ -45,18 +48,18 @@ pub(super) struct Inbox {
 struct Boxes {
     by_number: HashMap<u64, Waiter>,
     /// A push may arrive before its waiter has seen the answer that says that it waits.
-    unclaimed: VecDeque<(u64, Letter)>,
+    unclaimed: VecDeque<(u64, Notice)>,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    deliver: mpsc::Sender<Letter>,
+    deliver: mpsc::Sender<Notice>,
     connection: u64,
 }
 
 /// What a waiter is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Letter {
+pub(crate) enum Notice {
     /// The lock was given to it, if the proof is right.
     Granted { proof: Proof, terms: Terms },
     /// The lock is left open for so long, and it is the first in the queue.
@@ -94,7 +97,7 @@ impl Contended {
 }
 
 impl Inbox {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             id: format!("{:016x}", OwnerToken::random().expose() >> 64),
             boxes: Mutex::default(),
@@ -104,77 +107,78 @@ impl Inbox {
         }
     }
 
-    pub(super) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
     /// The public number of a waiter. It follows from the owner token, so a copy of this process has others, and says
     /// nothing of it.
-    pub(super) fn number(&self, owner: OwnerToken) -> u64 {
+    pub(crate) fn number(&self, owner: OwnerToken) -> u64 {
         self.numbers.hash_one(owner)
     }
 
     /// Which locks other kinds of clients use, too.
-    pub(super) fn foreign(&self) -> &Foreign {
+    pub(crate) fn foreign(&self) -> &Foreign {
         &self.foreign
     }
 
-    /// Called by the driver, in the order of arrival; must not block.
-    pub(super) fn take(&self, push: &PushInfo) {
+    /// Opens a mailbox, with what has come for it already.
+    pub(crate) fn listen(this: &Arc<Self>, number: u64, connection: u64) -> Notices {
+        let (deliver, delivered) = mpsc::channel(KEPT_PER_WAITER);
+        let mut boxes = lock(&this.boxes);
+        boxes.unclaimed.retain(|(to, notice)| {
+            let ours = *to == number;
+            if ours {
+                let _ = deliver.try_send(*notice);
+            }
+            !ours
+        });
+        boxes.by_number.insert(number, Waiter { deliver, connection });
+        Notices { number, delivered, inbox: Arc::clone(this) }
+    }
+
+    /// Whether others are known to wait for this hold.
+    pub(crate) fn is_contended(&self, id: &LeaseId) -> bool {
+        self.contended.contains(id.key.stored(), id.token.micros())
+    }
+}
+
+impl Pushes for Inbox {
+    fn take(&self, push: &PushInfo) {
         if push.kind != PushKind::Message {
             return;
         }
         match push.data.get(1).and_then(Message::read) {
-            Some(Message::Letter { number, letter }) => lock(&self.boxes).put(number, letter),
+            Some(Message::Notice { number, notice }) => lock(&self.boxes).put(number, notice),
             Some(Message::Contended { fence, name }) => self.contended.insert(name, fence),
             None => {}
         }
     }
 
-    /// Opens a letter box, with what has come for it already.
-    pub(super) fn listen(this: &Arc<Self>, number: u64, connection: u64) -> Letters {
-        let (deliver, delivered) = mpsc::channel(KEPT_PER_WAITER);
-        let mut boxes = lock(&this.boxes);
-        boxes.unclaimed.retain(|(to, letter)| {
-            let ours = *to == number;
-            if ours {
-                let _ = deliver.try_send(*letter);
-            }
-            !ours
-        });
-        boxes.by_number.insert(number, Waiter { deliver, connection });
-        Letters { number, delivered, inbox: Arc::clone(this) }
-    }
-
-    /// Nothing comes over this connection any more: whoever waited for it sees its letter box closed.
-    pub(super) fn hang_up(&self, connection: u64) {
+    /// Whoever waited for it sees its mailbox closed.
+    fn hang_up(&self, connection: u64) {
         lock(&self.boxes).by_number.retain(|_, waiter| waiter.connection != connection);
-    }
-
-    /// Whether others are known to wait for this hold.
-    pub(super) fn is_contended(&self, id: &LeaseId) -> bool {
-        self.contended.contains(id.key.stored(), id.token.micros())
     }
 }
 
 impl Boxes {
-    fn put(&mut self, number: u64, letter: Letter) {
+    fn put(&mut self, number: u64, notice: Notice) {
         if let Some(waiter) = self.by_number.get(&number) {
             // A waiter that is gone gives its grant back by itself.
-            let _ = waiter.deliver.try_send(letter);
+            let _ = waiter.deliver.try_send(notice);
             return;
         }
         if self.unclaimed.len() >= UNCLAIMED {
             self.unclaimed.pop_front();
         }
-        self.unclaimed.push_back((number, letter));
+        self.unclaimed.push_back((number, notice));
     }
 }
 
 /// A message of the scripts.
 #[derive(Debug, PartialEq, Eq)]
 enum Message<'a> {
-    Letter { number: u64, letter: Letter },
+    Notice { number: u64, notice: Notice },
     Contended { fence: u64, name: &'a str },
 }
 
@@ -198,11 +202,11 @@ impl<'a> Message<'a> {
                     others_wait: others == 1,
                     foreign: Duration::from_millis(foreign),
                 };
-                Some(Self::Letter { number, letter: Letter::Granted { proof, terms } })
+                Some(Self::Notice { number, notice: Notice::Granted { proof, terms } })
             }
             "free" => {
                 let (number, length) = (number()?, Duration::from_millis(number()?));
-                Some(Self::Letter { number, letter: Letter::Free { length } })
+                Some(Self::Notice { number, notice: Notice::Free { length } })
             }
             "contended" => {
                 let (fence, name) = rest.split_once(' ')?;
@@ -213,25 +217,25 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The letter box of one waiter, as long as it waits.
+/// The mailbox of one waiter, as long as it waits.
 #[derive(Debug)]
-pub(super) struct Letters {
+pub(crate) struct Notices {
     number: u64,
-    delivered: mpsc::Receiver<Letter>,
+    delivered: mpsc::Receiver<Notice>,
     inbox: Arc<Inbox>,
 }
 
-impl Letters {
+impl Notices {
     /// The next grant; none when the connection is gone.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<Letter> {
+    pub(crate) async fn next(&mut self) -> Option<Notice> {
         self.delivered.recv().await
     }
 }
 
-impl Drop for Letters {
+impl Drop for Notices {
     fn drop(&mut self) {
         lock(&self.inbox.boxes).by_number.remove(&self.number);
     }
@@ -248,7 +252,7 @@ mod tests {
     #[test]
     fn messages_are_read_and_others_ignored() {
         let proof = "00112233445566778899aabbccddeeff00112233";
-        let letter = Letter::Granted {
+        let notice = Notice::Granted {
             proof: proof.parse().expect("of the right length"),
             terms: Terms {
                 fence: 8,
@@ -257,11 +261,11 @@ mod tests {
                 foreign: Duration::from_secs(9),
             },
         };
-        let granted = Message::Letter { number: 7, letter };
+        let granted = Message::Notice { number: 7, notice };
         assert_eq!(read(&format!("granted 7 {proof} 8 2000 1 9000")), Some(format!("{granted:?}")));
         let contended = Message::Contended { fence: 8, name: "my app:user 42" };
         assert_eq!(read("contended 8 my app:user 42"), Some(format!("{contended:?}")));
-        let free = Message::Letter { number: 7, letter: Letter::Free { length: Duration::from_millis(100) } };
+        let free = Message::Notice { number: 7, notice: Notice::Free { length: Duration::from_millis(100) } };
         assert_eq!(read("free 7 100"), Some(format!("{free:?}")));
         for other in [
             "",
@@ -278,25 +282,25 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_that_comes_before_its_waiter_listens_is_kept() {
+    fn a_notice_that_comes_before_its_waiter_listens_is_kept() {
         let inbox = Arc::new(Inbox::new());
         let number = inbox.number(OwnerToken::random());
-        let letter = Letter::Free { length: Duration::ZERO };
-        lock(&inbox.boxes).put(number, letter);
-        lock(&inbox.boxes).put(number.wrapping_add(1), letter);
-        let mut letters = Inbox::listen(&inbox, number, 0);
-        assert_eq!(letters.delivered.try_recv(), Ok(letter));
-        assert!(letters.delivered.try_recv().is_err());
+        let notice = Notice::Free { length: Duration::ZERO };
+        lock(&inbox.boxes).put(number, notice);
+        lock(&inbox.boxes).put(number.wrapping_add(1), notice);
+        let mut notices = Inbox::listen(&inbox, number, 0);
+        assert_eq!(notices.delivered.try_recv(), Ok(notice));
+        assert!(notices.delivered.try_recv().is_err());
         inbox.hang_up(1);
-        assert!(matches!(letters.delivered.try_recv(), Err(mpsc::error::TryRecvError::Empty)));
+        assert!(matches!(notices.delivered.try_recv(), Err(mpsc::error::TryRecvError::Empty)));
         inbox.hang_up(0);
-        assert!(matches!(letters.delivered.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
+        assert!(matches!(notices.delivered.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
     }
 
     #[test]
     fn a_flood_of_messages_makes_nothing_grow() {
         let inbox = Arc::new(Inbox::new());
-        let mut letters = Inbox::listen(&inbox, 7, 0);
+        let mut notices = Inbox::listen(&inbox, 7, 0);
         let flood = |text: String| {
             inbox.take(&PushInfo {
                 kind: PushKind::Message,
@@ -310,7 +314,7 @@ mod tests {
         }
         assert_eq!(lock(&inbox.boxes).unclaimed.len(), UNCLAIMED);
         let mut kept = 0;
-        while letters.delivered.try_recv().is_ok() {
+        while notices.delivered.try_recv().is_ok() {
             kept += 1;
         }
         assert_eq!(kept, KEPT_PER_WAITER);

@@ -9,11 +9,12 @@ use std::{
 };
 
 use super::{
-    connection::Connection,
-    error::{self, Failure},
-    group::Behind,
-    link::Links,
-    names, place, scripts, server_clock,
+    error::Failure,
+    net::{Connections, server_clock},
+    queue::{
+        self, Behind, Line, Participant,
+        place::{OPEN, OPEN_FOREIGN},
+    },
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
@@ -23,7 +24,7 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct RedisLease {
-    pub(super) links: Arc<Links>,
+    pub(super) connections: Arc<Connections<Participant>>,
     pub(super) id: LeaseId,
     /// For an attempt whose acquisition was not answered.
     pub(super) unanswered: Option<Unanswered>,
@@ -39,93 +40,93 @@ pub(super) struct RedisLease {
 #[derive(Debug)]
 pub(super) struct Unanswered {
     /// Where it was sent: what is sent behind it there is sure to be executed after it.
-    pub(super) on: Arc<Connection>,
+    pub(super) on: Arc<Line>,
     /// From here on it is not executed any more.
     pub(super) until: Instant,
 }
 
 impl RedisLease {
+    fn participant(&self) -> &Participant {
+        self.connections.service()
+    }
+
     /// For how long the lock is to be left open for clients that do not queue. Where others wait in the store, the
     /// script of the release decides.
     fn leave_open(&self, now: Instant) -> Duration {
         if self.is_contended() {
             return Duration::ZERO;
         }
-        let shared = !self.links.inbox().foreign().remaining(self.id.key.stored(), now).is_zero();
-        let opening = if shared { place::OPEN_FOREIGN } else { place::OPEN };
+        let shared = !self.participant().foreign().remaining(self.id.key.stored(), now).is_zero();
+        let opening = if shared { OPEN_FOREIGN } else { OPEN };
         opening.due(self.granted_at, now)
     }
 
     /// Releases over a connection on which «not yours» is a definite answer or not.
-    async fn release_over(&self, connection: &Connection, definite: bool) -> Result<Released, Failure> {
-        let mut call = scripts::RELEASE.about(&self.id.key, self.links.process(), self.id.owner);
-        let foreign = self.links.inbox().foreign();
+    async fn release_over(&self, line: &Line, definite: bool) -> Result<Released, Failure> {
+        let foreign = self.participant().foreign();
         let remembered = if foreign.is_empty() {
             Duration::ZERO
         } else {
             foreign.remaining(self.id.key.stored(), Instant::now())
         };
-        call.arg(names::millis(remembered));
-        let answer: String = connection.run(&scripts::RELEASE, &call).await.inspect_err(|failure| {
+        let left = queue::leave(line.connection(), line.process(), &self.id, remembered).await;
+        let left = left.inspect_err(|failure| {
             if !failure.is_definite() {
                 self.release_unanswered.store(true, Ordering::Release);
             }
         })?;
-        match answer.as_str() {
-            "released" | "left" => Ok(Released::Released),
+        match left {
+            Some(released) => Ok(released),
             // The one before was applied, and its answer lost.
-            "not yours" if definite && self.release_unanswered.load(Ordering::Acquire) => {
-                Ok(Released::Released)
-            }
-            "not yours" if definite => Ok(Released::NotHeld),
-            "not yours" => Err(Failure::Refused(LockError::new(
+            None if definite && self.release_unanswered.load(Ordering::Acquire) => Ok(Released::Released),
+            None if definite => Ok(Released::NotHeld),
+            None => Err(Failure::Refused(LockError::new(
                 LockErrorKind::Backend,
                 "an unanswered request for the lock may still be executed",
             ))),
-            _ => Err(Failure::Refused(error::unexpected("a release"))),
         }
     }
 
     async fn send_release(&self) -> Result<Released, Failure> {
         let contended = self.is_contended();
-        let foreign = self.links.inbox().foreign();
+        let foreign = self.participant().foreign();
         if !foreign.is_empty() {
             // Also this process's next acquisition minds it, for which none of its tasks may wait yet.
             let now = Instant::now();
             foreign.leave_open(self.id.key.stored(), now, self.leave_open(now));
         }
         let Some(unanswered) = &self.unanswered else {
-            let mut connection = self.links.here().await?;
-            // What was not answered before is asked in one step: in a group it might be told to ask again.
+            let mut line = self.connections.here().await?;
+            // What was not answered before is asked in one step: in a batch it might be told to ask again.
             let again = self.release_unanswered.load(Ordering::Acquire);
-            if !contended && !again && connection.group().is_due() {
-                match self.release_in_group(&connection, Behind::Nothing).await {
+            if !contended && !again && line.is_batch_due() {
+                match self.release_in_batch(&line, Behind::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
                     // What fails here fails again on the other way, which says why; what failed because the
                     // connection was given up goes over the next one.
                     Ok(false) | Err(Failure::Refused(_) | Failure::GivenUp(_)) => {
-                        connection = self.links.here().await?;
+                        line = self.connections.here().await?;
                     }
                     Err(failure) => return Err(failure),
                 }
             }
-            let _alone = connection.group().alone();
-            return self.release_over(&connection, true).await;
+            let _alone = line.alone();
+            return self.release_over(&line, true).await;
         };
         // Sent behind the unanswered request it is executed after it, also when the connection was given up.
-        if !unanswered.on.is_gone()
+        if !unanswered.on.connection().is_gone()
             && let Ok(released) = self.release_behind(&unanswered.on).await
         {
             return Ok(released);
         }
-        let connection = self.links.here().await?;
+        let line = self.connections.here().await?;
         // Over another connection it may overtake the request, as long as that is executed at all.
         let definite = (unanswered.until + server_clock::ERROR).has_passed();
-        self.release_over(&connection, definite).await
+        self.release_over(&line, definite).await
     }
 
-    async fn release_in_group(&self, connection: &Connection, behind: Behind) -> Result<bool, Failure> {
-        connection.group().release(&self.id, behind).await.inspect_err(|failure| {
+    async fn release_in_batch(&self, line: &Line, behind: Behind) -> Result<bool, Failure> {
+        line.release(&self.id, behind).await.inspect_err(|failure| {
             if !failure.is_definite() {
                 self.release_unanswered.store(true, Ordering::Release);
             }
@@ -133,12 +134,12 @@ impl RedisLease {
     }
 
     /// Behind what waits for the next round trip of a connection, too.
-    async fn release_behind(&self, connection: &Connection) -> Result<Released, Failure> {
+    async fn release_behind(&self, line: &Line) -> Result<Released, Failure> {
         // Its task may belong to a runtime that is blocked.
-        let limit = 2 * self.links.config().response_timeout;
-        match tokio::time::timeout(limit, self.release_in_group(connection, Behind::Unanswered)).await {
+        let limit = 2 * self.connections.server().config().response_timeout;
+        match tokio::time::timeout(limit, self.release_in_batch(line, Behind::Unanswered)).await {
             Ok(Ok(true)) => Ok(Released::Released),
-            Ok(Ok(false)) => self.release_over(connection, true).await,
+            Ok(Ok(false)) => self.release_over(line, true).await,
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(Failure::timed_out(limit)),
         }
@@ -173,6 +174,6 @@ impl Lease for RedisLease {
     }
 
     fn is_contended(&self) -> bool {
-        self.others_wait || self.links.inbox().is_contended(&self.id)
+        self.others_wait || self.participant().inbox().is_contended(&self.id)
     }
 }

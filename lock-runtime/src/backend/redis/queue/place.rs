@@ -9,30 +9,27 @@ use std::time::Duration;
 use crate::time::{clock::Instant, deadline::valid_until};
 
 /// How often a place in the queue is refreshed, at least.
-pub(super) const REFRESH: Duration = Duration::from_secs(1);
+pub(crate) const REFRESH: Duration = Duration::from_secs(1);
 /// Refreshes fall on multiples of this, so that those of a process share calls.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a waiter has to claim a grant. Longer than [`REFRESH`], after which it finds one whose message was lost. (Where
 /// the `ttl` is shorter than that, so is the grant, and its waiter goes to the end of the queue.)
-pub(super) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
+pub(crate) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 /// A place that was not refreshed for so long is passed over. At least three times [`REFRESH`].
-pub(super) const STALE: Duration = Duration::from_secs(5);
+pub(crate) const STALE: Duration = Duration::from_secs(5);
 /// How long a queue is kept that nobody refreshes any more: all its places are stale by then.
-pub(super) const RETENTION: Duration = Duration::from_secs(8);
-/// How long the counter of fences outlasts the last grant: twice the longest lease, 24 h.
-pub(super) const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
-
+pub(crate) const RETENTION: Duration = Duration::from_secs(8);
 /// How often and for how long a lock that many of ours want is left open for clients that do not queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opening {
-    pub(super) every: Duration,
-    pub(super) length: Duration,
+pub(crate) struct Opening {
+    pub(crate) every: Duration,
+    pub(crate) length: Duration,
 }
 
 impl Opening {
     /// How long the lock is left open by a holder that has held it from `since` to `now`: the one that holds it when a
     /// period ends. `release_long.lua` says the same for those that are queued for.
-    pub(super) fn due(self, since: Instant, now: Instant) -> Duration {
+    pub(crate) fn due(self, since: Instant, now: Instant) -> Duration {
         let period = |moment: Instant| u128::from(moment.as_nanos()) / self.every.as_nanos();
         if period(since) == period(now) { Duration::ZERO } else { self.length }
     }
@@ -40,16 +37,16 @@ impl Opening {
 
 /// While no such client is known to use the lock: 1 % of the time. A client that asks ten times a second, as redis-py
 /// does, finds the first of them.
-pub(super) const OPEN: Opening =
+pub(crate) const OPEN: Opening =
     Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
 /// While one is known to use it: 10 % of the time. Where several compete for it, chance decides each time which of them comes
 /// in, so it takes many openings within the time that an unlucky one may wait, rather than long ones.
-pub(super) const OPEN_FOREIGN: Opening =
+pub(crate) const OPEN_FOREIGN: Opening =
     Opening { every: Duration::from_secs(1), length: Duration::from_millis(100) };
 
 /// How often the first in the queue looks while the lock is left open, whether it is used, and at most on being told that
 /// it is.
-pub(super) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
+pub(crate) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
 /// How often the first in the queue looks behind a holder that will tell nobody of its end.
 const LOOK_BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// How long the first in the queue looks without a pause, at least and at most, where other kinds of clients take the lock
@@ -61,11 +58,11 @@ const RUSH_SHARE: u32 = 10;
 /// How long after the end of an opening those look who are not the first: it may be dead.
 const LOOK_AFTER_OPEN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
 /// How often a message that proves nothing makes its receiver look.
-pub(super) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
+pub(crate) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
 
 /// What keeps a waiter from the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// A client of this library holds it.
     Held,
     /// Another kind of client holds it, whose release notifies no waiter. `hold` differs from one hold to the next.
@@ -76,23 +73,23 @@ pub(super) enum Standing {
 
 /// What an owner knows of its place in the queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// When the request was sent whose answer said that we wait: the youngest-sent such request.
-    pub(super) proven: Instant,
+    pub(crate) proven: Instant,
     /// The last fence that was minted when that answer was given.
-    pub(super) seen: u64,
+    pub(crate) seen: u64,
     /// Whether nobody stands before us.
-    pub(super) first: bool,
-    pub(super) standing: Standing,
+    pub(crate) first: bool,
+    pub(crate) standing: Standing,
     /// When the holder's lease, or the opening, ends.
-    pub(super) ends: Option<Instant>,
+    pub(crate) ends: Option<Instant>,
     /// The last time that looks followed each other without a pause.
-    pub(super) rush: Option<Rush>,
+    pub(crate) rush: Option<Rush>,
 }
 
 /// Looks without a pause, begun after a release of another kind of client was missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rush {
+pub(crate) struct Rush {
     began: Instant,
     length: Duration,
     /// A release was missed while it went on, so a longer one would meet no more of them.
@@ -127,15 +124,15 @@ impl Rush {
 
 /// A pushed grant: its fence, the length of its lease, and whether it proved to come from the server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pushed {
-    pub(super) fence: u64,
-    pub(super) px: Duration,
-    pub(super) proven: bool,
+pub(crate) struct Pushed {
+    pub(crate) fence: u64,
+    pub(crate) px: Duration,
+    pub(crate) proven: bool,
 }
 
 /// What to do with a pushed grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Push {
+pub(crate) enum Push {
     /// It is older than what we know; whatever it granted has ended.
     Stale,
     /// Anybody may have sent it; at most a reason to look.
@@ -146,7 +143,7 @@ pub(super) enum Push {
 
 impl Place {
     /// Takes over a later answer, which came `now`; one to a request that was sent earlier says nothing new.
-    pub(super) fn update(&mut self, later: Self, now: Instant) {
+    pub(crate) fn update(&mut self, later: Self, now: Instant) {
         if later.proven < self.proven {
             return;
         }
@@ -165,12 +162,12 @@ impl Place {
     }
 
     /// The lock is left open for `length` from `now`.
-    pub(super) fn opened(&mut self, now: Instant, length: Duration) {
+    pub(crate) fn opened(&mut self, now: Instant, length: Duration) {
         (self.standing, self.ends) = (Standing::Open, Some(now + length));
     }
 
     /// Judges a pushed grant of a lock that was asked for with this `ttl`, which no grant exceeds.
-    pub(super) fn judge(&self, push: Pushed, ttl: Duration) -> Push {
+    pub(crate) fn judge(&self, push: Pushed, ttl: Duration) -> Push {
         if !push.proven || push.px > ttl {
             Push::Doubtful
         } else if push.fence <= self.seen {
@@ -182,7 +179,7 @@ impl Place {
 
     /// When to ask again, if nothing is pushed: the first in the queue when the holder's lease runs out, which
     /// nobody reports; everybody soon enough to keep the place. `random` spreads what is not to happen at once.
-    pub(super) fn next_poll(&self, now: Instant, random: u32) -> Instant {
+    pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
         let refresh = on_a_tick(now + REFRESH);
         // A server expires a key within its next millisecond.
         let ended = self.ends.map(|ends| (ends + Duration::from_millis(1)).max(now));
@@ -203,7 +200,7 @@ impl Place {
     }
 
     /// What the holder's lease has left.
-    pub(super) fn holder_remaining(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn holder_remaining(&self, now: Instant) -> Option<Duration> {
         self.ends.map(|ends| ends.saturating_duration_since(now))
     }
 }

@@ -19,11 +19,11 @@ const KEPT: Duration = Duration::from_secs(30);
 /// What two clocks may drift apart while a bound counts, µs.
 const DRIFT: i64 = 10_000;
 /// How much later than meant a limit may lie all the same: by the drift, and by a step back that is not noticed.
-pub(super) const ERROR: Duration = Duration::from_millis(20);
+pub(crate) const ERROR: Duration = Duration::from_millis(20);
 
 /// The clock of one server, as seen over one connection.
 #[derive(Debug, Default)]
-pub(super) struct ServerClock(Mutex<Option<Known>>);
+pub(crate) struct ServerClock(Mutex<Option<Known>>);
 
 /// Bounds of how many microseconds the server's clock is ahead of ours.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ impl ServerClock {
     }
 
     /// An answer that came at `arrived` to a request of `sent` was given at `time`, µs of the server's clock.
-    pub(super) fn learn(&self, sent: Instant, arrived: Instant, time: u64) {
+    pub(crate) fn learn(&self, sent: Instant, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
         let mut known = self.known();
         let was_set_back = |known: &Known| ahead(sent, time) + DRIFT < known.best.max(known.before);
@@ -57,13 +57,13 @@ impl ServerClock {
     }
 
     /// The clock has jumped: forgets what was known before this answer.
-    pub(super) fn replace(&self, arrived: Instant, time: u64) {
+    pub(crate) fn replace(&self, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
         *self.known() = Some(Known { best: bound, before: bound, since: arrived });
     }
 
     /// The server's time at `moment`, or an earlier one, in µs; zero while nothing is known.
-    pub(super) fn at(&self, moment: Instant) -> u64 {
+    pub(crate) fn at(&self, moment: Instant) -> u64 {
         self.known().map_or(0, |known| {
             let micros = micros(moment).saturating_add(known.best.max(known.before));
             u64::try_from(micros).unwrap_or_default()

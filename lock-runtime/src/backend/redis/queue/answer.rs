@@ -2,12 +2,12 @@
 
 use redis::{FromRedisValue, ParsingError, Value};
 
-use super::{place::Standing, server_clock::ServerClock};
+use super::{super::net::server_clock::ServerClock, place::Standing};
 use crate::time::clock::Instant;
 
 /// What the acquire script answers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Granted { fence: u64, others_wait: bool },
     Waiting(Waiting),
     Held { pttl_ms: i64 },
@@ -15,23 +15,23 @@ pub(super) enum Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
-    pub(super) seen: u64,
-    pub(super) first: bool,
-    pub(super) standing: Standing,
-    pub(super) pttl_ms: i64,
+pub(crate) struct Waiting {
+    pub(crate) seen: u64,
+    pub(crate) first: bool,
+    pub(crate) standing: Standing,
+    pub(crate) pttl_ms: i64,
 }
 
 /// An answer, none where the request came too late, with the server's time where it is said.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(crate) struct Told {
     answer: Option<Answer>,
     time: Option<u64>,
 }
 
 impl Told {
     /// The answer to a request of `sent` that has just come, from which `clock` learns the server's time.
-    pub(super) fn learn(self, sent: Instant, clock: &ServerClock) -> Option<Answer> {
+    pub(crate) fn learn(self, sent: Instant, clock: &ServerClock) -> Option<Answer> {
         match (self.time, &self.answer) {
             (Some(time), Some(_)) => clock.learn(sent, Instant::now(), time),
             (Some(time), None) => clock.replace(Instant::now(), time),

@@ -4,12 +4,11 @@
 //! its own, and a connection that broke or stays silent is given up.
 
 use std::{
-    collections::HashMap,
     fmt,
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::Poll,
@@ -17,23 +16,21 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, RedisWrite,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
 };
 use tokio::{sync::oneshot, task::yield_now};
 
 use super::{
-    error::{self, Failure, Refusal},
+    super::error::{self, Failure, Refusal},
     fitness,
-    group::{Carrier, Group},
-    inbox::{Inbox, Letters},
-    names,
-    scripts::{self, Script},
-    server::{PAUSE, Server},
+    script::Script,
+    server::Server,
     server_clock::ServerClock,
 };
 use crate::{
-    LockError, LockErrorKind, OwnerToken, backend::outage::Outage, sync::lock, time::clock::Instant,
+    LockError, LockErrorKind,
+    backend::{outage::Outage, single_flight::PAUSE},
+    time::clock::Instant,
 };
 
 /// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
@@ -46,8 +43,17 @@ const NOT_READY: Duration = Duration::from_secs(1);
 /// Commands that may wait to be written; more callers wait for room.
 const WRITE_QUEUE: usize = 4096;
 
+/// What takes the messages that a server sends without being asked.
+pub(crate) trait Pushes: fmt::Debug + Send + Sync {
+    /// A message has come. Called by the driver, in the order of arrival; must not block.
+    fn take(&self, push: &PushInfo);
+
+    /// Nothing comes over this connection any more.
+    fn hang_up(&self, connection: u64);
+}
+
 /// One connection, from its making to its end.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     driver: MultiplexedConnection,
     /// Unlike that of any other connection of the store.
     id: u64,
@@ -58,10 +64,7 @@ pub(super) struct Connection {
     given_up: AtomicBool,
     /// The driver says that there is nobody any more.
     gone: Arc<AtomicBool>,
-    group: Group,
-    inbox: Arc<Inbox>,
-    /// The channel of each prefix that is subscribed to.
-    channels: Mutex<HashMap<String, Arc<str>>>,
+    pushes: Arc<dyn Pushes>,
     response_timeout: Duration,
     clock: ServerClock,
     /// Calls in a row without an answer.
@@ -73,15 +76,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects; beside the result, what completes when the connection is used by nobody any more.
+    /// Connects to a server on which locks can be held, and asks for its `INFO`, which is empty where the user may not ask
+    /// for it; beside the result, what completes when the connection is used by nobody any more.
     pub(super) async fn open(
         server: &Server,
+        pushes: Arc<dyn Pushes>,
         silence_limit: u32,
-    ) -> (impl Future<Output = ()> + use<>, Result<Arc<Self>, LockError>) {
+    ) -> (impl Future<Output = ()> + use<>, Result<(Arc<Self>, String), LockError>) {
         let (end, ended) = oneshot::channel();
         let id = server.next_connection();
         let gone = Arc::new(AtomicBool::new(false));
-        let (inbox, is_gone) = (Arc::clone(server.inbox()), Arc::clone(&gone));
+        let (taken_by, is_gone) = (Arc::clone(&pushes), Arc::clone(&gone));
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(server.config().connect_timeout))
             .set_response_timeout(None)
@@ -89,9 +94,9 @@ impl Connection {
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     is_gone.store(true, Ordering::Release);
-                    inbox.hang_up(id);
+                    taken_by.hang_up(id);
                 } else {
-                    inbox.take(&push);
+                    taken_by.take(&push);
                 }
                 Ok::<(), redis::aio::SendError>(())
             });
@@ -100,8 +105,11 @@ impl Connection {
         let opening = async {
             let driver = server.client().get_multiplexed_async_connection_with_config(&settings).await;
             let driver = driver.map_err(|error| cannot_connect(&address, error))?;
-            check_server(driver.clone(), &address).await?;
-            Ok(driver)
+            // In one round trip: a renewal may wait for it.
+            let (fit, info) =
+                tokio::join!(check_server(driver.clone(), &address), info(driver.clone(), &address));
+            fit?;
+            Ok((driver, info?))
         };
         // The driver's own limit does not cover the handshake.
         let opened = tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
@@ -112,54 +120,58 @@ impl Connection {
                 ),
             ))
         });
-        let made = opened.map(|driver| {
+        let made = opened.map(|(driver, info)| {
             tracing::debug!(address, "connected to Redis");
-            Arc::new_cyclic(|this| Self {
-                group: Group::start(this, server.process(), server.config().group_commit),
+            let connection = Arc::new(Self {
                 driver,
                 id,
                 made: Instant::now(),
                 last_used: AtomicU64::new(Instant::now().as_nanos()),
                 given_up: AtomicBool::new(false),
                 gone,
-                inbox: Arc::clone(server.inbox()),
-                channels: Mutex::default(),
+                pushes,
                 response_timeout: server.config().response_timeout,
                 clock: ServerClock::default(),
                 silent: AtomicU32::new(0),
                 silence_limit,
                 outage: Arc::clone(server.outage()),
                 _end: end,
-            })
+            });
+            (connection, info)
         });
         (async move { _ = ended.await }, made)
     }
 
     /// Whether new calls may use it.
-    pub(super) fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         !self.given_up.load(Ordering::Acquire) && !self.is_gone()
     }
 
     /// Whether it was not used for so long that what happened to it may not be known yet.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
     }
 
     /// Whether nothing that was sent over it will be answered any more.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
+    /// Unlike that of any other connection of the store.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Its runtime was shut down.
-    pub(super) fn is_gone_now(&self) {
+    pub(super) fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
-        self.inbox.hang_up(self.id);
+        self.pushes.hang_up(self.id);
     }
 
     fn give_up(&self, why: &str) {
         if !self.given_up.swap(true, Ordering::AcqRel) {
             tracing::debug!(why, "connection to Redis given up");
-            self.inbox.hang_up(self.id);
+            self.pushes.hang_up(self.id);
         }
     }
 
@@ -172,24 +184,20 @@ impl Connection {
     }
 
     /// How long an answer is waited for, and a request may be executed.
-    pub(super) fn response_timeout(&self) -> Duration {
+    pub(crate) fn response_timeout(&self) -> Duration {
         self.response_timeout
     }
 
-    /// The server's clock. It is known once a channel was subscribed to.
-    pub(super) fn clock(&self) -> &ServerClock {
+    /// The server's clock, as far as answers have told it.
+    pub(crate) fn clock(&self) -> &ServerClock {
         &self.clock
-    }
-
-    pub(super) fn group(&self) -> &Group {
-        &self.group
     }
 
     /// Runs a script; sends its text where the server does not know it.
     ///
     /// # Cancel safety
     /// Dropped, the call may still be applied.
-    pub(super) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
+    pub(crate) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
         match self.call(call).await {
             // In one step: between loading and calling, the server may be told to forget its scripts again.
             Err(Failure::Refused(error)) if is_no_script(&error) => {
@@ -205,7 +213,7 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Dropped, the call may still be applied.
-    pub(super) async fn run_once<T: FromRedisValue>(
+    pub(crate) async fn run_once<T: FromRedisValue>(
         &self,
         script: &Script,
         call: &Cmd,
@@ -223,7 +231,7 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Dropped, the call may still be applied.
-    pub(super) async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
+    pub(crate) async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
         let mut driver = self.driver.clone();
         let mut unanswered = Unanswered { connection: self, sent: Instant::now() };
         self.last_used.store(unanswered.sent.as_nanos(), Ordering::Relaxed);
@@ -264,91 +272,6 @@ impl Connection {
             _ => Failure::GivenUp(error),
         }
     }
-
-    /// The channel on which this process is told about locks under `prefix`; subscribed to at first use, when it is
-    /// also seen whether the user may do there what locks need.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(super) async fn inbox(&self, prefix: &str) -> Result<Arc<str>, Failure> {
-        if let Some(channel) = lock(&self.channels).get(prefix) {
-            return Ok(Arc::clone(channel));
-        }
-        // Boxed, so that the callers that come later need not have room for it.
-        Box::pin(self.open_inbox(prefix)).await
-    }
-
-    async fn open_inbox(&self, prefix: &str) -> Result<Arc<str>, Failure> {
-        let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
-        self.subscribe(prefix, &channel).await?;
-        self.check_rights(prefix, &channel).await?;
-        lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
-        Ok(channel)
-    }
-
-    async fn subscribe(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
-        match self.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(channel)).await {
-            Err(Failure::Refused(error)) if error.is_permanent() => {
-                Err(Failure::Refused(no_rights("the channels", prefix).with_source(error)))
-            }
-            answer => answer.map(drop),
-        }
-    }
-
-    /// Fails when the user may not do under `prefix` what locks need.
-    async fn check_rights(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
-        let mut call = scripts::RIGHTS.call_with_room(1, 5, 256);
-        call.write_arg_fmt(names::fence(prefix));
-        call.arg(channel);
-        let sent = Instant::now();
-        let (time, refused): (u64, Vec<String>) = self.run(&scripts::RIGHTS, &call).await?;
-        self.clock.learn(sent, Instant::now(), time);
-        if refused.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::Refused(no_rights(&refused.join(", "), prefix)))
-    }
-
-    /// The number under which a waiter is told.
-    pub(super) fn number(&self, owner: OwnerToken) -> u64 {
-        self.inbox.number(owner)
-    }
-
-    /// Opens the letter box of a waiter, which is told when this connection is gone.
-    pub(super) fn listen(&self, owner: OwnerToken) -> Letters {
-        let letters = Inbox::listen(&self.inbox, self.number(owner), self.id);
-        if !self.is_usable() {
-            // Given up before it could be told so.
-            self.inbox.hang_up(self.id);
-        }
-        letters
-    }
-}
-
-impl Carrier for Connection {
-    fn is_usable(&self) -> bool {
-        self.is_usable()
-    }
-
-    fn clock(&self) -> &ServerClock {
-        self.clock()
-    }
-
-    fn run<T: FromRedisValue + Send>(
-        &self,
-        script: &Script,
-        call: &Cmd,
-    ) -> impl Future<Output = Result<T, Failure>> + Send {
-        self.run(script, call)
-    }
-
-    fn run_once<T: FromRedisValue + Send>(
-        &self,
-        script: &Script,
-        call: &Cmd,
-    ) -> impl Future<Output = Result<Option<T>, Failure>> + Send {
-        self.run_once(script, call)
-    }
 }
 
 impl fmt::Debug for Connection {
@@ -378,7 +301,7 @@ impl Drop for Unanswered<'_> {
 }
 
 /// Lets a runtime that did not run for a while look at its sockets, and then the driver's task read them.
-pub(super) async fn catch_up() {
+pub(crate) async fn catch_up() {
     // In a task of its own: the caller's may be polled for other reasons, which would count as having yielded.
     let passes = tokio::spawn(async {
         yield_now().await;
@@ -394,15 +317,16 @@ async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Resul
     fitness::check_server(&hello.map_err(|error| cannot_connect(address, error))?, address)
 }
 
-fn no_rights(to: &str, prefix: &str) -> LockError {
-    LockError::new(
-        LockErrorKind::Backend,
-        format!(
-            "the Redis user may not use {to} under the prefix `{prefix}`; extend its ACL, the documentation of the store \
-             shows what locks need",
-        ),
-    )
-    .into_permanent()
+/// What the server says of itself, where the user may ask.
+async fn info(mut driver: MultiplexedConnection, address: &str) -> Result<String, LockError> {
+    match redis::cmd("INFO").query_async(&mut driver).await {
+        Ok(info) => Ok(info),
+        Err(error) if Refusal::of(&error) == Refusal::Broken => Err(cannot_connect(address, error)),
+        Err(error) => {
+            tracing::debug!(%error, "the server's eviction policy is not checked");
+            Ok(String::new())
+        }
+    }
 }
 
 fn is_no_script(error: &LockError) -> bool {

@@ -16,13 +16,13 @@ use crate::sync::lock;
 use crate::time::clock::Instant;
 
 /// For how long a lock counts as shared since another kind of client was seen to hold it.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(2 * 60);
+pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 60);
 /// Upper bound on the locks that are remembered; of more, those that are seen later are not.
 const MOST: usize = 1_024;
 
 /// The locks of one store, by their stored names.
 #[derive(Debug, Default)]
-pub(super) struct Foreign {
+pub(crate) struct Foreign {
     shared: Mutex<HashMap<String, Shared>>,
     /// Spares the look where there is none.
     any: AtomicBool,
@@ -42,7 +42,7 @@ impl Foreign {
     }
 
     /// The lock is shared, for `length` from `now`.
-    pub(super) fn remember(&self, name: &str, now: Instant, length: Duration) {
+    pub(crate) fn remember(&self, name: &str, now: Instant, length: Duration) {
         let until = now + length.min(REMEMBERED);
         let mut all = self.shared();
         if let Some(known) = all.get_mut(name) {
@@ -59,24 +59,24 @@ impl Foreign {
     }
 
     /// Whether no lock is remembered.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Acquire)
     }
 
     /// For how much longer it is remembered as shared; zero where it is not.
-    pub(super) fn remaining(&self, name: &str, now: Instant) -> Duration {
+    pub(crate) fn remaining(&self, name: &str, now: Instant) -> Duration {
         self.get(name, now).map_or(Duration::ZERO, |known| known.until.saturating_duration_since(now))
     }
 
     /// This process leaves a shared lock open for `length`.
-    pub(super) fn leave_open(&self, name: &str, now: Instant, length: Duration) {
+    pub(crate) fn leave_open(&self, name: &str, now: Instant, length: Duration) {
         if let Some(known) = self.shared().get_mut(name) {
             known.open_until = now + length;
         }
     }
 
     /// Until when this process leaves the lock to others.
-    pub(super) fn open_until(&self, name: &str, now: Instant) -> Option<Instant> {
+    pub(crate) fn open_until(&self, name: &str, now: Instant) -> Option<Instant> {
         self.get(name, now).map(|known| known.open_until).filter(|until| *until > now)
     }
 

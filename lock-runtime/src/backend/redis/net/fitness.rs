@@ -4,15 +4,11 @@ use std::collections::HashMap;
 
 use redis::{FromRedisValue, Value};
 
+use super::super::error::{CLUSTER, SENTINEL};
 use crate::{LockError, LockErrorKind};
 
 /// The oldest version whose commands the scripts need: `SET … GET`.
 const OLDEST: (u64, u64) = (6, 2);
-
-pub(super) const SENTINEL: &str =
-    "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it watches";
-pub(super) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
-     several nodes; use one without `cluster-enabled`";
 
 /// Refuses a server on which no lock can be held, from its answer to `HELLO`.
 pub(super) fn check_server(hello: &HashMap<String, Value>, address: &str) -> Result<(), LockError> {

@@ -1,0 +1,158 @@
+//! The calls that know the queue: ask for a lock, look at places, leave.
+
+use std::{fmt, time::Duration};
+
+use redis::{Cmd, RedisWrite};
+
+use super::{
+    super::{
+        error::{self, Failure},
+        names,
+        net::{Connection, Script},
+    },
+    answer::Told,
+    scripts,
+};
+use crate::{
+    LockError, LockErrorKind, LockKey, OwnerToken,
+    backend::{Acquire, LeaseId, Mode, Released},
+    time::clock::Instant,
+};
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The lock, and no place in its queue.
+    Lock,
+    /// The lock, or a place.
+    LockOrPlace,
+    /// What has become of the place. It neither makes one nor, without one, takes the lock.
+    Place,
+}
+
+impl Want {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Lock => "try",
+            Self::LockOrPlace => "join",
+            Self::Place => "poll",
+        }
+    }
+}
+
+/// Asks for a lock or for what has become of a place, by a request that is not executed after `give_up`. A waiter is
+/// told at `address`.
+///
+/// # Cancel safety
+/// Dropped, the request may still be applied.
+pub(crate) async fn ask(
+    connection: &Connection,
+    process: &str,
+    (request, owner): (&Acquire, OwnerToken),
+    want: Want,
+    give_up: Instant,
+    address: &impl fmt::Display,
+) -> Result<Told, Failure> {
+    let mut call = about(&scripts::ACQUIRE, &request.key, request.mode, process, owner);
+    call.arg(names::millis(request.ttl)).arg(connection.clock().at(give_up)).arg(want.word());
+    if want != Want::Lock {
+        call.write_arg_fmt(address);
+    }
+    connection.run::<Told>(&scripts::ACQUIRE, &call).await
+}
+
+/// A place in a queue, to be looked at.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) key: LockKey,
+    pub(crate) mode: Mode,
+    pub(crate) owner: OwnerToken,
+    pub(crate) ttl_ms: u64,
+    /// Where its owner is told.
+    pub(crate) address: String,
+}
+
+/// Looks at many places of locks with one counter of fences.
+///
+/// # Cancel safety
+/// Dropped, the places may still be refreshed, and locks taken for their owners.
+pub(crate) async fn look<'a>(
+    connection: &Connection,
+    process: &str,
+    places: impl ExactSizeIterator<Item = &'a Look> + Clone,
+    give_up: Instant,
+) -> Result<Vec<Told>, Failure> {
+    let (count, Some(first)) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
+    let keys = 1 + 3 * count;
+    let mut call = scripts::POLL_GROUP.call_with_room(keys, 4 + 2 * keys, 128 + 512 * count);
+    call.write_arg_fmt(names::fence(&first.key));
+    for place in places.clone() {
+        call.arg(place.key.stored());
+        call.write_arg_fmt(names::beside(&place.key, "queue"));
+        call.write_arg_fmt(names::beside(&place.key, "places"));
+    }
+    call.arg(connection.clock().at(give_up));
+    for place in places {
+        call.write_arg_fmt(names::owner(place.mode, process, place.owner));
+        call.arg(place.ttl_ms).arg(&place.address);
+    }
+    let answers = connection.run::<Vec<Told>>(&scripts::POLL_GROUP, &call).await?;
+    if answers.len() == count {
+        Ok(answers)
+    } else {
+        Err(Failure::Refused(error::unexpected("a look at many queues")))
+    }
+}
+
+/// Gives a hold or a place back, and the lock to the next waiter; `foreign` is for how long another kind of client is
+/// remembered to use it. None where there is neither.
+///
+/// # Cancel safety
+/// Dropped, it may still be applied.
+pub(crate) async fn leave(
+    connection: &Connection,
+    process: &str,
+    id: &LeaseId,
+    foreign: Duration,
+) -> Result<Option<Released>, Failure> {
+    let mut call = about(&scripts::RELEASE, &id.key, id.mode, process, id.owner);
+    call.arg(names::millis(foreign));
+    let answer: String = connection.run(&scripts::RELEASE, &call).await?;
+    match answer.as_str() {
+        "released" | "left" => Ok(Some(Released::Released)),
+        "not yours" => Ok(None),
+        _ => Err(Failure::Refused(error::unexpected("a release"))),
+    }
+}
+
+/// Which key beside the holder's has a wrong type: the script's error does not name it, and then it is not the lock's
+/// name that is wrong. None where it cannot be found out.
+pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Option<LockError> {
+    for (command, name, argument, what) in [
+        ("GET", key.stored().to_owned(), None, None),
+        ("LINDEX", names::beside(key, "queue").to_string(), Some("0"), Some("the list of its waiters")),
+        ("HGET", names::beside(key, "places").to_string(), Some("0"), Some("the hash of their places")),
+        ("GET", names::fence(key).to_string(), None, Some("the counter of fencing tokens")),
+    ] {
+        let mut look = redis::cmd(command);
+        look.arg(&name).arg(argument);
+        if let Err(Failure::Refused(error)) = connection.call::<redis::Value>(&look).await
+            && error.kind() == LockErrorKind::InvalidKey
+        {
+            let message = format!("the key `{name}` should be {}, and is of another type; delete it", what?);
+            return Some(LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error));
+        }
+    }
+    None
+}
+
+/// The beginning of a call about one lock: its keys, and the owner.
+fn about(script: &Script, key: &LockKey, mode: Mode, process: &str, owner: OwnerToken) -> Cmd {
+    let mut call = script.call_with_room(4, 12, 512);
+    call.arg(key.stored());
+    call.write_arg_fmt(names::beside(key, "queue"));
+    call.write_arg_fmt(names::beside(key, "places"));
+    call.write_arg_fmt(names::fence(key));
+    call.write_arg_fmt(names::owner(mode, process, owner));
+    call
+}

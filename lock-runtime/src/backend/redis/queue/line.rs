@@ -1,0 +1,259 @@
+//! A connection over which locks are acquired: with its batches, and the channels on which this process is told.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use redis::RedisWrite;
+use tokio::sync::oneshot;
+
+use super::{
+    super::{
+        batch::{Alone, Batcher, SendBatch},
+        config::GroupCommit,
+        error::Failure,
+        names,
+        net::{Connection, Pushes, Service},
+        node::Acquisition,
+    },
+    answer::Answer,
+    calls::Look,
+    foreign::Foreign,
+    inbox::{Inbox, Notices},
+    operation::{self, Asked, Behind, Operation, Release},
+    scripts,
+};
+use crate::{LockError, LockErrorKind, OwnerToken, backend::LeaseId, sync::lock, time::clock::Instant};
+
+/// This process, as it takes part in the queues of one store.
+#[derive(Debug)]
+pub(crate) struct Participant {
+    inbox: Arc<Inbox>,
+    /// What is the same in all its owners.
+    process: Arc<str>,
+    group_commit: GroupCommit,
+    /// A server knows the scripts, and the user may run them.
+    scripts_are_known: AtomicBool,
+}
+
+impl Participant {
+    pub(crate) fn new(group_commit: GroupCommit) -> Self {
+        let inbox = Arc::new(Inbox::new());
+        let process = names::process(inbox.id()).into();
+        Self { inbox, process, group_commit, scripts_are_known: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn process(&self) -> &str {
+        &self.process
+    }
+
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// Which locks other kinds of clients use, too.
+    pub(crate) fn foreign(&self) -> &Foreign {
+        self.inbox.foreign()
+    }
+}
+
+impl Service for Participant {
+    type Line = Line;
+
+    fn pushes(&self) -> Arc<dyn Pushes> {
+        Arc::clone(&self.inbox) as Arc<dyn Pushes>
+    }
+
+    async fn begin(&self, connection: Arc<Connection>) -> Result<Arc<Line>, LockError> {
+        // A server that is asked later is given what it does not know when it is called.
+        if !self.scripts_are_known.load(Ordering::Acquire) {
+            for script in scripts::all() {
+                connection.call::<redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
+            }
+            self.scripts_are_known.store(true, Ordering::Release);
+        }
+        let process = Arc::clone(&self.process);
+        let send: Arc<SendBatch<Operation>> = Arc::new(move |connection, operations| {
+            Box::pin(operation::send(connection, Arc::clone(&process), operations))
+        });
+        let batcher = Batcher::start(&connection, self.group_commit, &send);
+        Ok(Arc::new(Line {
+            connection,
+            batcher,
+            inbox: Arc::clone(&self.inbox),
+            process: Arc::clone(&self.process),
+            channels: Mutex::default(),
+        }))
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Line {
+    connection: Arc<Connection>,
+    batcher: Batcher<Operation>,
+    inbox: Arc<Inbox>,
+    process: Arc<str>,
+    /// The channel of each prefix that is subscribed to.
+    channels: Mutex<HashMap<String, Arc<str>>>,
+}
+
+impl AsRef<Connection> for Line {
+    fn as_ref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl Line {
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(crate) fn process(&self) -> &str {
+        &self.process
+    }
+
+    /// Whether to put a call into a batch.
+    pub(crate) fn is_batch_due(&self) -> bool {
+        self.batcher.is_due()
+    }
+
+    /// Counts a call that is made alone, until the answer is dropped.
+    pub(crate) fn alone(&self) -> Alone<'_> {
+        self.batcher.alone()
+    }
+
+    /// Acquires a lock with a batch: the fence, or none when it is not simply free. The server does not execute it after
+    /// `give_up`.
+    ///
+    /// # Cancel safety
+    /// Dropped, the acquisition may still be applied.
+    pub(crate) async fn acquire(&self, what: Acquisition, give_up: Instant) -> Result<Option<u64>, Failure> {
+        self.put(|answer| Operation::Acquire(Asked { what, give_up, answer })).await
+    }
+
+    /// Looks at a place with a batch: what has become of it, or none when that has to be asked for alone. The server does
+    /// not execute it after `give_up`.
+    ///
+    /// # Cancel safety
+    /// Dropped, the place may still be refreshed, and the lock taken for its owner.
+    pub(crate) async fn look(&self, what: Look, give_up: Instant) -> Result<Option<Answer>, Failure> {
+        self.put(|answer| Operation::Look(Asked { what, give_up, answer })).await
+    }
+
+    /// Releases a grant with a batch: whether it was this very grant; not so when the lock is not simply ours.
+    ///
+    /// # Cancel safety
+    /// Dropped, the release may still be applied.
+    pub(crate) async fn release(&self, id: &LeaseId, behind: Behind) -> Result<bool, Failure> {
+        self.put(|answer| Operation::Release(Release { id: id.clone(), behind, answer })).await
+    }
+
+    async fn put<T>(
+        &self,
+        operation: impl FnOnce(oneshot::Sender<Result<T, Failure>>) -> Operation,
+    ) -> Result<T, Failure> {
+        let (answer, answered) = oneshot::channel();
+        self.batcher.put(operation(answer))?;
+        answered.await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
+    }
+
+    /// The channel on which this process is told about locks under `prefix`; subscribed to at first use, when it is
+    /// also seen whether the user may do there what locks need.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn channel(&self, prefix: &str) -> Result<Arc<str>, Failure> {
+        if let Some(channel) = lock(&self.channels).get(prefix) {
+            return Ok(Arc::clone(channel));
+        }
+        // Boxed, so that the callers that come later need not have room for it.
+        Box::pin(self.open_channel(prefix)).await
+    }
+
+    async fn open_channel(&self, prefix: &str) -> Result<Arc<str>, Failure> {
+        let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
+        self.subscribe(prefix, &channel).await?;
+        self.check_rights(prefix, &channel).await?;
+        lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
+        Ok(channel)
+    }
+
+    async fn subscribe(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
+        match self.connection.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(channel)).await {
+            Err(Failure::Refused(error)) if error.is_permanent() => {
+                Err(Failure::Refused(no_rights("the channels", prefix).with_source(error)))
+            }
+            answer => answer.map(drop),
+        }
+    }
+
+    /// Fails when the user may not do under `prefix` what locks need.
+    async fn check_rights(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
+        let mut call = scripts::RIGHTS.call_with_room(1, 5, 256);
+        call.write_arg_fmt(names::Fence::under(prefix));
+        call.arg(channel);
+        let sent = Instant::now();
+        let (time, refused): (u64, Vec<String>) = self.connection.run(&scripts::RIGHTS, &call).await?;
+        self.connection.clock().learn(sent, Instant::now(), time);
+        if refused.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Refused(no_rights(&refused.join(", "), prefix)))
+    }
+
+    /// The number under which a waiter is told.
+    fn number(&self, owner: OwnerToken) -> u64 {
+        self.inbox.number(owner)
+    }
+
+    /// Opens the mailbox of a waiter, which is told when this connection is gone.
+    fn listen(&self, owner: OwnerToken) -> Notices {
+        let notices = Inbox::listen(&self.inbox, self.number(owner), self.connection.id());
+        if !self.connection.is_usable() {
+            // Given up before it could be told so.
+            self.inbox.hang_up(self.connection.id());
+        }
+        notices
+    }
+}
+
+/// Where a waiter is told of its grant.
+pub(crate) struct Address {
+    pub(crate) line: Arc<Line>,
+    owner: OwnerToken,
+    channel: Arc<str>,
+}
+
+impl Address {
+    pub(crate) async fn on(line: Arc<Line>, prefix: &str, owner: OwnerToken) -> Result<Self, Failure> {
+        let channel = line.channel(prefix).await?;
+        Ok(Self { line, owner, channel })
+    }
+
+    pub(crate) fn listen(&self) -> Notices {
+        self.line.listen(self.owner)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.line.number(self.owner), self.channel)
+    }
+}
+
+fn no_rights(to: &str, prefix: &str) -> LockError {
+    LockError::new(
+        LockErrorKind::Backend,
+        format!(
+            "the Redis user may not use {to} under the prefix `{prefix}`; extend its ACL, the documentation of the store \
+             shows what locks need",
+        ),
+    )
+    .into_permanent()
+}

@@ -1,0 +1,176 @@
+//! What callers put into a batch, and how a batch is sent: for the locks of one counter of fences one call for all
+//! acquisitions, one for all looks at queues, and one for all releases that have come meanwhile.
+//!
+//! Acquisitions and releases in a batch do only what is simple, locks that are free and that nobody waits for; the rest
+//! is answered with «take the other way», and its caller asks again alone.
+
+use std::{future::poll_fn, sync::Arc, task::Poll};
+
+use tokio::sync::oneshot;
+
+use super::{
+    super::{
+        error::Failure,
+        names,
+        net::Connection,
+        node::{self, Acquisition},
+    },
+    answer::Answer,
+    calls::{self, Look},
+};
+use crate::{
+    LockKey,
+    backend::{BoxFuture, LeaseId},
+    time::clock::Instant,
+};
+
+#[derive(Debug)]
+pub(crate) enum Operation {
+    /// The fence, or none when the lock is not simply free.
+    Acquire(Asked<Acquisition, Option<u64>>),
+    /// What has become of a place; none when that has to be asked for alone.
+    Look(Asked<Look, Option<Answer>>),
+    /// Whether this very grant was released; not so when the lock is not simply ours.
+    Release(Release),
+}
+
+/// What is asked for, and until when: from then on its caller does not wait for the answer any more.
+#[derive(Debug)]
+pub(crate) struct Asked<W, A> {
+    pub(crate) what: W,
+    pub(crate) give_up: Instant,
+    pub(crate) answer: oneshot::Sender<Result<A, Failure>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) id: LeaseId,
+    pub(crate) behind: Behind,
+    pub(crate) answer: oneshot::Sender<Result<bool, Failure>>,
+}
+
+/// What a release must be executed after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// An acquisition that was sent over this connection and not answered: it is of use only here, however late.
+    Unanswered,
+    /// Nothing: the grant was seen, and any connection will do.
+    Nothing,
+}
+
+/// Sends a batch, and gives each caller its answer.
+pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operations: Vec<Operation>) {
+    let (connection, process) = (&*connection, &*process);
+    let (mut acquisitions, mut looks, mut releases) = (Vec::new(), Vec::new(), Vec::new());
+    for operation in operations {
+        match operation {
+            Operation::Acquire(asked) => put(&mut acquisitions, asked, |one, other| {
+                one.what.mode == other.what.mode && share_a_call(&one.what.key, &other.what.key)
+            }),
+            Operation::Look(asked) => {
+                put(&mut looks, asked, |one, other| share_a_call(&one.what.key, &other.what.key));
+            }
+            Operation::Release(release) => {
+                put(&mut releases, release, |one, other| share_a_call(&one.id.key, &other.id.key));
+            }
+        }
+    }
+    // All are on their way before one is answered; acquisitions first, because a release may be of one of them.
+    let mut calls: Vec<BoxFuture<'_, ()>> =
+        Vec::with_capacity(acquisitions.len() + looks.len() + releases.len());
+    calls.extend(
+        acquisitions
+            .into_iter()
+            .map(|part| -> BoxFuture<'_, ()> { Box::pin(acquire(connection, process, part)) }),
+    );
+    calls.extend(
+        looks.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(look(connection, process, part)) }),
+    );
+    calls.extend(
+        releases
+            .into_iter()
+            .map(|part| -> BoxFuture<'_, ()> { Box::pin(release(connection, process, part)) }),
+    );
+    poll_fn(|context| {
+        calls.retain_mut(|call| call.as_mut().poll(context).is_pending());
+        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+fn share_a_call(one: &LockKey, other: &LockKey) -> bool {
+    names::fence(one) == names::fence(other)
+}
+
+/// Puts an operation to those with which it shares a call.
+fn put<T>(parts: &mut Vec<Vec<T>>, operation: T, share_a_call: impl Fn(&T, &T) -> bool) {
+    match parts.iter_mut().find(|part| share_a_call(&part[0], &operation)) {
+        Some(part) => part.push(operation),
+        None => parts.push(vec![operation]),
+    }
+}
+
+async fn acquire(connection: &Connection, process: &str, part: Vec<Asked<Acquisition, Option<u64>>>) {
+    let Some((part, give_up)) = still_wanted(part) else { return };
+    let answers = if connection.is_usable() {
+        let locks = part.iter().map(|one| &one.what);
+        let granted = node::acquire(connection, process, locks, give_up).await;
+        granted.map(|granted| granted.unwrap_or_else(|| vec![None; part.len()]))
+    } else {
+        Err(Failure::not_sent())
+    };
+    tell(part.into_iter().map(|one| one.answer), answers);
+}
+
+async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Option<Answer>>>) {
+    let Some((part, give_up)) = still_wanted(part) else { return };
+    let answers = if connection.is_usable() {
+        let sent = Instant::now();
+        let places = part.iter().map(|one| &one.what);
+        let answers = calls::look(connection, process, places, give_up).await;
+        answers.map(|answers| answers.into_iter().map(|told| told.learn(sent, connection.clock())).collect())
+    } else {
+        Err(Failure::not_sent())
+    };
+    tell(part.into_iter().map(|one| one.answer), answers);
+}
+
+/// What is still wanted of a part, and when the first of its callers gives up; to the others nothing was sent. None
+/// where nothing is left.
+fn still_wanted<W, A>(part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, Instant)> {
+    let now = Instant::now();
+    let (part, late): (Vec<_>, Vec<_>) =
+        part.into_iter().filter(|one| !one.answer.is_closed()).partition(|one| one.give_up > now);
+    tell(late.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+    let give_up = part.iter().map(|one| one.give_up).min()?;
+    Some((part, give_up))
+}
+
+async fn release(connection: &Connection, process: &str, part: Vec<Release>) {
+    let (part, unsent) = part
+        .into_iter()
+        .partition::<Vec<_>, _>(|one| one.behind == Behind::Unanswered || connection.is_usable());
+    tell(unsent.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+    let released = node::release(connection, process, part.iter().map(|one| &one.id)).await;
+    let answers = released.map(|released| released.unwrap_or_else(|| vec![false; part.len()]));
+    tell(part.into_iter().map(|one| one.answer), answers);
+}
+
+/// Gives each caller its answer. One that is gone cleans up by itself.
+fn tell<T>(
+    callers: impl Iterator<Item = oneshot::Sender<Result<T, Failure>>>,
+    answers: Result<Vec<T>, Failure>,
+) {
+    match answers {
+        Ok(answers) => {
+            for (caller, answer) in callers.zip(answers) {
+                let _ = caller.send(Ok(answer));
+            }
+        }
+        Err(failure) => {
+            for caller in callers {
+                let _ = caller.send(Err(failure.clone()));
+            }
+        }
+    }
+}

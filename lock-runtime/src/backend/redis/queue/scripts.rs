@@ -1,0 +1,78 @@
+//! The scripts of the queue. Those for many locks that nobody waits for are in `node.rs`.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use super::{
+    super::{net::Script, node},
+    place,
+};
+
+/// The constants of the queue.
+fn queue_constants() -> String {
+    let (usual, foreign) = (place::OPEN, place::OPEN_FOREIGN);
+    let mut text = String::new();
+    for (name, value) in [
+        ("STALE_MS", place::STALE.as_millis()),
+        ("CLAIM_WINDOW_MS", place::CLAIM_WINDOW.as_millis()),
+        ("OPEN_EVERY_US", usual.every.as_micros()),
+        ("OPEN_MS", usual.length.as_millis()),
+        ("OPEN_EVERY_FOREIGN_US", foreign.every.as_micros()),
+        ("OPEN_FOREIGN_MS", foreign.length.as_millis()),
+    ] {
+        writeln!(text, "local {name} = {value}").expect("a String takes everything");
+    }
+    let retention = place::RETENTION.as_millis();
+    writeln!(text, "local RETENTION_MS = '{retention}'").expect("a String takes everything");
+    text
+}
+
+const QUEUE: &str = include_str!("../scripts/queue.lua");
+const ASK: &str = include_str!("../scripts/ask.lua");
+
+pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
+    let (short, long) =
+        (include_str!("../scripts/acquire_short.lua"), include_str!("../scripts/acquire_long.lua"));
+    Script::of(&[&node::fence_constants(), node::MINT, short, &queue_constants(), QUEUE, ASK, long])
+});
+pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    let (short, long) =
+        (include_str!("../scripts/release_short.lua"), include_str!("../scripts/release_long.lua"));
+    Script::of(&[short, &node::fence_constants(), node::MINT, &queue_constants(), QUEUE, long])
+});
+pub(crate) static POLL_GROUP: LazyLock<Script> = LazyLock::new(|| {
+    let poll = include_str!("../scripts/poll_group.lua");
+    Script::of(&[&node::fence_constants(), node::MINT, &queue_constants(), QUEUE, ASK, poll])
+});
+pub(crate) static RIGHTS: LazyLock<Script> =
+    LazyLock::new(|| Script::of(&[include_str!("../scripts/rights.lua")]));
+
+/// All scripts of the store.
+pub(crate) fn all() -> [&'static Script; 7] {
+    [&ACQUIRE, &RELEASE, &node::RENEW, &node::ACQUIRE_GROUP, &POLL_GROUP, &node::RELEASE_GROUP, &RIGHTS]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The words that stand in `text` behind `before`, up to `after`.
+    fn words<'a>(text: &'a str, before: &str, after: char) -> BTreeSet<&'a str> {
+        text.split(before).skip(1).filter_map(|rest| rest.split(after).next()).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_scripts_is_asked_for_and_in_the_published_acl() {
+        let mut used = BTreeSet::new();
+        for script in all().into_iter().filter(|script| script.text() != RIGHTS.text()) {
+            used.extend(words(script.text(), "call('", '\''));
+        }
+        assert!(used.contains("PUBLISH"), "{used:?}");
+        assert_eq!(words(RIGHTS.text(), "need('", '\''), used);
+        let page = include_str!("../docs.md").split("ACL SETUSER").nth(1).expect("the page has the user");
+        for command in used {
+            assert!(page.contains(&format!(" +{} ", command.to_lowercase())), "{command}");
+        }
+    }
+}
