@@ -1,6 +1,7 @@
 //! What is particular to one Redis server, and so no case of the conformance suite.
 
 mod failover;
+mod formats;
 mod published;
 mod queue;
 mod stalls;

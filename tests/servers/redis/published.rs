@@ -17,11 +17,12 @@ use crate::support::{redis_server::RedisServer, resp::Value, until};
 const MS: Duration = Duration::from_millis(1);
 
 /// All that is published on a server from now on, as it comes.
-struct Overheard(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Overheard(Arc<Mutex<Vec<u8>>>);
 
 impl Overheard {
-    async fn on(server: &RedisServer) -> Self {
+    pub(super) async fn on(server: &RedisServer) -> Self {
         let mut stream = UnixStream::connect(server.socket()).unwrap();
+        // Where there is no such user, it is refused, and who listens needs none.
         stream.write_all(b"AUTH evil secret\r\nPSUBSCRIBE *\r\n").unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&heard);
@@ -41,7 +42,7 @@ impl Overheard {
         this
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 
