@@ -43,6 +43,10 @@ impl<T: Clone> SingleFlight<T> {
     }
 
     /// Whether the last attempt failed, and callers would make a new one by now.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "for a store with a connection for each runtime")
+    )]
     pub(super) fn has_failed(&self) -> bool {
         matches!(&*lock(&self.state), State::Failed(until, _) if until.has_passed())
     }
@@ -76,12 +80,12 @@ impl<T: Clone> SingleFlight<T> {
     }
 
     /// Ends an attempt.
-    pub(super) fn finish(&self, attempt: Attempt<T>, made: Result<T, LockError>) {
+    pub(super) fn finish(&self, Attempt(tell): Attempt<T>, made: Result<T, LockError>) {
         *lock(&self.state) = match &made {
             Ok(connection) => State::Open(connection.clone()),
             Err(error) => State::Failed(Instant::now() + PAUSE, error.clone()),
         };
-        attempt.0.send_replace(Some(made));
+        tell.send_replace(Some(made));
     }
 }
 
@@ -111,9 +115,14 @@ mod tests {
     async fn all_wait_for_one_attempt_and_share_its_end() {
         let flight = SingleFlight::<u8>::default();
         let mut attempts = Vec::new();
-        let mut join =
-            |flight: &SingleFlight<u8>| flight.join(|_| true, |attempt| Ok(attempts.push(attempt)));
-        let (first, second) = (join(&flight).expect("begun"), join(&flight).expect("joined"));
+        let mut join = || {
+            let begin = |attempt| {
+                attempts.push(attempt);
+                Ok(())
+            };
+            flight.join(|_| true, begin)
+        };
+        let (first, second) = (join().expect("begun"), join().expect("joined"));
         assert_eq!(attempts.len(), 1);
         flight.finish(attempts.pop().expect("one"), Ok(7));
         assert_eq!(made(first).await.expect("finished").expect("connected"), 7);
@@ -125,17 +134,22 @@ mod tests {
     #[tokio::test]
     async fn an_attempt_that_is_dropped_leaves_room_for_another_and_a_failure_is_shared_for_a_moment() {
         let flight = SingleFlight::<u8>::default();
-        let given_up = flight.join(|_| true, |attempt| Ok(drop(attempt))).expect("begun");
+        let (keep, kept) = std::sync::mpsc::channel();
+        let begin = |attempt| {
+            keep.send(attempt).expect("the receiver lives");
+            Ok(())
+        };
+        let given_up = flight.join(|_| true, begin).expect("begun");
+        drop(kept.recv());
         assert!(made(given_up).await.is_none());
-        let mut kept = None;
-        flight.join(|_| true, |attempt| Ok(kept = Some(attempt))).expect("begun anew");
+        flight.join(|_| true, begin).expect("begun anew");
         let error = || LockError::new(LockErrorKind::Backend, "away");
-        flight.finish(kept.take().expect("begun"), Err(error()));
+        flight.finish(kept.try_recv().expect("begun"), Err(error()));
         let refused = |flight: &SingleFlight<u8>| flight.join(|_| true, |_| panic!("too early")).map(drop);
         assert!(refused(&flight).is_err() && !flight.has_failed());
         tokio::time::sleep(PAUSE).await;
         assert!(flight.has_failed());
         assert!(flight.join(|_| true, |_| Err(error())).is_err(), "refused to begin");
-        flight.join(|_| true, |attempt| Ok(kept = Some(attempt))).expect("begun");
+        flight.join(|_| true, begin).expect("begun");
     }
 }

@@ -49,14 +49,15 @@ impl Link {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn session(self: &Arc<Self>) -> Result<Arc<Session>, LockError> {
-        let attempt = self.session.join(
-            |session| !session.has_ended(),
-            |attempt| {
-                check_process()?;
-                background::handle().spawn(Self::connect(Arc::clone(self), attempt));
-                Ok(())
-            },
-        )?;
+        let is_usable = |session: &Arc<Session>| !session.has_ended();
+        if let Some(session) = self.session.open(is_usable) {
+            return Ok(session);
+        }
+        let attempt = self.session.join(is_usable, |attempt| {
+            check_process()?;
+            background::handle().spawn(Self::connect(Arc::clone(self), attempt));
+            Ok(())
+        })?;
         single_flight::made(attempt).await.unwrap_or_else(|| {
             Err(LockError::new(LockErrorKind::Backend, "connecting to ZooKeeper was given up"))
         })

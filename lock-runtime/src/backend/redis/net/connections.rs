@@ -54,8 +54,16 @@ pub(crate) struct Connections<S: Service> {
     server: Server,
     service: S,
     by_runtime: Mutex<HashMap<runtime::Id, Arc<Slot<S>>>>,
-    /// The server that answered last, as it calls itself, where it does.
-    seen: Mutex<Option<Option<Box<str>>>>,
+    seen: Mutex<Seen>,
+}
+
+/// The server that answered last.
+#[derive(Debug, Default, PartialEq)]
+enum Seen {
+    #[default]
+    None,
+    /// With its run id, where it tells that.
+    Server(Option<Box<str>>),
 }
 
 impl<S: Service> Connections<S> {
@@ -73,7 +81,10 @@ impl<S: Service> Connections<S> {
 
     /// What the server that answered last is called from its start to its end.
     pub(crate) fn run_id(&self) -> Option<Box<str>> {
-        lock(&self.seen).clone()?
+        match &*lock(&self.seen) {
+            Seen::None => None,
+            Seen::Server(run_id) => run_id.clone(),
+        }
     }
 
     /// The connection of the caller's runtime, made if there is none.
@@ -134,11 +145,11 @@ impl<S: Service> Connections<S> {
             let message = format!("{danger} (refused because of `strict`)");
             return Err(LockError::new(LockErrorKind::Backend, message));
         }
-        let run_id = Some(fitness::run_id(info).map(Box::from));
-        let last = std::mem::replace(&mut *lock(&self.seen), run_id.clone());
+        let server = || Seen::Server(fitness::run_id(info).map(Box::from));
+        let last = std::mem::replace(&mut *lock(&self.seen), server());
         // Once for each server, however many connections lead there.
         if let Some(danger) = danger
-            && last != run_id
+            && last != server()
         {
             tracing::warn!("{danger}");
         }
@@ -152,7 +163,7 @@ impl<S: Service> Connections<S> {
             return Arc::clone(slot);
         }
         slots.retain(|_, slot| slot.is_of_use());
-        Arc::clone(slots.entry(here).or_insert_with(Arc::default))
+        Arc::clone(slots.entry(here).or_default())
     }
 }
 
