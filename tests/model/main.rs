@@ -16,7 +16,7 @@
 //! * **An attacker** on the channels: reads every push, delivers copies of it at any later time and any number of
 //!   times, alters them, and publishes pushes of its own. It knows no owner token and has no right to any key. A push
 //!   that fails a check is a hint to poll, and a poll may come at any time, so it changes nothing here.
-//! * **The client**: `attempt.rs`, `place.rs`, `hold.rs`, `renewal.rs` and `cohort.rs`. An unanswered `join` ends the
+//! * **The client**: `attempt.rs`, `place.rs`, `hold.rs`, `renewal.rs` and `cohort/`. An unanswered `join` ends the
 //!   attempt, with a release in the background and a new owner token; an unanswered poll keeps it; a pushed grant is
 //!   dated by the youngest-sent request that was answered «waiting» before it; the first renewal is the claim; the
 //!   release is the last thing sent, and may be lost or executed at any time. An unpolled waiter that its process

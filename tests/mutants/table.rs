@@ -48,7 +48,7 @@ pub const MUTANTS: &[Mutant] = &[
                 to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
             },
             Rust {
-                file: "engine/cohort.rs",
+                file: "engine/cohort/queues.rs",
                 from: "                State::Holding { turn, .. } if turn.hold.is_valid(now) => {",
                 to: "                State::Holding { turn, .. } if turn.hold.is_valid(now) && !mutant!() => {",
             },
@@ -237,7 +237,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no_check_after_the_wait",
         edits: &[Rust {
-            file: "engine/acquire.rs",
+            file: "engine/acquire/store.rs",
             from: "    if hold.remaining_unrenewed(now) < engine.least_validity",
             to: "    if !mutant!() && hold.remaining_unrenewed(now) < engine.least_validity",
         }],
@@ -370,15 +370,15 @@ end",
     Mutant {
         name: "a_call_at_the_end_of_the_wait_is_ignored",
         edits: &[Rust {
-            file: "engine/cohort.rs",
-            from: "        match self.called.try_recv() {
-            Ok(call) => self.answer(call),",
-            to: "        match self.called.try_recv() {
-            Ok(call) if mutant!() => {
-                std::mem::forget(call);
-                Waited::TimedOut(why)
+            file: "engine/cohort/follower.rs",
+            from: "        match self.handover.try_recv() {
+            Ok(handover) => self.accept(handover),",
+            to: "        match self.handover.try_recv() {
+            Ok(handover) if mutant!() => {
+                std::mem::forget(handover);
+                Waited::TimedOut(cause)
             }
-            Ok(call) => self.answer(call),",
+            Ok(handover) => self.accept(handover),",
         }],
         caught_by: &[
             "unit engine::cohort::tests::a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
@@ -387,7 +387,7 @@ end",
     Mutant {
         name: "unpolled_first_kept",
         edits: &[Rust {
-            file: "engine/unpolled.rs",
+            file: "engine/unpolled/slot.rs",
             from: "            self.woken_now(0);",
             to: "            if !mutant!() {
                 self.woken_now(0);
@@ -402,7 +402,7 @@ end",
     Mutant {
         name: "unpolled_leader_kept",
         edits: &[Rust {
-            file: "engine/unpolled.rs",
+            file: "engine/unpolled/mod.rs",
             from: "                None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
             to: "                None if !mutant!() && signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
         }],
@@ -414,7 +414,7 @@ end",
     Mutant {
         name: "polled_only_once_kept",
         edits: &[Rust {
-            file: "engine/unpolled.rs",
+            file: "engine/unpolled/mod.rs",
             from: "                None if signs.is_unknown() => signs.wake_unknown(),",
             to: "                None if !mutant!() && signs.is_unknown() => signs.wake_unknown(),",
         }],
@@ -434,7 +434,7 @@ end",
     Mutant {
         name: "old_leader_overwrites",
         edits: &[Rust {
-            file: "engine/cohort.rs",
+            file: "engine/cohort/queues.rs",
             from: "            && *leader == attempt
 ",
             to: "            && (mutant!() || *leader == attempt)
@@ -445,7 +445,7 @@ end",
     Mutant {
         name: "given_up_though_it_was_polled",
         edits: &[Rust {
-            file: "engine/unpolled.rs",
+            file: "engine/unpolled/slot.rs",
             from: "        if self.signs.woken() != Some(woken) {",
             to: "        if !mutant!() && self.signs.woken() != Some(woken) {",
         }],
@@ -480,7 +480,7 @@ end",
     Mutant {
         name: "clean_up_asleep_after_the_healing",
         edits: &[Rust {
-            file: "engine/releaser.rs",
+            file: "engine/releaser/mod.rs",
             from: "        Self::with_pause(background, |probe| backoff(probe).min(PROBE_PAUSE))",
             to: "        Self::with_pause(background, |probe| {
             backoff(probe).min(PROBE_PAUSE) * if mutant!() { 1 << probe.min(10) } else { 1 }
@@ -494,9 +494,9 @@ end",
     Mutant {
         name: "each_release_in_doubt_is_tried_by_itself",
         edits: &[Rust {
-            file: "engine/releaser.rs",
+            file: "engine/releaser/mod.rs",
             from: "        let ends = self.queue().return_all();",
-            to: "        let ends = if mutant!() { BTreeSet::new() } else { self.queue().return_all() };",
+            to: "        let ends = if mutant!() { std::collections::BTreeSet::new() } else { self.queue().return_all() };",
         }],
         caught_by: &[
             "redis::outage::down::guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back",

@@ -59,8 +59,8 @@ pub(crate) struct Hold {
     extra: Mutex<Extra>,
 }
 
-/// What counts a kept turn as held, and keeps the jobs of its store alive.
-pub(crate) type Counted = Box<dyn Any + Send + Sync>;
+/// What counts a retained turn as held, and keeps the jobs of its store alive.
+pub(crate) type RetentionPermit = Box<dyn Any + Send + Sync>;
 
 /// What few holds have.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ struct Extra {
     /// The turns of a guard of several locks, one of this hold among them.
     together: Option<Arc<[Weak<Turn>]>>,
     /// The turn that goes on without a guard, and what lives as long as that.
-    kept: Option<(Arc<Turn>, Counted)>,
+    retained: Option<(Arc<Turn>, RetentionPermit)>,
 }
 
 /// How the store remembers it, and until when it may be relied on.
@@ -126,10 +126,10 @@ impl Hold {
         Instant::from_nanos(self.held_until.load(Ordering::Acquire))
     }
 
-    /// Ends the keeping of a turn without a guard, when its time is over or the hold is.
-    pub(crate) fn end_keeping(&self, now: Instant) -> Option<(Arc<Turn>, Counted)> {
+    /// Ends the retention of a turn without a guard, when its time is over or the hold is.
+    pub(crate) fn end_retention(&self, now: Instant) -> Option<(Arc<Turn>, RetentionPermit)> {
         let mut extra = self.extra();
-        if now >= self.turn_ends() || self.is_closed() { extra.kept.take() } else { None }
+        if now >= self.turn_ends() || self.is_closed() { extra.retained.take() } else { None }
     }
 
     pub(crate) fn key(&self) -> &LockKey {
@@ -232,7 +232,7 @@ impl Hold {
     }
 
     /// What has to be released in the end.
-    pub(crate) fn taken(&self) -> Arc<dyn Releasable> {
+    pub(crate) fn releasable(&self) -> Arc<dyn Releasable> {
         match &self.in_store {
             InStore::Lease { lease, .. } => Arc::<dyn Lease>::clone(lease),
             InStore::Session(session) => Arc::<dyn Session>::clone(session),
@@ -259,14 +259,14 @@ pub(crate) struct Turn {
 }
 
 /// The phases of a [`Turn`].
-const TAKEN: u8 = 0;
+const ACTIVE: u8 = 0;
 /// Not to be relied on any more, and not left either: another of the locks that are held with it is lost.
-const ENDING: u8 = 1;
+const INVALID: u8 = 1;
 const OVER: u8 = 2;
 
 impl Turn {
     pub(crate) fn first(hold: Arc<Hold>, token: FencingToken) -> Arc<Self> {
-        Arc::new(Self { hold, token, phase: AtomicU8::new(TAKEN), held_until: AtomicU64::new(0) })
+        Arc::new(Self { hold, token, phase: AtomicU8::new(ACTIVE), held_until: AtomicU64::new(0) })
     }
 
     /// From here on it is not released before `until`, whatever becomes of its guard.
@@ -280,11 +280,11 @@ impl Turn {
         Instant::from_nanos(self.held_until.load(Ordering::Acquire))
     }
 
-    /// Keeps the hold without a guard while it is [held](Self::held_until). The renewals have to be told afterwards.
-    pub(crate) fn keep(self: &Arc<Self>, counted: Counted) {
+    /// Retains the hold without a guard while it is [held](Self::held_until). The renewals have to be told afterwards.
+    pub(crate) fn retain(self: &Arc<Self>, permit: RetentionPermit) {
         // First, so that nobody ends it for an end that was before.
         self.hold.set_turn_ends(self.held_until());
-        self.hold.extra().kept = Some((Arc::clone(self), counted));
+        self.hold.extra().retained = Some((Arc::clone(self), permit));
     }
 
     /// The next holder's turn, once this one is over; none when the grant's tokens are used up. The renewals have to be told
@@ -316,13 +316,13 @@ impl Turn {
 
     /// Whether its holder may not use it any more, whatever becomes of the lease.
     fn is_over(&self) -> bool {
-        self.phase.load(Ordering::Acquire) >= ENDING
+        self.phase.load(Ordering::Acquire) >= INVALID
     }
 
     /// Tells the holder to leave. Until it has, nobody else gets the lock: what it does still runs, if only to its
     /// next await.
-    pub(crate) fn begin_to_end(&self) {
-        if self.phase.fetch_max(ENDING, Ordering::AcqRel) < ENDING {
+    pub(crate) fn invalidate(&self) {
+        if self.phase.fetch_max(INVALID, Ordering::AcqRel) < INVALID {
             self.hold.changed.notify_waiters();
         }
     }
@@ -362,7 +362,7 @@ impl Turn {
             "lost: the section that it was held for has ended, and its hold with it"
         } else if !self.hold.is_here() {
             "lost: it is held by the process from which this one was forked"
-        } else if phase == ENDING && self.is_covered(Instant::now()) {
+        } else if phase == INVALID && self.is_covered(Instant::now()) {
             "lost: another of the locks that were held with it is"
         } else if Instant::now() < self.hold.turn_ends() {
             "lost: the lease was not renewed in time or the store gave it to somebody else; \

@@ -8,24 +8,24 @@ use std::{
 use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
-pub(crate) struct Underway {
+pub(crate) struct InFlight {
     count: AtomicUsize,
     none: Notify,
 }
 
 /// One of those that are counted; dropped, also by a panic, it is not any more.
 #[derive(Debug)]
-pub(crate) struct Counted<T: Deref<Target = Underway>>(T);
+pub(crate) struct InFlightGuard<T: Deref<Target = InFlight>>(T);
 
-impl<T: Deref<Target = Underway>> Counted<T> {
-    pub(crate) fn new(underway: T) -> Self {
+impl<T: Deref<Target = InFlight>> InFlightGuard<T> {
+    pub(crate) fn new(in_flight: T) -> Self {
         // In one order with the flag that is set before the count is read: one of both sides sees the other.
-        underway.count.fetch_add(1, Ordering::SeqCst);
-        Self(underway)
+        in_flight.count.fetch_add(1, Ordering::SeqCst);
+        Self(in_flight)
     }
 }
 
-impl<T: Deref<Target = Underway>> Drop for Counted<T> {
+impl<T: Deref<Target = InFlight>> Drop for InFlightGuard<T> {
     fn drop(&mut self) {
         if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.none.notify_waiters();
@@ -33,7 +33,7 @@ impl<T: Deref<Target = Underway>> Drop for Counted<T> {
     }
 }
 
-impl Underway {
+impl InFlight {
     /// Completes when nothing is counted.
     ///
     /// # Cancel safety

@@ -30,7 +30,7 @@ use crate::{
     engine::{
         cohort::{Cohorts, Leaving},
         hold::{Hold, Turn},
-        in_flight::Underway,
+        in_flight::InFlight,
         releaser::Releaser,
         renewal::Renewals,
         unpolled::Waiting,
@@ -50,7 +50,7 @@ pub(crate) struct Engine {
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
     /// Acquisitions that have begun and not ended; what they leave behind, the releaser has by then.
-    pub(crate) asking: Arc<Underway>,
+    pub(crate) asking: Arc<InFlight>,
     /// Those of them that wait.
     pub(crate) waiting: Arc<Waiting>,
     held: AtomicUsize,
@@ -168,7 +168,7 @@ impl Engine {
     pub(crate) fn release_in_background(&self, leaving: Leaving, turn: &Turn, now: Instant) {
         if let Leaving::Last = leaving {
             let hold = &turn.hold;
-            self.releaser.release(hold.taken(), hold.gone_by(now));
+            self.releaser.release(hold.releasable(), hold.gone_by(now));
         }
     }
 
@@ -194,7 +194,7 @@ impl Engine {
 }
 
 impl cohort::Above for Engine {
-    fn take_back(&self, turn: &Arc<Turn>) {
+    fn revoke_turn(&self, turn: &Arc<Turn>) {
         self.leave_in_background(turn, Instant::now());
     }
 }
@@ -208,9 +208,9 @@ impl renewal::Above for Engine {
         self.backend.renewal()
     }
 
-    fn end_keeping(&self, hold: &Arc<Hold>) -> bool {
+    fn end_retention(&self, hold: &Arc<Hold>) -> bool {
         let now = Instant::now();
-        let Some((turn, _counted)) = hold.end_keeping(now) else { return false };
+        let Some((turn, _permit)) = hold.end_retention(now) else { return false };
         tracing::debug!(key = %hold.key(), "released: it was held for as long as was asked");
         let leaving = self.pass(&turn, hold.is_valid(now), now);
         self.release_in_background(leaving, &turn, now);
@@ -224,7 +224,7 @@ impl renewal::Above for Engine {
             // the holder has only been told to stop.
             let now = Instant::now();
             let stopped = now + margin(hold.terms.ttl);
-            self.releaser.release_after(hold.held_until().max(stopped), hold.taken(), hold.gone_by(now));
+            self.releaser.release_after(hold.held_until().max(stopped), hold.releasable(), hold.gone_by(now));
         }
     }
 }
@@ -265,11 +265,11 @@ impl Permit {
         }
         if covered {
             let rest = self.again();
-            turn.keep(Box::new(std::mem::replace(self, rest)));
+            turn.retain(Box::new(std::mem::replace(self, rest)));
             self.engine.renewals.turn_moved(hold);
             // Lost in between, nobody looks at it any more.
             if hold.is_closed() {
-                hold.end_keeping(now);
+                hold.end_retention(now);
             }
         } else {
             // A release would free what the store may still keep until then.
@@ -278,7 +278,7 @@ impl Permit {
             self.engine.renewals.remove(hold);
             if hold.session().is_some() {
                 // Of itself it would end with the session only.
-                self.engine.releaser.release_after(turn.held_until(), hold.taken(), hold.gone_by(now));
+                self.engine.releaser.release_after(turn.held_until(), hold.releasable(), hold.gone_by(now));
             }
         }
         Leaving::Passed

@@ -40,7 +40,7 @@ pub(crate) trait Above: Send + Sync + 'static {
     fn renewal(&self) -> Option<&dyn Renew>;
 
     /// Ends the keeping of a turn without a guard, when its time is over; false when the turn is being used.
-    fn end_keeping(&self, hold: &Arc<Hold>) -> bool;
+    fn end_retention(&self, hold: &Arc<Hold>) -> bool;
 
     /// A hold is lost, and its holder is told.
     fn lost(&self, hold: &Arc<Hold>);
@@ -225,7 +225,7 @@ fn end_turn<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) -> bool {
     if now < ends {
         return false;
     }
-    if above.end_keeping(hold) {
+    if above.end_retention(hold) {
         return true;
     }
     if hold.session().is_some() {
@@ -312,7 +312,7 @@ fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, why: &str) {
     }
     hold.lose();
     above.renewals().remove(hold);
-    if hold.end_keeping(Instant::now()).is_some() {
+    if hold.end_retention(Instant::now()).is_some() {
         tracing::debug!(key = %hold.key(), why, "lost while it was kept for `hold_at_least`");
     } else {
         static LOST: Burst = Burst::new();
@@ -327,7 +327,7 @@ fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, why: &str) {
         );
     }
     for turn in hold.others() {
-        turn.begin_to_end();
+        turn.invalidate();
     }
     above.lost(hold);
 }

@@ -168,7 +168,7 @@ impl LockGuard {
 /// One release, and its repetition in the background when the answer does not come or is not waited for.
 async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), LockError> {
     let mut unfinished = Unfinished { engine, hold, armed: true };
-    match hold.taken().release().await {
+    match hold.releasable().release().await {
         Ok(Released::Released) => {
             unfinished.disarm();
             tracing::trace!(key = %hold.key(), "lock released");
@@ -210,7 +210,7 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.engine.releaser.release(self.hold.taken(), self.hold.gone_by(Instant::now()));
+            self.engine.releaser.release(self.hold.releasable(), self.hold.gone_by(Instant::now()));
         }
     }
 }

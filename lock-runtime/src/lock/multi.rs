@@ -8,7 +8,7 @@ use crate::{
     engine::{
         Engine,
         acquire::{self, Begun, Rest},
-        in_flight::Counted,
+        in_flight::InFlightGuard,
         unpolled::{self, Keeps},
     },
     guard,
@@ -159,7 +159,7 @@ async fn wait_for_others(
     id: u64,
 ) -> Result<Vec<LockGuard>, LockError> {
     // Until what is held is dropped.
-    let _asking = Counted::new(Arc::clone(&engine.asking));
+    let _asking = InFlightGuard::new(Arc::clone(&engine.asking));
     let (mut held, mut begun) = (held, Some(Begun::Waits(first)));
     while let Some(request) = requests.get(held.len()) {
         let next = async {

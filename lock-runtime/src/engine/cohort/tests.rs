@@ -1,15 +1,18 @@
 use std::{
     future::Future,
     pin::pin,
+    sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Wake, Waker},
+    time::Duration,
 };
 
-use super::*;
+use super::{follower::LATE_ANSWER, queues::MAX_TENURE_ALONE, *};
 use crate::{
-    LockGuard, LockKey, LockManager,
-    backend::Mode,
-    engine::unpolled::UNPOLLED,
+    LockErrorKind, LockGuard, LockKey, LockManager,
+    backend::{Mode, Wait},
+    engine::{hold::Turn, unpolled::POLL_GRACE},
     mock::{Mock, Reply, until},
+    time::clock::Instant,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -33,8 +36,7 @@ async fn held() -> (Mock, LockManager, LockGuard) {
 }
 
 fn is_forgotten(locks: &LockManager) -> bool {
-    let cohorts = &locks.engine().cohorts;
-    cohorts.lock().is_empty() && cohorts.waiting.load(Ordering::Relaxed) == 0
+    locks.engine().cohorts.is_empty()
 }
 
 const TTL: Duration = Duration::from_secs(30);
@@ -152,10 +154,10 @@ async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant()
     let key = LockKey::with_prefix("lock:", "k").expect("valid");
     let request = Request { key, mode: Mode::Exclusive, options: lock.options, wait: Wait::Forever };
     let engine = locks.engine();
-    let entry = engine.cohorts.enter(&request, id, || Arc::clone(engine) as _).expect("there is room");
+    let entry = enter(&engine.cohorts, &request, id, || Arc::clone(engine) as _).expect("there is room");
     let Entry::Follow(mut follower) = entry else { panic!("the lock is held") };
     guard.release().await.expect("held");
-    let Waited::Called(turn) = follower.time_out() else { panic!("called before") };
+    let Waited::Entered(turn) = follower.time_out() else { panic!("called before") };
     assert!(turn.is_valid(Instant::now()));
     locks.engine().leave_in_background(&turn, Instant::now());
     drop(follower);
@@ -287,7 +289,7 @@ async fn a_turn_that_nobody_takes_goes_to_others_and_its_waiter_waits_on() {
     // The first is called, and not polled.
     let began = std::time::Instant::now();
     let next = tokio::time::timeout(TTL / 3, next).await.expect("in time").expect("granted by the store");
-    assert!(began.elapsed() >= UNPOLLED, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= POLL_GRACE, "{:?}", began.elapsed());
     until("the turn is given back", || store.releases().count("k") == 1).await;
     assert_eq!(store.acquires().count("k"), 2);
     let mut kept = tokio::spawn(kept);

@@ -122,7 +122,7 @@ async fn a_time_that_ends_between_two_looks_is_looked_at_at_once() {
     let (renewals, turn) = (&locks.engine().renewals, Arc::clone(guard.turn()));
     // In the job's hands, which has looked and does not take it back.
     renewals.schedule().take(&turn.hold);
-    assert!(!locks.engine().end_keeping(&turn.hold));
+    assert!(!locks.engine().end_retention(&turn.hold));
     turn.hold_until(Instant::now() + 50 * MS);
     drop(guard);
     std::thread::sleep(100 * MS);

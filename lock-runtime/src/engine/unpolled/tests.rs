@@ -1,12 +1,13 @@
 use std::{
     pin::Pin,
     sync::atomic::{AtomicBool, AtomicUsize},
-    task::Poll,
+    task::{Context, Wake},
 };
 
-use super::*;
+use super::{slot::BLIND_AFTER, *};
 use crate::{
     LockError, LockErrorKind, LockGuard, LockManager,
+    idle::Idle,
     mock::{Mock, Reply, until},
 };
 
@@ -63,7 +64,7 @@ async fn a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow() {
     let _leader = kept_later(&locks);
     let began = std::time::Instant::now();
     let guard = acquiring(&locks, WAIT).await.expect("granted to the next leader");
-    assert!(began.elapsed() >= UNPOLLED && began.elapsed() < KEPT + KEPT, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= POLL_GRACE && began.elapsed() < KEPT + KEPT, "{:?}", began.elapsed());
     assert_eq!(store.acquires().count("k"), 2);
     guard.release().await.expect("held");
 }
@@ -86,7 +87,7 @@ async fn one_that_was_not_polled_after_its_first_question_is_given_up() {
     let began = std::time::Instant::now();
     let _leader = kept(&locks);
     until("it is given up", || slots(&locks).is_empty()).await;
-    assert!(began.elapsed() >= UNPOLLED && began.elapsed() < KEPT + KEPT, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= POLL_GRACE && began.elapsed() < KEPT + KEPT, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -220,7 +221,7 @@ fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'st
 
 /// Later than everything that is woken now may stay unpolled.
 fn too_late() -> Instant {
-    Instant::now() + UNPOLLED + MS
+    Instant::now() + POLL_GRACE + MS
 }
 
 #[tokio::test]
@@ -239,15 +240,15 @@ async fn what_was_woken_is_given_up_in_time_and_not_before() {
     let woken = probe.slot.signs().woken().expect("woken");
     // Each look says when the next one is due.
     assert_eq!(
-        look(&locks.engine().waiting, woken + UNPOLLED / 2, Instant::from_nanos(0)),
-        woken + UNPOLLED / 2 + LOOK_EVERY
+        look(&locks.engine().waiting, woken + POLL_GRACE / 2, Instant::from_nanos(0)),
+        woken + POLL_GRACE / 2 + LOOK_EVERY
     );
     assert_eq!(
-        look(&locks.engine().waiting, woken + UNPOLLED.saturating_sub(MS), Instant::from_nanos(0)),
-        woken + UNPOLLED
+        look(&locks.engine().waiting, woken + POLL_GRACE.saturating_sub(MS), Instant::from_nanos(0)),
+        woken + POLL_GRACE
     );
     assert!(!probe.dropped.load(Ordering::SeqCst));
-    look(&locks.engine().waiting, woken + UNPOLLED, Instant::from_nanos(0));
+    look(&locks.engine().waiting, woken + POLL_GRACE, Instant::from_nanos(0));
     until("it is dropped", || probe.dropped.load(Ordering::SeqCst)).await;
     let again = probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!((again, probe.polls.load(Ordering::SeqCst)), (Poll::Ready(None), 1));
@@ -287,7 +288,7 @@ async fn a_process_that_stood_still_gives_nothing_up_at_once() {
     let now = too_late();
     look(&locks.engine().waiting, now, now);
     assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
-    look(&locks.engine().waiting, now + UNPOLLED, now);
+    look(&locks.engine().waiting, now + POLL_GRACE, now);
     until("it is dropped", || probe.dropped.load(Ordering::SeqCst)).await;
 }
 
@@ -322,7 +323,7 @@ async fn the_job_ends_with_the_last_handle_to_the_store() {
 async fn only_what_was_woken_for_long_has_something_at_which_it_did_not_look() {
     let locks = Mock::new().manager();
     let mut probe = probe(&locks, |_| {});
-    let is_blind = |probe: &Probe| probe.slot.signs().is_blind(Instant::now() + UNSEEN);
+    let is_blind = |probe: &Probe| probe.slot.signs().is_blind(Instant::now() + BLIND_AFTER);
     probe.slot.signs().ask();
     assert!(probe.slot.signs().woken().is_some() && !is_blind(&probe), "there was nothing to look at");
     probe.slot.signs().wake();

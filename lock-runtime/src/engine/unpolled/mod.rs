@@ -3,7 +3,7 @@
 //! A future that is not polled does nothing, but what it asked for stays: a place in a queue, a grant that was sent to
 //! it, the lead of its cohort, locks that it holds while it waits for others. So each acquisition that has to wait lies
 //! in a [`Slot`], within reach of the library's own thread. An acquisition that was woken and has not been polled for
-//! [`UNPOLLED`] is dropped there, and the destructors that clean up behind a dropped future clean up behind it as well.
+//! [`POLL_GRACE`] is dropped there, and the destructors that clean up behind a dropped future clean up behind it as well.
 //!
 //! The mutex of the slot decides between entering and giving up: an acquisition is polled or dropped under it. What was
 //! dropped cannot enter any more, whatever lies in its channels, and has no say in its cohort.
@@ -12,44 +12,38 @@
 //! queue is not woken, costs nothing and keeps its place. One that is in the way of others all the same is woken here,
 //! to see whether it lives.
 
+mod slot;
+
 use std::{
     collections::BTreeMap,
-    fmt,
     future::{Future, poll_fn},
     mem,
-    pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, TryLockError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Poll, Waker},
     time::Duration,
 };
 
 use tokio::sync::Notify;
 
+pub(crate) use self::slot::Keeps;
+use self::slot::{Slot, Watched};
 use crate::{
     LockKey, background,
     engine::cohort::Cohorts,
-    idle::{self, Idle},
     sync::lock,
     time::clock::{self, Instant},
 };
 
 /// How long a future that was woken may stay unpolled. A runtime that is blocked for longer looks the same.
-pub(crate) const UNPOLLED: Duration = Duration::from_secs(2);
-
-/// After this time an answer counts as one that is not looked at. A task that lives may have to wait for its turn.
-const UNSEEN: Duration = Duration::from_millis(400);
+pub(crate) const POLL_GRACE: Duration = Duration::from_secs(2);
 
 /// How often waiting acquisitions are looked at, beside the moments at which one is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How many are looked at without a pause for those that begin or end to wait.
 const LOOKED_AT_TOGETHER: usize = 1_024;
-
-/// See [`Signs::woken`].
-const ASKED: u64 = 1;
-const UNKNOWN: u64 = u64::MAX;
 
 /// The acquisitions of one store that wait.
 #[derive(Debug)]
@@ -69,19 +63,10 @@ struct Slots {
     started: bool,
 }
 
-/// What a waiting acquisition may keep from others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keeps {
-    /// The lead of the cohort of its lock, while it has that.
-    Lead,
-    /// Locks that it holds already.
-    Locks,
-}
-
 /// Completes with the output of `acquisition`, which asks for the lock `key`; with `None` when it was given up because
 /// nobody polled it.
 ///
-/// Where it was polled before and wakes `asker`, the task that polls this, it is not polled now: mostly it is ready when it
+/// Where it was polled before and wakes `task`, which polls this, it is not polled now: mostly it is ready when it
 /// wakes that task.
 ///
 /// # Cancel safety
@@ -91,24 +76,14 @@ pub(crate) fn watch<'a, A>(
     id: u64,
     key: &LockKey,
     keeps: Keeps,
-    asker: Option<Waker>,
+    task: Option<Waker>,
     acquisition: A,
 ) -> impl Future<Output = Option<A::Output>> + Send + use<'a, A>
 where
     A: Future + Unpin + Send + 'static,
 {
-    let mut polled = asker.is_none();
-    let slot = Arc::new(Slot {
-        acquisition: Mutex::new(Some(acquisition)),
-        signs: Signs {
-            id,
-            key: key.clone(),
-            keeps,
-            woken: AtomicU64::new(if asker.is_some() { UNKNOWN } else { 0 }),
-            owner: Mutex::new(asker.unwrap_or_else(|| Waker::noop().clone())),
-        },
-    });
-    let entry = Entry { waiting, slot };
+    let mut polled = task.is_none();
+    let entry = Entry { waiting, slot: Arc::new(Slot::new(id, key.clone(), keeps, task, acquisition)) };
     if waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
         background::handle().spawn(run(Arc::clone(waiting)));
     }
@@ -118,168 +93,16 @@ where
 }
 
 /// A slot's place among those that are looked at.
-struct Entry<'a, A> {
+struct Entry<'a, A: Send + 'static> {
     waiting: &'a Waiting,
     slot: Arc<Slot<A>>,
 }
 
-impl<A> Drop for Entry<'_, A> {
+impl<A: Send + 'static> Drop for Entry<'_, A> {
     fn drop(&mut self) {
-        self.waiting.remove(self.slot.signs.id);
-        let acquisition = self.slot.lock().take();
+        self.waiting.remove(self.slot.signs().id);
+        let acquisition = self.slot.take();
         drop(acquisition);
-    }
-}
-
-/// One acquisition that waits, until it is ready, dropped or given up.
-struct Slot<A> {
-    acquisition: Mutex<Option<A>>,
-    signs: Signs,
-}
-
-/// What can be told of a slot without its mutex.
-#[derive(Debug)]
-struct Signs {
-    id: u64,
-    key: LockKey,
-    keeps: Keeps,
-    /// When it was woken first since it was polled last, in nanoseconds; 0 when it was not. The lowest bit is set while
-    /// it was only [asked](Self::ask). [`UNKNOWN`] while what wakes it goes to its task.
-    woken: AtomicU64,
-    /// Of the task that polls it.
-    owner: Mutex<Waker>,
-}
-
-impl Signs {
-    fn woken(&self) -> Option<Instant> {
-        match self.woken.load(Ordering::Acquire) {
-            0 | UNKNOWN => None,
-            woken => Some(Instant::from_nanos(woken)),
-        }
-    }
-
-    fn is_unknown(&self) -> bool {
-        self.woken.load(Ordering::Acquire) == UNKNOWN
-    }
-
-    /// There is something at which it has to look.
-    fn wake(&self) {
-        if !idle::is_under_way() {
-            self.woken.fetch_and(!ASKED, Ordering::AcqRel);
-            self.woken_now(0);
-        }
-        self.wake_owner();
-    }
-
-    /// Whether it lives.
-    fn ask(&self) {
-        self.woken_now(ASKED);
-        self.wake_owner();
-    }
-
-    /// What woke it went to its task: that counts from now on, and its next poll shows that it lives.
-    fn wake_unknown(&self) {
-        self.woken_since(UNKNOWN, 0);
-        self.wake_owner();
-    }
-
-    fn woken_now(&self, asked: u64) {
-        if self.woken.load(Ordering::Acquire) == 0 {
-            self.woken_since(0, asked);
-        }
-    }
-
-    fn woken_since(&self, before: u64, asked: u64) {
-        let now = Instant::now().as_nanos().max(2) & !ASKED | asked;
-        let _ = self.woken.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// Whether it has had something for long at which it has not looked.
-    fn is_blind(&self, now: Instant) -> bool {
-        self.woken().is_some_and(|woken| woken.as_nanos() & ASKED == 0 && now >= woken + UNSEEN)
-    }
-
-    fn wake_owner(&self) {
-        // Cloned, because a runtime may poll from within.
-        let owner = lock(&self.owner).clone();
-        owner.wake();
-    }
-
-    fn polled_by(&self, owner: &Waker) {
-        self.woken.store(0, Ordering::Release);
-        let mut present = lock(&self.owner);
-        if !present.will_wake(owner) {
-            present.clone_from(owner);
-        }
-    }
-
-    fn is_in_the_way(&self, cohorts: &Cohorts) -> bool {
-        match self.keeps {
-            Keeps::Lead => cohorts.leads_others(self.key.stored(), self.id),
-            Keeps::Locks => true,
-        }
-    }
-}
-
-impl<A> Slot<A> {
-    fn lock(&self) -> MutexGuard<'_, Option<A>> {
-        lock(&self.acquisition)
-    }
-}
-
-impl<A: Future + Unpin + Send + 'static> Slot<A> {
-    fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<A::Output>> {
-        let mut slot = self.lock();
-        // After a panic in it, its owner drops it.
-        let Some(acquisition) = &mut *slot else { return Poll::Ready(None) };
-        // Before the poll: what wakes it from here on wants another one.
-        self.signs.polled_by(cx.waker());
-        let _counted = Idle::set(false);
-        let waker = Waker::from(Arc::clone(self));
-        Pin::new(acquisition).poll(&mut Context::from_waker(&waker)).map(Some)
-    }
-}
-
-impl<A: Send + 'static> Wake for Slot<A> {
-    fn wake(self: Arc<Self>) {
-        self.signs.wake();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.signs.wake();
-    }
-}
-
-/// A slot, whatever its acquisition is for.
-trait Watched: fmt::Debug + Send + Sync {
-    fn signs(&self) -> &Signs;
-
-    /// Takes the acquisition out if it was woken at `woken`, not later, and not polled since.
-    fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>>;
-}
-
-impl<A: Send + 'static> Watched for Slot<A> {
-    fn signs(&self) -> &Signs {
-        &self.signs
-    }
-
-    fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>> {
-        let mut slot = match self.acquisition.try_lock() {
-            Ok(slot) => slot,
-            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
-            // It is being polled.
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        if self.signs.woken() != Some(woken) {
-            return None;
-        }
-        slot.take().map(|acquisition| -> Box<dyn Send> { Box::new(acquisition) })
-    }
-}
-
-impl<A> fmt::Debug for Slot<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("signs", &self.signs).finish_non_exhaustive()
     }
 }
 
@@ -384,7 +207,7 @@ fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
             let signs = slot.signs();
             match signs.woken() {
                 Some(woken) => {
-                    let due = woken.max(awake_since) + UNPOLLED;
+                    let due = woken.max(awake_since) + POLL_GRACE;
                     if now < due {
                         next = next.min(due);
                     } else if let Some(acquisition) = slot.give_up(woken) {

@@ -5,8 +5,9 @@
 //! nobody's way, and a store that fails is not asked for each of very many. An answered probe shows that the store is
 //! back, and all the others are tried.
 
+mod queue;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt, mem,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -20,11 +21,12 @@ use tokio::{
     sync::{Notify, watch},
 };
 
+use self::queue::{Entry, Queue};
 use crate::{
     LockKey,
     backend::{Releasable, Released, ReleasesLater},
     burst::Burst,
-    engine::in_flight::{Counted, Underway},
+    engine::in_flight::{InFlight, InFlightGuard},
     sync::lock,
     time::{
         backoff::backoff,
@@ -34,16 +36,12 @@ use crate::{
 
 /// The longest pause between two probes, and how long an unanswered release keeps its room from others.
 const PROBE_PAUSE: Duration = Duration::from_millis(250);
-/// Upper bound on unanswered probes: what begins within two seconds, in which stores give up what hangs.
-const PROBES: usize = 8;
-/// Upper bound on releases that are under way together: two full groups of Redis.
-const TOGETHER: usize = 256;
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
 pub(crate) struct Releaser {
     /// Made before the first release: that may come from a destructor, which must not have to start a thread.
     background: &'static Handle,
-    pending: Arc<Underway>,
+    pending: Arc<InFlight>,
     numbers: AtomicU64,
     queue: Mutex<Queue>,
     /// When the latest probe began that was answered.
@@ -52,100 +50,6 @@ pub(crate) struct Releaser {
     probe_now: Notify,
     /// How long the prober waits before each probe, counted from 0.
     pause: fn(u32) -> Duration,
-}
-
-/// A lock to be released.
-struct Entry {
-    taken: Arc<dyn Releasable>,
-    /// When its lease must have ended by itself.
-    until: Instant,
-    /// Unlike that of any other.
-    number: u64,
-    /// How often it came into doubt.
-    doubts: u32,
-    _pending: Counted<Arc<Underway>>,
-}
-
-/// How often an entry came into doubt, and its number.
-type Place = (u32, u64);
-
-#[derive(Default)]
-struct Queue {
-    /// Not tried yet, or to be tried anew.
-    due: VecDeque<Entry>,
-    /// Failed. They are tried again when a probe is answered.
-    in_doubt: BTreeMap<Place, Entry>,
-    /// The same by the ends of their leases.
-    ends: BTreeSet<(Instant, Place)>,
-    /// Failed before a probe was answered; tried again when there is room.
-    returning: BTreeMap<Place, Entry>,
-    /// Those that have room, and unanswered probes beside them.
-    under_way: usize,
-    probes: usize,
-    is_turn_of_oldest: bool,
-    prober_runs: bool,
-}
-
-impl Queue {
-    /// The next one that has room, which it takes.
-    fn next(&mut self) -> Option<Entry> {
-        if self.under_way >= TOGETHER {
-            return None;
-        }
-        let next = self.due.pop_front().or_else(|| self.returning.pop_first().map(|(_, entry)| entry))?;
-        self.under_way += 1;
-        Some(next)
-    }
-
-    /// The next probe: of those that failed least often, by turns the newest, which does not wait behind many that the
-    /// store refuses, and the oldest, which does not wait for ever.
-    fn next_probe(&mut self) -> Option<Entry> {
-        if self.probes >= PROBES {
-            return None;
-        }
-        let (oldest, _) = self.in_doubt.first_key_value()?;
-        let (newest, _) = self.in_doubt.range(..=(oldest.0, u64::MAX)).next_back()?;
-        self.is_turn_of_oldest = !self.is_turn_of_oldest;
-        let place = if self.is_turn_of_oldest { *oldest } else { *newest };
-        let entry = self.in_doubt.remove(&place)?;
-        self.ends.remove(&(entry.until, place));
-        self.probes += 1;
-        Some(entry)
-    }
-
-    fn doubt(&mut self, mut entry: Entry) {
-        entry.doubts = entry.doubts.saturating_add(1);
-        let place = (entry.doubts, entry.number);
-        self.ends.insert((entry.until, place));
-        self.in_doubt.insert(place, entry);
-    }
-
-    /// Some of those in doubt whose leases have ended by themselves; none when there are none.
-    fn ended(&mut self) -> Vec<Entry> {
-        // Few enough not to keep a destructor waiting.
-        const AT_ONCE: usize = 1_024;
-        let now = Instant::now();
-        let mut ended = Vec::new();
-        while ended.len() < AT_ONCE && self.ends.first().is_some_and(|(until, _)| *until <= now) {
-            ended.extend(self.ends.pop_first().and_then(|(_, place)| self.in_doubt.remove(&place)));
-        }
-        ended
-    }
-
-    /// Nothing is in doubt, and nothing can come into doubt by a probe.
-    fn is_settled(&self) -> bool {
-        self.in_doubt.is_empty() && self.probes == 0
-    }
-
-    /// Has all of those in doubt tried again; what it returns is of no more use.
-    fn return_all(&mut self) -> BTreeSet<(Instant, Place)> {
-        if self.returning.is_empty() {
-            mem::swap(&mut self.returning, &mut self.in_doubt);
-        } else {
-            self.returning.append(&mut self.in_doubt);
-        }
-        mem::take(&mut self.ends)
-    }
 }
 
 impl Releaser {
@@ -170,23 +74,23 @@ impl Releaser {
     }
 
     /// Starts a release; returns at once, from anywhere.
-    pub(crate) fn release(self: &Arc<Self>, taken: Arc<dyn Releasable>, until: Instant) {
-        self.put(self.entry(taken, until));
+    pub(crate) fn release(self: &Arc<Self>, releasable: Arc<dyn Releasable>, until: Instant) {
+        self.put(self.entry(releasable, until));
     }
 
-    fn entry(&self, taken: Arc<dyn Releasable>, until: Instant) -> Entry {
+    fn entry(&self, releasable: Arc<dyn Releasable>, until: Instant) -> Entry {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        Entry { taken, until, number, doubts: 0, _pending: Counted::new(Arc::clone(&self.pending)) }
+        Entry::new(releasable, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
     }
 
     /// As [`release`](Self::release), not before `start`.
     pub(crate) fn release_after(
         self: &Arc<Self>,
         start: Instant,
-        taken: Arc<dyn Releasable>,
+        releasable: Arc<dyn Releasable>,
         until: Instant,
     ) {
-        let entry = self.entry(taken, until);
+        let entry = self.entry(releasable, until);
         let this = Arc::clone(self);
         self.background.spawn(async move {
             clock::sleep_until(start).await;
@@ -293,13 +197,14 @@ impl Drop for Open {
 async fn attempt(mut open: Open) {
     let began = Instant::now();
     let releaser = Arc::clone(&open.releaser);
-    let Some((taken, until)) = open.entry.as_ref().map(|entry| (Arc::clone(&entry.taken), entry.until))
+    let Some((releasable, until)) =
+        open.entry.as_ref().map(|entry| (Arc::clone(&entry.releasable), entry.until))
     else {
         return;
     };
     let is_probe = open.room == Room::Probe;
     let mut answered = releaser.answered.subscribe();
-    let mut release = taken.release();
+    let mut release = releasable.release();
     let slow = tokio::time::sleep(PROBE_PAUSE);
     tokio::pin!(slow);
     let answer = loop {
@@ -311,7 +216,7 @@ async fn attempt(mut open: Open) {
         }
     };
     drop(release);
-    let key = taken.key();
+    let key = releasable.key();
     match answer {
         Some(Ok(answer)) => {
             match answer {
@@ -370,7 +275,7 @@ impl Prober {
                     break;
                 }
                 for entry in ended {
-                    ended_by_itself(entry.taken.key());
+                    ended_by_itself(entry.releasable.key());
                 }
             }
             let next = releaser.queue().next_probe();

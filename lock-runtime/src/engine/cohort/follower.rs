@@ -1,0 +1,141 @@
+//! A task that waits behind the leader of its cohort.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    engine::{
+        cohort::{
+            leader::Leader,
+            queues::{Cohorts, Handover, TimeoutCause},
+        },
+        hold::Turn,
+    },
+    time::clock::{self, Instant},
+};
+
+/// For so long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
+pub(super) const LATE_ANSWER: Duration = Duration::from_millis(500);
+
+/// Until when an answer is waited for that was asked for now, where the wait ends at `end`. Several locks have one wait,
+/// so one of them may be asked for when it is over.
+pub(crate) fn answer_deadline(end: Instant) -> Instant {
+    end.max(Instant::now()) + LATE_ANSWER
+}
+
+/// What the queues ask of those above them.
+pub(crate) trait Above: fmt::Debug + Send + Sync {
+    /// A turn was passed on to a waiter that is gone.
+    fn revoke_turn(&self, turn: &Arc<Turn>);
+}
+
+/// A task that waits in the queue of this process; dropped, it leaves the queue.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    cohorts: Arc<Cohorts>,
+    above: Arc<dyn Above>,
+    name: Arc<str>,
+    id: u64,
+    handover: oneshot::Receiver<Handover>,
+    /// Out of the queue: nothing is left to undo.
+    done: bool,
+}
+
+/// How waiting in the queue ended.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    /// The turn was passed on to it.
+    Entered(Arc<Turn>),
+    /// Ask the store, after a pause.
+    Lead { leader: Leader, pause: Duration },
+    /// The wait ran out.
+    TimedOut(TimeoutCause),
+}
+
+impl Follower {
+    pub(super) fn new(
+        cohorts: &Arc<Cohorts>,
+        above: Arc<dyn Above>,
+        name: Arc<str>,
+        id: u64,
+        handover: oneshot::Receiver<Handover>,
+    ) -> Self {
+        Self { cohorts: Arc::clone(cohorts), above, name, id, handover, done: false }
+    }
+
+    /// Waits until called, at most until `end`; for a store that has not answered until then, a little longer.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the queue; a call that came at the same moment goes to the next waiter.
+    pub(crate) async fn wait(mut self, end: Instant) -> Waited {
+        let mut handover = tokio::select! {
+            biased;
+            handover = &mut self.handover => handover.ok(),
+            () = clock::sleep_until(end) => None,
+        };
+        if handover.is_none() {
+            handover = self.wait_for_answer(answer_deadline(end)).await;
+        }
+        match handover {
+            Some(handover) => self.accept(handover),
+            None => self.time_out(),
+        }
+    }
+
+    /// Waits until the store has answered, or until something goes over to it before that.
+    async fn wait_for_answer(&mut self, end: Instant) -> Option<Handover> {
+        loop {
+            let answer = self.cohorts.first_answer();
+            tokio::pin!(answer);
+            answer.as_mut().enable();
+            if !self.cohorts.is_unanswered(&self.name) {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                handover = &mut self.handover => return handover.ok(),
+                () = answer => {}
+                () = clock::sleep_until(end) => return None,
+            }
+        }
+    }
+
+    fn accept(&mut self, handover: Handover) -> Waited {
+        self.done = true;
+        match handover {
+            Handover::Enter(turn) => Waited::Entered(turn),
+            Handover::Lead { pause } => Waited::Lead { leader: self.lead(), pause },
+        }
+    }
+
+    fn lead(&self) -> Leader {
+        Leader::new(&self.cohorts, Arc::clone(&self.name), self.id)
+    }
+
+    pub(super) fn time_out(&mut self) -> Waited {
+        let cause = self.cohorts.withdraw(&self.name, self.id);
+        self.done = true;
+        // Out of the queue nobody calls any more, but somebody may have called just before.
+        match self.handover.try_recv() {
+            Ok(handover) => self.accept(handover),
+            Err(_) => Waited::TimedOut(cause),
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.cohorts.waits_no_longer();
+        if self.done {
+            return;
+        }
+        self.cohorts.withdraw(&self.name, self.id);
+        self.handover.close();
+        match self.handover.try_recv() {
+            Ok(Handover::Enter(turn)) => self.above.revoke_turn(&turn),
+            Ok(Handover::Lead { .. }) => drop(self.lead()),
+            Err(_) => {}
+        }
+    }
+}

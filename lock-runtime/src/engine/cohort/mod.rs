@@ -1,0 +1,52 @@
+//! The queue of this process: at most one of its tasks asks the store for a lock, the others wait here.
+//!
+//! When a holder leaves, the lease goes to the next waiter of this process without a round trip, with the next
+//! fencing token of the same grant. While others wait in the store this happens only within a bound. This is lock
+//! cohorting (Dice, Marathe and Shavit, «Lock Cohorting», 2012) applied to leases.
+
+mod follower;
+mod leader;
+mod queues;
+
+use std::sync::Arc;
+
+use crate::{LockError, lock::request::Request};
+
+use self::queues::Joined;
+pub(crate) use self::{
+    follower::{Above, Follower, Waited, answer_deadline},
+    leader::Leader,
+    queues::{Cohorts, Holder, Leaving, TimeoutCause},
+};
+
+/// What a task has to do that wants a lock.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// Ask the store; others may come to wait behind it.
+    Lead(Leader),
+    /// Wait behind another task of this process.
+    Follow(Follower),
+    /// A task of this process holds it, and waiting was not asked for.
+    Busy(Holder),
+    /// Ask the store beside the queue: one attempt without waiting, while another task asks or its hold is in doubt.
+    Bypass,
+}
+
+/// Joins the queue of its lock for the attempt `id`.
+pub(crate) fn enter(
+    cohorts: &Arc<Cohorts>,
+    request: &Request,
+    id: u64,
+    above: impl FnOnce() -> Arc<dyn Above>,
+) -> Result<Entry, LockError> {
+    let name = || request.key.stored_name();
+    Ok(match cohorts.join(request, id)? {
+        Joined::Leads => Entry::Lead(Leader::new(cohorts, name(), id)),
+        Joined::Waits(handover) => Entry::Follow(Follower::new(cohorts, above(), name(), id, handover)),
+        Joined::Busy(holder) => Entry::Busy(holder),
+        Joined::Bypasses => Entry::Bypass,
+    })
+}
+
+#[cfg(test)]
+mod tests;

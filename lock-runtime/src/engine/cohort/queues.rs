@@ -1,0 +1,364 @@
+//! The queues of all locks of one store.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, futures::Notified, oneshot};
+
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Reports, Wait},
+    engine::{
+        hold::{Hold, Terms, Turn},
+        limits::Limits,
+    },
+    lock::request::Request,
+    sync::lock,
+    time::{clock::Instant, deadline::min_validity},
+};
+
+/// How often, and for how long, a lease is passed on while others wait in the store.
+const MAX_TURNS: u32 = 64;
+const MAX_TENURE: Duration = Duration::from_millis(5);
+/// For so long it is passed on when nobody is known to wait: a store's word that others wait may be lost.
+pub(super) const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
+
+/// The queues of all locks of one store.
+#[derive(Debug)]
+pub(crate) struct Cohorts {
+    by_name: Mutex<HashMap<Arc<str>, Cohort>>,
+    waiting: AtomicUsize,
+    attempt_ids: AtomicU64,
+    /// Tells those whose time is over, and who wait for it, that a store has answered.
+    first_answer: Notify,
+    limits: Limits,
+}
+
+/// One lock's queue. It exists while a task of this process asks for the lock or holds it.
+#[derive(Debug)]
+struct Cohort {
+    state: State,
+    waiters: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The leader asks the store, which has said this. The leader is known by the number of its attempt, so that what
+    /// outlives an attempt that was given up has no say in the next one.
+    Asking { leader: u64, last_answer: LastAnswer },
+    /// A task of this process holds the lease, or has been called to.
+    Holding { turn: Arc<Turn>, turns: u32, since: Instant },
+}
+
+/// The last answer of a store since a task of this process last held the lock.
+#[derive(Debug)]
+enum LastAnswer {
+    None,
+    /// Somebody else holds it.
+    Held,
+    Failed(LockError),
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    terms: Terms,
+    max_hold: Duration,
+    handover: oneshot::Sender<Handover>,
+}
+
+/// What goes over to a waiter.
+#[derive(Debug)]
+pub(super) enum Handover {
+    /// The turn is its own.
+    Enter(Arc<Turn>),
+    /// It is its turn to ask the store, after a pause.
+    Lead { pause: Duration },
+}
+
+/// What is known of the holder of a lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holder {
+    /// What its lease has left.
+    pub(crate) remaining: Option<Duration>,
+    /// It is known not to be renewed: it is free then.
+    pub(crate) is_final: bool,
+}
+
+impl Holder {
+    fn of(hold: &Hold, now: Instant) -> Self {
+        Self { remaining: Some(hold.remaining(now)), is_final: !hold.terms.auto_renew }
+    }
+}
+
+/// Why a wait ran out.
+#[derive(Debug)]
+pub(crate) enum TimeoutCause {
+    /// Another holds it.
+    Held(Holder),
+    /// The store failed when it was asked last.
+    Failed(LockError),
+    /// The store has not answered yet whether it is held, as far as the attempt that asks it knows.
+    Unanswered { leader: u64 },
+}
+
+/// What a task has become that wants a lock.
+#[derive(Debug)]
+pub(super) enum Joined {
+    /// The leader of a new cohort.
+    Leads,
+    /// A waiter of a cohort.
+    Waits(oneshot::Receiver<Handover>),
+    /// Nothing: a task of this process holds the lock, and waiting was not asked for.
+    Busy(Holder),
+    /// Nothing: it asks beside the queue.
+    Bypasses,
+}
+
+/// What is left to do for a holder that leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// The lease went to the next waiter or is kept for longer, or the turn was left before.
+    Passed,
+    /// The lease must be released in the store.
+    Last,
+}
+
+impl Cohorts {
+    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            by_name: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            attempt_ids: AtomicU64::new(0),
+            first_answer: Notify::new(),
+            limits,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Cohort>> {
+        lock(&self.by_name)
+    }
+
+    /// Whether no lock is asked for or held, and nobody waits.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty() && self.waiting.load(Ordering::Relaxed) == 0
+    }
+
+    /// A number for an attempt, by which its part in a queue is known.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.attempt_ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Joins the queue of its lock for the attempt `id`.
+    pub(super) fn join(&self, request: &Request, id: u64) -> Result<Joined, LockError> {
+        let key = &request.key;
+        let mut cohorts = self.lock();
+        let Some(cohort) = cohorts.get_mut(key.stored()) else {
+            let state = State::Asking { leader: id, last_answer: LastAnswer::None };
+            cohorts.insert(key.stored_name(), Cohort { state, waiters: VecDeque::new() });
+            return Ok(Joined::Leads);
+        };
+        if request.wait == Wait::No {
+            let now = Instant::now();
+            return Ok(match &cohort.state {
+                State::Holding { turn, .. } if turn.hold.is_valid(now) => {
+                    Joined::Busy(Holder::of(&turn.hold, now))
+                }
+                _ => Joined::Bypasses,
+            });
+        }
+        if cohort.waiters.len() >= self.limits.waiters_per_key {
+            let most = self.limits.waiters_per_key;
+            return Err(overloaded(&format!("{most} tasks of this process wait for it")));
+        }
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.limits.waiters {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(overloaded(&format!("{} tasks of this process wait for locks", self.limits.waiters)));
+        }
+        let (handover, handed_over) = oneshot::channel();
+        cohort.waiters.push_back(Waiter {
+            id,
+            terms: request.terms(),
+            max_hold: request.options.max_hold,
+            handover,
+        });
+        Ok(Joined::Waits(handed_over))
+    }
+
+    /// The holder of `turn` left, which was `valid` until then: decides who holds or asks next.
+    pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
+        let mut cohorts = self.lock();
+        let hold = &turn.hold;
+        let name = hold.key().stored();
+        let Some(cohort) = cohorts.get_mut(name) else { return Leaving::Last };
+        let State::Holding { turn: present, turns, since } = &mut cohort.state else { return Leaving::Last };
+        if !Arc::ptr_eq(present, turn) {
+            return Leaving::Last;
+        }
+        let tenure = now.saturating_duration_since(*since);
+        let spent = *turns >= MAX_TURNS || tenure >= MAX_TENURE;
+        let may_pass = valid
+            && hold.is_valid(now)
+            && hold.remaining(now) >= min_validity(hold.terms.ttl)
+            && tenure < MAX_TENURE_ALONE
+            && hold.lease().is_some_and(|lease| !(spent && lease.is_contended()));
+        // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
+        let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
+        while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
+            let Some(next_turn) = turn.next(now, next.max_hold) else { break };
+            let next = cohort.waiters.pop_front().expect("looked at above");
+            // A waiter that gave up at this very moment leaves the turn to the one behind it.
+            if next.handover.send(Handover::Enter(Arc::clone(&next_turn))).is_ok() {
+                *present = next_turn;
+                *turns += 1;
+                return Leaving::Passed;
+            }
+        }
+        // Behind this line nobody of this process uses the lease any more.
+        let pause = match hold.lease() {
+            Some(lease) if !cohort.waiters.is_empty() => lease.leave_free(),
+            _ => Duration::ZERO,
+        };
+        Self::call_leader(&mut cohorts, name, pause);
+        Leaving::Last
+    }
+
+    /// The lease of a cohort is lost: its waiters need not wait for the holder to notice.
+    pub(crate) fn dissolve(&self, lost: &Arc<Hold>) {
+        let mut cohorts = self.lock();
+        let name = lost.key().stored();
+        if let Some(Cohort { state: State::Holding { turn, .. }, .. }) = cohorts.get(name)
+            && Arc::ptr_eq(&turn.hold, lost)
+        {
+            Self::call_leader(&mut cohorts, name, Duration::ZERO);
+        }
+    }
+
+    /// Takes a waiter out of the queue; says why it did not get the lock until now.
+    pub(super) fn withdraw(&self, name: &str, id: u64) -> TimeoutCause {
+        let mut cohorts = self.lock();
+        let Some(cohort) = cohorts.get_mut(name) else { return TimeoutCause::Held(Holder::default()) };
+        cohort.waiters.retain(|waiter| waiter.id != id);
+        match &cohort.state {
+            State::Holding { turn, .. } => TimeoutCause::Held(Holder::of(&turn.hold, Instant::now())),
+            State::Asking { leader, last_answer } => last_answer.timeout_cause(*leader),
+        }
+    }
+
+    /// Why the store has not granted the lock to the attempt `id` until now.
+    pub(super) fn timeout_cause(&self, name: &str, id: u64) -> TimeoutCause {
+        match self.lock().get(name) {
+            Some(Cohort { state: State::Asking { last_answer, .. }, .. }) => last_answer.timeout_cause(id),
+            _ => TimeoutCause::Held(Holder::default()),
+        }
+    }
+
+    /// The store answered the attempt that asks it.
+    fn record(&self, lock: &str, attempt: u64, answer: LastAnswer) {
+        if let Some(Cohort { state: State::Asking { leader, last_answer }, .. }) = self.lock().get_mut(lock)
+            && *leader == attempt
+            && let LastAnswer::None = std::mem::replace(last_answer, answer)
+        {
+            self.first_answer.notify_waiters();
+        }
+    }
+
+    /// The store granted the lock to the attempt `id`.
+    pub(super) fn granted(&self, name: &str, id: u64, turn: &Arc<Turn>, now: Instant) {
+        if let Some(cohort) = self.lock().get_mut(name)
+            && cohort.is_led_by(id)
+        {
+            cohort.state = State::Holding { turn: Arc::clone(turn), turns: 0, since: now };
+            if !cohort.waiters.is_empty() {
+                self.first_answer.notify_waiters();
+            }
+        }
+    }
+
+    /// The attempt `id` does not ask the store any more: the next one does.
+    pub(super) fn give_up_lead(&self, name: &str, id: u64) {
+        let mut cohorts = self.lock();
+        if cohorts.get(name).is_some_and(|cohort| cohort.is_led_by(id)) {
+            Self::call_leader(&mut cohorts, name, Duration::ZERO);
+        }
+    }
+
+    /// One of those that have joined a queue to wait waits no longer.
+    pub(super) fn waits_no_longer(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notified of each first answer of the store about a lock.
+    pub(super) fn first_answer(&self) -> Notified<'_> {
+        self.first_answer.notified()
+    }
+
+    /// Whether nothing is known about who holds the lock.
+    pub(super) fn is_unanswered(&self, name: &str) -> bool {
+        matches!(
+            self.lock().get(name),
+            Some(Cohort { state: State::Asking { last_answer: LastAnswer::None, .. }, .. })
+        )
+    }
+
+    /// Whether the attempt `id` asks for the lock and others wait behind it.
+    pub(crate) fn leads_others(&self, name: &str, id: u64) -> bool {
+        self.lock().get(name).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
+    }
+
+    /// Lets the first waiter ask the store, or forgets the queue when nobody waits.
+    fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str, pause: Duration) {
+        let Some(cohort) = cohorts.get_mut(name) else { return };
+        while let Some(waiter) = cohort.waiters.pop_front() {
+            if waiter.handover.send(Handover::Lead { pause }).is_ok() {
+                match &mut cohort.state {
+                    // What a leader heard, its successor knows.
+                    State::Asking { leader, .. } => *leader = waiter.id,
+                    state @ State::Holding { .. } => {
+                        *state = State::Asking { leader: waiter.id, last_answer: LastAnswer::None };
+                    }
+                }
+                return;
+            }
+        }
+        cohorts.remove(name);
+    }
+}
+
+impl Cohort {
+    /// Whether the attempt `id` is the one that asks the store.
+    fn is_led_by(&self, id: u64) -> bool {
+        matches!(self.state, State::Asking { leader, .. } if leader == id)
+    }
+}
+
+impl LastAnswer {
+    fn timeout_cause(&self, leader: u64) -> TimeoutCause {
+        match self {
+            Self::None => TimeoutCause::Unanswered { leader },
+            Self::Held => TimeoutCause::Held(Holder::default()),
+            Self::Failed(error) => TimeoutCause::Failed(error.clone()),
+        }
+    }
+}
+
+impl Reports for Cohorts {
+    fn contended(&self, lock: &str, attempt: u64) {
+        self.record(lock, attempt, LastAnswer::Held);
+    }
+
+    fn failed(&self, lock: &str, attempt: u64, error: &LockError) {
+        self.record(lock, attempt, LastAnswer::Failed(error.clone()));
+    }
+}
+
+fn overloaded(what: &str) -> LockError {
+    LockError::new(LockErrorKind::Overloaded, format!("{what} already, the limit; try again later"))
+}

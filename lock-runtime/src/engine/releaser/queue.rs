@@ -1,0 +1,123 @@
+//! The locks that are to be released: what is tried next, and what is in doubt.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
+    sync::Arc,
+};
+
+use crate::{
+    backend::Releasable,
+    engine::in_flight::{InFlight, InFlightGuard},
+    time::clock::Instant,
+};
+
+/// Upper bound on unanswered probes: what begins within two seconds, in which stores give up what hangs.
+const PROBES: usize = 8;
+/// Upper bound on releases that are under way together: two full groups of Redis.
+const TOGETHER: usize = 256;
+
+/// A lock to be released.
+pub(super) struct Entry {
+    pub(super) releasable: Arc<dyn Releasable>,
+    /// When its lease must have ended by itself.
+    pub(super) until: Instant,
+    /// Unlike that of any other.
+    number: u64,
+    /// How often it came into doubt.
+    doubts: u32,
+    _pending: InFlightGuard<Arc<InFlight>>,
+}
+
+/// How often an entry came into doubt, and its number.
+type Place = (u32, u64);
+
+#[derive(Default)]
+pub(super) struct Queue {
+    /// Not tried yet, or to be tried anew.
+    pub(super) due: VecDeque<Entry>,
+    /// Failed. They are tried again when a probe is answered.
+    in_doubt: BTreeMap<Place, Entry>,
+    /// The same by the ends of their leases.
+    ends: BTreeSet<(Instant, Place)>,
+    /// Failed before a probe was answered; tried again when there is room.
+    returning: BTreeMap<Place, Entry>,
+    /// Those that have room, and unanswered probes beside them.
+    pub(super) under_way: usize,
+    pub(super) probes: usize,
+    is_turn_of_oldest: bool,
+    pub(super) prober_runs: bool,
+}
+
+impl Entry {
+    pub(super) fn new(
+        releasable: Arc<dyn Releasable>,
+        until: Instant,
+        number: u64,
+        pending: InFlightGuard<Arc<InFlight>>,
+    ) -> Self {
+        Self { releasable, until, number, doubts: 0, _pending: pending }
+    }
+}
+
+impl Queue {
+    /// The next one that has room, which it takes.
+    pub(super) fn next(&mut self) -> Option<Entry> {
+        if self.under_way >= TOGETHER {
+            return None;
+        }
+        let next = self.due.pop_front().or_else(|| self.returning.pop_first().map(|(_, entry)| entry))?;
+        self.under_way += 1;
+        Some(next)
+    }
+
+    /// The next probe: of those that failed least often, by turns the newest, which does not wait behind many that the
+    /// store refuses, and the oldest, which does not wait for ever.
+    pub(super) fn next_probe(&mut self) -> Option<Entry> {
+        if self.probes >= PROBES {
+            return None;
+        }
+        let (oldest, _) = self.in_doubt.first_key_value()?;
+        let (newest, _) = self.in_doubt.range(..=(oldest.0, u64::MAX)).next_back()?;
+        self.is_turn_of_oldest = !self.is_turn_of_oldest;
+        let place = if self.is_turn_of_oldest { *oldest } else { *newest };
+        let entry = self.in_doubt.remove(&place)?;
+        self.ends.remove(&(entry.until, place));
+        self.probes += 1;
+        Some(entry)
+    }
+
+    pub(super) fn doubt(&mut self, mut entry: Entry) {
+        entry.doubts = entry.doubts.saturating_add(1);
+        let place = (entry.doubts, entry.number);
+        self.ends.insert((entry.until, place));
+        self.in_doubt.insert(place, entry);
+    }
+
+    /// Some of those in doubt whose leases have ended by themselves; none when there are none.
+    pub(super) fn ended(&mut self) -> Vec<Entry> {
+        // Few enough not to keep a destructor waiting.
+        const AT_ONCE: usize = 1_024;
+        let now = Instant::now();
+        let mut ended = Vec::new();
+        while ended.len() < AT_ONCE && self.ends.first().is_some_and(|(until, _)| *until <= now) {
+            ended.extend(self.ends.pop_first().and_then(|(_, place)| self.in_doubt.remove(&place)));
+        }
+        ended
+    }
+
+    /// Nothing is in doubt, and nothing can come into doubt by a probe.
+    pub(super) fn is_settled(&self) -> bool {
+        self.in_doubt.is_empty() && self.probes == 0
+    }
+
+    /// Has all of those in doubt tried again; what it returns is of no more use.
+    pub(super) fn return_all(&mut self) -> BTreeSet<(Instant, Place)> {
+        if self.returning.is_empty() {
+            mem::swap(&mut self.returning, &mut self.in_doubt);
+        } else {
+            self.returning.append(&mut self.in_doubt);
+        }
+        mem::take(&mut self.ends)
+    }
+}
