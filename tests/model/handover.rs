@@ -1,38 +1,15 @@
-//! The transition system: which steps there are, and what must hold in each state.
+//! The transition system: which steps are possible in each state, and what they do.
 
-use std::{
-    fmt::{self, Display},
-    sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use stateright::{Model, Property};
 
 use crate::{
-    state::{Call, Client, Message, Mode, Owner, Phase, Proof, Request, State, Violation, name},
+    properties,
+    state::{Call, Client, Message, Mode, Owner, Phase, Proof, Request, State},
+    step::Step,
     variant::{Break, Role, Variant},
 };
-
-/// At most one client believes that it holds.
-pub(crate) const S1: &str = "S1: one believer";
-/// The tokens that are believed rise strictly, in the order in which they are believed; nobody believes in an older
-/// token than the last.
-pub(crate) const S2: &str = "S2: tokens rise";
-/// Claim, renewal and release touch nothing but their own owner's hold.
-pub(crate) const S3: &str = "S3: only the own hold is touched";
-/// After a leave or a release was executed nothing of its owner is left on the server.
-pub(crate) const R1: &str = "R1: a release leaves nothing behind";
-/// An owner is on the server once: as the holder or in one place.
-pub(crate) const R2: &str = "R2: an owner is there once";
-/// After a release no live waiter stands before a free key, unless it was left free openly and the first was told.
-pub(crate) const P: &str = "P: a release wakes a waiter";
-/// A release that is executed after the limits of all acquisitions of its owner leaves nothing behind, ever after.
-pub(crate) const R3: &str = "R3: nothing comes back after its limit";
-/// From an open release to the end of its window no call of ours takes the lock or hands it over.
-pub(crate) const W: &str = "W: an open window is kept";
-/// From every state, whatever is lost and whoever dies, all live waiters are served, and within a bound.
-pub(crate) const L: &str = "L: every waiter is served";
-
-pub(crate) const ALL: [&str; 9] = [S1, S2, S3, R1, R2, R3, W, P, L];
 
 /// A client that has left so much on the server waits until some of it is gone; else its dead places have no end.
 const LEFTOVERS: usize = 3;
@@ -64,45 +41,6 @@ pub(crate) struct Tally {
     pub(crate) in_groups: AtomicUsize,
     /// The longest that a live waiter waits once everybody else is gone, in ticks.
     pub(crate) longest_wait: AtomicU8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Step {
-    /// The client asks for the lock, with a fresh owner token.
-    Start(u8, Mode),
-    /// The same request again, with the same token.
-    AskAgain(u8),
-    Poll(u8),
-    /// The attempt ends without a hold: given up, dropped, or its request timed out.
-    ///
-    /// Also a waiter that its process evicts because it is not polled: one compare-exchange decides between this and
-    /// entering, before the leave is sent.
-    GiveUp(u8),
-    /// [`Break::EntersAfterEviction`].
-    Evict(u8),
-    Renew(u8),
-    Release(u8),
-    ReleaseInGroup(u8),
-    ReleaseTwice(u8),
-    Pass(u8),
-    ReleaseAndPass(u8),
-    Crash(u8),
-    Execute(Message),
-    /// The server refuses a request whose limit lies too early.
-    Refuse(Request),
-    /// The server executes a release and leaves the lock free.
-    ExecuteOpenly(Message),
-    Receive(Message),
-    /// The attacker publishes a grant message, with a proof that it has read or can make.
-    Forge {
-        owner: Owner,
-        terms: Proof,
-        proof: Option<Proof>,
-    },
-    /// Makes room. What stays in flight for ever is lost, too.
-    Lose(Message),
-    Tick,
-    TickMissedBy(u8),
 }
 
 impl Handover {
@@ -373,34 +311,7 @@ impl Model for Handover {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(S1, |_, s: &State| s.believers() <= 1),
-            Property::always(S2, |model: &Self, s: &State| {
-                let current = |client: &Client| match client.phase {
-                    Phase::Holding { valid: 1.., fence, seq } => model.token(fence, seq) == s.top,
-                    _ => true,
-                };
-                s.violation != Some(Violation::TokenFell)
-                    && s.clients[..model.variant.own()].iter().all(current)
-            }),
-            Property::always(S3, |_, s: &State| s.violation != Some(Violation::TouchedAnother)),
-            Property::always(R1, |_, s: &State| s.violation != Some(Violation::LeftBehind)),
-            Property::always(R2, |_, s: &State| {
-                let mut owners: Vec<_> = s.queue.iter().map(|place| place.owner).collect();
-                owners.extend(s.holder.as_ref().map(|holder| holder.owner));
-                owners.sort_unstable();
-                owners.windows(2).all(|pair| pair[0] != pair[1])
-            }),
-            Property::always(R3, |_, s: &State| s.cleared.iter().all(|owner| !s.is_on_server(*owner))),
-            Property::always(W, |_, s: &State| s.violation != Some(Violation::WindowTaken)),
-            Property::always(P, |_, s: &State| s.violation != Some(Violation::WakeUpLost)),
-            Property::always(L, |model: &Self, s: &State| {
-                model.longest_wait(s).is_some_and(|wait| {
-                    model.tally.longest_wait.fetch_max(wait, Relaxed);
-                    wait <= model.wait_bound()
-                })
-            }),
-        ]
+        properties::all()
     }
 }
 
@@ -420,44 +331,4 @@ fn orders(n: usize) -> Vec<Vec<u8>> {
         all = all.iter().flat_map(longer).collect();
     }
     all
-}
-
-/// One line of a counter-example.
-impl Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Start(id, mode) => write!(f, "{} sends {mode:?}, with a fresh owner token", name(*id)),
-            Self::AskAgain(id) => write!(f, "{} sends Join again", name(*id)),
-            Self::Poll(id) => write!(f, "{} sends Poll", name(*id)),
-            Self::GiveUp(id) => write!(f, "{} gives up and sends its leave", name(*id)),
-            Self::Evict(id) => {
-                write!(f, "the process of {} sends its leave, and {} does not know", name(*id), name(*id))
-            }
-            Self::Renew(id) => write!(f, "{} sends a renewal", name(*id)),
-            Self::Release(id) => write!(f, "{} ends its hold and sends the release", name(*id)),
-            Self::ReleaseInGroup(id) => {
-                write!(f, "{} ends its hold and sends the release in a group", name(*id))
-            }
-            Self::ReleaseTwice(id) => write!(f, "{} ends its hold and sends the release twice", name(*id)),
-            Self::Pass(id) => write!(f, "{} passes the lease on inside the process", name(*id)),
-            Self::ReleaseAndPass(id) => write!(f, "{} sends the release, and passes the lease on", name(*id)),
-            Self::Crash(id) => write!(f, "{} crashes", name(*id)),
-            Self::Execute(message) => write!(f, "the server executes: {message}"),
-            Self::Refuse(request) => write!(f, "the server refuses: {}", Message::Request(*request)),
-            Self::ExecuteOpenly(message) => {
-                write!(f, "the server executes, leaving the lock free: {message}")
-            }
-            Self::Receive(message) => write!(f, "it arrives: {message}"),
-            Self::Forge { owner, terms, proof } => {
-                write!(f, "the attacker tells {owner} fence {} px {}, ", terms.fence, terms.px)?;
-                match proof {
-                    Some(Proof { fence, px }) => write!(f, "with a proof of fence {fence} px {px}"),
-                    None => f.write_str("without a proof"),
-                }
-            }
-            Self::Lose(message) => write!(f, "it is lost: {message}"),
-            Self::Tick => f.write_str("tick"),
-            Self::TickMissedBy(id) => write!(f, "tick, which the clock of {} misses", name(*id)),
-        }
-    }
 }

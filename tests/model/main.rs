@@ -28,7 +28,7 @@
 //! The variants `right::…` are looked at in every reachable state (as far as 64-bit fingerprints tell states
 //! apart), and that they were is asserted, as is that what a variant is about did occur in it. The variants `mutant::…`
 //! break one rule each, and must be caught by the property and in the number of steps that the table in `variants.rs`
-//! says: so the model does see such mistakes. The properties are listed in `handover.rs`. The trials `wait::…` measure
+//! says: so the model does see such mistakes. The properties are listed in `properties.rs`. The trials `wait::…` measure
 //! waits with the store's own constants, behind dead places of every age.
 //!
 //! # What is not
@@ -62,9 +62,11 @@ mod canonical;
 mod client;
 mod handover;
 mod liveness;
+mod properties;
 mod scripts;
 mod search;
 mod state;
+mod step;
 mod variant;
 mod variants;
 mod wait;

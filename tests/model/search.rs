@@ -6,7 +6,8 @@ use libtest_mimic::Failed;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::{
-    handover::{ALL, Handover},
+    handover::Handover,
+    properties::ALL,
     state::{NEVER, State},
     variant::Variant,
 };

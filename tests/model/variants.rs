@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 
 use crate::{
-    handover::{L, P, R1, R2, R3, S1, S2, S3, W},
+    properties::{L, P, R1, R2, R3, S1, S2, S3, W},
     search,
     variant::{Break, Role, Times, Variant},
     wait,
