@@ -223,7 +223,7 @@ pub const MUTANTS: &[Mutant] = &[
             renewal.await;
         });",
         }],
-        caught_by: &["servers redis::a_server_that_stands_still_delays_no_renewal_on_another"],
+        caught_by: &["servers redis::renewal::a_server_that_stands_still_delays_no_renewal_on_another"],
     },
     Mutant {
         name: "all_renewals_in_one_call",
@@ -574,7 +574,7 @@ end",
         ],
         caught_by: &[
             "redis::lease::many_held_locks_are_all_renewed",
-            "servers redis::ten_thousand_held_locks_are_all_renewed",
+            "servers redis::renewal::ten_thousand_held_locks_are_all_renewed",
         ],
     },
     Mutant {

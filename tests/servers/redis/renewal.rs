@@ -1,0 +1,90 @@
+//! The renewal of many holds, and beside a server or a connection that is silent.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockGuard, LockManager};
+
+use super::{ALONE, hold, url};
+use crate::support::{
+    proxy::{Proxy, Upstream},
+    redis_server::RedisServer,
+};
+
+/// The least that any of them had left, at any time within `length`; none when one was lost.
+async fn least_remaining(guards: &[LockGuard], length: Duration) -> Option<Duration> {
+    let end = Instant::now() + length;
+    let mut least = Duration::MAX;
+    while Instant::now() < end {
+        let began = Instant::now();
+        least = least.min(guards.iter().map(LockGuard::remaining).min().expect("some are held"));
+        // To look at very many takes the time that their renewal needs.
+        tokio::time::sleep(Duration::from_millis(5).max(began.elapsed() * 20)).await;
+    }
+    (!least.is_zero()).then_some(least)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_held_locks_are_all_renewed() {
+    are_all_renewed(10_000, Duration::from_secs(12)).await;
+}
+
+/// For a release build: without optimisation two cores that are busy with other things are too slow for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long; `tests/run all` runs it"]
+async fn a_hundred_thousand_held_locks_are_all_renewed() {
+    are_all_renewed(100_000, Duration::from_secs(30)).await;
+}
+
+async fn are_all_renewed(count: usize, ttl: Duration) {
+    let _alone = ALONE.lock().await;
+    let server = RedisServer::start(&[]);
+    let locks = LockManager::connect(&url(&server, "")).await.unwrap();
+    let began = Instant::now();
+    let guards = hold(&locks, count, ttl).await;
+    let taken = began.elapsed();
+    // Longer than the lease of the last of them.
+    let least = least_remaining(&guards, ttl + Duration::from_secs(1)).await;
+    println!("{count} locks taken in {taken:?}, renewed with at least {least:?} of {ttl:?} left");
+    assert!(least.is_some(), "{} of them were lost", guards.iter().filter(|guard| !guard.is_valid()).count());
+    let keys = |server: &RedisServer| server.command(&["DBSIZE"]).int();
+    assert_eq!(keys(&server), i64::try_from(count).unwrap() + 1, "with the fence");
+    drop(guards);
+    locks.shutdown().await;
+    assert_eq!(keys(&server), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still_delays_no_renewal_on_another() {
+    let _alone = ALONE.lock().await;
+    let servers = [RedisServer::start(&[]), RedisServer::start(&[])];
+    let ttl = Duration::from_secs(8);
+    let mut held = Vec::new();
+    for server in &servers {
+        let locks = LockManager::connect(&url(server, "")).await.unwrap();
+        held.push(hold(&locks, 1000, ttl).await);
+    }
+    let [stalled, other] = &held[..] else { unreachable!("two") };
+    let before = least_remaining(other, ttl).await.expect("nothing is wrong yet");
+    servers[0].pause();
+    let during = least_remaining(other, ttl).await.expect("none of the others is lost");
+    println!("at least {before:?} of {ttl:?} left, {during:?} while the other server stood still");
+    assert!(stalled.iter().all(|guard| !guard.is_valid()), "its lease cannot have been renewed");
+    // One attempt that hangs takes a second.
+    assert!(during + ttl / 16 > before, "{during:?} left of {ttl:?}, {before:?} before");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_went_silent_costs_no_short_lease() {
+    let server = RedisServer::start(&[]);
+    let ttl = Duration::from_millis(1500);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let locks = LockManager::connect(&format!("redis://{}", proxy.address())).await.unwrap();
+    let guard = locks.lock("user:42").ttl(ttl).acquire().await.unwrap();
+    // Then renewals have their connection.
+    tokio::time::sleep(ttl).await;
+    assert!(guard.is_valid());
+    proxy.black_hole();
+    proxy.heal();
+    tokio::time::sleep(2 * ttl).await;
+    assert!(guard.is_valid(), "it was renewed over the silent connection only");
+}
