@@ -14,11 +14,11 @@ use libtest_mimic::Failed;
 use lock_runtime::backend::Capabilities;
 
 use crate::{
+    fixture::Fixture,
     stores::{Fault, Server, Store},
-    world::World,
 };
 
-type Body = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
+type Body = Arc<dyn Fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
 
 /// Built by [`case!`], from the function whose name is the claim.
 pub struct Case {
@@ -48,13 +48,13 @@ impl Case {
     pub fn new<F: Future<Output = ()> + 'static>(
         module: &'static str,
         claim: &'static str,
-        body: impl Fn(World) -> F + Send + Sync + 'static,
+        body: impl Fn(Fixture) -> F + Send + Sync + 'static,
     ) -> Self {
         Self {
             group: module.rsplit("::").next().unwrap_or(module),
             under: None,
             claim,
-            body: Arc::new(move |world| Box::pin(body(world))),
+            body: Arc::new(move |fixture| Box::pin(body(fixture))),
             needs: Vec::new(),
             limit: Duration::from_mins(1),
         }
@@ -113,7 +113,7 @@ impl Case {
 
     /// Runs it on a thread and a runtime of its own, at most for its limit.
     pub fn run(&self, name: &str, store: &'static dyn Store) -> Result<(), Failed> {
-        let world = World::new(store, self.server());
+        let fixture = Fixture::new(store, self.server());
         let body = Arc::clone(&self.body);
         let limit = self.limit;
         let thread_name = name.to_owned();
@@ -126,7 +126,7 @@ impl Case {
                     .enable_all()
                     .build()
                     .unwrap();
-                let in_time = runtime.block_on(async { tokio::time::timeout(limit, body(world)).await });
+                let in_time = runtime.block_on(async { tokio::time::timeout(limit, body(fixture)).await });
                 runtime.shutdown_background();
                 assert!(in_time.is_ok(), "not ended after {limit:?}");
             }));
@@ -148,13 +148,13 @@ fn text(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a text".into())
 }
 
-/// A case made of a function of this module: `async fn(World)`, or `async fn(World, …)` with the rest given.
+/// A case made of a function of this module: `async fn(Fixture)`, or `async fn(Fixture, …)` with the rest given.
 macro_rules! case {
     ($claim:ident) => {
         $crate::case::Case::new(module_path!(), stringify!($claim), $claim)
     };
     ($claim:ident, $($given:expr),+) => {
-        $crate::case::Case::new(module_path!(), stringify!($claim), move |world| $claim(world, $($given),+))
+        $crate::case::Case::new(module_path!(), stringify!($claim), move |fixture| $claim(fixture, $($given),+))
     };
 }
 pub(crate) use case;

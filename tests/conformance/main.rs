@@ -9,11 +9,12 @@
 
 mod case;
 mod cases;
-mod second;
+mod client_process;
+mod fixture;
+mod polling;
 mod stores;
 #[path = "../support/mod.rs"]
 mod support;
-mod world;
 
 use std::{env, process::ExitCode, sync::Arc};
 
@@ -21,7 +22,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() -> ExitCode {
     if let Ok(role) = env::var(support::child::ROLE) {
-        second::run(&role);
+        client_process::run(&role);
         return ExitCode::SUCCESS;
     }
     let mut arguments = Arguments::from_args();

@@ -13,7 +13,7 @@ use lock_runtime::{LockError, LockErrorKind, LockManager, distributed_lock};
 use super::{LONG, ms};
 use crate::{
     case::{Case, case},
-    world::World,
+    fixture::Fixture,
 };
 
 pub fn cases() -> Vec<Case> {
@@ -29,9 +29,9 @@ async fn counted(locks: &LockManager, name: &str, runs: &AtomicU64) -> Result<()
     Ok(())
 }
 
-async fn a_body_does_not_run_when_the_wait_for_its_lock_runs_out(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let name = world.key("k").replace(':', "-");
+async fn a_body_does_not_run_when_the_wait_for_its_lock_runs_out(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let name = fixture.key("k").replace(':', "-");
     let runs = AtomicU64::new(0);
     // In the queue of the process, and in that of the store.
     for holder in [&ours, &theirs] {
@@ -43,7 +43,7 @@ async fn a_body_does_not_run_when_the_wait_for_its_lock_runs_out(world: World) {
     }
     counted(&ours, &name, &runs).await.unwrap();
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    world.clean().await;
+    fixture.clean().await;
 }
 
 /// A name that is another one each time it is asked for.
@@ -74,11 +74,11 @@ async fn changes(locks: &LockManager, others: &LockManager, name: Changing) -> R
     Ok(held)
 }
 
-async fn the_key_is_computed_once_and_freed_as_it_was_taken(world: World) {
-    let (locks, others) = (world.client().await, world.client().await);
-    let name = Changing { mark: world.key("k").replace(':', "-"), asked: Arc::default() };
+async fn the_key_is_computed_once_and_freed_as_it_was_taken(fixture: Fixture) {
+    let (locks, others) = (fixture.client().await, fixture.client().await);
+    let name = Changing { mark: fixture.key("k").replace(':', "-"), asked: Arc::default() };
     let held = changes(&locks, &others, name.clone()).await.unwrap();
     assert_eq!(held, [true, false, false]);
     assert_eq!(name.asked.load(Ordering::SeqCst), 1, "the key was computed again");
-    world.clean().await;
+    fixture.clean().await;
 }

@@ -18,8 +18,9 @@ use lock_runtime::{LockError, LockManager};
 use super::{LONG, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
+    polling::{MANY_POLLS, drop_after, poll_once},
     support::machine::Moment,
-    world::{MANY_POLLS, World, drop_after, poll_once},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -41,58 +42,58 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn acquire_of_a_free_lock(world: World) {
-    let key = world.key("k");
-    world.dropped_at_each_await(async |locks| locks.lock(&key).ttl(LONG).acquire().await).await;
-    world.is_free(&key).await;
+async fn acquire_of_a_free_lock(fixture: Fixture) {
+    let key = fixture.key("k");
+    fixture.dropped_at_each_await(async |locks| locks.lock(&key).ttl(LONG).acquire().await).await;
+    fixture.is_free(&key).await;
 }
 
-async fn one_attempt_at_a_free_lock(world: World) {
-    let key = world.key("k");
+async fn one_attempt_at_a_free_lock(fixture: Fixture) {
+    let key = fixture.key("k");
     let attempt = async |locks: LockManager| {
         locks.lock(&key).ttl(LONG).try_acquire().await.map(|guard| guard.expect("the lock is free"))
     };
-    world.dropped_at_each_await(attempt).await;
-    world.is_free(&key).await;
+    fixture.dropped_at_each_await(attempt).await;
+    fixture.is_free(&key).await;
 }
 
-async fn acquire_of_a_lock_that_the_same_client_holds(world: World) {
-    let locks = world.client().await;
-    waiting(&world, &locks, &locks).await;
+async fn acquire_of_a_lock_that_the_same_client_holds(fixture: Fixture) {
+    let locks = fixture.client().await;
+    waiting(&fixture, &locks, &locks).await;
 }
 
-async fn acquire_of_a_lock_that_another_client_holds(world: World) {
-    waiting(&world, &world.client().await, &world.client().await).await;
+async fn acquire_of_a_lock_that_another_client_holds(fixture: Fixture) {
+    waiting(&fixture, &fixture.client().await, &fixture.client().await).await;
 }
 
-async fn waiting(world: &World, holder: &LockManager, waiter: &LockManager) {
-    let key = world.key("k");
+async fn waiting(fixture: &Fixture, holder: &LockManager, waiter: &LockManager) {
+    let key = fixture.key("k");
     let guard = holder.lock(&key).ttl(LONG).acquire().await.unwrap();
     let lock = waiter.lock(&key).ttl(LONG).wait(LONG);
     for polls in 0..8 {
         assert!(drop_after(lock.acquire(), polls).await.is_none(), "it is held");
         let dropped = Moment::now();
-        world.queued(&key, 0).await;
+        fixture.queued(&key, 0).await;
         // A place that nobody keeps goes by itself, after some seconds.
         assert!(dropped.within(ms(4000)), "only after {:?}", dropped.took());
     }
     assert!(guard.is_valid());
     guard.release().await.unwrap();
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn acquire_while_the_lock_is_being_granted_by_the_same_client(world: World) {
-    let locks = world.client().await;
-    being_granted(&world, &locks, &locks).await;
+async fn acquire_while_the_lock_is_being_granted_by_the_same_client(fixture: Fixture) {
+    let locks = fixture.client().await;
+    being_granted(&fixture, &locks, &locks).await;
 }
 
-async fn acquire_while_the_lock_is_being_granted_by_another_client(world: World) {
-    being_granted(&world, &world.client().await, &world.client().await).await;
+async fn acquire_while_the_lock_is_being_granted_by_another_client(fixture: Fixture) {
+    being_granted(&fixture, &fixture.client().await, &fixture.client().await).await;
 }
 
-async fn being_granted(world: &World, holder: &LockManager, waiter: &LockManager) {
-    let key = world.key("k");
+async fn being_granted(fixture: &Fixture, holder: &LockManager, waiter: &LockManager) {
+    let key = fixture.key("k");
     for before in 1..4 {
         for after in 0..6 {
             let guard = holder.lock(&key).ttl(LONG).acquire().await.unwrap();
@@ -113,15 +114,15 @@ async fn being_granted(world: &World, holder: &LockManager, waiter: &LockManager
                 .release()
                 .await
                 .unwrap();
-            world.clean().await;
-            world.is_free(&key).await;
+            fixture.clean().await;
+            fixture.is_free(&key).await;
         }
     }
 }
 
-async fn acquire_that_leads_the_waiters_of_its_client(world: World) {
-    let (theirs, ours) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn acquire_that_leads_the_waiters_of_its_client(fixture: Fixture) {
+    let (theirs, ours) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     for polls in 1..6 {
         let guard = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
         let lock = ours.lock(&key).ttl(LONG).wait(LONG);
@@ -138,18 +139,18 @@ async fn acquire_that_leads_the_waiters_of_its_client(world: World) {
             .release()
             .await
             .unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn release_happens_once_it_was_polled(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let key = world.key("k");
+async fn release_happens_once_it_was_polled(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let key = fixture.key("k");
     for polls in 1.. {
         let guard = locks.lock(&key).acquire().await.unwrap();
         let done = drop_after(guard.release(), polls).await;
-        world.clean().await;
-        world.is_free(&key).await;
+        fixture.clean().await;
+        fixture.is_free(&key).await;
         if let Some(done) = done {
             done.unwrap();
             return;
@@ -158,15 +159,15 @@ async fn release_happens_once_it_was_polled(world: World) {
     }
 }
 
-async fn release_that_was_never_polled_happens_too(world: World) {
-    let guard = world.client().await.ttl(LONG).lock(world.key("k")).acquire().await.unwrap();
+async fn release_that_was_never_polled_happens_too(fixture: Fixture) {
+    let guard = fixture.client().await.ttl(LONG).lock(fixture.key("k")).acquire().await.unwrap();
     drop(guard.release());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_body_that_is_dropped_frees_the_lock(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let key = world.key("k");
+async fn a_body_that_is_dropped_frees_the_lock(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let key = fixture.key("k");
     for polls in 0.. {
         let guard = locks.lock(&key).acquire().await.unwrap();
         let inside = Arc::new(AtomicBool::new(true));
@@ -181,8 +182,8 @@ async fn a_body_that_is_dropped_frees_the_lock(world: World) {
         };
         let ready = drop_after(guard.run(body), polls).await.is_some();
         assert!(!inside.load(Ordering::SeqCst), "what the body held is dropped with it");
-        world.clean().await;
-        world.is_free(&key).await;
+        fixture.clean().await;
+        fixture.is_free(&key).await;
         if ready {
             assert!(polls > 3);
             return;
@@ -199,17 +200,17 @@ impl Drop for SetFalse {
     }
 }
 
-async fn shutdown_goes_on(world: World) {
+async fn shutdown_goes_on(fixture: Fixture) {
     for polls in 0..4 {
-        let locks = world.client().await.ttl(LONG);
-        drop(locks.lock(world.key("k")).acquire().await.unwrap());
+        let locks = fixture.client().await.ttl(LONG);
+        drop(locks.lock(fixture.key("k")).acquire().await.unwrap());
         let _ = drop_after(locks.shutdown(), polls).await;
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn waiting_for_the_loss_changes_nothing(world: World) {
-    let guard = world.client().await.ttl(LONG).lock(world.key("k")).acquire().await.unwrap();
+async fn waiting_for_the_loss_changes_nothing(fixture: Fixture) {
+    let guard = fixture.client().await.ttl(LONG).lock(fixture.key("k")).acquire().await.unwrap();
     for polls in 0..4 {
         assert!(drop_after(guard.lost(), polls).await.is_none());
         assert!(drop_after(guard.held().lost(), polls).await.is_none());
@@ -218,19 +219,19 @@ async fn waiting_for_the_loss_changes_nothing(world: World) {
     guard.release().await.unwrap();
 }
 
-async fn futures_that_are_never_polled_do_nothing(world: World) {
-    let locks = world.client().await;
-    let lock = locks.lock(world.key("k"));
+async fn futures_that_are_never_polled_do_nothing(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let lock = locks.lock(fixture.key("k"));
     drop(lock.acquire());
     drop(lock.try_acquire());
-    assert_eq!(world.left(), [""; 0]);
-    world.is_free(&world.key("k")).await;
+    assert_eq!(fixture.left(), [""; 0]);
+    fixture.is_free(&fixture.key("k")).await;
 }
 
 /// The awaits are not all that a future does in time: requests of it are on their way in between.
-async fn at_any_moment_in_time(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG).wait(LONG));
-    let key = world.key("k");
+async fn at_any_moment_in_time(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.ttl(LONG), fixture.client().await.ttl(LONG).wait(LONG));
+    let key = fixture.key("k");
     for step in 0..60_u64 {
         let moment = Duration::from_micros(step * step);
         let lock = ours.lock(&key);
@@ -239,8 +240,8 @@ async fn at_any_moment_in_time(world: World) {
         let other = cut_at(moment, guard.release());
         drop(tokio::join!(other, cut_at(moment * 2, lock.acquire())));
         if step % 10 == 9 {
-            world.clean().await;
-            world.is_free(&key).await;
+            fixture.clean().await;
+            fixture.is_free(&key).await;
         }
     }
 }

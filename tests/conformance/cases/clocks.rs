@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LONG, SLACK, ms};
+use super::{LONG, SLACK, forget, ms};
 use crate::{
     case::{Case, Need, case},
+    fixture::Fixture,
+    polling::begun,
     stores::Fault,
     support::{clock::Clock, machine::Moment},
-    world::{World, begun, forget},
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -27,11 +28,11 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(1000));
+async fn a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(1000));
     let clock = Clock::new();
-    let mut other = world.second_with_clock(&clock).await;
+    let mut other = fixture.client_process_with_clock(&clock).await;
     for jump in [Clock::set_forward, Clock::set_back] {
         let token = other.acquire(&key, ttl, LONG).await.unwrap();
         jump(&clock, HOUR);
@@ -41,10 +42,10 @@ async fn a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer
             assert!(other.is_valid(&key).await, "lost {:?} after the jump", began.elapsed());
             tokio::time::sleep(ms(20)).await;
         }
-        world.is_held(&key).await;
+        fixture.is_held(&key).await;
         // It stops, and its lease ends; by its own clock that was long ago, or is long to come.
         other.pause();
-        let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+        let guard = fixture.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
         assert!(guard.fencing_token().get() > token);
         other.resume();
         assert!(!other.is_valid(&key).await, "it believes that it holds the lock, as we do");
@@ -52,18 +53,18 @@ async fn a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer
         guard.release().await.unwrap();
         clock.set_right();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn tokens_rise_through_jumps_of_the_server_s_clock(world: World) {
-    let clients = [world.client().await, world.client().await];
-    let key = world.key("k");
+async fn tokens_rise_through_jumps_of_the_server_s_clock(fixture: Fixture) {
+    let clients = [fixture.client().await, fixture.client().await];
+    let key = fixture.key("k");
     let mut last = None;
     let jumps = [None, Some(Fault::ClockForward(HOUR)), None, Some(Fault::ClockBack(HOUR)), None];
     for (number, jump) in jumps.into_iter().enumerate() {
         match jump {
-            Some(jump) => world.hurt(jump),
-            None => world.heal(),
+            Some(jump) => fixture.hurt(jump),
+            None => fixture.heal(),
         }
         // Alone, and handed over.
         for round in number..number + 6 {
@@ -72,7 +73,7 @@ async fn tokens_rise_through_jumps_of_the_server_s_clock(world: World) {
             assert!(last < Some(token), "{last:?}, then {token:?} after {jump:?}");
             let lock = clients[(round + 1) % 2].lock(&key).wait(LONG);
             let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-            world.queued(&key, 1).await;
+            fixture.queued(&key, 1).await;
             guard.release().await.unwrap();
             let next = waiter.await.unwrap();
             assert!(
@@ -84,16 +85,16 @@ async fn tokens_rise_through_jumps_of_the_server_s_clock(world: World) {
             next.release().await.unwrap();
         }
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_learns_it(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_learns_it(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let ttl = ms(6000);
     let guard = ours.lock(&key).ttl(ttl).acquire().await.unwrap();
     let began = Moment::now();
-    world.hurt(Fault::ClockForward(HOUR));
+    fixture.hurt(Fault::ClockForward(HOUR));
     let next = theirs.lock(&key).wait(LONG).acquire().await.unwrap();
     // What no lease on a server's clock can exclude, and what the documentation says.
     let overlap = guard.is_valid() && next.is_valid();
@@ -104,23 +105,23 @@ async fn a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_
     assert!(overlap, "the jump did not do what the documentation warns of");
     assert!(guard.release().await.is_err());
     assert!(next.is_valid());
-    world.is_held(&key).await;
+    fixture.is_held(&key).await;
     next.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns(world: World) {
-    let key = world.key("k");
+async fn a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns(fixture: Fixture) {
+    let key = fixture.key("k");
     let ttl = ms(1500);
-    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let guard = fixture.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
     let token = guard.fencing_token();
-    let lock = world.client().await.lock(&key).wait(LONG);
+    let lock = fixture.client().await.lock(&key).wait(LONG);
     let first = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.queued(&key, 1).await;
-    world.hurt(Fault::ClockBack(HOUR));
-    let lock = world.client().await.lock(&key).wait(LONG);
+    fixture.queued(&key, 1).await;
+    fixture.hurt(Fault::ClockBack(HOUR));
+    let lock = fixture.client().await.lock(&key).wait(LONG);
     let second = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.queued(&key, 2).await;
+    fixture.queued(&key, 2).await;
     let began = Instant::now();
     while began.elapsed() < ttl * 2 {
         assert!(guard.is_valid(), "lost {:?} after the jump", began.elapsed());
@@ -135,32 +136,32 @@ async fn a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns(wor
     let second = second.await.unwrap();
     assert!(second.fencing_token() > token);
     second.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
 /// What the documentation says of it; it ends all the same.
-async fn a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer(world: World) {
-    let key = world.key("k");
+async fn a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer(fixture: Fixture) {
+    let key = fixture.key("k");
     let (ttl, jump) = (ms(800), ms(2500));
-    forget(world.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap());
+    forget(fixture.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap());
     let died = Moment::now();
-    world.hurt(Fault::ClockBack(jump));
-    let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+    fixture.hurt(Fault::ClockBack(jump));
+    let guard = fixture.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
     let took = died.took();
     assert!(took.real > jump && took.within(ttl + jump + SLACK), "{took:?}");
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_jump_forward_leaves_the_waiters_their_turns(world: World) {
-    let key = world.key("k");
-    let guard = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
+async fn a_jump_forward_leaves_the_waiters_their_turns(fixture: Fixture) {
+    let key = fixture.key("k");
+    let guard = fixture.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
     let token = guard.fencing_token();
-    let lock = world.client().await.lock(&key).wait(LONG);
+    let lock = fixture.client().await.lock(&key).wait(LONG);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.queued(&key, 1).await;
+    fixture.queued(&key, 1).await;
     // The lease has ended, and the place looks abandoned: the waiter comes in at its next look, or begins anew.
-    world.hurt(Fault::ClockForward(HOUR));
+    fixture.hurt(Fault::ClockForward(HOUR));
     let began = Moment::now();
     let next = waiter.await.unwrap();
     assert!(began.within(ms(3000) + SLACK), "only after {:?}", began.took());
@@ -168,5 +169,5 @@ async fn a_jump_forward_leaves_the_waiters_their_turns(world: World) {
     assert_eq!(guard.release().await.unwrap_err().kind(), lock_runtime::LockErrorKind::Lost);
     assert!(next.is_valid());
     next.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }

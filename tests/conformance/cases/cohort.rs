@@ -14,8 +14,9 @@ use lock_runtime::LockErrorKind;
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
+    polling::{begun, poll_once},
     support::machine::Moment,
-    world::{World, begun, poll_once},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -34,9 +35,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn tasks_are_served_in_the_order_in_which_they_came(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn tasks_are_served_in_the_order_in_which_they_came(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let guard = locks.lock(&key).acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = Vec::new();
@@ -56,12 +57,12 @@ async fn tasks_are_served_in_the_order_in_which_they_came(world: World) {
         waiter.await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), (0..200).collect::<Vec<_>>());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn five_hundred_waiters_enter_once_each(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn five_hundred_waiters_enter_once_each(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let (inside, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let waiters: Vec<_> = (0..500)
         .map(|_| {
@@ -80,12 +81,12 @@ async fn five_hundred_waiters_enter_once_each(world: World) {
         waiter.await.unwrap();
     }
     assert_eq!(count.load(Ordering::SeqCst), 500);
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_lease_that_is_passed_on_carries_rising_tokens_and_a_fresh_turn(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn a_lease_that_is_passed_on_carries_rising_tokens_and_a_fresh_turn(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let first = locks.lock(&key).max_hold(ms(400)).acquire().await.unwrap();
     let held = first.held();
     let lock = locks.lock(&key);
@@ -100,12 +101,12 @@ async fn a_lease_that_is_passed_on_carries_rising_tokens_and_a_fresh_turn(world:
     assert!(second.is_valid());
     assert!(!held.is_valid());
     second.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_client_that_never_leaves_the_lock_alone_lets_others_in(world: World) {
-    let (busy, other) = (world.client().await.wait(LONG), world.client().await.wait(LONG));
-    let key = world.key("k");
+async fn a_client_that_never_leaves_the_lock_alone_lets_others_in(fixture: Fixture) {
+    let (busy, other) = (fixture.client().await.wait(LONG), fixture.client().await.wait(LONG));
+    let key = fixture.key("k");
     let sections = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..8)
         .map(|_| {
@@ -136,29 +137,29 @@ async fn a_client_that_never_leaves_the_lock_alone_lets_others_in(world: World) 
         task.abort();
     }
     println!("others waited {slowest:?} at most, and for {most} sections");
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn one_attempt_beside_a_busy_queue_is_answered(world: World) {
-    let (ours, theirs) = (world.client().await.wait(LONG), world.client().await);
-    let key = world.key("k");
+async fn one_attempt_beside_a_busy_queue_is_answered(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.wait(LONG), fixture.client().await);
+    let key = fixture.key("k");
     let guard = theirs.lock(&key).acquire().await.unwrap();
     let lock = ours.lock(&key);
     // It asks the store and waits there.
     let leader = tokio::spawn(async move { lock.acquire().await });
-    world.queued(&key, 1).await;
+    fixture.queued(&key, 1).await;
     let began = Moment::now();
     assert!(ours.lock(&key).try_acquire().await.unwrap().is_none());
     assert!(began.within(SLACK));
-    assert_eq!(world.places(&key), 1, "the attempt left a place, or took the leader's");
+    assert_eq!(fixture.places(&key), 1, "the attempt left a place, or took the leader's");
     guard.release().await.unwrap();
     leader.await.unwrap().unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_in_the_middle_that_goes_away_is_passed_over(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn a_waiter_in_the_middle_that_goes_away_is_passed_over(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let guard = locks.lock(&key).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..9 {
@@ -175,12 +176,12 @@ async fn a_waiter_in_the_middle_that_goes_away_is_passed_over(world: World) {
             Err(aborted) => assert!(aborted.is_cancelled() && number % 4 == 0, "{aborted}"),
         }
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_that_is_called_and_not_polled_does_not_keep_the_lock(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(world.lease(ms(1000))), world.client().await);
-    let key = world.key("k");
+async fn a_waiter_that_is_called_and_not_polled_does_not_keep_the_lock(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.ttl(fixture.lease(ms(1000))), fixture.client().await);
+    let key = fixture.key("k");
     let guard = ours.lock(&key).acquire().await.unwrap();
     let lock = ours.lock(&key).wait(LONG);
     let mut kept = pin!(lock.acquire());
@@ -191,16 +192,16 @@ async fn a_waiter_that_is_called_and_not_polled_does_not_keep_the_lock(world: Wo
     assert!(began.within(ms(2000) + SLACK), "{:?}", began.took());
     guard.release().await.unwrap();
     kept.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn waiters_go_on_when_the_holder_s_lease_is_lost(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
-    let guard = locks.lock(&key).ttl(world.lease(ms(600))).acquire().await.unwrap();
+async fn waiters_go_on_when_the_holder_s_lease_is_lost(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
+    let guard = locks.lock(&key).ttl(fixture.lease(ms(600))).acquire().await.unwrap();
     let lock = locks.lock(&key);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.lose(&key);
+    fixture.lose(&key);
     // The guard is not dropped: its holder has not noticed.
     let began = Moment::now();
     let next = waiter.await.unwrap();
@@ -210,12 +211,12 @@ async fn waiters_go_on_when_the_holder_s_lease_is_lost(world: World) {
     assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
     assert!(next.is_valid());
     next.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_panic_in_the_section_passes_the_lock_on(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn a_panic_in_the_section_passes_the_lock_on(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     for in_body in [false, true] {
         let guard = locks.lock(&key).acquire().await.unwrap();
         let lock = locks.lock(&key);
@@ -232,13 +233,13 @@ async fn a_panic_in_the_section_passes_the_lock_on(world: World) {
         });
         assert!(panicking.await.unwrap_err().is_panic());
         waiter.await.unwrap().release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn a_body_s_result_outlives_a_panic_elsewhere(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn a_body_s_result_outlives_a_panic_elsewhere(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let guard = locks.lock(&key).acquire().await.unwrap();
     let lock = locks.lock(&key);
     // A waiter that panics while it waits leaves the queue.
@@ -250,12 +251,12 @@ async fn a_body_s_result_outlives_a_panic_elsewhere(world: World) {
     });
     let result = guard.run(async { waiter.await.unwrap_err().is_panic() }).await;
     assert!(result.unwrap());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn an_aborted_holder_passes_the_lock_on(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn an_aborted_holder_passes_the_lock_on(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let lock = locks.lock(&key);
     let (entered, inside) = tokio::sync::oneshot::channel();
     let holder = tokio::spawn(async move {
@@ -268,5 +269,5 @@ async fn an_aborted_holder_passes_the_lock_on(world: World) {
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
     holder.abort();
     waiter.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }

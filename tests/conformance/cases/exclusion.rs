@@ -10,7 +10,7 @@ use lock_runtime::LockErrorKind;
 use super::LONG;
 use crate::{
     case::{Case, case},
-    world::World,
+    fixture::Fixture,
 };
 
 pub fn cases() -> Vec<Case> {
@@ -27,16 +27,16 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn the_store_can_do_what_its_module_declares(world: World) {
-    let (declared, real) = (world.declared(), world.client().await.capabilities());
+async fn the_store_can_do_what_its_module_declares(fixture: Fixture) {
+    let (declared, real) = (fixture.declared(), fixture.client().await.capabilities());
     assert_eq!(declared.shared_between_processes, real.shared_between_processes);
     assert_eq!(declared.fair, real.fair);
     assert_eq!(declared.session_timeout, real.session_timeout);
 }
 
-async fn a_held_lock_is_refused_to_everybody_else(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_held_lock_is_refused_to_everybody_else(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = ours.lock(&key).acquire().await.unwrap();
     assert!(guard.is_valid());
     assert_eq!(guard.key(), key.as_str());
@@ -47,38 +47,38 @@ async fn a_held_lock_is_refused_to_everybody_else(world: World) {
         assert_eq!(error.key().unwrap(), &key.as_str());
     }
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_released_lock_is_free_at_once(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
+async fn a_released_lock_is_free_at_once(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
     for _ in 0..20 {
         for client in [&ours, &theirs] {
-            let guard = client.lock(world.key("k")).try_acquire().await.unwrap().expect("it is free");
+            let guard = client.lock(fixture.key("k")).try_acquire().await.unwrap().expect("it is free");
             guard.release().await.unwrap();
         }
     }
-    assert_eq!(world.left(), [""; 0], "a confirmed release leaves nothing");
+    assert_eq!(fixture.left(), [""; 0], "a confirmed release leaves nothing");
 }
 
-async fn a_dropped_guard_frees_the_lock(world: World) {
-    let key = world.key("k");
-    drop(world.client().await.lock(&key).acquire().await.unwrap());
-    world.clean().await;
-    world.is_free(&key).await;
+async fn a_dropped_guard_frees_the_lock(fixture: Fixture) {
+    let key = fixture.key("k");
+    drop(fixture.client().await.lock(&key).acquire().await.unwrap());
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn different_names_do_not_exclude_each_other(world: World) {
-    let locks = world.client().await;
-    let first = locks.lock(world.key("a")).acquire().await.unwrap();
-    let second = locks.lock(world.key("b")).try_acquire().await.unwrap().expect("another lock");
+async fn different_names_do_not_exclude_each_other(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let first = locks.lock(fixture.key("a")).acquire().await.unwrap();
+    let second = locks.lock(fixture.key("b")).try_acquire().await.unwrap().expect("another lock");
     first.release().await.unwrap();
     assert!(second.is_valid());
     second.release().await.unwrap();
 }
 
-async fn names_that_look_alike_are_different_locks(world: World) {
-    let locks = world.client().await;
+async fn names_that_look_alike_are_different_locks(fixture: Fixture) {
+    let locks = fixture.client().await;
     let mut guards = Vec::new();
     // Composed and decomposed, case, blanks, patterns, escapes, separators, and what a script could stumble over.
     let names = [
@@ -114,32 +114,32 @@ async fn names_that_look_alike_are_different_locks(world: World) {
         "a b",
     ];
     for name in names.iter().filter(|name| !matches!(**name, "a}")) {
-        let guard = locks.lock(world.key(name)).try_acquire().await;
+        let guard = locks.lock(fixture.key(name)).try_acquire().await;
         guards.push(guard.unwrap().unwrap_or_else(|| panic!("{name:?} is taken for another name")));
     }
     for guard in guards {
         guard.release().await.unwrap();
     }
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn prefixes_separate_locks(world: World) {
-    let locks = world.client().await;
+async fn prefixes_separate_locks(fixture: Fixture) {
+    let locks = fixture.client().await;
     let (one, two) = (locks.clone().with_prefix("one:").unwrap(), locks.clone().with_prefix("two:").unwrap());
-    let again = world.client().await.with_prefix("one:").unwrap();
-    let key = world.key("k");
+    let again = fixture.client().await.with_prefix("one:").unwrap();
+    let key = fixture.key("k");
     let first = one.lock(&key).acquire().await.unwrap();
     let second = two.lock(&key).try_acquire().await.unwrap().expect("another prefix, another lock");
     assert!(again.lock(&key).try_acquire().await.unwrap().is_none(), "the same prefix, the same lock");
     assert_eq!(first.key(), second.key(), "a prefix is not shown");
     first.release().await.unwrap();
     second.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn one_name_in_the_store_is_one_lock_under_whatever_prefix(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await.with_prefix("").unwrap());
-    let key = world.key("k");
+async fn one_name_in_the_store_is_one_lock_under_whatever_prefix(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await.with_prefix("").unwrap());
+    let key = fixture.key("k");
     let whole = format!("lock:{key}");
     let guard = ours.lock(&key).acquire().await.unwrap();
     assert!(theirs.lock(&whole).try_acquire().await.unwrap().is_none(), "the default prefix is `lock:`");
@@ -148,19 +148,19 @@ async fn one_name_in_the_store_is_one_lock_under_whatever_prefix(world: World) {
     let guard = theirs.lock(&whole).acquire().await.unwrap();
     assert!(ours.lock(&key).try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn sections_of_many_clients_never_overlap(world: World) {
+async fn sections_of_many_clients_never_overlap(fixture: Fixture) {
     const CLIENTS: usize = 3;
     const TASKS: usize = 5;
     const SECTIONS: u64 = 20;
-    let key = world.key("k");
+    let key = fixture.key("k");
     let inside = Arc::new(AtomicBool::new(false));
     let (count, last_token) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = Vec::new();
     for _ in 0..CLIENTS {
-        let locks = world.client().await.wait(LONG);
+        let locks = fixture.client().await.wait(LONG);
         for _ in 0..TASKS {
             let lock = locks.lock(&key);
             let (inside, count, last_token) =
@@ -184,5 +184,5 @@ async fn sections_of_many_clients_never_overlap(world: World) {
         task.await.unwrap();
     }
     assert_eq!(count.load(Ordering::SeqCst), (CLIENTS * TASKS) as u64 * SECTIONS, "an update was lost");
-    world.clean().await;
+    fixture.clean().await;
 }

@@ -5,8 +5,9 @@ use lock_runtime::FencingToken;
 use super::{LONG, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
+    polling::begun,
     stores::Fault,
-    world::{World, begun},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -21,9 +22,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn tokens_rise_from_grant_to_grant(world: World) {
-    let clients = [world.client().await, world.client().await];
-    let key = world.key("k");
+async fn tokens_rise_from_grant_to_grant(fixture: Fixture) {
+    let clients = [fixture.client().await, fixture.client().await];
+    let key = fixture.key("k");
     let mut last = None::<FencingToken>;
     for round in 0..60 {
         let lock = clients[round % 2].lock(&key);
@@ -34,9 +35,9 @@ async fn tokens_rise_from_grant_to_grant(world: World) {
     }
 }
 
-async fn tokens_rise_through_hand_overs_of_many_waiters(world: World) {
-    let clients = [world.client().await, world.client().await];
-    let key = world.key("k");
+async fn tokens_rise_through_hand_overs_of_many_waiters(fixture: Fixture) {
+    let clients = [fixture.client().await, fixture.client().await];
+    let key = fixture.key("k");
     let guard = clients[0].lock(&key).acquire().await.unwrap();
     let first = guard.fencing_token();
     let (send, mut tokens) = tokio::sync::mpsc::unbounded_channel();
@@ -60,12 +61,12 @@ async fn tokens_rise_through_hand_overs_of_many_waiters(world: World) {
         (last, count) = (token, count + 1);
     }
     assert_eq!(count, 80);
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn renewal_keeps_the_token(world: World) {
-    let ttl = world.lease(ms(1200));
-    let guard = world.client().await.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+async fn renewal_keeps_the_token(fixture: Fixture) {
+    let ttl = fixture.lease(ms(1200));
+    let guard = fixture.client().await.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
     let token = guard.fencing_token();
     tokio::time::sleep(ttl * 2).await;
     assert!(guard.is_valid());
@@ -73,34 +74,41 @@ async fn renewal_keeps_the_token(world: World) {
     guard.release().await.unwrap();
 }
 
-async fn the_token_of_a_successor_is_larger_than_that_of_the_hold_that_ran_out(world: World) {
-    let key = world.key("k");
-    let stale =
-        world.client().await.lock(&key).ttl(world.lease(ms(200))).auto_renew(false).acquire().await.unwrap();
-    let next = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+async fn the_token_of_a_successor_is_larger_than_that_of_the_hold_that_ran_out(fixture: Fixture) {
+    let key = fixture.key("k");
+    let stale = fixture
+        .client()
+        .await
+        .lock(&key)
+        .ttl(fixture.lease(ms(200)))
+        .auto_renew(false)
+        .acquire()
+        .await
+        .unwrap();
+    let next = fixture.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
     assert!(next.fencing_token() > stale.fencing_token());
     next.release().await.unwrap();
 }
 
-async fn tokens_fit_a_signed_integer(world: World) {
-    let guard = world.client().await.lock(world.key("k")).acquire().await.unwrap();
+async fn tokens_fit_a_signed_integer(fixture: Fixture) {
+    let guard = fixture.client().await.lock(fixture.key("k")).acquire().await.unwrap();
     let token = guard.fencing_token();
     assert!(i64::from(token) > 0);
     assert_eq!(token.to_string().parse::<u64>().unwrap(), token.get());
     guard.release().await.unwrap();
 }
 
-async fn tokens_rise_after_all_data_was_lost(world: World) {
-    rises_through(world, Fault::DataLost).await;
+async fn tokens_rise_after_all_data_was_lost(fixture: Fixture) {
+    rises_through(fixture, Fault::DataLost).await;
 }
 
-async fn tokens_rise_after_a_restart_that_lost_all_data(world: World) {
-    rises_through(world, Fault::Restarted).await;
+async fn tokens_rise_after_a_restart_that_lost_all_data(fixture: Fixture) {
+    rises_through(fixture, Fault::Restarted).await;
 }
 
-async fn rises_through(world: World, fault: Fault) {
-    let locks = world.client().await;
-    let key = world.key("k");
+async fn rises_through(fixture: Fixture, fault: Fault) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
     let mut last = None;
     for _ in 0..3 {
         for _ in 0..10 {
@@ -109,6 +117,6 @@ async fn rises_through(world: World, fault: Fault) {
             last = Some(guard.fencing_token());
             guard.release().await.unwrap();
         }
-        world.hurt(fault);
+        fixture.hurt(fault);
     }
 }

@@ -7,8 +7,8 @@ use lock_runtime::{LockErrorKind, LockGuard};
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
     support::machine::Moment,
-    world::World,
 };
 
 pub fn cases() -> Vec<Case> {
@@ -25,19 +25,19 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The lock is free from `length` after `began`, and nobody has it before.
-async fn is_kept(world: &World, key: &str, began: Moment, length: Duration) {
+async fn is_kept(fixture: &Fixture, key: &str, began: Moment, length: Duration) {
     assert!(began.within(length), "the holder was kept waiting: {:?}", began.took());
-    let other = world.client().await;
+    let other = fixture.client().await;
     let guard = other.lock(key).wait(length + SLACK * 2).acquire().await.unwrap();
     assert!(began.elapsed() >= length, "free after {:?}", began.elapsed());
     guard.release().await.unwrap();
 }
 
-async fn a_guard_that_is_gone_leaves_the_lock_held_until_its_time(world: World) {
-    let locks = world.client().await.ttl(LONG);
+async fn a_guard_that_is_gone_leaves_the_lock_held_until_its_time(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
     let length = ms(2500);
     for way in 0..3 {
-        let key = world.key(&way.to_string());
+        let key = fixture.key(&way.to_string());
         let began = Moment::now();
         let guard = locks.lock(&key).hold_at_least(length).acquire().await.unwrap();
         let held = guard.held();
@@ -47,28 +47,28 @@ async fn a_guard_that_is_gone_leaves_the_lock_held_until_its_time(world: World) 
             _ => drop(guard),
         }
         assert!(!held.is_valid() && held.remaining().is_zero());
-        world.is_held(&key).await;
+        fixture.is_held(&key).await;
         assert!(locks.lock(&key).try_acquire().await.unwrap().is_none(), "free for its own client");
-        is_kept(&world, &key, began, length).await;
+        is_kept(&fixture, &key, began, length).await;
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn it_outlives_its_ttl_by_renewal(world: World) {
-    let key = world.key("k");
+async fn it_outlives_its_ttl_by_renewal(fixture: Fixture) {
+    let key = fixture.key("k");
     let length = ms(3000);
     let began = Moment::now();
-    let lock = world.client().await.lock(&key).ttl(world.lease(ms(900))).hold_at_least(length);
+    let lock = fixture.client().await.lock(&key).ttl(fixture.lease(ms(900))).hold_at_least(length);
     // The manager goes, too.
     lock.acquire().await.unwrap().release().await.unwrap();
     drop(lock);
-    is_kept(&world, &key, began, length).await;
-    world.clean().await;
+    is_kept(&fixture, &key, began, length).await;
+    fixture.clean().await;
 }
 
-async fn who_waits_is_let_in_at_its_time(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let key = world.key("k");
+async fn who_waits_is_let_in_at_its_time(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let key = fixture.key("k");
     let length = ms(2000);
     let began = Moment::now();
     drop(locks.lock(&key).hold_at_least(length).acquire().await.unwrap());
@@ -77,59 +77,59 @@ async fn who_waits_is_let_in_at_its_time(world: World) {
     let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
     assert!(began.elapsed() >= length && began.within(length + SLACK), "{:?}", began.took());
     next.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn it_neither_holds_up_a_shutdown_nor_is_freed_by_it(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let key = world.key("k");
+async fn it_neither_holds_up_a_shutdown_nor_is_freed_by_it(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let key = fixture.key("k");
     let length = ms(2500);
     let began = Moment::now();
     drop(locks.lock(&key).hold_at_least(length).acquire().await.unwrap());
     locks.shutdown().await;
-    is_kept(&world, &key, began, length).await;
-    world.clean().await;
+    is_kept(&fixture, &key, began, length).await;
+    fixture.clean().await;
 }
 
-async fn it_ends_with_the_lease_when_the_store_loses_it(world: World) {
-    let locks = world.client().await;
-    let key = world.key("k");
+async fn it_ends_with_the_lease_when_the_store_loses_it(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
     let began = Moment::now();
-    let guard = locks.lock(&key).ttl(world.lease(ms(900))).hold_at_least(LONG).acquire().await.unwrap();
+    let guard = locks.lock(&key).ttl(fixture.lease(ms(900))).hold_at_least(LONG).acquire().await.unwrap();
     guard.release().await.unwrap();
-    world.lose(&key);
+    fixture.lose(&key);
     // Those of the same client are let in when its renewal finds out.
     let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
-    assert!(began.within(world.lease(ms(900)) + SLACK), "{:?}", began.took());
+    assert!(began.within(fixture.lease(ms(900)) + SLACK), "{:?}", began.took());
     next.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn several_are_kept_together(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
-    let keys = ["a", "b"].map(|name| world.key(name));
+async fn several_are_kept_together(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.ttl(LONG), fixture.client().await.ttl(LONG));
+    let keys = ["a", "b"].map(|name| fixture.key(name));
     let length = ms(2000);
     // Not what was taken in vain.
     let busy = theirs.lock(&keys[1]).acquire().await.unwrap();
     let lock = ours.all(&keys).hold_at_least(length);
     assert!(lock.try_acquire().await.unwrap().is_none());
     busy.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
     let began = Instant::now();
     lock.acquire().await.unwrap().release().await.unwrap();
     for key in &keys {
-        world.is_held(key).await;
+        fixture.is_held(key).await;
     }
     let next = theirs.all(&keys).wait(length + SLACK).acquire().await.unwrap();
     assert!(began.elapsed() >= length, "{:?}", began.elapsed());
     next.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn without_renewal_the_lease_is_left_to_its_end(world: World) {
-    let locks = world.client().await;
-    let key = world.key("k");
-    let ttl = world.lease(ms(1000));
+async fn without_renewal_the_lease_is_left_to_its_end(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(1000));
     for lost in [false, true] {
         let began = Instant::now();
         let guard: LockGuard =
@@ -139,16 +139,16 @@ async fn without_renewal_the_lease_is_left_to_its_end(world: World) {
             guard.lost().await;
         }
         drop(guard);
-        let other = world.client().await;
+        let other = fixture.client().await;
         let guard = other.lock(&key).wait(ttl + SLACK).acquire().await.unwrap();
         assert!(began.elapsed() >= ttl, "free after {:?}", began.elapsed());
         guard.release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn it_outlives_the_runtime_of_its_holder(world: World) {
-    let (key, url, ttl) = (world.key("k"), world.url(), world.lease(ms(900)));
+async fn it_outlives_the_runtime_of_its_holder(fixture: Fixture) {
+    let (key, url, ttl) = (fixture.key("k"), fixture.url(), fixture.lease(ms(900)));
     let length = ms(2500);
     let began = Moment::now();
     let holder = std::thread::spawn({
@@ -167,6 +167,6 @@ async fn it_outlives_the_runtime_of_its_holder(world: World) {
         }
     });
     tokio::task::spawn_blocking(move || holder.join()).await.unwrap().unwrap();
-    is_kept(&world, &key, began, length).await;
-    world.clean().await;
+    is_kept(&fixture, &key, began, length).await;
+    fixture.clean().await;
 }

@@ -7,8 +7,9 @@ use lock_runtime::LockErrorKind;
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
+    fixture::Fixture,
+    polling::begun,
     support::{machine::Moment, until},
-    world::{World, begun},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -28,58 +29,58 @@ pub fn cases() -> Vec<Case> {
     .collect()
 }
 
-async fn a_held_lock_looks_to_others_as_one_of_their_own(world: World) {
-    let key = world.key("user:42");
+async fn a_held_lock_looks_to_others_as_one_of_their_own(fixture: Fixture) {
+    let key = fixture.key("user:42");
     let ttl = ms(20_000);
-    assert_eq!(world.foreign().holder(&key), None);
-    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
-    let (owner, left) = world.foreign().holder(&key).expect("it is held");
+    assert_eq!(fixture.foreign().holder(&key), None);
+    let guard = fixture.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let (owner, left) = fixture.foreign().holder(&key).expect("it is held");
     assert!(!owner.is_empty());
     assert!(left > ttl / 2 && left <= ttl, "{left:?}");
     // What we rely on ends before what the store promises.
     assert!(guard.remaining() < left);
     guard.release().await.unwrap();
-    assert_eq!(world.foreign().holder(&key), None);
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.foreign().holder(&key), None);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn a_foreign_holder_excludes_us(world: World) {
-    let locks = world.client().await;
-    let key = world.key("user:42");
-    let owner = world.foreign().take(&key, LONG).expect("it is free");
+async fn a_foreign_holder_excludes_us(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("user:42");
+    let owner = fixture.foreign().take(&key, LONG).expect("it is free");
     assert!(locks.lock(&key).try_acquire().await.unwrap().is_none());
     let error = locks.lock(&key).wait(ms(300)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     assert!(error.retry_after().expect("the lease is known") <= LONG);
-    assert!(world.foreign().free(&key, &owner), "we took it away from its holder");
-    world.clean().await;
-    world.is_free(&key).await;
+    assert!(fixture.foreign().free(&key, &owner), "we took it away from its holder");
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn we_exclude_a_foreign_client(world: World) {
-    let key = world.key("user:42");
-    let guard = world.client().await.lock(&key).ttl(ms(1200)).acquire().await.unwrap();
+async fn we_exclude_a_foreign_client(fixture: Fixture) {
+    let key = fixture.key("user:42");
+    let guard = fixture.client().await.lock(&key).ttl(ms(1200)).acquire().await.unwrap();
     let began = Instant::now();
     while began.elapsed() < ms(2500) {
-        assert_eq!(world.foreign().take(&key, LONG), None);
-        assert!(!world.foreign().free(&key, "somebody else"));
+        assert_eq!(fixture.foreign().take(&key, LONG), None);
+        assert!(!fixture.foreign().free(&key, "somebody else"));
         tokio::time::sleep(ms(10)).await;
     }
     assert!(guard.is_valid());
     guard.release().await.unwrap();
-    let owner = world.foreign().take(&key, LONG).expect("it is free");
-    assert!(world.foreign().free(&key, &owner));
+    let owner = fixture.foreign().take(&key, LONG).expect("it is free");
+    assert!(fixture.foreign().free(&key, &owner));
 }
 
-async fn a_release_by_a_foreign_holder_lets_a_waiter_in(world: World) {
-    let key = world.key("user:42");
+async fn a_release_by_a_foreign_holder_lets_a_waiter_in(fixture: Fixture) {
+    let key = fixture.key("user:42");
     let mut found_after = Vec::new();
     for _ in 0..7 {
-        let owner = world.foreign().take(&key, LONG).expect("it is free");
-        let lock = world.client().await.lock(&key).wait(LONG);
+        let owner = fixture.foreign().take(&key, LONG).expect("it is free");
+        let lock = fixture.client().await.lock(&key).wait(LONG);
         let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-        world.queued(&key, 1).await;
-        assert!(world.foreign().free(&key, &owner));
+        fixture.queued(&key, 1).await;
+        assert!(fixture.foreign().free(&key, &owner));
         let freed = Moment::now();
         let guard = waiter.await.unwrap();
         found_after.push(freed.took());
@@ -88,41 +89,41 @@ async fn a_release_by_a_foreign_holder_lets_a_waiter_in(world: World) {
     // Nobody told it: it looked again by itself, every 50 to 100 ms, where the machine let it.
     found_after.sort_by_key(|took| took.real);
     assert!(found_after[3].within(ms(150)), "only after {found_after:?}");
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_end_of_a_foreign_lease_lets_a_waiter_in(world: World) {
-    let key = world.key("user:42");
+async fn the_end_of_a_foreign_lease_lets_a_waiter_in(fixture: Fixture) {
+    let key = fixture.key("user:42");
     let ttl = ms(700);
-    world.foreign().take(&key, ttl).expect("it is free");
+    fixture.foreign().take(&key, ttl).expect("it is free");
     let taken = Moment::now();
-    let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+    let guard = fixture.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
     assert!(taken.elapsed() + ms(20) > ttl, "after {:?}", taken.elapsed());
     assert!(taken.within(ttl + ms(250) + SLACK), "only after {:?}", taken.took());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_foreign_holder_without_an_end_excludes_us(world: World) {
-    let locks = world.client().await;
-    let key = world.key("user:42");
-    let owner = world.foreign().take_for_ever(&key);
+async fn a_foreign_holder_without_an_end_excludes_us(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("user:42");
+    let owner = fixture.foreign().take_for_ever(&key);
     assert!(locks.lock(&key).try_acquire().await.unwrap().is_none());
     let error = locks.lock(&key).wait(ms(1300)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     assert_eq!(error.retry_after(), None, "nobody knows");
     let lock = locks.lock(&key).wait(LONG);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.queued(&key, 1).await;
-    assert!(world.foreign().free(&key, &owner));
+    fixture.queued(&key, 1).await;
+    assert!(fixture.foreign().free(&key, &owner));
     waiter.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_name_under_which_something_else_is_kept_is_an_error_in_words(world: World) {
-    let locks = world.client().await;
-    let key = world.key("user:42");
-    world.foreign().misuse(&key);
+async fn a_name_under_which_something_else_is_kept_is_an_error_in_words(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("user:42");
+    fixture.foreign().misuse(&key);
     for error in [
         locks.lock(&key).try_acquire().await.unwrap_err(),
         locks.lock(&key).wait(ms(300)).acquire().await.unwrap_err(),
@@ -131,25 +132,25 @@ async fn a_name_under_which_something_else_is_kept_is_an_error_in_words(world: W
         assert!(error.to_string().contains("is no lock"), "{error}");
     }
     // Others are not disturbed, not even those that are renewed together with it.
-    let other = locks.lock(world.key("other")).ttl(ms(1200)).acquire().await.unwrap();
-    world.foreign().clear(&key);
+    let other = locks.lock(fixture.key("other")).ttl(ms(1200)).acquire().await.unwrap();
+    fixture.foreign().clear(&key);
     let guard = locks.lock(&key).ttl(ms(1200)).wait(LONG).acquire().await.unwrap();
-    world.foreign().clear(&key);
-    world.foreign().misuse(&key);
+    fixture.foreign().clear(&key);
+    fixture.foreign().misuse(&key);
     guard.lost().await;
     tokio::time::sleep(ms(1500)).await;
     assert!(other.is_valid(), "lost with another lock");
     assert_eq!(other.release().await.map_err(|error| error.kind()), Ok(()));
     assert!(guard.release().await.is_err());
-    world.foreign().clear(&key);
-    world.clean().await;
+    fixture.foreign().clear(&key);
+    fixture.clean().await;
 }
 
-async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(world: World) {
-    let key = world.key("user:42");
+async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(fixture: Fixture) {
+    let key = fixture.key("user:42");
     let mut tasks = Vec::new();
     for _ in 0..2 {
-        let locks = world.client().await.wait(LONG);
+        let locks = fixture.client().await.wait(LONG);
         for _ in 0..4 {
             let lock = locks.lock(&key);
             tasks.push(tokio::spawn(async move {
@@ -165,7 +166,7 @@ async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(world: W
     while waits.len() < 6 {
         let began = Moment::now();
         let owner = loop {
-            if let Some(owner) = world.foreign().take(&key, LONG) {
+            if let Some(owner) = fixture.foreign().take(&key, LONG) {
                 break owner;
             }
             // First it has to be seen; from then on it is waited for.
@@ -175,7 +176,7 @@ async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(world: W
         };
         waits.push(began.took());
         tokio::time::sleep(ms(20)).await;
-        assert!(world.foreign().free(&key, &owner));
+        assert!(fixture.foreign().free(&key, &owner));
     }
     println!("the foreign client was let in after {waits:?}");
     let mut later = waits.split_off(1);
@@ -184,20 +185,20 @@ async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(world: W
     for task in tasks {
         task.abort();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us(world: World) {
-    let key = world.key("user:42");
-    let guard = world.client().await.lock(&key).ttl(ms(900)).acquire().await.unwrap();
-    world.lose(&key);
-    let owner = world.foreign().take(&key, LONG).expect("it was taken away from us");
+async fn a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us(fixture: Fixture) {
+    let key = fixture.key("user:42");
+    let guard = fixture.client().await.lock(&key).ttl(ms(900)).acquire().await.unwrap();
+    fixture.lose(&key);
+    let owner = fixture.foreign().take(&key, LONG).expect("it was taken away from us");
     guard.lost().await;
     assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
-    until("the foreign holder keeps it", || match world.foreign().holder(&key) {
+    until("the foreign holder keeps it", || match fixture.foreign().holder(&key) {
         Some((holder, left)) if holder == owner && left > LONG / 2 => Ok(()),
         other => Err(other),
     })
     .await;
-    assert!(world.foreign().free(&key, &owner));
+    assert!(fixture.foreign().free(&key, &owner));
 }

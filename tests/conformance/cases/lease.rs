@@ -7,9 +7,10 @@ use lock_runtime::LockErrorKind;
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
+    fixture::Fixture,
+    polling::drop_after,
     stores::Fault,
     support::machine::Moment,
-    world::{World, drop_after},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -34,11 +35,11 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn a_held_lock_is_renewed_beyond_its_ttl(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(1200));
-    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
-    let other = world.client().await;
+async fn a_held_lock_is_renewed_beyond_its_ttl(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(1200));
+    let guard = fixture.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let other = fixture.client().await;
     let began = Instant::now();
     while began.elapsed() < ttl * 4 {
         assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
@@ -46,14 +47,14 @@ async fn a_held_lock_is_renewed_beyond_its_ttl(world: World) {
         tokio::time::sleep(ms(20)).await;
     }
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn many_held_locks_are_all_renewed(world: World) {
-    let locks = world.client().await.ttl(world.lease(ms(1500)));
+async fn many_held_locks_are_all_renewed(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(fixture.lease(ms(1500)));
     let mut guards = Vec::new();
     for number in 0..300 {
-        guards.push(locks.lock(world.key(&number.to_string())).acquire().await.unwrap());
+        guards.push(locks.lock(fixture.key(&number.to_string())).acquire().await.unwrap());
     }
     tokio::time::sleep(ms(3500)).await;
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
@@ -61,17 +62,17 @@ async fn many_held_locks_are_all_renewed(world: World) {
     for guard in guards {
         guard.release().await.unwrap();
     }
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn a_crowd_that_locks_does_not_starve_renewal(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let ttl = world.lease(ms(1500));
-    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+async fn a_crowd_that_locks_does_not_starve_renewal(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let ttl = fixture.lease(ms(1500));
+    let guard = locks.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
     let began = Instant::now();
     let crowd: Vec<_> = (0..100)
         .map(|number| {
-            let lock = locks.lock(world.key(&format!("crowd{}", number % 40)));
+            let lock = locks.lock(fixture.key(&format!("crowd{}", number % 40)));
             tokio::spawn(async move {
                 while began.elapsed() < ttl * 2 {
                     lock.acquire().await.unwrap().release().await.unwrap();
@@ -87,13 +88,13 @@ async fn a_crowd_that_locks_does_not_starve_renewal(world: World) {
         task.await.unwrap();
     }
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn without_renewal_the_lock_is_lost_within_its_ttl(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(2000));
-    let locks = world.client().await;
+async fn without_renewal_the_lock_is_lost_within_its_ttl(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(2000));
+    let locks = fixture.client().await;
     // To connect takes a part of what lies between the deadline and the end of the lease.
     let before = Instant::now();
     let guard = locks.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap();
@@ -108,14 +109,14 @@ async fn without_renewal_the_lock_is_lost_within_its_ttl(world: World) {
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost);
     assert!(error.to_string().contains("auto_renew"), "the text names the reason: {error}");
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn nobody_holds_it_while_the_holder_before_believes_that_it_does(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn nobody_holds_it_while_the_holder_before_believes_that_it_does(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     for _ in 0..5 {
-        let guard = ours.lock(&key).ttl(world.lease(ms(200))).auto_renew(false).acquire().await.unwrap();
+        let guard = ours.lock(&key).ttl(fixture.lease(ms(200))).auto_renew(false).acquire().await.unwrap();
         let held = guard.held();
         let lock = theirs.lock(&key).wait(LONG);
         let waiter = tokio::spawn(async move {
@@ -128,26 +129,27 @@ async fn nobody_holds_it_while_the_holder_before_believes_that_it_does(world: Wo
         next.release().await.unwrap();
         assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_end_of_max_hold_is_a_loss_that_says_so(world: World) {
-    let key = world.key("k");
+async fn the_end_of_max_hold_is_a_loss_that_says_so(fixture: Fixture) {
+    let key = fixture.key("k");
     let began = Moment::now();
-    let guard = world.client().await.lock(&key).max_hold(ms(300)).acquire().await.unwrap();
+    let guard = fixture.client().await.lock(&key).max_hold(ms(300)).acquire().await.unwrap();
     assert!(guard.remaining() <= ms(300));
     guard.lost().await;
     assert!(began.elapsed() >= ms(300) && began.within(ms(300) + SLACK), "{:?}", began.took());
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost);
     assert!(error.to_string().contains("max_hold"), "{error}");
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn what_remains_falls_and_is_zero_after_the_loss(world: World) {
-    let ttl = world.lease(ms(500));
-    let guard = world.client().await.lock(world.key("k")).ttl(ttl).auto_renew(false).acquire().await.unwrap();
+async fn what_remains_falls_and_is_zero_after_the_loss(fixture: Fixture) {
+    let ttl = fixture.lease(ms(500));
+    let guard =
+        fixture.client().await.lock(fixture.key("k")).ttl(ttl).auto_renew(false).acquire().await.unwrap();
     let began = Instant::now();
     assert!(guard.remaining() < ttl, "the drift and the margin are left out");
     while guard.is_valid() {
@@ -159,29 +161,29 @@ async fn what_remains_falls_and_is_zero_after_the_loss(world: World) {
     assert_eq!(guard.remaining(), Duration::ZERO);
 }
 
-async fn a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(900));
-    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+async fn a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(900));
+    let guard = fixture.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
     let began = Moment::now();
-    world.lose(&key);
-    let next = world.client().await.lock(&key).try_acquire().await.unwrap().expect("the store forgot it");
+    fixture.lose(&key);
+    let next = fixture.client().await.lock(&key).try_acquire().await.unwrap().expect("the store forgot it");
     guard.lost().await;
     assert!(began.within(ttl), "noticed only after {:?}", began.took());
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
     assert!(next.is_valid());
-    world.is_held(&key).await;
+    fixture.is_held(&key).await;
     next.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_release_that_races_a_renewal_ends_the_hold(world: World) {
-    let locks = world.client().await;
+async fn a_release_that_races_a_renewal_ends_the_hold(fixture: Fixture) {
+    let locks = fixture.client().await;
     // A lease of 900 ms is renewed after about 294 ms.
     let holds: Vec<_> = (0..40_u64)
         .map(|number| {
-            let lock = locks.lock(world.key(&number.to_string())).ttl(world.lease(ms(900)));
+            let lock = locks.lock(fixture.key(&number.to_string())).ttl(fixture.lease(ms(900)));
             tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
                 tokio::time::sleep(ms(286) + Duration::from_micros(400 * number)).await;
@@ -196,16 +198,16 @@ async fn a_release_that_races_a_renewal_ends_the_hold(world: World) {
     for hold in holds {
         hold.await.unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
     // A renewal that outlived its release would bring a key back.
     tokio::time::sleep(ms(1000)).await;
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn a_body_keeps_its_result_and_the_lock_is_free_after_it(world: World) {
-    let key = world.key("k");
-    let guard = world.client().await.lock(&key).acquire().await.unwrap();
-    let other = world.client().await;
+async fn a_body_keeps_its_result_and_the_lock_is_free_after_it(fixture: Fixture) {
+    let key = fixture.key("k");
+    let guard = fixture.client().await.lock(&key).acquire().await.unwrap();
+    let other = fixture.client().await;
     let lock = other.lock(&key);
     let result = guard
         .run(async move {
@@ -216,16 +218,16 @@ async fn a_body_keeps_its_result_and_the_lock_is_free_after_it(world: World) {
         })
         .await;
     assert_eq!(result.unwrap(), "done");
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn a_body_is_dropped_when_the_lock_is_lost(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(600));
-    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+async fn a_body_is_dropped_when_the_lock_is_lost(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(600));
+    let guard = fixture.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
     let (body_lives, mut body_died) = tokio::sync::oneshot::channel::<()>();
     let began = Moment::now();
-    world.lose(&key);
+    fixture.lose(&key);
     let error = guard
         .run(async move {
             let _body_lives = body_lives;
@@ -236,11 +238,11 @@ async fn a_body_is_dropped_when_the_lock_is_lost(world: World) {
     assert_eq!(error.kind(), LockErrorKind::Lost);
     assert!(body_died.try_recv().is_err_and(|e| e == tokio::sync::oneshot::error::TryRecvError::Closed));
     assert!(began.within(ttl + SLACK), "{:?}", began.took());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_view_of_a_hold_ends_with_it(world: World) {
-    let guard = world.client().await.lock(world.key("k")).acquire().await.unwrap();
+async fn a_view_of_a_hold_ends_with_it(fixture: Fixture) {
+    let guard = fixture.client().await.lock(fixture.key("k")).acquire().await.unwrap();
     let held = guard.held();
     assert!(held.is_valid());
     assert_eq!((held.key(), held.fencing_token()), (guard.key(), guard.fencing_token()));
@@ -248,47 +250,47 @@ async fn a_view_of_a_hold_ends_with_it(world: World) {
     assert!(!held.is_valid());
     assert_eq!(held.remaining(), Duration::ZERO);
     held.lost().await;
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_lease_counts_from_before_the_request(world: World) {
-    let (delay, ttl) = (ms(200), world.lease(ms(2000)));
-    let locks = world.client().await;
-    locks.lock(world.key("warm")).acquire().await.unwrap().release().await.unwrap();
-    world.hurt(Fault::Slow(delay));
+async fn the_lease_counts_from_before_the_request(fixture: Fixture) {
+    let (delay, ttl) = (ms(200), fixture.lease(ms(2000)));
+    let locks = fixture.client().await;
+    locks.lock(fixture.key("warm")).acquire().await.unwrap().release().await.unwrap();
+    fixture.hurt(Fault::Slow(delay));
     let before = Instant::now();
-    let guard = locks.lock(world.key("k")).ttl(ttl).auto_renew(false).acquire().await.unwrap();
+    let guard = locks.lock(fixture.key("k")).ttl(ttl).auto_renew(false).acquire().await.unwrap();
     // The store cannot have begun the lease before the request was sent.
     assert!(before.elapsed() + guard.remaining() < ttl);
-    world.heal();
+    fixture.heal();
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn an_answer_that_comes_too_late_to_be_of_use_is_given_back(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(300));
-    let locks = world.client().await;
-    world.hurt(Fault::Slow(ms(290)));
+async fn an_answer_that_comes_too_late_to_be_of_use_is_given_back(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(300));
+    let locks = fixture.client().await;
+    fixture.hurt(Fault::Slow(ms(290)));
     let answer = locks.lock(&key).ttl(ttl).wait(ms(800)).acquire().await;
     match answer {
         Ok(guard) => assert!(guard.remaining() >= ttl / 20, "{:?} is of no use", guard.remaining()),
         Err(error) => assert_eq!(error.kind(), LockErrorKind::Backend, "{error}"),
     }
-    world.heal();
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.heal();
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn a_renewal_counts_from_before_its_request(world: World) {
-    let (locks, ttl) = world.client_that_keeps(ms(9000)).await;
+async fn a_renewal_counts_from_before_its_request(fixture: Fixture) {
+    let (locks, ttl) = fixture.client_that_keeps(ms(9000)).await;
     // Far more than the margin that is taken off a lease, or a late deadline would not show; and far less than what a
     // renewal has, because a new connection, which a busy machine may make necessary, needs several answers.
     let delay = ttl / 15;
-    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+    let guard = locks.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
     // Two renewals pass, so that the connection for them exists.
     tokio::time::sleep(ttl).await;
-    world.hurt(Fault::Slow(delay));
+    fixture.hurt(Fault::Slow(delay));
     tokio::time::sleep(delay * 2).await;
     let (began, mut last, mut renewals) = (Instant::now(), guard.remaining(), 0);
     while began.elapsed() < ttl * 3 / 2 {
@@ -300,41 +302,41 @@ async fn a_renewal_counts_from_before_its_request(world: World) {
         tokio::time::sleep(ms(1)).await;
     }
     assert!(renewals > 0, "it was not renewed");
-    world.heal();
+    fixture.heal();
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn nothing_is_sent_for_a_hold_that_is_over(world: World) {
-    let locks = world.client().await;
-    let ttl = world.lease(ms(3000));
+async fn nothing_is_sent_for_a_hold_that_is_over(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let ttl = fixture.lease(ms(3000));
     for number in 0..40 {
-        let lock = locks.lock(world.key(&number.to_string())).ttl(ttl);
+        let lock = locks.lock(fixture.key(&number.to_string())).ttl(ttl);
         match number % 3 {
             0 => drop(drop_after(lock.acquire(), number % 7).await),
             1 => lock.acquire().await.unwrap().release().await.unwrap(),
             _ => drop(lock.acquire().await.unwrap()),
         }
     }
-    world.clean().await;
-    let before = world.calls();
+    fixture.clean().await;
+    let before = fixture.calls();
     // Past the first renewal, and past the end.
     tokio::time::sleep(ttl * 5 / 4).await;
-    assert_eq!(world.calls() - before, 0, "calls for holds that are over");
+    assert_eq!(fixture.calls() - before, 0, "calls for holds that are over");
 }
 
-async fn slow_renewals_do_not_lose_the_lock(world: World) {
+async fn slow_renewals_do_not_lose_the_lock(fixture: Fixture) {
     // An attempt at a renewal over a new connection has a tenth of the lease, of which each answer takes two thirds; the
     // rest is to be more than what a busy machine takes.
-    let (locks, ttl) = world.client_that_keeps(ms(9000)).await;
-    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
-    world.hurt(Fault::Slow(ttl / 15));
+    let (locks, ttl) = fixture.client_that_keeps(ms(9000)).await;
+    let guard = locks.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
+    fixture.hurt(Fault::Slow(ttl / 15));
     let began = Instant::now();
     while began.elapsed() < ttl * 2 {
         assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
         tokio::time::sleep(ms(20)).await;
     }
-    world.heal();
+    fixture.heal();
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }

@@ -7,9 +7,10 @@ use lock_runtime::{Limits, LockError, LockErrorKind, LockManager};
 use super::{LONG, ms};
 use crate::{
     case::{Case, Need, case},
+    fixture::Fixture,
+    polling::begun,
     stores::CANARY,
     support::until,
-    world::{World, begun},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -47,8 +48,8 @@ fn one_line(error: &LockError) {
     assert!(!text.chars().any(char::is_control), "{text:?}");
 }
 
-async fn malformed_names_are_refused(world: World) {
-    let locks = world.client().await;
+async fn malformed_names_are_refused(fixture: Fixture) {
+    let locks = fixture.client().await;
     let long = "x".repeat(513);
     let long_in_bytes = "é".repeat(257);
     let huge = "x".repeat(1 << 20);
@@ -87,26 +88,26 @@ async fn malformed_names_are_refused(world: World) {
             one_line(&error);
         }
     }
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn the_longest_names_work(world: World) {
-    let locks = world.client().await;
+async fn the_longest_names_work(fixture: Fixture) {
+    let locks = fixture.client().await;
     for filler in ["x", "é", "🔒"] {
-        let mut name = world.key("");
+        let mut name = fixture.key("");
         while name.len() + filler.len() <= 512 {
             name += filler;
         }
         let guard = locks.lock(&name).acquire().await.unwrap();
-        world.is_held(&name).await;
+        fixture.is_held(&name).await;
         guard.release().await.unwrap();
-        assert_eq!(world.left(), [""; 0]);
+        assert_eq!(fixture.left(), [""; 0]);
     }
 }
 
-async fn leases_out_of_bounds_are_refused(world: World) {
-    let locks = world.client().await;
-    let key = world.key("k");
+async fn leases_out_of_bounds_are_refused(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
     let day = Duration::from_hours(24);
     let nano = Duration::from_nanos(1);
     for ttl in [
@@ -127,7 +128,7 @@ async fn leases_out_of_bounds_are_refused(world: World) {
             }
         }
     }
-    let least = world.lease(ms(1000));
+    let least = fixture.lease(ms(1000));
     for lock in [
         locks.lock(&key).max_hold(ms(1000)).hold_at_least(ms(1001)),
         locks.lock(&key).ttl(least).auto_renew(false).hold_at_least(least + ms(1)),
@@ -138,28 +139,28 @@ async fn leases_out_of_bounds_are_refused(world: World) {
     }
     let error = locks.lock(&key).max_hold(Duration::ZERO).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::InvalidOptions, "{error}");
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn the_shortest_and_the_longest_lease_work(world: World) {
-    let locks = world.client().await;
-    let key = world.key("k");
+async fn the_shortest_and_the_longest_lease_work(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
     let day = Duration::from_hours(24);
-    for ttl in [world.lease(ms(100)), day] {
+    for ttl in [fixture.lease(ms(100)), day] {
         let guard =
             locks.lock(&key).ttl(ttl).wait(Duration::MAX).max_hold(Duration::MAX).acquire().await.unwrap();
         assert!(
-            guard.remaining() <= ttl && guard.remaining() > world.lease(ttl) / 4,
+            guard.remaining() <= ttl && guard.remaining() > fixture.lease(ttl) / 4,
             "{:?} of {ttl:?}",
             guard.remaining()
         );
         guard.release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn malformed_prefixes_are_refused(world: World) {
-    let locks = world.client().await;
+async fn malformed_prefixes_are_refused(fixture: Fixture) {
+    let locks = fixture.client().await;
     for prefix in ["~", "a~", "a\nb", "{", "{}", "{a}{b}", &"x".repeat(129)] {
         let error = locks.clone().with_prefix(prefix).unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::InvalidOptions, "{error}");
@@ -167,13 +168,13 @@ async fn malformed_prefixes_are_refused(world: World) {
     }
     for prefix in ["", "app:", "{app}:", &"x".repeat(128)] {
         let locks = locks.clone().with_prefix(prefix).unwrap();
-        locks.lock(world.key("k")).acquire().await.unwrap().release().await.unwrap();
+        locks.lock(fixture.key("k")).acquire().await.unwrap().release().await.unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn malformed_urls_are_refused_without_showing_their_secrets(world: World) {
-    for (url, kind) in world.bad_urls() {
+async fn malformed_urls_are_refused_without_showing_their_secrets(fixture: Fixture) {
+    for (url, kind) in fixture.bad_urls() {
         let error =
             tokio::time::timeout(LONG, LockManager::connect(&url)).await.expect("an answer").unwrap_err();
         assert_eq!(error.kind(), kind, "{url}: {error}");
@@ -182,8 +183,8 @@ async fn malformed_urls_are_refused_without_showing_their_secrets(world: World) 
     }
 }
 
-async fn stores_that_do_not_exist_are_told_from_those_that_are_missing(world: World) {
-    drop(world);
+async fn stores_that_do_not_exist_are_told_from_those_that_are_missing(fixture: Fixture) {
+    drop(fixture);
     for (url, kind) in [
         ("", LockErrorKind::InvalidOptions),
         ("memory", LockErrorKind::InvalidOptions),
@@ -202,9 +203,9 @@ async fn stores_that_do_not_exist_are_told_from_those_that_are_missing(world: Wo
     }
 }
 
-async fn a_wrong_password_is_refused_without_showing_it(world: World) {
+async fn a_wrong_password_is_refused_without_showing_it(fixture: Fixture) {
     let wrong = "another-canary";
-    let url = world.url_with_password(wrong);
+    let url = fixture.url_with_password(wrong);
     let error = LockManager::connect(&url).await.unwrap_err();
     // Asking again does not help, but whoever runs the server can.
     assert!(
@@ -217,9 +218,9 @@ async fn a_wrong_password_is_refused_without_showing_it(world: World) {
     one_line(&error);
 }
 
-async fn a_right_password_is_never_shown(world: World) {
-    let locks = LockManager::connect(&world.url_with_password(CANARY)).await.unwrap();
-    let lock = locks.lock(world.key("k"));
+async fn a_right_password_is_never_shown(fixture: Fixture) {
+    let locks = LockManager::connect(&fixture.url_with_password(CANARY)).await.unwrap();
+    let lock = locks.lock(fixture.key("k"));
     let guard = lock.acquire().await.unwrap();
     let busy = lock.clone().wait(Duration::ZERO).acquire().await.unwrap_err();
     let all = format!("{locks:?} {locks:#?} {lock:?} {guard:?} {:?} {}", guard.held(), shown(&busy));
@@ -239,9 +240,9 @@ fn overloaded(error: &LockError) {
     one_line(error);
 }
 
-async fn more_waiters_for_a_lock_than_allowed_are_overloaded(world: World) {
-    let locks = world.client().await.with_limits(limits(|limits| limits.waiters_per_key = 3)).wait(LONG);
-    let key = world.key("k");
+async fn more_waiters_for_a_lock_than_allowed_are_overloaded(fixture: Fixture) {
+    let locks = fixture.client().await.with_limits(limits(|limits| limits.waiters_per_key = 3)).wait(LONG);
+    let key = fixture.key("k");
     let guard = locks.lock(&key).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..3 {
@@ -250,7 +251,7 @@ async fn more_waiters_for_a_lock_than_allowed_are_overloaded(world: World) {
     }
     overloaded(&locks.lock(&key).acquire().await.unwrap_err());
     // Another lock is another queue, and an attempt does not wait.
-    locks.lock(world.key("other")).acquire().await.unwrap().release().await.unwrap();
+    locks.lock(fixture.key("other")).acquire().await.unwrap().release().await.unwrap();
     assert!(locks.lock(&key).try_acquire().await.unwrap().is_none());
     waiters.pop().unwrap().abort();
     let lock = locks.lock(&key);
@@ -265,12 +266,12 @@ async fn more_waiters_for_a_lock_than_allowed_are_overloaded(world: World) {
     for waiter in waiters {
         waiter.await.unwrap().unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn more_waiters_than_allowed_are_overloaded(world: World) {
-    let locks = world.client().await.with_limits(limits(|limits| limits.waiters = 2)).wait(LONG);
-    let (a, b) = (world.key("a"), world.key("b"));
+async fn more_waiters_than_allowed_are_overloaded(fixture: Fixture) {
+    let locks = fixture.client().await.with_limits(limits(|limits| limits.waiters = 2)).wait(LONG);
+    let (a, b) = (fixture.key("a"), fixture.key("b"));
     let guards = [locks.lock(&a).acquire().await.unwrap(), locks.lock(&b).acquire().await.unwrap()];
     let mut waiters = Vec::new();
     for key in [&a, &b] {
@@ -286,29 +287,29 @@ async fn more_waiters_than_allowed_are_overloaded(world: World) {
     for waiter in waiters {
         waiter.await.unwrap().unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn more_held_locks_than_allowed_are_overloaded(world: World) {
-    let locks = world.client().await.with_limits(limits(|limits| limits.held = 2));
-    let first = locks.lock(world.key("a")).acquire().await.unwrap();
-    let second = locks.lock(world.key("b")).acquire().await.unwrap();
+async fn more_held_locks_than_allowed_are_overloaded(fixture: Fixture) {
+    let locks = fixture.client().await.with_limits(limits(|limits| limits.held = 2));
+    let first = locks.lock(fixture.key("a")).acquire().await.unwrap();
+    let second = locks.lock(fixture.key("b")).acquire().await.unwrap();
     for error in [
-        locks.lock(world.key("c")).acquire().await.unwrap_err(),
-        locks.lock(world.key("c")).try_acquire().await.unwrap_err(),
+        locks.lock(fixture.key("c")).acquire().await.unwrap_err(),
+        locks.lock(fixture.key("c")).try_acquire().await.unwrap_err(),
     ] {
         overloaded(&error);
     }
     first.release().await.unwrap();
-    let third = locks.lock(world.key("c")).acquire().await.unwrap();
+    let third = locks.lock(fixture.key("c")).acquire().await.unwrap();
     second.release().await.unwrap();
     third.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_default_limit_of_waiters_for_a_lock_is_1024(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn the_default_limit_of_waiters_for_a_lock_is_1024(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let guard = locks.lock(&key).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..1024 {
@@ -320,5 +321,5 @@ async fn the_default_limit_of_waiters_for_a_lock_is_1024(world: World) {
     for waiter in waiters {
         waiter.await.unwrap().unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
 }

@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 use super::{LONG, SLACK, ms, outage::OUTAGES};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
     stores::Fault,
     support::{machine::Moment, until},
-    world::World,
 };
 
 pub fn cases() -> Vec<Case> {
@@ -98,11 +98,11 @@ struct Scene {
 impl Scene {
     /// `wanted` are the names that the others wait for: one that no fault keeps from the server, one of another client,
     /// and one of the holder's.
-    async fn set(world: &World, locks: &LockManager, under: Under, wanted: &[&'static str]) -> Self {
-        let clients = [world.client_past_faults().await, world.client().await, locks.clone()];
+    async fn set(fixture: &Fixture, locks: &LockManager, under: Under, wanted: &[&'static str]) -> Self {
+        let clients = [fixture.client_past_faults().await, fixture.client().await, locks.clone()];
         let stage = Stage::default();
         let holder = tokio::spawn({
-            let (locks, mark, stage) = (locks.clone(), world.mark().to_owned(), stage.clone());
+            let (locks, mark, stage) = (locks.clone(), fixture.mark().to_owned(), stage.clone());
             async move {
                 match under {
                     Under::One => under_one(&locks, &mark, &stage).await,
@@ -114,22 +114,22 @@ impl Scene {
         let mut others = Vec::new();
         for name in wanted {
             for locks in &clients {
-                let (locks, mark, stage) = (locks.clone(), world.mark().to_owned(), stage.clone());
+                let (locks, mark, stage) = (locks.clone(), fixture.mark().to_owned(), stage.clone());
                 others.push(tokio::spawn(enters_at_last(locks, mark, name, stage)));
             }
             // The one of the holder's client stands in the queue of the process.
-            world.queued(&world.key(name), 2).await;
+            fixture.queued(&fixture.key(name), 2).await;
         }
         Self { holder, others }
     }
 
-    async fn ends(self, world: &World) {
+    async fn ends(self, fixture: &Fixture) {
         for other in self.others {
             assert!(!other.await.unwrap(), "another entered before the body was gone");
         }
         let error = self.holder.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
@@ -144,55 +144,58 @@ async fn enters_at_last(locks: LockManager, mark: String, name: &'static str, st
 }
 
 /// Both kinds of bodies, all their locks wanted.
-async fn both(world: &World, locks: &LockManager) -> [Scene; 2] {
+async fn both(fixture: &Fixture, locks: &LockManager) -> [Scene; 2] {
     [
-        Scene::set(world, locks, Under::One, &["k"]).await,
-        Scene::set(world, locks, Under::Two, &["a", "b"]).await,
+        Scene::set(fixture, locks, Under::One, &["k"]).await,
+        Scene::set(fixture, locks, Under::Two, &["a", "b"]).await,
     ]
 }
 
-async fn a_body_is_gone_before_another_enters_when_max_hold_is_over(world: World) {
-    let locks = world.client().await.ttl(LONG).max_hold(ms(3000));
-    for scene in both(&world, &locks).await {
-        scene.ends(&world).await;
+async fn a_body_is_gone_before_another_enters_when_max_hold_is_over(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG).max_hold(ms(3000));
+    for scene in both(&fixture, &locks).await {
+        scene.ends(&fixture).await;
     }
 }
 
-async fn a_body_is_gone_before_another_enters_when_its_lease_is_over(world: World) {
-    let locks = world.client().await.ttl(LEASE).auto_renew(false);
-    for scene in both(&world, &locks).await {
-        scene.ends(&world).await;
+async fn a_body_is_gone_before_another_enters_when_its_lease_is_over(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LEASE).auto_renew(false);
+    for scene in both(&fixture, &locks).await {
+        scene.ends(&fixture).await;
     }
 }
 
-async fn a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed(world: World, fault: Fault) {
-    let ttl = world.lease(LEASE);
-    let scenes = both(&world, &world.client().await.ttl(ttl)).await;
-    world.hurt(fault);
+async fn a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed(
+    fixture: Fixture,
+    fault: Fault,
+) {
+    let ttl = fixture.lease(LEASE);
+    let scenes = both(&fixture, &fixture.client().await.ttl(ttl)).await;
+    fixture.hurt(fault);
     // By its end the lease is over, whenever it was renewed last. Who is kept from the server enters after the healing.
     tokio::time::sleep(ttl).await;
-    world.heal();
+    fixture.heal();
     for scene in scenes {
-        scene.ends(&world).await;
+        scene.ends(&fixture).await;
     }
 }
 
-async fn a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost(world: World) {
-    let locks = world.client().await.ttl(world.lease(LEASE));
+async fn a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(fixture.lease(LEASE));
     for (lost, other) in [("a", "b"), ("b", "a")] {
-        let scene = Scene::set(&world, &locks, Under::Two, &[other]).await;
-        world.lose(&world.key(lost));
-        scene.ends(&world).await;
+        let scene = Scene::set(&fixture, &locks, Under::Two, &[other]).await;
+        fixture.lose(&fixture.key(lost));
+        scene.ends(&fixture).await;
     }
 }
 
-async fn a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away(world: World) {
-    let ttl = world.lease(LEASE);
-    let (ours, theirs) = (world.client().await.ttl(ttl), world.client().await);
+async fn a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away(fixture: Fixture) {
+    let ttl = fixture.lease(LEASE);
+    let (ours, theirs) = (fixture.client().await.ttl(ttl), fixture.client().await);
     for (under, lost) in [(Under::One, "k"), (Under::Two, "b")] {
-        let scene = Scene::set(&world, &ours, under, &[]).await;
-        let lost = world.key(lost);
-        world.lose(&lost);
+        let scene = Scene::set(&fixture, &ours, under, &[]).await;
+        let lost = fixture.key(lost);
+        fixture.lose(&lost);
         let began = Moment::now();
         let next = theirs.lock(&lost).try_acquire().await.unwrap().expect("the store forgot it");
         let error = scene.holder.await.unwrap().unwrap_err();
@@ -200,6 +203,6 @@ async fn a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away(world
         assert!(began.within(ttl / 3 + SLACK), "only after {:?}", began.took());
         assert!(next.is_valid(), "the one that is lost took it along");
         next.release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
 }

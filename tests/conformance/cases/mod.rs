@@ -31,6 +31,7 @@ mod wait;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
+use lock_runtime::LockGuard;
 
 use crate::case::{Case, Need};
 
@@ -84,3 +85,9 @@ pub const LEASES: Need = Need::Can(|can| can.session_timeout.is_none());
 
 /// So long that a case in which it runs out has failed.
 pub const LONG: Duration = Duration::from_secs(30);
+
+/// Leaves a hold to its lease, as a process does that ends without a word. Its renewals go on unless it has none.
+pub fn forget(guard: LockGuard) {
+    // Never dropped, and never released.
+    let _ = std::mem::ManuallyDrop::new(guard);
+}

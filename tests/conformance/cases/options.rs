@@ -13,9 +13,10 @@ use lock_runtime::{LockError, LockErrorKind, LockManager, distributed_lock, with
 use super::{LEASES, LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
+    polling::begun,
     stores::Fault,
     support::machine::Moment,
-    world::{World, begun},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -46,22 +47,22 @@ pub fn cases() -> Vec<Case> {
 }
 
 #[distributed_lock(key = "<mark>:user/<id>")]
-async fn by_key(mark: &str, id: &str, world: &World) -> Result<(), LockError> {
-    world.is_held(&world.key(&format!("user/{}", id.replace(':', "%3A")))).await;
+async fn by_key(mark: &str, id: &str, fixture: &Fixture) -> Result<(), LockError> {
+    fixture.is_held(&fixture.key(&format!("user/{}", id.replace(':', "%3A")))).await;
     Ok(())
 }
 
 #[distributed_lock(key = "{<mark>}:slot:<id>")]
-async fn by_hash_tag(mark: &str, id: u8, world: &World) -> Result<(), LockError> {
-    world.is_held(&format!("{{{mark}}}:slot:{id}")).await;
+async fn by_hash_tag(mark: &str, id: u8, fixture: &Fixture) -> Result<(), LockError> {
+    fixture.is_held(&format!("{{{mark}}}:slot:{id}")).await;
     Ok(())
 }
 
-async fn the_key_names_the_lock_that_is_held(world: World) {
-    let locks = world.client().await;
-    with_manager(locks.clone(), by_key(world.mark(), "a:b", &world)).await.unwrap();
-    with_manager(locks, by_hash_tag(world.mark(), 7, &world)).await.unwrap();
-    world.clean().await;
+async fn the_key_names_the_lock_that_is_held(fixture: Fixture) {
+    let locks = fixture.client().await;
+    with_manager(locks.clone(), by_key(fixture.mark(), "a:b", &fixture)).await.unwrap();
+    with_manager(locks, by_hash_tag(fixture.mark(), 7, &fixture)).await.unwrap();
+    fixture.clean().await;
 }
 
 // It waits for those who look whether it is held.
@@ -70,20 +71,20 @@ async fn by_two(mark: &str, a: &str, b: &str) -> Result<(), LockError> {
     pending().await
 }
 
-async fn different_values_are_different_locks(world: World) {
-    let locks = world.client().await;
-    let mark = world.mark();
+async fn different_values_are_different_locks(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let mark = fixture.mark();
     let both = async { tokio::join!(by_two(mark, "1:2", "3"), by_two(mark, "1", "2:3")) };
     let checks = async {
-        world.is_held_soon(&world.key("1%3A2:3")).await;
-        world.is_held_soon(&world.key("1:2%3A3")).await;
-        world.is_free(&world.key("1:2:3")).await;
+        fixture.is_held_soon(&fixture.key("1%3A2:3")).await;
+        fixture.is_held_soon(&fixture.key("1:2%3A3")).await;
+        fixture.is_free(&fixture.key("1:2:3")).await;
     };
     tokio::select! {
         _ = with_manager(locks, both) => unreachable!("they never end"),
         () = checks => {}
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,12 +107,12 @@ async fn leaves(mark: String, way: Way) -> Result<Way, LockError> {
     Ok(way)
 }
 
-async fn every_way_out_of_the_body_releases(world: World) {
-    let locks = world.client().await.ttl(LONG);
+async fn every_way_out_of_the_body_releases(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
     for way in [Way::Value, Way::Error, Way::Panic, Way::Dropped] {
-        let call = tokio::spawn(with_manager(locks.clone(), leaves(world.mark().to_owned(), way)));
+        let call = tokio::spawn(with_manager(locks.clone(), leaves(fixture.mark().to_owned(), way)));
         if way == Way::Dropped {
-            world.is_held_soon(&world.key("k")).await;
+            fixture.is_held_soon(&fixture.key("k")).await;
             call.abort();
         }
         match (way, call.await) {
@@ -121,7 +122,7 @@ async fn every_way_out_of_the_body_releases(world: World) {
             (Way::Dropped, Err(error)) => assert!(error.is_cancelled()),
             (way, ended) => panic!("{way:?}: {ended:?}"),
         }
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
@@ -135,17 +136,17 @@ async fn with_computed_ttl(mark: &str, ttl: Duration) -> Result<Duration, LockEr
     Ok(held.remaining())
 }
 
-async fn the_lease_is_as_long_as_ttl_says(world: World) {
-    let locks = world.client().await;
-    let remaining = with_manager(locks.clone(), with_ttl(world.mark())).await.unwrap();
+async fn the_lease_is_as_long_as_ttl_says(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let remaining = with_manager(locks.clone(), with_ttl(fixture.mark())).await.unwrap();
     assert!(remaining <= ms(3000) && remaining > ms(1000), "{remaining:?}");
-    let computed = |ttl| with_manager(locks.clone(), with_computed_ttl(world.mark(), ttl));
+    let computed = |ttl| with_manager(locks.clone(), with_computed_ttl(fixture.mark(), ttl));
     let remaining = computed(ms(9000)).await.unwrap();
     assert!(remaining <= ms(9000) && remaining > ms(7000), "{remaining:?}");
     for ttl in [ms(99), Duration::from_hours(25)] {
         assert_eq!(computed(ttl).await.unwrap_err().kind(), LockErrorKind::InvalidOptions);
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[distributed_lock(key = "<mark>:k", wait = "0s")]
@@ -163,29 +164,29 @@ async fn some_day(mark: String) -> Result<Instant, LockError> {
     Ok(Instant::now())
 }
 
-async fn no_wait_is_contention_and_a_wait_runs_out_in_time(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let guard = theirs.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
-    let error = with_manager(ours.clone(), at_once(world.mark())).await.unwrap_err();
+async fn no_wait_is_contention_and_a_wait_runs_out_in_time(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let guard = theirs.lock(fixture.key("k")).ttl(LONG).acquire().await.unwrap();
+    let error = with_manager(ours.clone(), at_once(fixture.mark())).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Contended);
     let began = Moment::now();
-    let error = with_manager(ours, soon(world.mark())).await.unwrap_err();
+    let error = with_manager(ours, soon(fixture.mark())).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout);
     let took = began.took();
     assert!(took.real >= ms(300) && took.within(ms(300) + SLACK), "{took:?}");
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_patient_function_runs_after_the_holder(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let guard = theirs.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
-    let waiter = begun(with_manager(ours.wait(ms(1)), some_day(world.mark().to_owned()))).await;
-    world.queued(&world.key("k"), 1).await;
+async fn a_patient_function_runs_after_the_holder(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let guard = theirs.lock(fixture.key("k")).ttl(LONG).acquire().await.unwrap();
+    let waiter = begun(with_manager(ours.wait(ms(1)), some_day(fixture.mark().to_owned()))).await;
+    fixture.queued(&fixture.key("k"), 1).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     assert!(waiter.await.unwrap().unwrap() >= released);
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[distributed_lock(key = "<mark>:k", manager = locks, wait = "0s")]
@@ -193,17 +194,17 @@ async fn of_a_parameter(locks: &LockManager, mark: &str) -> Result<(), LockError
     Ok(())
 }
 
-async fn the_lock_comes_from_the_manager_that_is_named(world: World) {
-    let locks = world.client().await;
+async fn the_lock_comes_from_the_manager_that_is_named(fixture: Fixture) {
+    let locks = fixture.client().await;
     let (named, scoped) =
         (locks.clone().with_prefix("named:").unwrap(), locks.with_prefix("scoped:").unwrap());
-    let guard = scoped.lock(world.key("k")).acquire().await.unwrap();
+    let guard = scoped.lock(fixture.key("k")).acquire().await.unwrap();
     // Its name is another one, so it is free.
-    with_manager(scoped.clone(), of_a_parameter(&named, world.mark())).await.unwrap();
-    let error = with_manager(named.clone(), of_a_parameter(&scoped, world.mark())).await.unwrap_err();
+    with_manager(scoped.clone(), of_a_parameter(&named, fixture.mark())).await.unwrap();
+    let error = with_manager(named.clone(), of_a_parameter(&scoped, fixture.mark())).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Contended);
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
 /// Says when it is dropped.
@@ -227,14 +228,14 @@ async fn capped(mark: &str, gone: &Cell<Option<Moment>>) -> Result<(), LockError
     pending().await
 }
 
-async fn without_renewal_the_body_ends_with_the_lease(world: World) {
+async fn without_renewal_the_body_ends_with_the_lease(fixture: Fixture) {
     let gone = Cell::new(None);
     let began = Moment::now();
-    let error = with_manager(world.client().await, not_renewed(world.mark(), &gone)).await.unwrap_err();
+    let error = with_manager(fixture.client().await, not_renewed(fixture.mark(), &gone)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
     let dropped = gone.get().expect("dropped").since(began);
     assert!(dropped.real > ms(500) && dropped.within(ms(1000) + SLACK), "{dropped:?}");
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[distributed_lock(key = "<mark>:k", ttl = "1s", auto_renew = true)]
@@ -243,24 +244,24 @@ async fn renewed(mark: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-async fn whether_the_lease_is_renewed_is_what_the_function_says(world: World) {
-    let locks = world.client().await;
-    with_manager(locks.clone().auto_renew(false), renewed(world.mark())).await.unwrap();
+async fn whether_the_lease_is_renewed_is_what_the_function_says(fixture: Fixture) {
+    let locks = fixture.client().await;
+    with_manager(locks.clone().auto_renew(false), renewed(fixture.mark())).await.unwrap();
     let gone = Cell::new(None);
-    let error = with_manager(locks.auto_renew(true), not_renewed(world.mark(), &gone)).await.unwrap_err();
+    let error = with_manager(locks.auto_renew(true), not_renewed(fixture.mark(), &gone)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_body_ends_with_max_hold(world: World) {
+async fn the_body_ends_with_max_hold(fixture: Fixture) {
     let gone = Cell::new(None);
     let began = Moment::now();
-    let error = with_manager(world.client().await, capped(world.mark(), &gone)).await.unwrap_err();
+    let error = with_manager(fixture.client().await, capped(fixture.mark(), &gone)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
     let dropped = gone.get().expect("dropped").since(began);
     assert!(dropped.real > ms(200) && dropped.within(ms(500) + SLACK), "{dropped:?}");
     // Not by the end of the lease.
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[distributed_lock(key = "<mark>:k", wait = "0s", on_contention = skip)]
@@ -284,12 +285,12 @@ async fn skip_plain_option(mark: &str, runs: &AtomicUsize) -> Option<usize> {
     Some(runs.fetch_add(1, SeqCst))
 }
 
-async fn a_lock_that_is_held_is_skipped(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
+async fn a_lock_that_is_held_is_skipped(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
     let runs = AtomicUsize::new(0);
-    let guard = theirs.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
+    let guard = theirs.lock(fixture.key("k")).ttl(LONG).acquire().await.unwrap();
     let all = async {
-        let mark = world.mark();
+        let mark = fixture.mark();
         skip_nothing(mark, &runs).await;
         skip_unit(mark, &runs).await.unwrap();
         (skip_option(mark, &runs).await.unwrap(), skip_plain_option(mark, &runs).await)
@@ -297,28 +298,28 @@ async fn a_lock_that_is_held_is_skipped(world: World) {
     assert_eq!(with_manager(ours.clone(), all).await, (None, None));
     assert_eq!(runs.load(SeqCst), 0, "a body ran without the lock");
     // The place in the queue of the one that waited is given up in the background.
-    world.queued(&world.key("k"), 0).await;
+    fixture.queued(&fixture.key("k"), 0).await;
     guard.release().await.unwrap();
     let all = async {
-        let mark = world.mark();
+        let mark = fixture.mark();
         skip_nothing(mark, &runs).await;
         skip_unit(mark, &runs).await.unwrap();
         (skip_option(mark, &runs).await.unwrap(), skip_plain_option(mark, &runs).await)
     };
     assert_eq!(with_manager(ours, all).await, (Some(2), Some(3)));
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_store_that_fails_is_not_skipped(world: World) {
-    let locks = world.client().await;
+async fn a_store_that_fails_is_not_skipped(fixture: Fixture) {
+    let locks = fixture.client().await;
     let runs = AtomicUsize::new(0);
-    world.hurt(Fault::Down);
-    let error = with_manager(locks.clone(), skip_unit(world.mark(), &runs)).await.unwrap_err();
+    fixture.hurt(Fault::Down);
+    let error = with_manager(locks.clone(), skip_unit(fixture.mark(), &runs)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
-    let error = with_manager(locks, skip_option(world.mark(), &runs)).await.unwrap_err();
+    let error = with_manager(locks, skip_option(fixture.mark(), &runs)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     assert_eq!(runs.load(SeqCst), 0);
-    world.heal();
+    fixture.heal();
 }
 
 /// What became of a call that has no `Result`.
@@ -339,18 +340,18 @@ async fn answers(mark: &str, name: &str, section: Duration) -> Answer {
     Answer::Ran
 }
 
-async fn or_else_gets_every_error(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let answers = |name, section| with_manager(ours.clone(), answers(world.mark(), name, section));
+async fn or_else_gets_every_error(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let answers = |name, section| with_manager(ours.clone(), answers(fixture.mark(), name, section));
     assert_eq!(answers("k", ms(0)).await, Answer::Ran);
     assert_eq!(answers("", ms(0)).await, Answer::Refused(LockErrorKind::InvalidKey));
     assert_eq!(answers("k", LONG).await, Answer::Refused(LockErrorKind::Lost));
-    let guard = theirs.lock(world.key("k")).wait(LONG).acquire().await.unwrap();
+    let guard = theirs.lock(fixture.key("k")).wait(LONG).acquire().await.unwrap();
     assert_eq!(answers("k", ms(0)).await, Answer::Refused(LockErrorKind::Contended));
     guard.release().await.unwrap();
-    world.hurt(Fault::Down);
+    fixture.hurt(Fault::Down);
     assert_eq!(answers("k", ms(0)).await, Answer::Refused(LockErrorKind::Backend));
-    world.heal();
+    fixture.heal();
 }
 
 #[distributed_lock(
@@ -362,17 +363,17 @@ async fn answers_or_skips(mark: &str, section: Duration) -> Option<Answer> {
     Some(Answer::Ran)
 }
 
-async fn or_else_beside_skip_gets_all_but_contention(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let answers = |section| with_manager(ours.clone(), answers_or_skips(world.mark(), section));
+async fn or_else_beside_skip_gets_all_but_contention(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let answers = |section| with_manager(ours.clone(), answers_or_skips(fixture.mark(), section));
     assert_eq!(answers(LONG).await, Some(Answer::Refused(LockErrorKind::Lost)));
-    let guard = theirs.lock(world.key("k")).wait(LONG).acquire().await.unwrap();
+    let guard = theirs.lock(fixture.key("k")).wait(LONG).acquire().await.unwrap();
     assert_eq!(answers(ms(0)).await, None);
     guard.release().await.unwrap();
     assert_eq!(answers(ms(0)).await, Some(Answer::Ran));
-    world.hurt(Fault::Down);
+    fixture.hurt(Fault::Down);
     assert_eq!(answers(ms(0)).await, Some(Answer::Refused(LockErrorKind::Backend)));
-    world.heal();
+    fixture.heal();
 }
 
 /// Not called `Result`: it is by its type that an error of the body's own is told from a value.
@@ -385,12 +386,12 @@ async fn too_late(mark: &str, answer: Charge) -> Charge {
     answer
 }
 
-async fn an_error_of_the_bodys_own_is_kept_beside_or_else(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let too_late = |answer| with_manager(locks.clone(), too_late(world.mark(), answer));
+async fn an_error_of_the_bodys_own_is_kept_beside_or_else(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let too_late = |answer| with_manager(locks.clone(), too_late(fixture.mark(), answer));
     assert_eq!(too_late(Err("declined")).await, Err("declined"));
     assert_eq!(too_late(Ok(1)).await, Err("lost"));
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[distributed_lock(key = "<mark>:k", ttl = "5s", max_hold = "300ms", on_lost = finish)]
@@ -407,14 +408,14 @@ async fn is_cancelled(mark: &str, ended: &AtomicBool) -> Result<(), LockError> {
     Ok(())
 }
 
-async fn a_body_that_is_to_be_finished_is_and_its_output_replaced_by_the_loss(world: World) {
-    let locks = world.client().await.wait(LONG);
+async fn a_body_that_is_to_be_finished_is_and_its_output_replaced_by_the_loss(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
     let ended = AtomicBool::new(false);
-    let error = with_manager(locks.clone(), is_cancelled(world.mark(), &ended)).await.unwrap_err();
+    let error = with_manager(locks.clone(), is_cancelled(fixture.mark(), &ended)).await.unwrap_err();
     assert_eq!((error.kind(), ended.load(SeqCst)), (LockErrorKind::Lost, false));
-    let error = with_manager(locks, finishes(world.mark(), &ended)).await.unwrap_err();
+    let error = with_manager(locks, finishes(fixture.mark(), &ended)).await.unwrap_err();
     assert_eq!((error.kind(), ended.load(SeqCst)), (LockErrorKind::Lost, true));
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[distributed_lock(key = "<mark>:k")]
@@ -432,33 +433,33 @@ async fn inner_again(mark: &str) -> Result<u8, LockError> {
     Ok(2)
 }
 
-async fn a_function_enters_its_own_lock_only_when_reentrant(world: World) {
-    let locks = world.client().await.ttl(LONG).wait(LONG);
+async fn a_function_enters_its_own_lock_only_when_reentrant(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG).wait(LONG);
     let began = Moment::now();
-    let error = with_manager(locks.clone(), outer(world.mark(), false)).await.unwrap_err();
+    let error = with_manager(locks.clone(), outer(fixture.mark(), false)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::WouldDeadlock);
-    assert_eq!(with_manager(locks, outer(world.mark(), true)).await.unwrap(), 2);
+    assert_eq!(with_manager(locks, outer(fixture.mark(), true)).await.unwrap(), 2);
     assert!(began.within(SLACK), "{:?}", began.took());
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[distributed_lock(key = "<mark>:k", guard = held)]
-async fn knows(mark: &str, world: &World) -> Result<lock_runtime::HeldLock, LockError> {
+async fn knows(mark: &str, fixture: &Fixture) -> Result<lock_runtime::HeldLock, LockError> {
     assert!(held.is_valid());
-    assert_eq!(held.key().as_str(), world.key("k"));
+    assert_eq!(held.key().as_str(), fixture.key("k"));
     let ambient = lock_runtime::current().expect("under a lock");
     assert_eq!(ambient.fencing_token(), held.fencing_token());
     Ok(held)
 }
 
-async fn the_body_knows_its_hold(world: World) {
-    let locks = world.client().await;
-    let first = with_manager(locks.clone(), knows(world.mark(), &world)).await.unwrap();
-    let second = with_manager(locks, knows(world.mark(), &world)).await.unwrap();
+async fn the_body_knows_its_hold(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let first = with_manager(locks.clone(), knows(fixture.mark(), &fixture)).await.unwrap();
+    let second = with_manager(locks, knows(fixture.mark(), &fixture)).await.unwrap();
     assert!(!first.is_valid() && !second.is_valid(), "they ended with the functions");
     assert!(first.fencing_token() < second.fencing_token());
     assert!(lock_runtime::current().is_none());
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[distributed_lock(keys = ["<mark>:account/<from>", "<mark>:account/<to>"], ttl = "5s", wait = "30s", guard = held)]
@@ -473,9 +474,9 @@ async fn transfer(mark: &str, from: u8, to: u8, inside: &AtomicUsize) -> Result<
     Ok(held.iter().map(|held| held.key().to_string()).collect())
 }
 
-async fn functions_with_opposite_keys_never_wait_for_each_other(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let (mark, inside) = (world.mark(), AtomicUsize::new(0));
+async fn functions_with_opposite_keys_never_wait_for_each_other(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let (mark, inside) = (fixture.mark(), AtomicUsize::new(0));
     let there = async {
         for _ in 0..40 {
             transfer(mark, 1, 2, &inside).await.unwrap();
@@ -489,15 +490,15 @@ async fn functions_with_opposite_keys_never_wait_for_each_other(world: World) {
     // In one process and from two.
     let both = async { tokio::join!(there, with_manager(theirs, back)) };
     with_manager(ours, both).await;
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_value_that_comes_twice_is_one_lock(world: World) {
+async fn a_value_that_comes_twice_is_one_lock(fixture: Fixture) {
     let inside = AtomicUsize::new(0);
-    let call = transfer(world.mark(), 1, 1, &inside);
-    let keys = with_manager(world.client().await, call).await.unwrap();
-    assert_eq!(keys, [world.key("account/1")]);
-    world.clean().await;
+    let call = transfer(fixture.mark(), 1, 1, &inside);
+    let keys = with_manager(fixture.client().await, call).await.unwrap();
+    assert_eq!(keys, [fixture.key("account/1")]);
+    fixture.clean().await;
 }
 
 #[distributed_lock(keys = ["<mark>:a", "<mark>:b"], wait = "0s", on_contention = skip)]
@@ -505,16 +506,16 @@ async fn both_or_nothing(mark: &str) -> Result<Option<()>, LockError> {
     Ok(Some(()))
 }
 
-async fn all_keys_are_held_or_none(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
+async fn all_keys_are_held_or_none(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
     for key in ["a", "b"] {
-        let guard = theirs.lock(world.key(key)).ttl(LONG).acquire().await.unwrap();
-        assert_eq!(with_manager(ours.clone(), both_or_nothing(world.mark())).await.unwrap(), None);
+        let guard = theirs.lock(fixture.key(key)).ttl(LONG).acquire().await.unwrap();
+        assert_eq!(with_manager(ours.clone(), both_or_nothing(fixture.mark())).await.unwrap(), None);
         guard.release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
-    assert_eq!(with_manager(ours, both_or_nothing(world.mark())).await.unwrap(), Some(()));
-    world.clean().await;
+    assert_eq!(with_manager(ours, both_or_nothing(fixture.mark())).await.unwrap(), Some(()));
+    fixture.clean().await;
 }
 
 #[distributed_lock(key = "<mark>:k", ttl = "10s", wait = "0s", hold_at_least = "3s")]
@@ -522,19 +523,19 @@ async fn kept(mark: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-async fn a_lock_is_kept_for_as_long_as_hold_at_least_says(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
+async fn a_lock_is_kept_for_as_long_as_hold_at_least_says(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
     let least = ms(3000);
     let began = Moment::now();
-    with_manager(ours.clone(), kept(world.mark())).await.unwrap();
+    with_manager(ours.clone(), kept(fixture.mark())).await.unwrap();
     let returned = began.elapsed();
     assert!(returned < least, "the caller waited for {returned:?}");
     for locks in [ours, theirs] {
-        let busy = with_manager(locks, kept(world.mark())).await;
+        let busy = with_manager(locks, kept(fixture.mark())).await;
         let asked = began.elapsed();
         assert!(busy.is_err() || asked >= least, "given away after {asked:?}");
     }
-    world.clean().await;
+    fixture.clean().await;
     let freed = began.took();
     assert!(freed.real >= least && freed.within(least + SLACK), "{freed:?}");
 }

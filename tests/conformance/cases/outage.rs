@@ -8,9 +8,10 @@ use tracing::Level;
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
+    fixture::Fixture,
+    polling::{begun, drop_after},
     stores::Fault,
     support::{machine::Moment, traces, until},
-    world::{World, begun, drop_after},
 };
 
 /// Each is an outage that lasts until it is healed; none of them loses data.
@@ -56,39 +57,39 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A client whose connections exist.
-async fn warm(world: &World) -> LockManager {
-    let locks = world.client().await;
-    locks.lock(world.key("warm")).ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+async fn warm(fixture: &Fixture) -> LockManager {
+    let locks = fixture.client().await;
+    locks.lock(fixture.key("warm")).ttl(LONG).acquire().await.unwrap().release().await.unwrap();
     locks
 }
 
-async fn acquire_ends_by_its_deadline_and_says_that_the_store_failed(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    world.hurt(fault);
+async fn acquire_ends_by_its_deadline_and_says_that_the_store_failed(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    fixture.hurt(fault);
     for wait in [ms(300), ms(1200)] {
         let began = Moment::now();
-        let error = locks.lock(world.key("k")).wait(wait).acquire().await.unwrap_err();
+        let error = locks.lock(fixture.key("k")).wait(wait).acquire().await.unwrap_err();
         let took = began.took();
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
         assert!(error.is_retryable());
         assert!(took.within(wait + SLACK), "{took:?} instead of {wait:?}");
     }
-    world.heal();
+    fixture.heal();
 }
 
-async fn one_attempt_ends_and_says_that_the_store_failed(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    world.hurt(fault);
+async fn one_attempt_ends_and_says_that_the_store_failed(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    fixture.hurt(fault);
     let began = Moment::now();
-    let error = locks.lock(world.key("k")).ttl(world.lease(ms(2000))).try_acquire().await.unwrap_err();
+    let error = locks.lock(fixture.key("k")).ttl(fixture.lease(ms(2000))).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     assert!(began.within(ms(5000) + SLACK), "{:?}", began.took());
-    world.heal();
+    fixture.heal();
 }
 
-async fn a_waiter_is_told_that_the_store_failed(world: World, fault: Fault) {
-    let (ours, theirs) = (warm(&world).await, warm(&world).await);
-    let key = world.key("k");
+async fn a_waiter_is_told_that_the_store_failed(fixture: Fixture, fault: Fault) {
+    let (ours, theirs) = (warm(&fixture).await, warm(&fixture).await);
+    let key = fixture.key("k");
     let guard = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
     // One waits in the store, one behind it in the process.
     let mut waiters = Vec::new();
@@ -96,8 +97,8 @@ async fn a_waiter_is_told_that_the_store_failed(world: World, fault: Fault) {
         let lock = ours.lock(&key).ttl(LONG).wait(ms(3000));
         waiters.push(begun(async move { lock.acquire().await.map(drop) }).await);
     }
-    world.queued(&key, 1).await;
-    world.hurt(fault);
+    fixture.queued(&key, 1).await;
+    fixture.hurt(fault);
     let began = Moment::now();
     let mut kinds = Vec::new();
     for waiter in waiters {
@@ -107,15 +108,15 @@ async fn a_waiter_is_told_that_the_store_failed(world: World, fault: Fault) {
     // Behind it nobody knows more than that the one in front still waits.
     assert!(matches!(kinds[1], LockErrorKind::Backend | LockErrorKind::Timeout), "{kinds:?}");
     assert!(began.within(ms(3000) + SLACK), "{:?}", began.took());
-    world.heal();
+    fixture.heal();
     drop(guard);
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_behind_another_is_told_that_the_store_failed(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    let key = world.key("k");
-    world.hurt(fault);
+async fn a_waiter_behind_another_is_told_that_the_store_failed(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    let key = fixture.key("k");
+    fixture.hurt(fault);
     let lock = locks.lock(&key).wait(ms(5000));
     let leader = begun(async move { lock.acquire().await.map(drop) }).await;
     // Before the store has failed for the first time, and after it.
@@ -129,40 +130,40 @@ async fn a_waiter_behind_another_is_told_that_the_store_failed(world: World, fau
         assert_eq!(error.kind(), LockErrorKind::Backend, "nobody holds it: {error}");
     }
     assert_eq!(leader.await.unwrap().unwrap_err().kind(), LockErrorKind::Backend);
-    world.heal();
-    world.clean().await;
+    fixture.heal();
+    fixture.clean().await;
 }
 
-async fn loss_is_signalled_before_the_lease_ends(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    let ttl = world.lease(ms(2000));
-    let guard = locks.lock(world.key("k")).ttl(ttl).acquire().await.unwrap();
+async fn loss_is_signalled_before_the_lease_ends(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    let ttl = fixture.lease(ms(2000));
+    let guard = locks.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
     tokio::time::sleep(ms(100)).await;
-    world.hurt(fault);
+    fixture.hurt(fault);
     let began = Moment::now();
     guard.lost().await;
     // The last renewal that can have reached the store was sent before the outage.
     assert!(began.within(ttl), "only after {:?}", began.took());
     assert!(!guard.is_valid());
-    world.heal();
+    fixture.heal();
     // It stays lost, although the store may still know it as ours.
     tokio::time::sleep(ms(200)).await;
     assert!(!guard.is_valid());
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error.kind(), LockErrorKind::Lost | LockErrorKind::Backend), "{error}");
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn an_outage_shorter_than_the_lease_costs_nothing(world: World, fault: Fault) {
-    let (locks, ttl) = world.client_that_keeps(ms(6000)).await;
-    locks.lock(world.key("warm")).ttl(LONG).acquire().await.unwrap().release().await.unwrap();
-    let key = world.key("k");
+async fn an_outage_shorter_than_the_lease_costs_nothing(fixture: Fixture, fault: Fault) {
+    let (locks, ttl) = fixture.client_that_keeps(ms(6000)).await;
+    locks.lock(fixture.key("warm")).ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+    let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
     // Over the whole of the first attempt at a renewal, which begins after a third of the lease and has two ninths of it.
     tokio::time::sleep(ttl * 5 / 16).await;
-    world.hurt(fault);
+    fixture.hurt(fault);
     tokio::time::sleep(ttl / 4).await;
-    world.heal();
+    fixture.heal();
     let began = Instant::now();
     while began.elapsed() < ttl * 5 / 4 {
         assert!(guard.is_valid(), "lost {:?} after the healing", began.elapsed());
@@ -172,38 +173,38 @@ async fn an_outage_shorter_than_the_lease_costs_nothing(world: World, fault: Fau
     if let Err(error) = guard.release().await {
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn it_heals_without_a_restart(world: World, fault: Fault) {
-    let locks = warm(&world).await;
+async fn it_heals_without_a_restart(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
     for round in 0..2 {
-        world.hurt(fault);
-        let key = world.key(&round.to_string());
+        fixture.hurt(fault);
+        let key = fixture.key(&round.to_string());
         let error = locks.lock(&key).wait(ms(700)).acquire().await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
-        world.heal();
+        fixture.heal();
         let healed = Moment::now();
         let guard = locks.lock(&key).wait(LONG).acquire().await.unwrap();
         assert!(healed.within(ms(5000)), "only after {:?}", healed.took());
         guard.release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn a_waiter_gets_the_lock_after_the_outage(world: World, fault: Fault) {
-    let (ours, theirs) = (warm(&world).await, warm(&world).await);
-    let key = world.key("k");
+async fn a_waiter_gets_the_lock_after_the_outage(fixture: Fixture, fault: Fault) {
+    let (ours, theirs) = (warm(&fixture).await, warm(&fixture).await);
+    let key = fixture.key("k");
     let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for locks in [&theirs, &theirs, &ours] {
         let lock = locks.lock(&key).ttl(LONG).wait(LONG);
         waiters.push(begun(async move { lock.acquire().await.unwrap().release().await }).await);
     }
-    world.queued(&key, 1).await;
-    world.hurt(fault);
+    fixture.queued(&key, 1).await;
+    fixture.hurt(fault);
     tokio::time::sleep(ms(700)).await;
-    world.heal();
+    fixture.heal();
     let healed = Moment::now();
     // Kept, because the outage was shorter than the lease.
     let _ = guard.release().await;
@@ -211,30 +212,30 @@ async fn a_waiter_gets_the_lock_after_the_outage(world: World, fault: Fault) {
         let _ = waiter.await.unwrap();
     }
     assert!(healed.within(ms(10_000)), "only after {:?}", healed.took());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_release_that_failed_happens_after_the_outage(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    let key = world.key("k");
+async fn a_release_that_failed_happens_after_the_outage(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
-    world.hurt(fault);
+    fixture.hurt(fault);
     let began = Moment::now();
     // A store that only slows down may answer in the end; a wait without an end is refused.
     let released = tokio::time::timeout(LONG, guard.release()).await.expect("a release does not hang");
     let error = released.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     assert!(began.within(ms(5000) + SLACK), "{:?}", began.took());
-    world.heal();
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.heal();
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn a_body_keeps_its_result_although_its_release_fails(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    let key = world.key("k");
+async fn a_body_keeps_its_result_although_its_release_fails(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
-    let hurt = || world.hurt(fault);
+    let hurt = || fixture.hurt(fault);
     let result = tokio::time::timeout(
         LONG,
         guard.run(async {
@@ -245,86 +246,86 @@ async fn a_body_keeps_its_result_although_its_release_fails(world: World, fault:
     .await
     .expect("it does not hang");
     assert_eq!(result.unwrap(), "done");
-    world.heal();
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.heal();
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn a_guard_dropped_meanwhile_is_released_after_the_outage(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    let key = world.key("k");
+async fn a_guard_dropped_meanwhile_is_released_after_the_outage(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
-    world.hurt(fault);
+    fixture.hurt(fault);
     drop(guard);
     tokio::time::sleep(ms(500)).await;
-    world.heal();
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.heal();
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
 /// However much of their leases is left, and however long the outage was.
-async fn guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back(world: World, fault: Fault) {
-    let locks = warm(&world).await.ttl(Duration::from_mins(10));
+async fn guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await.ttl(Duration::from_mins(10));
     let mut guards = Vec::new();
     for number in 0..100 {
-        guards.push(locks.lock(world.key(&number.to_string())).acquire().await.unwrap());
+        guards.push(locks.lock(fixture.key(&number.to_string())).acquire().await.unwrap());
     }
     let last = guards.split_off(50);
-    world.hurt(fault);
+    fixture.hurt(fault);
     drop(guards);
     tokio::time::sleep(ms(3000)).await;
     // Those before have been tried by now; these hang or fail when the store comes back.
     drop(last);
     tokio::time::sleep(ms(100)).await;
-    world.heal();
-    let back = back(&world, &locks).await;
-    world.clean().await;
+    fixture.heal();
+    let back = back(&fixture, &locks).await;
+    fixture.clean().await;
     let took = back.elapsed();
     assert!(took < ms(500), "only after {took:?}");
 }
 
 /// When the store is there again for a client: after the healing, or when its session is connected again, for which the
 /// driver has pauses of its own.
-pub async fn back(world: &World, locks: &LockManager) -> Instant {
-    if world.declared().session_timeout.is_some() {
-        locks.lock(world.key("back")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+pub async fn back(fixture: &Fixture, locks: &LockManager) -> Instant {
+    if fixture.declared().session_timeout.is_some() {
+        locks.lock(fixture.key("back")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
     }
     Instant::now()
 }
 
-async fn an_acquire_dropped_meanwhile_leaves_nothing(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    let key = world.key("k");
+async fn an_acquire_dropped_meanwhile_leaves_nothing(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    let key = fixture.key("k");
     for polls in 1..4 {
-        world.hurt(fault);
+        fixture.hurt(fault);
         let lock = locks.lock(&key).ttl(LONG).wait(LONG);
         assert!(drop_after(lock.acquire(), polls).await.is_none());
-        world.heal();
+        fixture.heal();
         // Its request may arrive only now; a round trip of the same client is behind it.
-        locks.lock(world.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
-        world.clean().await;
+        locks.lock(fixture.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+        fixture.clean().await;
     }
-    world.is_free(&key).await;
-    world.clean().await;
+    fixture.is_free(&key).await;
+    fixture.clean().await;
 }
 
-async fn an_acquire_that_failed_leaves_nothing(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    let key = world.key("k");
-    world.hurt(fault);
+async fn an_acquire_that_failed_leaves_nothing(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    let key = fixture.key("k");
+    fixture.hurt(fault);
     // The store may still execute what is on its way: Redis for a second.
     let error = locks.lock(&key).ttl(LONG).wait(ms(100)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
-    world.heal();
+    fixture.heal();
     // What was on its way may arrive only now; a successful round trip of the same client is behind it.
-    locks.lock(world.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
-    world.clean().await;
-    world.is_free(&key).await;
+    locks.lock(fixture.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn a_client_made_meanwhile_fails_in_time(world: World, fault: Fault) {
-    let url = world.url();
-    world.hurt(fault);
+async fn a_client_made_meanwhile_fails_in_time(fixture: Fixture, fault: Fault) {
+    let url = fixture.url();
+    fixture.hurt(fault);
     let began = Moment::now();
     let made =
         tokio::time::timeout(LONG, LockManager::connect(&url)).await.expect("connecting does not hang");
@@ -335,53 +336,53 @@ async fn a_client_made_meanwhile_fails_in_time(world: World, fault: Fault) {
         assert!(error.to_string().len() > 20, "it says what to do: {error}");
     }
     assert!(began.within(Duration::from_secs(10) + SLACK), "{:?}", began.took());
-    world.heal();
-    world.client().await;
+    fixture.heal();
+    fixture.client().await;
 }
 
-async fn a_client_made_meanwhile_without_connecting_heals(world: World, fault: Fault) {
-    world.hurt(fault);
-    let locks = LockManager::connect_lazy(&world.url()).expect("the URL is understood");
+async fn a_client_made_meanwhile_without_connecting_heals(fixture: Fixture, fault: Fault) {
+    fixture.hurt(fault);
+    let locks = LockManager::connect_lazy(&fixture.url()).expect("the URL is understood");
     let ping = tokio::time::timeout(LONG, locks.ping()).await.expect("it does not hang");
     assert_eq!(ping.expect_err("nothing answers").kind(), LockErrorKind::Backend);
     let began = Moment::now();
-    let error = locks.lock(world.key("k")).wait(ms(1000)).acquire().await.expect_err("nothing answers");
+    let error = locks.lock(fixture.key("k")).wait(ms(1000)).acquire().await.expect_err("nothing answers");
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     assert!(error.is_retryable() && began.took().within(ms(1000) + SLACK), "{:?}", began.took());
-    let lock = locks.lock(world.key("k")).ttl(LONG).wait(LONG);
+    let lock = locks.lock(fixture.key("k")).ttl(LONG).wait(LONG);
     let waiting = begun(async move { lock.acquire().await }).await;
     tokio::time::sleep(ms(300)).await;
-    world.heal();
+    fixture.heal();
     waiting.await.unwrap().expect("the store is back").release().await.expect("held");
     locks.ping().await.expect("the store is back");
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_log_tells_its_beginning_once_and_its_end_once(world: World, fault: Fault) {
-    let locks = warm(&world).await;
-    let url = world.url();
+async fn the_log_tells_its_beginning_once_and_its_end_once(fixture: Fixture, fault: Fault) {
+    let locks = warm(&fixture).await;
+    let url = fixture.url();
     let address = url.split_once("//").expect("a server has an address").1;
     let address =
         &address[address.find('@').map_or(0, |at| at + 1)..address.find('?').unwrap_or(address.len())];
-    let guard = locks.lock(world.key("held")).ttl(LONG).acquire().await.expect("free");
+    let guard = locks.lock(fixture.key("held")).ttl(LONG).acquire().await.expect("free");
     let told = || traces::outages_of(address);
     // On a busy machine there may have been one before.
     let start = told().len();
     for _ in 0..2 {
         let before = told().len();
-        world.hurt(fault);
+        fixture.hurt(fault);
         while told().len() == before {
             let asked = (0..8).map(|n| {
-                let lock = locks.lock(world.key(&format!("k{n}"))).wait(ms(1000));
+                let lock = locks.lock(fixture.key(&format!("k{n}"))).wait(ms(1000));
                 tokio::spawn(async move { lock.acquire().await.map(drop) })
             });
             for asked in asked.collect::<Vec<_>>() {
                 asked.await.unwrap().expect_err("nothing answers");
             }
         }
-        world.heal();
+        fixture.heal();
         locks
-            .lock(world.key("after"))
+            .lock(fixture.key("after"))
             .wait(LONG)
             .acquire()
             .await

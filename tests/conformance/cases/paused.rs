@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, Need, case},
+    fixture::Fixture,
+    polling::begun,
     support::machine::Moment,
-    world::{World, begun},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -21,47 +22,47 @@ pub fn cases() -> Vec<Case> {
     .collect()
 }
 
-async fn a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_successor(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(1000));
-    let mut other = world.second().await;
+async fn a_holder_paused_beyond_its_lease_knows_it_at_once_and_spares_the_successor(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(1000));
+    let mut other = fixture.client_process().await;
     for _ in 0..2 {
         let token = other.acquire(&key, ttl, LONG).await.unwrap();
         assert!(other.is_valid(&key).await);
         other.pause();
-        let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+        let guard = fixture.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
         assert!(guard.fencing_token().get() > token);
         other.resume();
         assert!(!other.is_valid(&key).await, "it believes that it holds the lock, as we do");
         assert_eq!(other.release(&key).await, "Lost");
         assert!(guard.is_valid());
-        world.is_held(&key).await;
+        fixture.is_held(&key).await;
         guard.release().await.unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_body_paused_beyond_its_lease_is_not_polled_again(world: World) {
-    let key = world.key("k");
-    let mut other = world.second().await;
-    other.acquire(&key, world.lease(ms(600)), LONG).await.unwrap();
+async fn a_body_paused_beyond_its_lease_is_not_polled_again(fixture: Fixture) {
+    let key = fixture.key("k");
+    let mut other = fixture.client_process().await;
+    other.acquire(&key, fixture.lease(ms(600)), LONG).await.unwrap();
     other.run_body(&key).await;
     tokio::time::sleep(ms(100)).await;
     other.pause();
-    let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+    let guard = fixture.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
     other.resume();
     let (outcome, late_polls) = other.body(&key).await;
     assert_eq!(outcome, "Lost");
     assert_eq!(late_polls, 0, "the body ran on under a lock that somebody else holds");
     assert!(guard.is_valid());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_holder_paused_for_less_than_its_lease_keeps_the_lock(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(6000));
-    let mut other = world.second().await;
+async fn a_holder_paused_for_less_than_its_lease_keeps_the_lock(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(6000));
+    let mut other = fixture.client_process().await;
     let token = other.acquire(&key, ttl, LONG).await.unwrap();
     for _ in 0..3 {
         other.pause();
@@ -69,22 +70,22 @@ async fn a_holder_paused_for_less_than_its_lease_keeps_the_lock(world: World) {
         other.resume();
         assert!(other.is_valid(&key).await);
     }
-    world.is_held(&key).await;
+    fixture.is_held(&key).await;
     assert_eq!(other.release(&key).await, "ok");
     assert!(other.acquire(&key, ttl, LONG).await.unwrap() > token);
     assert_eq!(other.release(&key).await, "ok");
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_paused_waiter_keeps_the_next_one_for_a_bounded_time_and_goes_on_later(world: World) {
-    let key = world.key("k");
-    let guard = world.client().await.lock(&key).acquire().await.unwrap();
-    let mut other = world.second().await;
+async fn a_paused_waiter_keeps_the_next_one_for_a_bounded_time_and_goes_on_later(fixture: Fixture) {
+    let key = fixture.key("k");
+    let guard = fixture.client().await.lock(&key).acquire().await.unwrap();
+    let mut other = fixture.client_process().await;
     other.begin_to_acquire(&key, LONG, LONG);
-    world.queued(&key, 1).await;
-    let lock = world.client().await.lock(&key).wait(LONG);
+    fixture.queued(&key, 1).await;
+    let lock = fixture.client().await.lock(&key).wait(LONG);
     let next = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.queued(&key, 2).await;
+    fixture.queued(&key, 2).await;
     other.pause();
     let released = Moment::now();
     guard.release().await.unwrap();
@@ -94,12 +95,12 @@ async fn a_paused_waiter_keeps_the_next_one_for_a_bounded_time_and_goes_on_later
     // It lost its turn, not its wish; it must not believe in a grant that has passed.
     tokio::time::sleep(ms(300)).await;
     assert!(guard.is_valid());
-    world.is_held(&key).await;
+    fixture.is_held(&key).await;
     let token = guard.fencing_token().get();
     guard.release().await.unwrap();
     let later = other.acquired().await.expect("it lives").expect("it still wants the lock");
     assert!(later > token);
     assert!(other.is_valid(&key).await);
     assert_eq!(other.release(&key).await, "ok");
-    world.clean().await;
+    fixture.clean().await;
 }

@@ -7,8 +7,8 @@ use lock_runtime::{LockErrorKind, current, ensure_locked};
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
     support::machine::Moment,
-    world::World,
 };
 
 pub fn cases() -> Vec<Case> {
@@ -24,9 +24,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn a_section_that_asks_for_its_own_lock_is_told_at_once(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let key = world.key("k");
+async fn a_section_that_asks_for_its_own_lock_is_told_at_once(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let key = fixture.key("k");
     let section = async {
         let began = Moment::now();
         let lock = locks.lock(&key);
@@ -42,15 +42,15 @@ async fn a_section_that_asks_for_its_own_lock_is_told_at_once(world: World) {
             assert!(text.contains(&key) && text.contains("reentrant"), "{text}");
         }
         assert!(began.within(SLACK), "{:?}", began.took());
-        assert_eq!(world.places(&key), 0);
+        assert_eq!(fixture.places(&key), 0);
     };
     locks.lock(&key).acquire().await.unwrap().run(section).await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_section_that_may_enter_again_shares_the_hold(world: World) {
-    let locks = world.client().await.ttl(world.lease(ms(1200)));
-    let key = world.key("k");
+async fn a_section_that_may_enter_again_shares_the_hold(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(fixture.lease(ms(1200)));
+    let key = fixture.key("k");
     let lock = locks.lock(&key).reentrant(true);
     let outer = lock.acquire().await.unwrap();
     let token = outer.fencing_token();
@@ -63,20 +63,20 @@ async fn a_section_that_may_enter_again_shares_the_hold(world: World) {
         assert!(inner.is_valid() && innermost.is_valid());
         innermost.release().await.unwrap();
         inner.release().await.unwrap();
-        world.is_held(&key).await;
+        fixture.is_held(&key).await;
     };
     outer.run(section).await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
     let next = lock.acquire().await.unwrap();
     assert!(next.fencing_token() > token);
     next.release().await.unwrap();
 }
 
-async fn an_inner_guard_neither_frees_nor_shortens_the_outer_hold(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let key = world.key("k");
+async fn an_inner_guard_neither_frees_nor_shortens_the_outer_hold(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let key = fixture.key("k");
     let inner =
-        locks.lock(&key).reentrant(true).ttl(world.lease(ms(100))).auto_renew(false).max_hold(ms(100));
+        locks.lock(&key).reentrant(true).ttl(fixture.lease(ms(100))).auto_renew(false).max_hold(ms(100));
     let section = async {
         drop(inner.acquire().await.unwrap());
         inner.acquire().await.unwrap().release().await.unwrap();
@@ -86,34 +86,34 @@ async fn an_inner_guard_neither_frees_nor_shortens_the_outer_hold(world: World) 
             tokio::time::timeout(ms(300), dropped).await.is_err(),
             "the inner hold ended by its own terms"
         );
-        world.is_held(&key).await;
+        fixture.is_held(&key).await;
         assert!(current().expect("held").is_valid());
     };
     locks.lock(&key).acquire().await.unwrap().run(section).await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn an_inner_acquisition_that_is_dropped_changes_nothing(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let key = world.key("k");
+async fn an_inner_acquisition_that_is_dropped_changes_nothing(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let key = fixture.key("k");
     let lock = locks.lock(&key).reentrant(true);
     let section = async {
         for polls in 0..3 {
-            drop(crate::world::drop_after(lock.acquire(), polls).await);
+            drop(crate::polling::drop_after(lock.acquire(), polls).await);
             let guard = lock.acquire().await.unwrap();
-            drop(crate::world::drop_after(guard.release(), polls).await);
+            drop(crate::polling::drop_after(guard.release(), polls).await);
             let guard = lock.acquire().await.unwrap();
-            drop(crate::world::drop_after(guard.run(tokio::task::yield_now()), polls).await);
+            drop(crate::polling::drop_after(guard.run(tokio::task::yield_now()), polls).await);
         }
-        world.is_held(&key).await;
+        fixture.is_held(&key).await;
     };
     locks.lock(&key).acquire().await.unwrap().run(section).await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn an_inner_guard_ends_with_the_outer_hold(world: World) {
-    let locks = world.client().await.ttl(LONG).wait(LONG);
-    let key = world.key("k");
+async fn an_inner_guard_ends_with_the_outer_hold(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG).wait(LONG);
+    let key = fixture.key("k");
     let lock = locks.lock(&key).reentrant(true);
     // Both ways: the lease goes to somebody of the same client, and back to the store.
     for waits in [true, false] {
@@ -130,24 +130,24 @@ async fn an_inner_guard_ends_with_the_outer_hold(world: World) {
                 let next = next.await.unwrap();
                 assert!(next.fencing_token() > inner.fencing_token());
                 assert_eq!(inner.release().await.unwrap_err().kind(), LockErrorKind::Lost);
-                world.is_held(&key).await;
+                fixture.is_held(&key).await;
                 next.release().await.unwrap();
             }
             None => drop(inner),
         }
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn a_section_that_lost_its_lock_cannot_enter_it_again(world: World) {
-    let locks = world.client().await.ttl(world.lease(ms(900)));
-    let key = world.key("k");
+async fn a_section_that_lost_its_lock_cannot_enter_it_again(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(fixture.lease(ms(900)));
+    let key = fixture.key("k");
     let lock = locks.lock(&key).reentrant(true);
     let outer = lock.acquire().await.unwrap();
     let (told, tell) = tokio::sync::oneshot::channel();
     let section = async {
         let inner = lock.acquire().await.unwrap();
-        world.lose(&key);
+        fixture.lose(&key);
         inner.lost().await;
         assert_eq!(inner.release().await.unwrap_err().kind(), LockErrorKind::Lost);
         told.send([
@@ -162,13 +162,13 @@ async fn a_section_that_lost_its_lock_cannot_enter_it_again(world: World) {
     if let Ok(kinds) = tell.await {
         assert_eq!(kinds, [LockErrorKind::Lost; 2]);
     }
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn the_hold_is_known_in_the_section_and_not_in_what_it_spawns(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let (key, other) = (world.key("k"), world.key("other"));
+async fn the_hold_is_known_in_the_section_and_not_in_what_it_spawns(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let (key, other) = (fixture.key("k"), fixture.key("other"));
     let outer = locks.lock(&key).acquire().await.unwrap();
     let token = outer.fencing_token();
     assert!(current().is_none(), "a guard alone is no section");
@@ -191,26 +191,26 @@ async fn the_hold_is_known_in_the_section_and_not_in_what_it_spawns(world: World
         assert!(spawned.await.unwrap(), "for a task of its own it is busy");
     };
     outer.run(section).await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn another_client_of_the_store_is_told_the_same_in_the_section(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
-    let key = world.key("k");
+async fn another_client_of_the_store_is_told_the_same_in_the_section(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.ttl(LONG), fixture.client().await.ttl(LONG));
+    let key = fixture.key("k");
     let section = async {
         let token = current().expect("held").fencing_token();
         for error in [
             theirs.lock(&key).wait(ms(100)).acquire().await.unwrap_err(),
             theirs.lock(&key).try_acquire().await.map(drop).unwrap_err(),
-            theirs.all([world.key("j"), key.clone()]).wait(ms(100)).acquire().await.unwrap_err(),
+            theirs.all([fixture.key("j"), key.clone()]).wait(ms(100)).acquire().await.unwrap_err(),
         ] {
             assert_eq!(error.kind(), LockErrorKind::WouldDeadlock, "{error}");
         }
         let again = theirs.lock(&key).reentrant(true).acquire().await.unwrap();
         assert_eq!(again.fencing_token(), token);
         again.release().await.unwrap();
-        world.is_held(&key).await;
+        fixture.is_held(&key).await;
     };
     ours.lock(&key).acquire().await.unwrap().run(section).await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }

@@ -8,8 +8,9 @@ use tokio::runtime::{Builder, Runtime};
 use super::{LONG, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
+    polling::begun,
     support::until,
-    world::{World, begun},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -39,8 +40,8 @@ async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
     receive.await.expect("the other thread did not panic")
 }
 
-async fn a_manager_outlives_the_runtime_it_was_made_in(world: World) {
-    let url = world.url();
+async fn a_manager_outlives_the_runtime_it_was_made_in(fixture: Fixture) {
+    let url = fixture.url();
     let locks = elsewhere(move || {
         let runtime = runtime();
         let locks = runtime.block_on(lock_runtime::LockManager::connect(&url)).unwrap();
@@ -50,20 +51,20 @@ async fn a_manager_outlives_the_runtime_it_was_made_in(world: World) {
         locks
     })
     .await;
-    let key = world.key("k");
+    let key = fixture.key("k");
     for _ in 0..2 {
-        let guard = locks.lock(&key).ttl(world.lease(ms(1200))).wait(LONG).acquire().await.unwrap();
+        let guard = locks.lock(&key).ttl(fixture.lease(ms(1200))).wait(LONG).acquire().await.unwrap();
         tokio::time::sleep(ms(1800)).await;
         assert!(guard.is_valid(), "it is not renewed");
         guard.release().await.unwrap();
     }
     drop(locks.lock(&key).acquire().await.unwrap());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_manager_is_used_from_several_runtimes_at_once(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn a_manager_is_used_from_several_runtimes_at_once(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let lock = locks.lock(&key);
@@ -85,49 +86,49 @@ async fn a_manager_is_used_from_several_runtimes_at_once(world: World) {
         }
     })
     .await;
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_guard_moves_to_another_runtime(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let key = world.key("k");
+async fn a_guard_moves_to_another_runtime(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let key = fixture.key("k");
     let guard = locks.lock(&key).acquire().await.unwrap();
     let lock = locks.lock(&key);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
     elsewhere(move || runtime().block_on(guard.release())).await.unwrap();
     let next = waiter.await.unwrap();
     elsewhere(move || runtime().block_on(next.run(async {}))).await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_guard_outlives_the_runtime_in_which_it_was_acquired(world: World) {
-    let locks = world.client().await;
-    let key = world.key("k");
-    let lock = locks.lock(&key).ttl(world.lease(ms(1200)));
+async fn a_guard_outlives_the_runtime_in_which_it_was_acquired(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
+    let lock = locks.lock(&key).ttl(fixture.lease(ms(1200)));
     let guard = elsewhere(move || runtime().block_on(lock.acquire())).await.unwrap();
     let began = Instant::now();
     while began.elapsed() < ms(2500) {
         assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
-        world.is_held(&key).await;
+        fixture.is_held(&key).await;
         tokio::time::sleep(ms(50)).await;
     }
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_guard_dropped_outside_a_runtime_frees_the_lock(world: World) {
-    let guard = world.client().await.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
+async fn a_guard_dropped_outside_a_runtime_frees_the_lock(fixture: Fixture) {
+    let guard = fixture.client().await.lock(fixture.key("k")).ttl(LONG).acquire().await.unwrap();
     let guard = guard.run(std::future::pending::<()>());
     elsewhere(move || drop(guard)).await;
-    world.clean().await;
-    let guard = world.client().await.lock(world.key("k")).ttl(LONG).acquire().await.unwrap();
+    fixture.clean().await;
+    let guard = fixture.client().await.lock(fixture.key("k")).ttl(LONG).acquire().await.unwrap();
     elsewhere(move || drop(guard)).await;
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_guard_dropped_with_its_runtime_frees_the_lock(world: World) {
-    let locks = world.client().await;
-    let key = world.key("k");
+async fn a_guard_dropped_with_its_runtime_frees_the_lock(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
     let lock = locks.lock(&key).ttl(LONG);
     elsewhere(move || {
         let runtime = runtime();
@@ -139,13 +140,13 @@ async fn a_guard_dropped_with_its_runtime_frees_the_lock(world: World) {
         drop(runtime);
     })
     .await;
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn waiters_whose_runtime_is_shut_down_leave_the_queue(world: World) {
-    let (ours, theirs) = (world.client().await.wait(LONG), world.client().await.wait(LONG));
-    let key = world.key("k");
+async fn waiters_whose_runtime_is_shut_down_leave_the_queue(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.wait(LONG), fixture.client().await.wait(LONG));
+    let key = fixture.key("k");
     let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
     let runtime = runtime();
     for lock in [ours.lock(&key), theirs.lock(&key)] {
@@ -156,22 +157,22 @@ async fn waiters_whose_runtime_is_shut_down_leave_the_queue(world: World) {
         runtime
     })
     .await;
-    world.queued(&key, 1).await;
+    fixture.queued(&key, 1).await;
     // Behind them, and led by nobody once they are gone.
     let lock = theirs.lock(&key);
     let patient = begun(async move { lock.acquire().await.unwrap() }).await;
     elsewhere(move || drop(runtime)).await;
-    world.queued(&key, 1).await;
+    fixture.queued(&key, 1).await;
     guard.release().await.unwrap();
     patient.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_blocked_runtime_does_not_stop_renewal(world: World) {
-    let locks = world.client().await;
-    let other = world.client().await;
-    let key = world.key("k");
-    let ttl = world.lease(ms(1200));
+async fn a_blocked_runtime_does_not_stop_renewal(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let other = fixture.client().await;
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(1200));
     let lock = locks.lock(&key).ttl(ttl);
     let blocked = thread::spawn(move || {
         runtime().block_on(async {
@@ -183,12 +184,9 @@ async fn a_blocked_runtime_does_not_stop_renewal(world: World) {
             valid
         })
     });
-    until(
-        "the other thread holds it",
-        || {
-            if world.left().is_empty() { Err("nobody holds it") } else { Ok(()) }
-        },
-    )
+    until("the other thread holds it", || {
+        if fixture.left().is_empty() { Err("nobody holds it") } else { Ok(()) }
+    })
     .await;
     let began = Instant::now();
     while began.elapsed() < ttl * 3 {
@@ -196,21 +194,21 @@ async fn a_blocked_runtime_does_not_stop_renewal(world: World) {
         tokio::time::sleep(ms(20)).await;
     }
     assert!(elsewhere(move || blocked.join().unwrap()).await, "lost while the runtime was blocked");
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_last_manager_may_go_before_its_guards(world: World) {
+async fn the_last_manager_may_go_before_its_guards(fixture: Fixture) {
     let guard = {
-        let locks = world.client().await;
-        locks.lock(world.key("k")).ttl(world.lease(ms(1200))).acquire().await.unwrap()
+        let locks = fixture.client().await;
+        locks.lock(fixture.key("k")).ttl(fixture.lease(ms(1200))).acquire().await.unwrap()
     };
     tokio::time::sleep(ms(2500)).await;
     assert!(guard.is_valid(), "it is not renewed");
     let dropped = {
-        let locks = world.client().await;
-        locks.lock(world.key("other")).ttl(LONG).acquire().await.unwrap()
+        let locks = fixture.client().await;
+        locks.lock(fixture.key("other")).ttl(LONG).acquire().await.unwrap()
     };
     guard.release().await.unwrap();
     drop(dropped);
-    world.clean().await;
+    fixture.clean().await;
 }

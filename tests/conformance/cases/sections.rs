@@ -19,13 +19,13 @@ use super::{
 };
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
     stores::Fault,
     support::{
         Random,
         checker::{Hold, judge},
         monotonic,
     },
-    world::World,
 };
 
 pub fn cases() -> Vec<Case> {
@@ -142,20 +142,20 @@ async fn skipped(
     Ok(Some(()))
 }
 
-async fn no_body_runs_without_its_lock_nor_beside_another(world: World) {
+async fn no_body_runs_without_its_lock_nor_beside_another(fixture: Fixture) {
     let seed = Random::seed();
     println!("seed {seed}");
-    let length = length(&world);
+    let length = length(&fixture);
     let mut tasks = Vec::new();
     for client in 0..3 {
-        let locks = world.client().await;
+        let locks = fixture.client().await;
         for task in 0..6 {
             let random = Random::from_seed(seed + client * 16 + task);
-            let calls = calls(locks.clone(), world.mark().to_owned(), task % LANES, random, length);
+            let calls = calls(locks.clone(), fixture.mark().to_owned(), task % LANES, random, length);
             tasks.push((task % LANES, tokio::spawn(calls)));
         }
     }
-    hurt_for(&world, Random::from_seed(seed), length, &[]).await;
+    hurt_for(&fixture, Random::from_seed(seed), length, &[]).await;
     let mut total = Seen::default();
     let mut histories: [Vec<Hold>; 3] = Default::default();
     for (lane, task) in tasks {
@@ -180,7 +180,7 @@ async fn no_body_runs_without_its_lock_nor_beside_another(world: World) {
     ] {
         assert!(count > 0, "no {what}, which shows nothing: {total:?}; seed {seed}");
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
 #[derive(Debug, Default)]

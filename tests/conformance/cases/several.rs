@@ -13,9 +13,10 @@ use lock_runtime::{HeldLock, LockErrorKind, LockManager};
 use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
+    polling::{MANY_POLLS, begun, drop_after},
     stores::Fault,
     support::{machine::Moment, until},
-    world::{MANY_POLLS, World, begun, drop_after},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -35,32 +36,32 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn keys(world: &World) -> [String; 3] {
-    ["c", "a", "b"].map(|name| world.key(name))
+fn keys(fixture: &Fixture) -> [String; 3] {
+    ["c", "a", "b"].map(|name| fixture.key(name))
 }
 
-async fn all_are_held_until_they_are_released(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let keys = keys(&world);
+async fn all_are_held_until_they_are_released(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let keys = keys(&fixture);
     let guard = locks.all(keys.iter().chain(&keys)).acquire().await.unwrap();
     let held = guard.held();
     assert_eq!(held.iter().count(), 3, "each once");
     for key in &keys {
-        world.is_held(key).await;
+        fixture.is_held(key).await;
         assert_eq!(held.get(key).expect("held").key(), key.as_str());
     }
-    assert!(held.get(world.key("other")).is_none());
-    assert!(guard.is_valid() && guard.remaining() > world.lease(LONG) / 2 && held.is_valid());
+    assert!(held.get(fixture.key("other")).is_none());
+    assert!(guard.is_valid() && guard.remaining() > fixture.lease(LONG) / 2 && held.is_valid());
     guard.release().await.unwrap();
     assert!(!held.is_valid() && held.remaining().is_zero());
     held.lost().await;
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
 /// The locks by themselves, taken in the order in which they are named, would wait for each other at once.
-async fn sections_that_name_them_in_opposite_order_never_deadlock(world: World) {
-    let clients: Vec<LockManager> = vec![world.client().await, world.client().await];
-    let names = ["a", "b", "c", "d"].map(|name| world.key(name));
+async fn sections_that_name_them_in_opposite_order_never_deadlock(fixture: Fixture) {
+    let clients: Vec<LockManager> = vec![fixture.client().await, fixture.client().await];
+    let names = ["a", "b", "c", "d"].map(|name| fixture.key(name));
     let inside: Arc<[AtomicUsize]> = names.iter().map(|_| AtomicUsize::new(0)).collect();
     let began = Instant::now();
     let tasks: Vec<_> = (0..8_usize)
@@ -93,12 +94,12 @@ async fn sections_that_name_them_in_opposite_order_never_deadlock(world: World) 
         task.await.unwrap();
     }
     assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn what_was_taken_is_free_at_once_when_another_is_held(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
-    let [c, a, b] = keys(&world);
+async fn what_was_taken_is_free_at_once_when_another_is_held(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.ttl(LONG), fixture.client().await.ttl(LONG));
+    let [c, a, b] = keys(&fixture);
     let guard = theirs.lock(&b).acquire().await.unwrap();
     let began = Moment::now();
     let error = ours.all([&a, &b, &c]).wait(ms(200)).acquire().await.unwrap_err();
@@ -107,47 +108,47 @@ async fn what_was_taken_is_free_at_once_when_another_is_held(world: World) {
     assert!(began.elapsed() >= ms(200) && began.within(ms(200) + SLACK), "{:?}", began.took());
     // By another client, and far before the end of the lease.
     theirs.lock(&a).wait(SLACK).acquire().await.unwrap().release().await.unwrap();
-    world.is_free(&c).await;
+    fixture.is_free(&c).await;
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn one_attempt_takes_all_or_none(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
-    let keys = keys(&world);
+async fn one_attempt_takes_all_or_none(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.ttl(LONG), fixture.client().await.ttl(LONG));
+    let keys = keys(&fixture);
     for key in &keys {
         let guard = theirs.lock(key).acquire().await.unwrap();
         assert!(ours.all(&keys).try_acquire().await.unwrap().is_none());
         guard.release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
     let guard = ours.all(&keys).try_acquire().await.unwrap().expect("free");
     let error = theirs.all(&keys).wait(ms(0)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Contended, "{error}");
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn all_are_renewed(world: World) {
-    let ttl = world.lease(ms(1200));
-    let guard = world.client().await.ttl(ttl).all(keys(&world)).acquire().await.unwrap();
+async fn all_are_renewed(fixture: Fixture) {
+    let ttl = fixture.lease(ms(1200));
+    let guard = fixture.client().await.ttl(ttl).all(keys(&fixture)).acquire().await.unwrap();
     let began = Instant::now();
     while began.elapsed() < ttl * 2 {
         assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
         tokio::time::sleep(ms(20)).await;
     }
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_loss_of_one_ends_all_and_the_guard_frees_the_others(world: World) {
-    let ttl = world.lease(ms(3000));
-    let locks = world.client().await.ttl(ttl);
-    let elsewhere = world.client().await.ttl(ttl);
-    for lost in keys(&world) {
-        let guard = locks.all(keys(&world)).acquire().await.unwrap();
+async fn the_loss_of_one_ends_all_and_the_guard_frees_the_others(fixture: Fixture) {
+    let ttl = fixture.lease(ms(3000));
+    let locks = fixture.client().await.ttl(ttl);
+    let elsewhere = fixture.client().await.ttl(ttl);
+    for lost in keys(&fixture) {
+        let guard = locks.all(keys(&fixture)).acquire().await.unwrap();
         let held = guard.held();
-        world.lose(&lost);
+        fixture.lose(&lost);
         guard.lost().await;
         assert!(!guard.is_valid() && !held.is_valid() && guard.remaining().is_zero());
         until("all have ended", || {
@@ -155,7 +156,7 @@ async fn the_loss_of_one_ends_all_and_the_guard_frees_the_others(world: World) {
         })
         .await;
         // What runs under the guard may not have come to its end.
-        for other in keys(&world).into_iter().filter(|key| *key != lost) {
+        for other in keys(&fixture).into_iter().filter(|key| *key != lost) {
             let entered = elsewhere.lock(&other).try_acquire().await.unwrap();
             assert!(entered.is_none(), "{other} is free while the guard is there");
         }
@@ -164,7 +165,7 @@ async fn the_loss_of_one_ends_all_and_the_guard_frees_the_others(world: World) {
         assert_eq!(error.kind(), LockErrorKind::Lost);
         assert_eq!(error.key().expect("named").as_str(), lost);
         until("the others are free", || {
-            let left = world.left();
+            let left = fixture.left();
             if left.is_empty() { Ok(()) } else { Err(left) }
         })
         .await;
@@ -172,46 +173,46 @@ async fn the_loss_of_one_ends_all_and_the_guard_frees_the_others(world: World) {
     }
 }
 
-async fn a_guard_that_is_dropped_frees_all(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    drop(locks.all(keys(&world)).acquire().await.unwrap());
-    world.clean().await;
-    let guard = locks.all(keys(&world)).acquire().await.unwrap();
+async fn a_guard_that_is_dropped_frees_all(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    drop(locks.all(keys(&fixture)).acquire().await.unwrap());
+    fixture.clean().await;
+    let guard = locks.all(keys(&fixture)).acquire().await.unwrap();
     let body = guard.run(std::future::pending::<()>());
     assert!(tokio::time::timeout(ms(50), body).await.is_err());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn an_acquisition_that_is_dropped_at_any_await_leaves_nothing(world: World) {
-    let keys = keys(&world);
-    world.dropped_at_each_await(async |locks| locks.all(&keys).ttl(LONG).acquire().await).await;
+async fn an_acquisition_that_is_dropped_at_any_await_leaves_nothing(fixture: Fixture) {
+    let keys = keys(&fixture);
+    fixture.dropped_at_each_await(async |locks| locks.all(&keys).ttl(LONG).acquire().await).await;
     let attempt = async |locks: LockManager| {
         locks.all(&keys).ttl(LONG).try_acquire().await.map(|guard| guard.expect("the locks are free"))
     };
-    world.dropped_at_each_await(attempt).await;
+    fixture.dropped_at_each_await(attempt).await;
 }
 
-async fn an_acquisition_that_is_dropped_while_it_waits_leaves_nothing(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(LONG));
-    let keys = keys(&world);
+async fn an_acquisition_that_is_dropped_while_it_waits_leaves_nothing(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await.ttl(LONG), fixture.client().await.ttl(LONG));
+    let keys = keys(&fixture);
     for held in &keys {
         let guard = theirs.lock(held).acquire().await.unwrap();
         let lock = ours.all(&keys).wait(LONG);
         for polls in [1, 3, 6, 9] {
             assert!(drop_after(lock.acquire(), polls).await.is_none(), "one is held");
-            world.queued(held, 0).await;
+            fixture.queued(held, 0).await;
         }
         guard.release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn a_release_that_is_dropped_happens_for_all(world: World) {
-    let lock = world.client().await.ttl(LONG).all(keys(&world));
+async fn a_release_that_is_dropped_happens_for_all(fixture: Fixture) {
+    let lock = fixture.client().await.ttl(LONG).all(keys(&fixture));
     for polls in 0.. {
         let guard = lock.acquire().await.unwrap();
         let done = drop_after(guard.release(), polls).await;
-        world.clean().await;
+        fixture.clean().await;
         if done.is_some() {
             return;
         }
@@ -219,31 +220,32 @@ async fn a_release_that_is_dropped_happens_for_all(world: World) {
     }
 }
 
-async fn tokens_rise_for_each(world: World) {
-    let clients = [world.client().await, world.client().await];
+async fn tokens_rise_for_each(fixture: Fixture) {
+    let clients = [fixture.client().await, fixture.client().await];
     let mut before = Vec::new();
     for round in 0..6 {
-        let guard = clients[round % 2].all(keys(&world)).acquire().await.unwrap();
+        let guard = clients[round % 2].all(keys(&fixture)).acquire().await.unwrap();
         let tokens: Vec<_> = guard.held().iter().map(HeldLock::fencing_token).collect();
         assert!(before.iter().zip(&tokens).all(|(before, token)| before < token), "{before:?} {tokens:?}");
         before = tokens;
         guard.release().await.unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_store_that_breaks_in_between_leaves_nothing(world: World) {
-    let (ours, theirs) = (world.client().await.ttl(LONG), world.client().await.ttl(world.lease(ms(2000))));
-    let [c, a, b] = keys(&world);
+async fn a_store_that_breaks_in_between_leaves_nothing(fixture: Fixture) {
+    let (ours, theirs) =
+        (fixture.client().await.ttl(LONG), fixture.client().await.ttl(fixture.lease(ms(2000))));
+    let [c, a, b] = keys(&fixture);
     let guard = theirs.lock(&b).acquire().await.unwrap();
     let lock = ours.all([&a, &b, &c]).wait(ms(1000));
     let acquire = begun(async move { lock.acquire().await.map(drop) }).await;
-    world.queued(&b, 1).await;
-    world.hurt(Fault::Down);
+    fixture.queued(&b, 1).await;
+    fixture.hurt(Fault::Down);
     let error = acquire.await.unwrap().unwrap_err();
     assert!(matches!(error.kind(), LockErrorKind::Backend | LockErrorKind::Timeout), "{error}");
     assert_eq!(error.key().expect("named").as_str(), b);
-    world.heal();
+    fixture.heal();
     drop(guard);
-    world.clean().await;
+    fixture.clean().await;
 }

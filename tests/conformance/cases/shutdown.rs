@@ -7,9 +7,10 @@ use lock_runtime::LockErrorKind;
 use super::{LONG, SLACK, ms, outage::back};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
+    polling::{begun, poll_once},
     stores::Fault,
     support::machine::Moment,
-    world::{World, begun, poll_once},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -28,45 +29,45 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn new_acquires_are_refused(world: World) {
-    let locks = world.client().await;
-    let (clone, lock) = (locks.clone(), locks.lock(world.key("k")));
+async fn new_acquires_are_refused(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let (clone, lock) = (locks.clone(), locks.lock(fixture.key("k")));
     locks.shutdown().await;
     for error in [
         lock.acquire().await.unwrap_err(),
         lock.try_acquire().await.unwrap_err(),
-        clone.lock(world.key("other")).acquire().await.unwrap_err(),
+        clone.lock(fixture.key("other")).acquire().await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
         assert!(!error.is_retryable());
     }
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn waiting_acquires_end_and_leave_the_queue(world: World) {
-    let (theirs, ours) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn waiting_acquires_end_and_leave_the_queue(fixture: Fixture) {
+    let (theirs, ours) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = theirs.lock(&key).acquire().await.unwrap();
     // The first waits in the store, the others behind it; one without an end.
     let mut waiters = Vec::new();
     for lock in [ours.lock(&key).wait(LONG), ours.lock(&key).wait(LONG), ours.lock(&key).wait_forever()] {
         waiters.push(begun(async move { lock.acquire().await.map(drop) }).await);
     }
-    world.queued(&key, 1).await;
+    fixture.queued(&key, 1).await;
     let began = Moment::now();
     ours.shutdown().await;
-    assert_eq!(world.places(&key), 0, "a place is left when it returns");
+    assert_eq!(fixture.places(&key), 0, "a place is left when it returns");
     for waiter in waiters {
         assert_eq!(waiter.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     }
     assert!(began.within(SLACK), "{:?}", began.took());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_that_nobody_polls_does_not_hold_it_up(world: World) {
-    let (theirs, ours) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_waiter_that_nobody_polls_does_not_hold_it_up(fixture: Fixture) {
+    let (theirs, ours) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = theirs.lock(&key).acquire().await.unwrap();
     let lock = ours.lock(&key).wait_forever();
     let mut waiter = pin!(lock.acquire());
@@ -74,13 +75,13 @@ async fn a_waiter_that_nobody_polls_does_not_hold_it_up(world: World) {
     tokio::time::timeout(LONG / 2, ours.shutdown()).await.expect("it does not wait for ever");
     assert_eq!(waiter.await.unwrap_err().kind(), LockErrorKind::ShutDown);
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn held_guards_stay_valid_and_renewed_and_can_be_released(world: World) {
-    let locks = world.client().await;
-    let (key, other) = (world.key("k"), world.key("other"));
-    let ttl = world.lease(ms(1200));
+async fn held_guards_stay_valid_and_renewed_and_can_be_released(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let (key, other) = (fixture.key("k"), fixture.key("other"));
+    let ttl = fixture.lease(ms(1200));
     let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
     let dropped = locks.lock(&other).ttl(ttl).acquire().await.unwrap();
     let began = Moment::now();
@@ -88,68 +89,68 @@ async fn held_guards_stay_valid_and_renewed_and_can_be_released(world: World) {
     assert!(began.within(SLACK), "it does not wait for guards that are held");
     tokio::time::sleep(ttl * 2).await;
     assert!(guard.is_valid() && dropped.is_valid());
-    world.is_held(&key).await;
+    fixture.is_held(&key).await;
     guard.release().await.unwrap();
     drop(dropped);
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn what_was_dropped_is_released_when_it_returns(world: World) {
-    let locks = world.client().await.ttl(LONG);
+async fn what_was_dropped_is_released_when_it_returns(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
     let mut guards = Vec::new();
     for number in 0..50 {
-        guards.push(locks.lock(world.key(&number.to_string())).acquire().await.unwrap());
+        guards.push(locks.lock(fixture.key(&number.to_string())).acquire().await.unwrap());
     }
     drop(guards);
     locks.shutdown().await;
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn what_was_abandoned_is_cleaned_up_when_it_returns(world: World) {
+async fn what_was_abandoned_is_cleaned_up_when_it_returns(fixture: Fixture) {
     for polls in 1..5 {
-        let locks = world.client().await.ttl(LONG);
-        let lock = locks.lock(world.key("k"));
-        drop(crate::world::drop_after(lock.acquire(), polls).await);
+        let locks = fixture.client().await.ttl(LONG);
+        let lock = locks.lock(fixture.key("k"));
+        drop(crate::polling::drop_after(lock.acquire(), polls).await);
         locks.shutdown().await;
-        assert_eq!(world.left(), [""; 0], "after {polls} polls");
+        assert_eq!(fixture.left(), [""; 0], "after {polls} polls");
     }
 }
 
-async fn it_may_be_called_twice_and_without_anything_to_do(world: World) {
-    let locks = world.client().await;
+async fn it_may_be_called_twice_and_without_anything_to_do(fixture: Fixture) {
+    let locks = fixture.client().await;
     locks.shutdown().await;
     locks.shutdown().await;
     let clone = locks.clone();
     tokio::join!(locks.shutdown(), clone.shutdown());
 }
 
-async fn other_managers_go_on(world: World) {
-    let (one, two) = (world.client().await, world.client().await);
+async fn other_managers_go_on(fixture: Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     one.shutdown().await;
-    let guard = two.lock(world.key("k")).ttl(world.lease(ms(1200))).acquire().await.unwrap();
+    let guard = two.lock(fixture.key("k")).ttl(fixture.lease(ms(1200))).acquire().await.unwrap();
     tokio::time::sleep(ms(2000)).await;
     assert!(guard.is_valid());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn it_returns_during_an_outage_when_the_leases_have_ended(world: World) {
-    let ttl = world.lease(ms(800));
-    let locks = world.client().await.ttl(ttl);
-    let guard = locks.lock(world.key("k")).acquire().await.unwrap();
-    world.hurt(Fault::Down);
+async fn it_returns_during_an_outage_when_the_leases_have_ended(fixture: Fixture) {
+    let ttl = fixture.lease(ms(800));
+    let locks = fixture.client().await.ttl(ttl);
+    let guard = locks.lock(fixture.key("k")).acquire().await.unwrap();
+    fixture.hurt(Fault::Down);
     drop(guard);
     let began = Moment::now();
     locks.shutdown().await;
     assert!(began.within(ttl * 3 + SLACK), "{:?}", began.took());
-    world.heal();
-    world.clean().await;
+    fixture.heal();
+    fixture.clean().await;
 }
 
-async fn it_returns_after_an_outage(world: World) {
-    let locks = world.client().await.ttl(LONG);
-    let guard = locks.lock(world.key("k")).acquire().await.unwrap();
-    world.hurt(Fault::Paused);
+async fn it_returns_after_an_outage(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(LONG);
+    let guard = locks.lock(fixture.key("k")).acquire().await.unwrap();
+    fixture.hurt(Fault::Paused);
     drop(guard);
     let shutdown = begun({
         let locks = locks.clone();
@@ -158,21 +159,21 @@ async fn it_returns_after_an_outage(world: World) {
     .await;
     tokio::time::sleep(ms(300)).await;
     assert!(!shutdown.is_finished(), "something is left to release");
-    world.heal();
+    fixture.heal();
     shutdown.await.unwrap();
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn it_does_not_sleep_when_the_store_is_back(world: World) {
-    let locks = world.client().await.ttl(Duration::from_mins(10));
-    let guard = locks.lock(world.key("k")).acquire().await.unwrap();
-    world.hurt(Fault::Down);
+async fn it_does_not_sleep_when_the_store_is_back(fixture: Fixture) {
+    let locks = fixture.client().await.ttl(Duration::from_mins(10));
+    let guard = locks.lock(fixture.key("k")).acquire().await.unwrap();
+    fixture.hurt(Fault::Down);
     drop(guard);
     tokio::time::sleep(ms(3000)).await;
-    world.heal();
-    let back = back(&world, &locks).await;
+    fixture.heal();
+    let back = back(&fixture, &locks).await;
     locks.shutdown().await;
     let took = back.elapsed();
     assert!(took < ms(500), "only after {took:?}");
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }

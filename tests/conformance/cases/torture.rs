@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::{LONG, ms};
 use crate::{
     case::{Case, Need, case},
+    fixture::Fixture,
     stores::Fault,
     support::{
         Random,
@@ -18,7 +19,6 @@ use crate::{
         child::Child,
         monotonic,
     },
-    world::World,
 };
 
 pub fn cases() -> Vec<Case> {
@@ -32,8 +32,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// How long the faults go on; longer where each costs more, because a session has to be taken up again.
-pub(super) fn length(world: &World) -> Duration {
-    shortest() + world.declared().session_timeout.map_or(Duration::ZERO, |timeout| timeout * 4)
+pub(super) fn length(fixture: &Fixture) -> Duration {
+    shortest() + fixture.declared().session_timeout.map_or(Duration::ZERO, |timeout| timeout * 4)
 }
 
 pub(super) fn limit() -> Duration {
@@ -46,35 +46,38 @@ fn shortest() -> Duration {
     Duration::from_secs(seconds)
 }
 
-async fn holds_of_one_process_are_disjoint_and_in_order_under_faults(world: World) {
-    let (seed, length) = (Random::seed(), length(&world));
-    let key = world.key("k");
+async fn holds_of_one_process_are_disjoint_and_in_order_under_faults(fixture: Fixture) {
+    let (seed, length) = (Random::seed(), length(&fixture));
+    let key = fixture.key("k");
     let mut tasks = Vec::new();
     for client in 0..3 {
-        let locks = world.client().await;
+        let locks = fixture.client().await;
         for task in 0..4 {
             tasks.push(tokio::spawn(torture(locks.clone(), key.clone(), seed + client * 16 + task, length)));
         }
     }
-    hurt_for(&world, Random::from_seed(seed), length, &[]).await;
+    hurt_for(&fixture, Random::from_seed(seed), length, &[]).await;
     let mut history = Vec::new();
     for task in tasks {
         history.extend(task.await.unwrap());
     }
     pass(seed, history);
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
-async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(world: World) {
-    let (seed, length) = (Random::seed(), length(&world));
-    let key = world.key("k");
+async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(fixture: Fixture) {
+    let (seed, length) = (Random::seed(), length(&fixture));
+    let key = fixture.key("k");
     let mut children: Vec<_> = (0..3).map(|_| Child::start("torture")).collect();
     for (number, child) in children.iter_mut().enumerate() {
         let seed = seed + 16 * number as u64;
-        assert_eq!(child.ask(&format!("{} {key} {seed} {}", world.url(), length.as_millis())).await, "begun");
+        assert_eq!(
+            child.ask(&format!("{} {key} {seed} {}", fixture.url(), length.as_millis())).await,
+            "begun"
+        );
     }
-    hurt_for(&world, Random::from_seed(seed), length, &children).await;
+    hurt_for(&fixture, Random::from_seed(seed), length, &children).await;
     let mut history = Vec::new();
     for child in &mut children {
         loop {
@@ -85,8 +88,8 @@ async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(world
         }
     }
     pass(seed, history);
-    world.clean().await;
-    world.is_free(&key).await;
+    fixture.clean().await;
+    fixture.is_free(&key).await;
 }
 
 fn pass(seed: u64, history: Vec<Hold>) {
@@ -97,7 +100,7 @@ fn pass(seed: u64, history: Vec<Hold>) {
 }
 
 /// One fault after the other, each for a moment, and a pause of a process now and then.
-pub(super) async fn hurt_for(world: &World, mut random: Random, length: Duration, children: &[Child]) {
+pub(super) async fn hurt_for(fixture: &Fixture, mut random: Random, length: Duration, children: &[Child]) {
     let faults = [
         Fault::Down,
         Fault::Paused,
@@ -111,7 +114,7 @@ pub(super) async fn hurt_for(world: &World, mut random: Random, length: Duration
         Fault::CutInRequest(100),
         Fault::ForgetsCaches,
     ];
-    let faults: Vec<Fault> = faults.into_iter().filter(|fault| world.offers(*fault)).collect();
+    let faults: Vec<Fault> = faults.into_iter().filter(|fault| fixture.offers(*fault)).collect();
     let end = Instant::now() + length;
     while Instant::now() < end {
         tokio::time::sleep(ms(20 + random.below(150))).await;
@@ -120,9 +123,9 @@ pub(super) async fn hurt_for(world: &World, mut random: Random, length: Duration
         if let Some(child) = paused {
             child.pause();
         }
-        world.hurt(faults[usize::try_from(random.below(faults.len() as u64)).unwrap()]);
+        fixture.hurt(faults[usize::try_from(random.below(faults.len() as u64)).unwrap()]);
         tokio::time::sleep(ms(10 + random.below(200))).await;
-        world.heal();
+        fixture.heal();
         if let Some(child) = paused {
             // Now and then beyond the lease.
             tokio::time::sleep(ms(random.below(700))).await;

@@ -8,11 +8,12 @@ use std::{
 
 use lock_runtime::{LockError, LockErrorKind, LockGuard};
 
-use super::{LEASES, LONG, SLACK, ms};
+use super::{LEASES, LONG, SLACK, forget, ms};
 use crate::{
     case::{Case, case},
+    fixture::Fixture,
+    polling::{begun, drop_after, poll_once},
     support::PATIENCE,
-    world::{World, begun, drop_after, forget, poll_once},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -38,15 +39,15 @@ const GIVEN_UP: Duration = ms(2500);
 /// Polls until the lock has so many places in the store's queue and nothing more is to be done until one of them is
 /// called.
 async fn stands<T>(
-    world: &World,
+    fixture: &Fixture,
     key: &str,
     places: usize,
     mut acquiring: Pin<&mut impl Future<Output = T>>,
 ) {
     let end = Instant::now() + PATIENCE;
-    while world.places(key) != places {
+    while fixture.places(key) != places {
         assert!(drop_after(acquiring.as_mut(), 1).await.is_none(), "it is held");
-        assert!(Instant::now() < end, "{} in the queue", world.places(key));
+        assert!(Instant::now() < end, "{} in the queue", fixture.places(key));
     }
     assert!(drop_after(acquiring, 10).await.is_none(), "it is held");
 }
@@ -62,13 +63,13 @@ async fn enters(
     guard
 }
 
-async fn the_first_in_the_queue_stops_nobody(world: World) {
-    let (holder, ours, theirs) = (world.client().await, world.client().await, world.client().await);
-    let key = world.key("k");
+async fn the_first_in_the_queue_stops_nobody(fixture: Fixture) {
+    let (holder, ours, theirs) = (fixture.client().await, fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = holder.lock(&key).ttl(LONG).acquire().await.unwrap();
     let lock = ours.lock(&key).ttl(LONG).wait(LONG);
     let mut kept = Box::pin(async move { lock.acquire().await });
-    stands(&world, &key, 1, kept.as_mut()).await;
+    stands(&fixture, &key, 1, kept.as_mut()).await;
     guard.release().await.unwrap();
     let next = enters(theirs.lock(&key).ttl(LONG).wait(LONG).acquire(), GIVEN_UP).await;
     // The grant that it did not see is none of its any more; it waits anew.
@@ -79,18 +80,18 @@ async fn the_first_in_the_queue_stops_nobody(world: World) {
     let again = kept.await.unwrap().unwrap();
     assert!(again.is_valid());
     again.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_first_in_the_queue_behind_a_holder_that_died_stops_nobody(world: World) {
-    let (holder, ours, theirs) = (world.client().await, world.client().await, world.client().await);
-    let key = world.key("k");
+async fn the_first_in_the_queue_behind_a_holder_that_died_stops_nobody(fixture: Fixture) {
+    let (holder, ours, theirs) = (fixture.client().await, fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let ttl = ms(1000);
     let began = Instant::now();
     forget(holder.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap());
     let lock = ours.lock(&key).ttl(LONG).wait(LONG);
     let mut kept = pin!(lock.acquire());
-    stands(&world, &key, 1, kept.as_mut()).await;
+    stands(&fixture, &key, 1, kept.as_mut()).await;
     // Who makes single attempts has no place in the queue from which to look at the others.
     let next = loop {
         if let Some(guard) = theirs.lock(&key).try_acquire().await.unwrap() {
@@ -102,16 +103,16 @@ async fn the_first_in_the_queue_behind_a_holder_that_died_stops_nobody(world: Wo
     };
     next.release().await.unwrap();
     kept.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn the_leader_of_its_client_stops_nobody(world: World) {
-    let (theirs, ours) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn the_leader_of_its_client_stops_nobody(fixture: Fixture) {
+    let (theirs, ours) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
     let lock = ours.lock(&key).ttl(LONG).wait(LONG);
     let mut kept = pin!(lock.acquire());
-    stands(&world, &key, 1, kept.as_mut()).await;
+    stands(&fixture, &key, 1, kept.as_mut()).await;
     let mut behind = pin!(lock.acquire());
     assert!(poll_once(behind.as_mut()).await.is_pending());
     guard.release().await.unwrap();
@@ -120,12 +121,12 @@ async fn the_leader_of_its_client_stops_nobody(world: World) {
     assert!(next.is_valid());
     next.release().await.unwrap();
     kept.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_that_is_called_to_lead_stops_nobody(world: World) {
-    let locks = world.client().await;
-    let key = world.key("k");
+async fn a_waiter_that_is_called_to_lead_stops_nobody(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
     // Other terms: the lease is not passed on.
     let lock = locks.lock(&key).ttl(LONG * 2).wait(LONG);
@@ -137,12 +138,12 @@ async fn a_waiter_that_is_called_to_lead_stops_nobody(world: World) {
     assert!(drop_after(kept.as_mut(), 30).await.is_none(), "two hold it");
     next.release().await.unwrap();
     kept.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn one_attempt_stops_nobody(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn one_attempt_stops_nobody(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     // Connected, and with everything prepared.
     ours.lock(&key).acquire().await.unwrap().release().await.unwrap();
     for polls in 1..3 {
@@ -156,19 +157,19 @@ async fn one_attempt_stops_nobody(world: World) {
         if let Err(error) = kept.await {
             assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
         }
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn locks_that_are_held_while_another_is_waited_for_stop_nobody(world: World) {
-    let (theirs, ours) = (world.client().await, world.client().await);
-    let (first, second) = (world.key("a"), world.key("b"));
+async fn locks_that_are_held_while_another_is_waited_for_stop_nobody(fixture: Fixture) {
+    let (theirs, ours) = (fixture.client().await, fixture.client().await);
+    let (first, second) = (fixture.key("a"), fixture.key("b"));
     let guard = theirs.lock(&second).ttl(LONG).acquire().await.unwrap();
     let both = ours.all([first.clone(), second.clone()]).ttl(LONG).wait(LONG);
     let mut kept = Box::pin(async move { both.acquire().await });
-    stands(&world, &second, 1, kept.as_mut()).await;
+    stands(&fixture, &second, 1, kept.as_mut()).await;
     let other = enters(theirs.lock(&first).ttl(LONG).wait(LONG).acquire(), GIVEN_UP).await;
-    world.queued(&second, 0).await;
+    fixture.queued(&second, 0).await;
     let mut kept = tokio::spawn(kept);
     assert!(tokio::time::timeout(ms(100), &mut kept).await.is_err(), "two hold it");
     other.release().await.unwrap();
@@ -176,30 +177,30 @@ async fn locks_that_are_held_while_another_is_waited_for_stop_nobody(world: Worl
     let both = kept.await.unwrap().unwrap();
     assert!(both.is_valid());
     both.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn waiters_deeper_in_the_queue_keep_their_place(world: World) {
+async fn waiters_deeper_in_the_queue_keep_their_place(fixture: Fixture) {
     let mut clients = Vec::new();
     for _ in 0..4 {
-        clients.push(world.client().await.ttl(LONG).wait(LONG));
+        clients.push(fixture.client().await.ttl(LONG).wait(LONG));
     }
-    let key = world.key("k");
+    let key = fixture.key("k");
     let guard = clients[0].lock(&key).acquire().await.unwrap();
     let live = |number: usize| {
         let lock = clients[number].lock(&key);
         begun(async move { lock.acquire().await.unwrap() })
     };
     let first = live(1).await;
-    world.queued(&key, 1).await;
+    fixture.queued(&key, 1).await;
     let lock = clients[2].lock(&key);
     let mut kept = Box::pin(async move { lock.acquire().await.unwrap() });
-    stands(&world, &key, 2, kept.as_mut()).await;
+    stands(&fixture, &key, 2, kept.as_mut()).await;
     let mut last = live(3).await;
-    world.queued(&key, 3).await;
+    fixture.queued(&key, 3).await;
     // Longer than a future may be kept that is in the way.
     tokio::time::sleep(GIVEN_UP + ms(500)).await;
-    assert_eq!(world.places(&key), 3);
+    assert_eq!(fixture.places(&key), 3);
     let kept = tokio::spawn(kept);
     guard.release().await.unwrap();
     first.await.unwrap().release().await.unwrap();
@@ -207,50 +208,50 @@ async fn waiters_deeper_in_the_queue_keep_their_place(world: World) {
     assert!(tokio::time::timeout(ms(50), &mut last).await.is_err(), "it lost its place");
     second.release().await.unwrap();
     last.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn after_the_end_of_its_wait_a_place_is_given_up(world: World) {
-    let (theirs, ours) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn after_the_end_of_its_wait_a_place_is_given_up(fixture: Fixture) {
+    let (theirs, ours) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
     let wait = ms(800);
     let lock = ours.lock(&key).ttl(LONG).wait(wait);
     let began = Instant::now();
     let mut kept = pin!(lock.acquire());
-    stands(&world, &key, 1, kept.as_mut()).await;
-    world.queued(&key, 0).await;
+    stands(&fixture, &key, 1, kept.as_mut()).await;
+    fixture.queued(&key, 0).await;
     assert!(began.elapsed() < wait + GIVEN_UP + SLACK, "{:?}", began.elapsed());
     let error = kept.await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     assert!(guard.is_valid());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn what_was_given_up_leaves_nothing_when_it_is_dropped(world: World) {
-    let (theirs, ours) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn what_was_given_up_leaves_nothing_when_it_is_dropped(fixture: Fixture) {
+    let (theirs, ours) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     for polls in [0, 1, 3] {
         let guard = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
         let lock = ours.lock(&key).ttl(LONG).wait(LONG);
         let mut kept = Box::pin(lock.acquire());
-        stands(&world, &key, 1, kept.as_mut()).await;
+        stands(&fixture, &key, 1, kept.as_mut()).await;
         guard.release().await.unwrap();
         // Nobody asks for it: it is given up all the same.
-        world.clean().await;
+        fixture.clean().await;
         drop(drop_after(kept.as_mut(), polls).await);
         drop(kept);
         // What it sent may arrive only now; a round trip of the same client is behind it.
-        ours.lock(world.key("other")).acquire().await.unwrap().release().await.unwrap();
-        world.clean().await;
-        world.is_free(&key).await;
+        ours.lock(fixture.key("other")).acquire().await.unwrap().release().await.unwrap();
+        fixture.clean().await;
+        fixture.is_free(&key).await;
     }
 }
 
-async fn those_behind_are_not_told_of_an_outage(world: World) {
-    let locks = world.client().await;
-    let key = world.key("k");
+async fn those_behind_are_not_told_of_an_outage(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
     let lock = locks.lock(&key).ttl(LONG * 2);
     let (long, short) = (lock.clone().wait(LONG), lock.wait(ms(300)));
@@ -261,25 +262,25 @@ async fn those_behind_are_not_told_of_an_outage(world: World) {
     let error = behind.await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     kept.await.unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn shutdown_gives_them_up(world: World) {
-    let (theirs, ours) = (world.client().await, world.client().await);
-    let (key, other) = (world.key("k"), world.key("a"));
+async fn shutdown_gives_them_up(fixture: Fixture) {
+    let (theirs, ours) = (fixture.client().await, fixture.client().await);
+    let (key, other) = (fixture.key("k"), fixture.key("a"));
     let guard = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
     let (one, both) = (ours.lock(&key).wait_forever(), ours.all([other, key.clone()]).wait_forever());
     let (mut one, mut both) = (pin!(one.acquire()), pin!(both.acquire()));
-    stands(&world, &key, 1, one.as_mut()).await;
+    stands(&fixture, &key, 1, one.as_mut()).await;
     assert!(drop_after(both.as_mut(), 10).await.is_none());
     let began = Instant::now();
     ours.shutdown().await;
     assert!(began.elapsed() < GIVEN_UP + SLACK, "{:?}", began.elapsed());
     // What they had, the holder of the other lock apart.
-    assert_eq!(world.left().len(), 1, "{:?}", world.left());
+    assert_eq!(fixture.left().len(), 1, "{:?}", fixture.left());
     for error in [one.await.map(drop).unwrap_err(), both.await.map(drop).unwrap_err()] {
         assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
     }
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }

@@ -8,12 +8,13 @@ use std::{
 
 use lock_runtime::LockErrorKind;
 
-use super::{LEASES, LONG, SLACK, ms};
+use super::{LEASES, LONG, SLACK, forget, ms};
 use crate::{
     case::{Case, Need, case},
+    fixture::Fixture,
+    polling::begun,
     stores::Fault,
     support::machine::Moment,
-    world::{World, begun, forget},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -44,39 +45,39 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-async fn released_lock_goes_to_the_first_waiter(world: World) {
+async fn released_lock_goes_to_the_first_waiter(fixture: Fixture) {
     const WAITERS: usize = 5;
-    let key = world.key("k");
-    let guard = world.client().await.lock(&key).acquire().await.unwrap();
+    let key = fixture.key("k");
+    let guard = fixture.client().await.lock(&key).acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = Vec::new();
     for number in 0..WAITERS {
-        let lock = world.client().await.lock(&key).wait(LONG);
+        let lock = fixture.client().await.lock(&key).wait(LONG);
         let order = Arc::clone(&order);
         waiters.push(tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             order.lock().unwrap().push(number);
             guard.release().await.unwrap();
         }));
-        world.queued(&key, number + 1).await;
+        fixture.queued(&key, number + 1).await;
     }
     guard.release().await.unwrap();
     for waiter in waiters {
         waiter.await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), (0..WAITERS).collect::<Vec<_>>());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         let guard = ours.lock(&key).acquire().await.unwrap();
         let lock = theirs.lock(&key).wait(LONG);
         let waiter = tokio::spawn(async move { (lock.acquire().await, Instant::now()) });
-        world.queued(&key, 1).await;
+        fixture.queued(&key, 1).await;
         let released = Instant::now();
         guard.release().await.unwrap();
         let (next, entered) = waiter.await.unwrap();
@@ -87,46 +88,46 @@ async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(world: World) {
     assert!(slowest < ms(700), "{slowest:?}");
 }
 
-async fn a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(600));
+async fn a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(600));
     let before = Instant::now();
-    let silent = world.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap();
+    let silent = fixture.client().await.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap();
     let held = silent.held();
     forget(silent);
     let after = Moment::now();
-    let guard = world.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
+    let guard = fixture.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
     // A hold of a session is given up by its holder, a little earlier.
     assert!(before.elapsed() >= ttl * 9 / 10, "after {:?}, before the lease ended", before.elapsed());
     assert!(!held.is_valid());
     assert!(after.within(ttl + ms(250) + SLACK), "only after {:?}", after.took());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends(world: World) {
-    let key = world.key("k");
-    let long = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
+async fn a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends(fixture: Fixture) {
+    let key = fixture.key("k");
+    let long = fixture.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
     // The next holder has a shorter lease than the one that the last one sees when it comes.
-    let ttl = world.lease(ms(400));
-    let lock = world.client().await.lock(&key).ttl(ttl).auto_renew(false).wait(LONG);
+    let ttl = fixture.lease(ms(400));
+    let lock = fixture.client().await.lock(&key).ttl(ttl).auto_renew(false).wait(LONG);
     let short = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.queued(&key, 1).await;
-    let lock = world.client().await.lock(&key).wait(LONG);
+    fixture.queued(&key, 1).await;
+    let lock = fixture.client().await.lock(&key).wait(LONG);
     let last = begun(async move { lock.acquire().await.unwrap() }).await;
-    world.queued(&key, 2).await;
+    fixture.queued(&key, 2).await;
     long.release().await.unwrap();
     forget(short.await.unwrap());
     let began = Moment::now();
     last.await.unwrap().release().await.unwrap();
     // It looks at least once a second.
     assert!(began.within(ttl + ms(1000) + SLACK), "only after {:?}", began.took());
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = ours.lock(&key).acquire().await.unwrap();
     // In the queue of the process, and in that of the store.
     for client in [&ours, &theirs] {
@@ -136,16 +137,16 @@ async fn a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place(world: Wo
         assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
         assert!(error.is_retryable());
         assert!(took.real >= ms(300) && took.within(ms(300) + SLACK), "{took:?}");
-        world.queued(&key, 0).await;
+        fixture.queued(&key, 0).await;
     }
     assert!(guard.is_valid());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_behind_another_is_told_that_it_is_held(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_waiter_behind_another_is_told_that_it_is_held(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = theirs.lock(&key).acquire().await.unwrap();
     let lock = ours.lock(&key).wait(LONG);
     let leader = begun(async move { lock.acquire().await.unwrap().release().await.unwrap() }).await;
@@ -157,12 +158,12 @@ async fn a_waiter_behind_another_is_told_that_it_is_held(world: World) {
     }
     guard.release().await.unwrap();
     leader.await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_timeout_says_what_the_holder_has_left(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_timeout_says_what_the_holder_has_left(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
     for client in [&ours, &theirs] {
         for wait in [Duration::ZERO, ms(100)] {
@@ -174,27 +175,27 @@ async fn a_timeout_says_what_the_holder_has_left(world: World) {
     guard.release().await.unwrap();
 }
 
-async fn a_newcomer_does_not_overtake_the_first_waiter_when_a_lease_ends(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_newcomer_does_not_overtake_the_first_waiter_when_a_lease_ends(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     for _ in 0..4 {
-        forget(ours.lock(&key).ttl(world.lease(ms(400))).auto_renew(false).acquire().await.unwrap());
-        let lock = world.client().await.lock(&key).wait(LONG);
+        forget(ours.lock(&key).ttl(fixture.lease(ms(400))).auto_renew(false).acquire().await.unwrap());
+        let lock = fixture.client().await.lock(&key).wait(LONG);
         let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-        world.queued(&key, 1).await;
+        fixture.queued(&key, 1).await;
         // Asks without a pause, so also in the moment between the end of the lease and the waiter's next look.
         while !waiter.is_finished() {
             let newcomer = theirs.lock(&key).try_acquire().await.unwrap();
             assert!(newcomer.is_none() || waiter.is_finished(), "a newcomer was first");
         }
         waiter.await.unwrap().release().await.unwrap();
-        world.clean().await;
+        fixture.clean().await;
     }
 }
 
-async fn zero_wait_and_one_attempt_are_answered_at_once(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn zero_wait_and_one_attempt_are_answered_at_once(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = ours.lock(&key).acquire().await.unwrap();
     for client in [&ours, &theirs] {
         let began = Moment::now();
@@ -206,28 +207,28 @@ async fn zero_wait_and_one_attempt_are_answered_at_once(world: World) {
     guard.release().await.unwrap();
 }
 
-async fn a_failed_attempt_leaves_nothing(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_failed_attempt_leaves_nothing(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = ours.lock(&key).acquire().await.unwrap();
     for _ in 0..20 {
         assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
         assert!(ours.lock(&key).try_acquire().await.unwrap().is_none());
     }
-    assert_eq!(world.places(&key), 0);
+    assert_eq!(fixture.places(&key), 0);
     guard.release().await.unwrap();
-    assert_eq!(world.left(), [""; 0]);
+    assert_eq!(fixture.left(), [""; 0]);
 }
 
-async fn a_lock_of_any_name_is_handed_over(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await.wait(LONG));
+async fn a_lock_of_any_name_is_handed_over(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await.wait(LONG));
     for name in ["{tag}:a", "a{tag}", "a b", "é🔒", "a*?[b]", "a'\"\\%", "a:b/c", "0", "a~b", "KEYS[1]", "-"]
     {
-        let key = world.key(name);
+        let key = fixture.key(name);
         let guard = ours.lock(&key).acquire().await.unwrap();
         let lock = theirs.lock(&key);
         let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
-        world.queued(&key, 1).await;
+        fixture.queued(&key, 1).await;
         let began = Moment::now();
         let token = guard.fencing_token();
         guard.release().await.unwrap();
@@ -236,39 +237,39 @@ async fn a_lock_of_any_name_is_handed_over(world: World) {
         assert!(next.fencing_token() > token);
         next.release().await.unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_that_gives_up_lets_the_next_one_in(world: World) {
-    let key = world.key("k");
-    let guard = world.client().await.lock(&key).acquire().await.unwrap();
-    let (impatient, patient) = (world.client().await, world.client().await);
+async fn a_waiter_that_gives_up_lets_the_next_one_in(fixture: Fixture) {
+    let key = fixture.key("k");
+    let guard = fixture.client().await.lock(&key).acquire().await.unwrap();
+    let (impatient, patient) = (fixture.client().await, fixture.client().await);
     let first = begun({
         let lock = impatient.lock(&key).wait(LONG);
         async move { lock.acquire().await.map(drop) }
     })
     .await;
-    world.queued(&key, 1).await;
+    fixture.queued(&key, 1).await;
     let second = begun({
         let lock = patient.lock(&key).wait(LONG);
         async move { lock.acquire().await }
     })
     .await;
-    world.queued(&key, 2).await;
+    fixture.queued(&key, 2).await;
     first.abort();
-    world.queued(&key, 1).await;
+    fixture.queued(&key, 1).await;
     let released = Moment::now();
     guard.release().await.unwrap();
     let next = second.await.unwrap().unwrap();
     assert!(released.within(SLACK), "{:?}", released.took());
     next.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_wait_without_an_end_outlasts_the_default(world: World) {
-    let key = world.key("k");
-    let guard = world.client().await.lock(&key).acquire().await.unwrap();
-    let locks = world.client().await.wait(ms(100));
+async fn a_wait_without_an_end_outlasts_the_default(fixture: Fixture) {
+    let key = fixture.key("k");
+    let guard = fixture.client().await.lock(&key).acquire().await.unwrap();
+    let locks = fixture.client().await.wait(ms(100));
     let lock = locks.lock(&key).wait_forever();
     let waiter = tokio::spawn(async move { lock.acquire().await });
     let error = locks.lock(&key).acquire().await.unwrap_err();
@@ -277,23 +278,23 @@ async fn a_wait_without_an_end_outlasts_the_default(world: World) {
     assert!(!waiter.is_finished());
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_is_kept_out_for_as_long_as_the_holder_renews(world: World) {
-    let key = world.key("k");
-    let ttl = world.lease(ms(1200));
-    let guard = world.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
-    let error = world.client().await.lock(&key).wait(ttl * 3).acquire().await.unwrap_err();
+async fn a_waiter_is_kept_out_for_as_long_as_the_holder_renews(fixture: Fixture) {
+    let key = fixture.key("k");
+    let ttl = fixture.lease(ms(1200));
+    let guard = fixture.client().await.lock(&key).ttl(ttl).acquire().await.unwrap();
+    let error = fixture.client().await.lock(&key).wait(ttl * 3).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout);
     assert!(guard.is_valid());
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_turn(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_turn(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let (mut granted, mut timed_out) = (0, 0);
     for round in 0..60_u32 {
         // In the queue of the process, and in that of the store.
@@ -320,13 +321,13 @@ async fn a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_tu
         let guard = theirs.lock(&key).wait(LONG).acquire().await.unwrap();
         guard.release().await.unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
     println!("granted {granted}, timed out {timed_out}");
 }
 
-async fn waiters_with_different_terms_are_all_served(world: World) {
-    let locks = world.client().await.wait(LONG);
-    let (key, least) = (world.key("k"), world.lease(ms(1000)));
+async fn waiters_with_different_terms_are_all_served(fixture: Fixture) {
+    let locks = fixture.client().await.wait(LONG);
+    let (key, least) = (fixture.key("k"), fixture.lease(ms(1000)));
     let guard = locks.lock(&key).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for number in 0..12_u64 {
@@ -349,19 +350,19 @@ async fn waiters_with_different_terms_are_all_served(world: World) {
             "{left:?}: not on the terms that were asked for"
         );
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_release_while_a_waiter_begins_to_wait_is_not_missed(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_release_while_a_waiter_begins_to_wait_is_not_missed(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     // So slow that there is time between any two steps of the waiter.
     let delay = ms(60);
     for step in 0..16 {
         let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
         // A connection that has never waited has more steps to take.
-        let locks = if step % 2 == 0 { world.client().await } else { theirs.clone() };
-        world.hurt(Fault::Slow(delay));
+        let locks = if step % 2 == 0 { fixture.client().await } else { theirs.clone() };
+        fixture.hurt(Fault::Slow(delay));
         let began = Instant::now();
         let waiter = tokio::spawn({
             let lock = locks.lock(&key).ttl(LONG).wait(LONG);
@@ -374,67 +375,67 @@ async fn a_release_while_a_waiter_begins_to_wait_is_not_missed(world: World) {
         let took = entered - began;
         // A waiter that misses it looks again after a second.
         assert!(took < ms(900), "only after {took:?} when released at step {step}");
-        world.heal();
+        fixture.heal();
         next.release().await.unwrap();
     }
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_waiter_that_waits_for_long_keeps_its_place(world: World) {
+async fn a_waiter_that_waits_for_long_keeps_its_place(fixture: Fixture) {
     const WAITERS: usize = 3;
-    let key = world.key("k");
-    let mut holder = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let key = fixture.key("k");
+    let mut holder = fixture.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
     let mut waiters = VecDeque::new();
     for number in 0..WAITERS {
-        let lock = world.client().await.lock(&key).ttl(LONG).wait(LONG);
+        let lock = fixture.client().await.lock(&key).ttl(LONG).wait(LONG);
         waiters.push_back(begun(async move { lock.acquire().await.unwrap() }).await);
-        world.queued(&key, number + 1).await;
+        fixture.queued(&key, number + 1).await;
     }
     // Longer than a store takes a waiter for dead that does not come back.
     tokio::time::sleep(ms(6500)).await;
-    assert_eq!(world.places(&key), WAITERS);
+    assert_eq!(fixture.places(&key), WAITERS);
     while let Some(next) = waiters.pop_front() {
         let released = Moment::now();
         holder.release().await.unwrap();
         holder = next.await.unwrap();
-        assert_eq!(world.places(&key), waiters.len(), "those behind the next one keep their places");
+        assert_eq!(fixture.places(&key), waiters.len(), "those behind the next one keep their places");
         assert!(released.within(SLACK), "only after {:?}", released.took());
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "the order is kept");
     }
     holder.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn a_failed_attempt_sends_nothing_after_it(world: World) {
-    let (ours, theirs) = (world.client().await, world.client().await);
-    let key = world.key("k");
+async fn a_failed_attempt_sends_nothing_after_it(fixture: Fixture) {
+    let (ours, theirs) = (fixture.client().await, fixture.client().await);
+    let key = fixture.key("k");
     let guard = ours.lock(&key).ttl(LONG).auto_renew(false).acquire().await.unwrap();
     // The first one may have to get ready.
     assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
-    let before = world.calls();
+    let before = fixture.calls();
     for _ in 0..50 {
         assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
     }
     // There is nothing to release.
     tokio::time::sleep(ms(300)).await;
-    let (calls, allowed) = (world.calls() - before, 50 * world.calls_of_a_refused_attempt());
+    let (calls, allowed) = (fixture.calls() - before, 50 * fixture.calls_of_a_refused_attempt());
     assert!(calls <= allowed, "{calls} calls for 50 attempts, instead of {allowed}");
     guard.release().await.unwrap();
-    world.clean().await;
+    fixture.clean().await;
 }
 
-async fn fifty_processes_that_wait_are_no_herd(world: World) {
+async fn fifty_processes_that_wait_are_no_herd(fixture: Fixture) {
     const PROCESSES: u64 = 50;
-    let key = world.key("k");
-    let guard = world.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
+    let key = fixture.key("k");
+    let guard = fixture.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
     let mut processes = Vec::new();
     for _ in 0..PROCESSES {
-        let mut process = world.second().await;
+        let mut process = fixture.client_process().await;
         process.begin_to_acquire(&key, LONG, LONG);
         processes.push(process);
     }
-    world.queued(&key, 50).await;
-    let (began, before) = (Instant::now(), world.calls());
+    fixture.queued(&key, 50).await;
+    let (began, before) = (Instant::now(), fixture.calls());
     guard.release().await.unwrap();
     let entries: Vec<_> = processes
         .into_iter()
@@ -451,7 +452,7 @@ async fn fifty_processes_that_wait_are_no_herd(world: World) {
     for entry in entries {
         tokens.push(entry.await.unwrap());
     }
-    let (calls, took) = (world.calls() - before, began.elapsed());
+    let (calls, took) = (fixture.calls() - before, began.elapsed());
     println!("{PROCESSES} processes entered in {took:?} with {calls} calls");
     tokens.sort_unstable();
     tokens.dedup();
@@ -459,5 +460,5 @@ async fn fifty_processes_that_wait_are_no_herd(world: World) {
     // A release for each, and a look once a second of those that wait. If all came at each release, they were 1275.
     let allowed = 2 * PROCESSES + PROCESSES * (took.as_secs() + 1);
     assert!(calls <= allowed, "{calls} calls instead of {allowed} at most");
-    world.clean().await;
+    fixture.clean().await;
 }

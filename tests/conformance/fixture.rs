@@ -1,29 +1,27 @@
-//! What a case sees of a store.
+//! The fixture of a case: its store, further clients of it, and keys that no other case uses.
 
 use std::{
-    future::Future,
-    pin::{Pin, pin},
     sync::atomic::{AtomicUsize, Ordering},
-    task::Poll,
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockError, LockErrorKind, LockGuard, LockManager, backend::Capabilities};
+use lock_runtime::{LockError, LockErrorKind, LockManager, backend::Capabilities};
 
 use crate::{
-    second::Second,
+    client_process::ClientProcess,
+    polling::{MANY_POLLS, drop_after},
     stores::{Fault, Foreign, Server, Site, Store},
     support::{PATIENCE, child::Child, clock::Clock, until},
 };
 
 /// One case's store, and names in it that no other case uses.
-pub struct World {
+pub struct Fixture {
     site: Box<dyn Site>,
     store: &'static dyn Store,
     mark: String,
 }
 
-impl World {
+impl Fixture {
     pub fn new(store: &'static dyn Store, server: Server) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let mark = format!("case{}x", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -84,13 +82,13 @@ impl World {
     }
 
     /// A client in a process of its own.
-    pub async fn second(&self) -> Second {
-        Second::start(Child::start("client"), &self.url()).await
+    pub async fn client_process(&self) -> ClientProcess {
+        ClientProcess::start(Child::start("client"), &self.url()).await
     }
 
     /// The same, with a wall clock that can be moved.
-    pub async fn second_with_clock(&self, clock: &Clock) -> Second {
-        Second::start(Child::start_with_clock("client", clock), &self.url()).await
+    pub async fn client_process_with_clock(&self, clock: &Clock) -> ClientProcess {
+        ClientProcess::start(Child::start_with_clock("client", clock), &self.url()).await
     }
 
     /// The first part of this case's names.
@@ -214,60 +212,4 @@ impl World {
         let guard = tokio::spawn(async move { lock.try_acquire().await }).await.unwrap().unwrap();
         assert!(guard.is_none(), "somebody got a lock that is held: {guard:?}");
     }
-}
-
-/// Polls once.
-pub async fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    let mut future = future;
-    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
-}
-
-/// A future that was polled once and goes on in a task: what it does at once, it has done.
-pub async fn begun<F>(future: F) -> tokio::task::JoinHandle<F::Output>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    let mut future = Box::pin(future);
-    // With a fresh budget: a task that never waits is made to, and then nothing would have been done.
-    tokio::task::yield_now().await;
-    match poll_once(future.as_mut()).await {
-        Poll::Ready(output) => tokio::spawn(async { output }),
-        Poll::Pending => tokio::spawn(future),
-    }
-}
-
-/// More polls by [`drop_after`] than anything needs that does not wait for somebody.
-pub const MANY_POLLS: usize = 120;
-
-/// Polls `future` at most `polls` times, woken or after a moment, and drops it; its output if it came before that.
-pub async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    const MOMENT: Duration = Duration::from_millis(3);
-    let mut future = pin!(future);
-    for _ in 0..polls {
-        let mut woken = pin!(tokio::time::sleep(MOMENT));
-        let mut polled = false;
-        let output = std::future::poll_fn(|cx| {
-            if polled {
-                // Woken by the future or by the timer.
-                return Poll::Ready(None);
-            }
-            polled = true;
-            match future.as_mut().poll(cx) {
-                Poll::Ready(output) => Poll::Ready(Some(output)),
-                Poll::Pending => woken.as_mut().poll(cx).map(|()| None),
-            }
-        })
-        .await;
-        if output.is_some() {
-            return output;
-        }
-    }
-    None
-}
-
-/// Leaves a hold to its lease, as a process does that ends without a word. Its renewals go on unless it has none.
-pub fn forget(guard: LockGuard) {
-    // Never dropped, and never released.
-    let _ = std::mem::ManuallyDrop::new(guard);
 }

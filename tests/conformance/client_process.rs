@@ -20,9 +20,9 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use crate::{cases::torture, support::child::Child};
 
 /// The test's side.
-pub struct Second(Child);
+pub struct ClientProcess(Child);
 
-impl Second {
+impl ClientProcess {
     pub async fn start(mut child: Child, url: &str) -> Self {
         assert_eq!(child.ask(url).await, "connected");
         Self(child)
