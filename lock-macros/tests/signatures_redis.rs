@@ -1,7 +1,7 @@
 //! Every kind of function on a Redis server.
 
-#[path = "signatures/signatures.rs"]
-mod signatures;
+#[path = "signatures/cases/mod.rs"]
+mod cases;
 #[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::all, clippy::pedantic, reason = "shared")]
 mod support;

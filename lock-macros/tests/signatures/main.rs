@@ -1,6 +1,6 @@
 //! Every kind of function on the store inside this process.
 
-mod signatures;
+mod cases;
 
 use lock_runtime::{LockManager, backend::Memory};
 
