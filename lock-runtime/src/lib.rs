@@ -103,7 +103,7 @@
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
 //! * `zookeeper`: the store `zookeeper:`; `zookeeper-sasl`: SASL with DIGEST-MD5 for it.
-//! * `tls`: connections with TLS, for now those of `zookeeper+tls:`.
+//! * `tls`: connections with TLS for the stores that are switched on, `rediss:` and `zookeeper+tls:`.
 //! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] and [`HeldLocks`] as its arguments. Without it the
 //!   compiler says of such a handler that "the trait bound `Handler<_, _>` is not satisfied", or that `LockError` does not
 //!   implement `IntoResponse`. lock-tower's feature `axum`, on by default, switches it on.

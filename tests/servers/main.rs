@@ -6,12 +6,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
 
+#[cfg(feature = "secure")]
+mod authority;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod forked;
 #[cfg(feature = "redis")]
 mod interop;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "secure")]
+mod redis_secure;
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(feature = "zookeeper")]

@@ -22,6 +22,8 @@ mod reports;
 mod settings;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod single_flight;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod tls;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

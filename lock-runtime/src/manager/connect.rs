@@ -32,13 +32,12 @@ macro_rules! store {
 /// The stores of this version: a new one is a row here.
 const STORES: &[Store] = &[
     store!("memory", "memory", Memory),
-    store!("redis", "redis" | "redis+unix", Redis),
+    store!("redis", "redis" | "rediss" | "redis+unix", Redis),
     store!("zookeeper", "zookeeper" | "zookeeper+tls", ZooKeeper),
 ];
 
 /// The schemes that are planned; they deserve a better answer than "unknown".
 const PLANNED: &[&str] = &[
-    "rediss",
     "redis-cluster",
     "redis-sentinel",
     "redlock",

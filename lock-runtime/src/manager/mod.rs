@@ -47,7 +47,7 @@ impl LockManager {
     /// | scheme | store | feature |
     /// |---|---|---|
     /// | `memory:`, `memory:name` | this process; one store per name | `memory` |
-    /// | `redis://[user:password@]host[:port][/db]`, `redis+unix:///path` | one Redis server | `redis` |
+    /// | `redis://[user:password@]host[:port][/db]`, `rediss://…`, `redis+unix:///path` | one Redis server | `redis`, `tls` |
     /// | `zookeeper://[user:password@]host[:port],…[/chroot]`, `zookeeper+tls://…` | a ZooKeeper ensemble | `zookeeper`, `tls` |
     ///
     /// A store that cannot be reached, refuses the credentials or is not fit for locks says so here.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::names;
+#[cfg(feature = "tls")]
+use crate::backend::tls::{self, Look, Trust};
 use crate::{LockError, LockErrorKind};
 
 /// What is said of servers of other kinds.
@@ -199,6 +201,44 @@ pub(crate) fn explain(error: RedisError) -> LockError {
     };
     let explained = LockError::new(LockErrorKind::Backend, message).with_source(error);
     if permanent { explained.into_permanent() } else { explained }
+}
+
+/// Why a connection was not made.
+pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
+    #[cfg(feature = "tls")]
+    if let Some(told) = refused_handshake(address, &error, Trust::Client, false) {
+        return told;
+    }
+    let (refused, io, detail) = (error.is_connection_refusal(), error.is_io_error(), error.to_string());
+    let error = explain(error);
+    let message = if refused {
+        format!("cannot connect to Redis at {address}: nothing listens there; is the server running?")
+    } else if io {
+        format!("cannot connect to Redis at {address}: {detail}")
+    } else {
+        format!("Redis at {address}: {}", error.message())
+    };
+    error.saying(message)
+}
+
+/// What is wrong with the TLS of the server, where that is why no connection was made.
+#[cfg(feature = "tls")]
+pub(super) fn refused_handshake(
+    address: &str,
+    error: &(dyn std::error::Error + 'static),
+    trust: Trust,
+    has_identity: bool,
+) -> Option<LockError> {
+    match tls::explain(tls::rustls_error(error)?, trust, has_identity) {
+        Look::Wrong(what) => Some(unfit(address, &what)),
+        Look::Closed | Look::Unclear => None,
+    }
+}
+
+/// The error of a server of which that sentence is said, and which stays so.
+pub(super) fn unfit(address: &str, what: &str) -> LockError {
+    let message = format!("cannot connect to Redis at {address}: the server {what}");
+    LockError::new(LockErrorKind::Backend, message).into_permanent()
 }
 
 #[cfg(test)]

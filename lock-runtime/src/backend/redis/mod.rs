@@ -38,7 +38,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects to `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path`.
+    /// Connects to `redis://[user[:password]@]host[:port][/db][?setting=value&…]`, with the feature `tls` to the same with
+    /// `rediss:`, or to `redis+unix:///path`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood,
@@ -61,7 +62,7 @@ impl Redis {
         Self::with_config(Config::from_url(url)?)
     }
 
-    /// Uses the address and the credentials of a client of the `redis` crate, with connections of its own.
+    /// Uses the address, the credentials and the TLS of a client of the `redis` crate, with connections of its own.
     ///
     /// # Errors
     /// [`Backend`](crate::LockErrorKind::Backend) when the server does not answer or refuses us.

@@ -7,12 +7,14 @@ use ::zookeeper_client as zk;
 use super::{
     credentials::{Credentials, Scheme},
     names,
-    tls::Tls,
-    url::{Files, decode},
+    url::decode,
 };
 use crate::{
     LockError,
-    backend::settings::{Settings, invalid},
+    backend::{
+        settings::{Settings, invalid},
+        tls::{Tls, settings::Files},
+    },
 };
 
 const SETTINGS: Settings = Settings {
@@ -100,10 +102,10 @@ impl Config {
                 "connect_timeout" => config.connect_timeout = SETTINGS.length(&name, &value)?,
                 "response_timeout" => config.response_timeout = SETTINGS.length(&name, &value)?,
                 "auth" => scheme = Some(Scheme::from_text(&value)?),
-                "tls_ca" => files.ca = Some(value.into_owned().into()),
-                "tls_cert" => files.cert = Some(value.into_owned().into()),
-                "tls_key" => files.key = Some(value.into_owned().into()),
-                _ => return Err(SETTINGS.unknown(&name)),
+                _ => match files.of_setting(&name) {
+                    Some(file) => *file = Some(value.into_owned().into()),
+                    None => return Err(SETTINGS.unknown(&name)),
+                },
             }
         }
         match credentials {
@@ -119,8 +121,17 @@ impl Config {
             None => {}
         }
         if plain.is_none() {
-            config.tls = Some(Tls::new(files, &config.hosts())?);
-        } else if files != Files::default() {
+            let hosts: Vec<_> = config.hosts().into_iter().map(|(host, _)| host).collect();
+            let has_ca = files.ca.is_some();
+            config.tls = Some(Tls::new(SETTINGS.store, "zookeeper+tls", files, &hosts)?);
+            if !has_ca {
+                return Err(invalid(
+                    "the ZooKeeper URL needs the setting `tls_ca`, in PEM: the file with the certificates of those who \
+                     sign the servers' certificates"
+                        .into(),
+                ));
+            }
+        } else if !files.is_empty() {
             return Err(invalid(
                 "settings `tls_…` in the ZooKeeper URL: write `zookeeper+tls://` for connections with TLS"
                     .into(),

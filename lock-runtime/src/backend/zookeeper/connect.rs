@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ::zookeeper_client as zk;
 
-use super::{config::Config, diagnosis, error::Failure, heartbeat, session::Session};
+use super::{config::Config, diagnosis, error::Failure, heartbeat, session::Session, tls::Certificates};
 use crate::{LockError, LockErrorKind, backend::outage::Outage, time::clock::Instant};
 
 /// Pause after the first failed round of the servers; it grows with each round, up to eight times.
@@ -38,7 +38,9 @@ async fn connect(config: &Config) -> Result<zk::Client, LockError> {
         )
     };
     let certificates = match &config.tls {
-        Some(tls) => Some(Arc::new(tokio::time::timeout(limit, tls.read()).await.map_err(late)??)),
+        Some(tls) => {
+            Some(Arc::new(tokio::time::timeout(limit, Certificates::read(tls)).await.map_err(late)??))
+        }
         None => None,
     };
     let connecting = async {

@@ -7,14 +7,12 @@ mod credentials;
 mod diagnosis;
 mod error;
 pub mod fence;
-mod handshake;
 mod heartbeat;
 mod hold;
 mod link;
 mod names;
 mod queue;
 mod session;
-#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod url;
 mod validity;

@@ -22,6 +22,7 @@ use tokio::{sync::oneshot, task::yield_now};
 
 use super::{
     super::error::{self, Failure, Refusal},
+    dial::Task,
     fitness,
     script::Script,
     server::Server,
@@ -55,6 +56,8 @@ pub(crate) trait Pushes: fmt::Debug + Send + Sync {
 /// One connection, from its making to its end.
 pub(crate) struct Connection {
     driver: MultiplexedConnection,
+    /// Reads and writes for the driver, where it does not do so itself; ends with the connection.
+    _task: Option<Task>,
     /// Unlike that of any other connection of the store.
     id: u64,
     made: Instant,
@@ -103,13 +106,12 @@ impl Connection {
         let limit = server.config().connect_timeout;
         let address = server.config().address();
         let opening = async {
-            let driver = server.client().get_multiplexed_async_connection_with_config(&settings).await;
-            let driver = driver.map_err(|error| cannot_connect(&address, error))?;
+            let (driver, task) = server.dial().connect(server.config(), &settings).await?;
             // In one round trip: a renewal may wait for it.
             let (fit, info) =
                 tokio::join!(check_server(driver.clone(), &address), info(driver.clone(), &address));
             fit?;
-            Ok((driver, info?))
+            Ok((driver, task, info?))
         };
         // The driver's own limit does not cover the handshake.
         let opened = tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
@@ -120,10 +122,11 @@ impl Connection {
                 ),
             ))
         });
-        let made = opened.map(|(driver, info)| {
+        let made = opened.map(|(driver, task, info)| {
             tracing::debug!(address, "connected to Redis");
             let connection = Arc::new(Self {
                 driver,
+                _task: task,
                 id,
                 made: Instant::now(),
                 last_used: AtomicU64::new(Instant::now().as_nanos()),
@@ -314,14 +317,14 @@ pub(crate) async fn catch_up() {
 /// Refuses a server that can hold no locks; each new connection may lead to another one. Every user may ask this.
 async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Result<(), LockError> {
     let hello = redis::cmd("HELLO").arg(3).query_async(&mut driver).await;
-    fitness::check_server(&hello.map_err(|error| cannot_connect(address, error))?, address)
+    fitness::check_server(&hello.map_err(|error| error::cannot_connect(address, error))?, address)
 }
 
 /// What the server says of itself, where the user may ask.
 async fn info(mut driver: MultiplexedConnection, address: &str) -> Result<String, LockError> {
     match redis::cmd("INFO").query_async(&mut driver).await {
         Ok(info) => Ok(info),
-        Err(error) if Refusal::of(&error) == Refusal::Broken => Err(cannot_connect(address, error)),
+        Err(cause) if Refusal::of(&cause) == Refusal::Broken => Err(error::cannot_connect(address, cause)),
         Err(error) => {
             tracing::debug!(%error, "the server's eviction policy is not checked");
             Ok(String::new())
@@ -334,17 +337,4 @@ fn is_no_script(error: &LockError) -> bool {
         .cause()
         .and_then(|cause| cause.downcast_ref::<redis::RedisError>())
         .is_some_and(|error| error.code() == Some("NOSCRIPT"))
-}
-
-fn cannot_connect(address: &str, error: RedisError) -> LockError {
-    let (refused, io, detail) = (error.is_connection_refusal(), error.is_io_error(), error.to_string());
-    let error = error::explain(error);
-    let message = if refused {
-        format!("cannot connect to Redis at {address}: nothing listens there; is the server running?")
-    } else if io {
-        format!("cannot connect to Redis at {address}: {detail}")
-    } else {
-        format!("Redis at {address}: {}", error.message())
-    };
-    error.saying(message)
 }

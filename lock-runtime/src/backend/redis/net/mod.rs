@@ -2,10 +2,14 @@
 
 mod connection;
 mod connections;
+mod dial;
 mod fitness;
+mod port;
 mod script;
 mod server;
 pub(crate) mod server_clock;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub(crate) use self::{
     connection::{Connection, Pushes},

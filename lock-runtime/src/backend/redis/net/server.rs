@@ -5,15 +5,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use redis::Client;
-
-use super::super::config::Config;
-use crate::{LockError, LockErrorKind, backend::outage::Outage};
+use super::{super::config::Config, dial::Dial};
+use crate::{LockError, backend::outage::Outage};
 
 #[derive(Debug)]
 pub(crate) struct Server {
     config: Config,
-    client: Client,
+    dial: Dial,
     /// How many connections were made.
     made: AtomicU64,
     outage: Arc<Outage>,
@@ -21,20 +19,17 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(config: Config) -> Result<Self, LockError> {
-        let client = Client::open(config.info.clone()).map_err(|error| {
-            LockError::new(LockErrorKind::InvalidOptions, "the Redis settings are not understood")
-                .with_source(error)
-        })?;
+        let dial = Dial::new(&config)?;
         let outage = Arc::new(Outage::of(format!("Redis at {}", config.address())));
-        Ok(Self { config, client, made: AtomicU64::new(0), outage })
+        Ok(Self { config, dial, made: AtomicU64::new(0), outage })
     }
 
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
+    pub(super) fn dial(&self) -> &Dial {
+        &self.dial
     }
 
     pub(super) fn outage(&self) -> &Arc<Outage> {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
 use crate::support::guardian;
@@ -25,6 +25,7 @@ pub struct Signed {
     pub key: PathBuf,
     /// Both in one, as ZooKeeper wants them.
     pub both: PathBuf,
+    number: usize,
 }
 
 impl Authority {
@@ -57,15 +58,43 @@ impl Authority {
         self.sign(params)
     }
 
+    pub fn signed_from_2090_on(&self, names: &[&str]) -> Signed {
+        let mut params = named("server", names);
+        params.not_before = date_time_ymd(2090, 1, 1);
+        self.sign(params)
+    }
+
+    /// Its own certificate, with a list of those that it has revoked.
+    pub fn ca_that_revokes(&self, revoked: &Signed) -> PathBuf {
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2090, 1, 1),
+            crl_number: SerialNumber::from(1_u64),
+            issuing_distribution_point: None,
+            revoked_certs: vec![RevokedCertParams {
+                serial_number: SerialNumber::from(revoked.serial_number()),
+                revocation_time: date_time_ymd(2020, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.folder.join("ca-that-revokes.pem");
+        let list = list.signed_by(&self.issuer).unwrap().pem().unwrap();
+        fs::write(&path, fs::read_to_string(self.ca()).unwrap() + &list).unwrap();
+        path
+    }
+
     fn sign(&self, mut params: CertificateParams) -> Signed {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        params.serial_number = Some(SerialNumber::from(serial_number(number)));
         let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let write = |what: &str, text: &str| {
             let path = self.folder.join(format!("{number}-{what}.pem"));
             fs::write(&path, text).unwrap();
@@ -76,8 +105,20 @@ impl Authority {
             both: write("both", &format!("{key}{cert}")),
             cert: write("cert", &cert),
             key: write("key", &key),
+            number,
         }
     }
+}
+
+impl Signed {
+    fn serial_number(&self) -> u64 {
+        serial_number(self.number)
+    }
+}
+
+/// Above zero, as RFC 5280 wants it.
+fn serial_number(number: usize) -> u64 {
+    u64::try_from(number).unwrap() + 1
 }
 
 fn named(who: &str, names: &[&str]) -> CertificateParams {

@@ -1,22 +1,22 @@
 //! ZooKeeper behind TLS, with users: what gets in, what is kept out, and what is said about it.
 
-mod authority;
-
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     path::Path,
     time::{Duration, Instant},
 };
 
-use authority::{Authority, Signed, text};
 use lock_runtime::{LockError, LockErrorKind, LockManager, backend::zookeeper::fence};
 
-use crate::support::{
-    machine::Moment,
-    proxy::{Proxy, Upstream},
-    traces, until,
-    zk::{self, Client},
-    zookeeper_server::{SESSION, ZooKeeperServer, free_port},
+use crate::{
+    authority::{Authority, Signed, text},
+    support::{
+        machine::Moment,
+        proxy::{Proxy, Upstream},
+        traces, until,
+        zk::{self, Client},
+        zookeeper_server::{SESSION, ZooKeeperServer, free_port},
+    },
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -374,4 +374,22 @@ async fn clients_of_others_with_our_credentials_contend_and_write_under_our_fenc
     })
     .await;
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_at_its_limit_of_connections_is_waited_for() {
+    let authority = Authority::new();
+    let secure = Secure::start(&authority.signs(&["localhost"]), "ssl.clientAuth=none\nmaxClientCnxns=2");
+    let plain = secure.server.address();
+    let taken = [(); 2].map(|()| TcpStream::connect(plain).unwrap());
+    until("the limit is reached", || {
+        let answer = secure.server.ask("srvr").unwrap_or_default();
+        if answer.is_empty() { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    for url in [format!("zookeeper://{plain}"), url("localhost", plain.port(), &authority.ca(), "")] {
+        let error = refused(&url).await;
+        assert!(error.is_retryable(), "{error}");
+    }
+    drop(taken);
 }

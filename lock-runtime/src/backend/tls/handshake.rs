@@ -1,0 +1,157 @@
+//! What a handshake shows of a server.
+
+use std::{
+    error::Error,
+    io::{self, Read},
+    net::TcpStream,
+    sync::Arc,
+};
+
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, Stream,
+    pki_types::ServerName,
+};
+
+use super::{
+    certificates::{Certificates, Trust, provider},
+    probe::is_silence,
+};
+
+/// What a handshake shows of a server.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::backend) enum Look {
+    /// A fault that does not pass by itself, as a sentence without its subject, the server.
+    Wrong(String),
+    /// The server does not continue the handshake, as one that does not know TLS.
+    Closed,
+    /// Nothing that speaks against the server.
+    Unclear,
+}
+
+/// Shakes hands with the server at the other end of `socket`, and sees why that fails.
+pub(in crate::backend) fn look(certificates: &Certificates, host: &str, socket: TcpStream) -> Look {
+    let Err((error, shaking_hands)) = shake_hands(&certificates.client, host, socket) else {
+        return Look::Unclear;
+    };
+    match rustls_error(&error) {
+        Some(error) => explain(error, certificates.trust, certificates.has_identity),
+        None if is_silence(&error) || !shaking_hands => Look::Unclear,
+        None => Look::Closed,
+    }
+}
+
+/// Whether the server at the other end of `socket` knows TLS, whatever its certificate.
+pub(in crate::backend) fn speaks_tls(host: &str, socket: TcpStream) -> bool {
+    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let Ok(client) = client else { return false };
+    // Trusts no CA: the handshake is not to succeed.
+    let client = client.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    match shake_hands(&Arc::new(client), host, socket) {
+        Ok(()) => true,
+        Err((error, _)) => matches!(
+            rustls_error(&error),
+            Some(
+                rustls::Error::InvalidCertificate(_)
+                    | rustls::Error::AlertReceived(_)
+                    | rustls::Error::PeerIncompatible(_)
+            )
+        ),
+    }
+}
+
+/// The error, and whether it came before the end of the handshake.
+fn shake_hands(
+    client: &Arc<ClientConfig>,
+    host: &str,
+    mut socket: TcpStream,
+) -> Result<(), (io::Error, bool)> {
+    let connection = ServerName::try_from(host.to_owned())
+        .map_err(io::Error::other)
+        .and_then(|name| ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other));
+    let mut connection = connection.map_err(|error| (error, false))?;
+    // A server that refuses our certificate may say so only after the handshake, and says nothing otherwise.
+    match Stream::new(&mut connection, &mut socket).read_exact(&mut [0]) {
+        Ok(()) => Ok(()),
+        Err(error) => Err((error, connection.is_handshaking())),
+    }
+}
+
+/// The error of rustls within that of a stream or a driver.
+pub(in crate::backend) fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
+        }
+        // The sources of these two are those of the error within, not that error itself.
+        next = if let Some(error) = error.downcast_ref::<io::Error>() {
+            error.get_ref().map(|within| within as &(dyn Error + 'static))
+        } else if let Some(error) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
+            Some(&**error)
+        } else {
+            error.source()
+        };
+    }
+    None
+}
+
+pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_identity: bool) -> Look {
+    let nothing_in_common = "has no version of TLS, or no cipher, in common with us";
+    Look::Wrong(match error {
+        rustls::Error::InvalidCertificate(error) => match error {
+            CertificateError::UnknownIssuer => match trust {
+                Trust::File => "has a certificate that nobody in `tls_ca` has signed".into(),
+                Trust::System => {
+                    "has a certificate that no CA of this system has signed; name the file with its CA by \
+                                  `tls_ca`"
+                        .into()
+                }
+                Trust::Client => "has a certificate that no CA of the given client has signed".into(),
+            },
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "has a certificate for other names; name it in the URL as the certificate does".into()
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "has a certificate that has expired".into()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "has a certificate that is not valid yet; check the clocks".into()
+            }
+            CertificateError::Revoked => "has a certificate that was revoked".into(),
+            other => format!("has a certificate that is not accepted: {other}"),
+        },
+        rustls::Error::AlertReceived(
+            alert @ (AlertDescription::BadCertificate
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied),
+        ) => match (has_identity, trust) {
+            (_, Trust::Client) => format!("does not accept the certificate of the given client ({alert:?})"),
+            (true, _) => format!("does not accept the certificate in `tls_cert` ({alert:?})"),
+            (false, _) => {
+                "wants a certificate of ours; name it with `tls_cert` and its key with `tls_key`".into()
+            }
+        },
+        // Before TLS 1.3 this is also the alert of a server that wants a certificate (RFC 5246, section 7.4.6).
+        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
+            if !has_identity && trust != Trust::Client =>
+        {
+            format!(
+                "{nothing_in_common}, or wants a certificate of ours; name that with `tls_cert` and its key with `tls_key`"
+            )
+        }
+        rustls::Error::AlertReceived(
+            AlertDescription::HandshakeFailure
+            | AlertDescription::ProtocolVersion
+            | AlertDescription::InsufficientSecurity,
+        )
+        | rustls::Error::PeerIncompatible(_) => nothing_in_common.into(),
+        // The server answered with something else than TLS.
+        rustls::Error::InvalidMessage(_) => return Look::Closed,
+        _ => return Look::Unclear,
+    })
+}

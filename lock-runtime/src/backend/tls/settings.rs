@@ -1,0 +1,30 @@
+//! The settings `tls_…` in a store's URL.
+
+use std::path::PathBuf;
+
+/// The files that a URL names, in PEM.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::backend) struct Files {
+    /// Who signs the servers' certificates.
+    pub(in crate::backend) ca: Option<PathBuf>,
+    /// Our own certificate, where the servers ask for one.
+    pub(in crate::backend) cert: Option<PathBuf>,
+    /// The key that belongs to it.
+    pub(in crate::backend) key: Option<PathBuf>,
+}
+
+impl Files {
+    /// Where the file named by the setting `name` is kept; none for other settings.
+    pub(in crate::backend) fn of_setting(&mut self, name: &str) -> Option<&mut Option<PathBuf>> {
+        match name {
+            "tls_ca" => Some(&mut self.ca),
+            "tls_cert" => Some(&mut self.cert),
+            "tls_key" => Some(&mut self.key),
+            _ => None,
+        }
+    }
+
+    pub(in crate::backend) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
