@@ -1,4 +1,4 @@
-//! Every kind of function on a Redis server.
+//! Every kind of function, on a Redis server.
 
 #[path = "signatures/cases/mod.rs"]
 mod cases;

@@ -1,4 +1,4 @@
-//! What rustc says to those who make a mistake; one file for each rule.
+//! The error messages of rustc for wrong uses of the macros; one file for each rule.
 //!
 //! Without a case that compiles, `trybuild` checks the dependencies instead of building them, and all cases at once;
 //! what must compile is in `it/accepted`.

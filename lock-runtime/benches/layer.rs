@@ -1,4 +1,4 @@
-//! Requests to an axum server on loopback, 64 connections that are kept: the price of a lock for each.
+//! Requests to an axum server on loopback over 64 connections that stay open: the price of a lock for each.
 //!
 //! The plain service, a layer that does nothing, the layer on the store in this process, and on Redis the layer beside
 //! the same lock called in the handler and beside `SET … NX PX` and compare-and-delete written in the handler. Server

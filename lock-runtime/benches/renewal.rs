@@ -1,4 +1,4 @@
-//! Many held locks: what it costs to keep them.
+//! Many held locks: the cost of renewing them.
 //!
 //! This library, which renews what is due in batches, beside the usual way, one script call for each lock at a third of
 //! its lease, on one private server. Both keep the same number of locks for the same time; at the end each must still be

@@ -1,4 +1,4 @@
-//! Acquire and release of distinct keys, nobody waiting: the price of the guarantees.
+//! Acquire and release of distinct keys without contention: the price of the guarantees.
 //!
 //! The raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock`, `distributed-lock` and this library,
 //! side by side, in interleaved rounds on one private server; ours twice, with group commit and with a script for each

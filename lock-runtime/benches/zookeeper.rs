@@ -1,4 +1,5 @@
-//! ZooKeeper: one task that takes and frees a lock beside the driver's bare calls, and the hand-over beside kazoo's.
+//! ZooKeeper: one task that acquires and releases a lock beside the driver's bare calls, and the hand-over beside
+//! kazoo's.
 //!
 //! `cargo bench -p lock-runtime-benches --bench zookeeper`. kazoo takes part where `LOCK_TEST_KAZOO` names a Python that
 //! has it, as `tests/run interop` installs.

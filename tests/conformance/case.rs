@@ -1,4 +1,4 @@
-//! A case: what must hold on every store that can do it, and what it needs for that.
+//! A case: its claim, and what a store must be able to do for it to make sense.
 
 use std::{
     any::Any,

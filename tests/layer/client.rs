@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 that sees every byte, on a connection that is kept.
+//! A client of HTTP/1.1 on one connection that stays open, which sees every byte.
 
 use std::{future::Future, net::SocketAddr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! 64 connections that come, wait, are served, refused, and go when they like.
+//! 64 connections that arrive, wait, are served, refused, and disconnect at random.
 
 use std::{
     net::SocketAddr,

@@ -1,4 +1,4 @@
-//! The layer before real clients, on every store.
+//! The layer under load from real clients, on every store.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]

@@ -1,4 +1,4 @@
-//! One form for all states that differ only in what can never matter. Nothing that can be observed is lost here.
+//! One form for all states that differ only in ways that can never be observed.
 
 use crate::{
     client::OWNERS,

@@ -1,4 +1,4 @@
-//! What a client sends, and what it makes of answers, pushes and time.
+//! A client's part in a step: the requests it sends, and its reaction to answers, pushes and time.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,4 @@
-//! Whether all live waiters are served in the end, and how long that takes at the worst.
+//! Whether all live waiters are served in the end, and the longest time that takes.
 
 use crate::{
     handover::Handover,

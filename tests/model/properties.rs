@@ -1,4 +1,4 @@
-//! What must hold in each state.
+//! The properties: what must hold in each state.
 
 use std::sync::atomic::Ordering::Relaxed;
 

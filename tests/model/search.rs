@@ -1,4 +1,4 @@
-//! Runs one search and judges it.
+//! Runs the search of one variant and judges its result.
 
 use std::{collections::BTreeSet, fmt::Write as _, sync::atomic::Ordering::Relaxed, time::Instant};
 

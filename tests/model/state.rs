@@ -1,4 +1,4 @@
-//! What is on the server, in the network and in the clients' heads at one instant.
+//! A state: the server, the network and the clients' knowledge at one instant.
 
 use std::fmt::{self, Display};
 

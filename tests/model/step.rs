@@ -1,4 +1,4 @@
-//! The steps of the clients, the server, the network, the clocks and the attacker.
+//! The steps of the clients, the server, the network, the clocks and the attacker, and how they are printed.
 
 use std::fmt::{self, Display};
 

@@ -1,4 +1,4 @@
-//! What is searched: who takes part, how long things last, and which rule is broken.
+//! A variant: who takes part, how long things last, and which rule is broken.
 
 use crate::state::NEVER;
 

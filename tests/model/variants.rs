@@ -1,4 +1,4 @@
-//! The table: what is searched, and what must come of it.
+//! The table of the variants, and the result that each must have.
 
 use libtest_mimic::Trial;
 

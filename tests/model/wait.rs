@@ -1,4 +1,4 @@
-//! How long dead places hold up a live waiter, with the store's own constants.
+//! The longest time for which dead queue entries hold up a live waiter, with the store's own constants.
 
 use libtest_mimic::{Failed, Trial};
 use stateright::Model;

@@ -1,4 +1,4 @@
-//! The copy of the sources that has the mutants, and its build.
+//! The copy of the sources into which the mutants are built.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

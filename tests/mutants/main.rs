@@ -1,4 +1,5 @@
-//! Mistakes that others shipped, built in on purpose: each must be seen by the tests that are named for it.
+//! Mutants: mistakes that other libraries shipped, built in on purpose; each must be caught by the tests that are named
+//! for it.
 //!
 //! One build of a copy of the sources has all of them; which one is made is chosen at run time. Nothing of it stands in
 //! the sources themselves. `cargo test --test mutants -- --ignored` takes minutes; `tests/run all` does it.

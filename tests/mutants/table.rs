@@ -1,4 +1,4 @@
-//! The mutants: what is broken, where, and which test sees it.
+//! The table of the mutants: the changed text, and the tests that catch it.
 
 /// A mistake that is built in, and made only when it is asked for at run time.
 pub struct Mutant {
@@ -593,7 +593,7 @@ end",
         caught_by: &[
             "memory::attribute::a_body_does_not_run_when_the_wait_for_its_lock_runs_out",
             "redis::attribute::a_body_does_not_run_when_the_wait_for_its_lock_runs_out",
-            "redis::sections::no_body_runs_without_its_lock_nor_beside_another",
+            "redis::attribute_under_faults::no_body_runs_without_its_lock_nor_beside_another",
         ],
     },
     Mutant {
@@ -801,7 +801,7 @@ end",
             from: "        if !push.proven || push",
             to: "        if !(push.proven || mutant!()) || push",
         }],
-        caught_by: &["servers redis::published::a_grant_that_the_server_did_not_make_makes_no_second_holder"],
+        caught_by: &["servers redis::forged_messages::a_grant_that_the_server_did_not_make_makes_no_second_holder"],
     },
     Mutant {
         name: "secret_in_free",
@@ -809,7 +809,7 @@ end",
             from: "'free ' .. first.number .. ' ' .. length",
             to: "'free ' .. first.number .. ' ' .. length .. ' ' .. first.owner",
         }],
-        caught_by: &["servers redis::published::nothing_that_is_published_is_a_secret"],
+        caught_by: &["servers redis::forged_messages::nothing_that_is_published_is_a_secret"],
     },
     Mutant {
         name: "unbounded_px",
@@ -829,7 +829,7 @@ end",
             from: "Push::Doubtful => look_at = look_at.min(heard + place::LOOK_ON_DOUBT),",
             to: "Push::Doubtful => look_at = if mutant!() { heard } else { look_at.min(heard + place::LOOK_ON_DOUBT) },",
         }],
-        caught_by: &["servers redis::published::a_flood_of_messages_neither_lets_a_waiter_in_nor_keeps_it_out"],
+        caught_by: &["servers redis::forged_messages::a_flood_of_messages_neither_lets_a_waiter_in_nor_keeps_it_out"],
     },
     Mutant {
         name: "open_window_ended_by_the_releaser",

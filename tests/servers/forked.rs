@@ -1,5 +1,5 @@
-//! A process that is forked while it uses the library. It has one of its own for that: what other tests do at that moment
-//! on other threads, the child would have a half of.
+//! A process that forks while it uses the library. It is one of its own: of the other tests' threads the child would
+//! inherit half-done work.
 
 use std::{
     env, fs,

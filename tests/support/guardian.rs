@@ -1,4 +1,4 @@
-//! Ends what the tests started, also when the test process is killed.
+//! The processes that the tests started, all of which end with the test process, also when it is killed.
 //!
 //! A small shell reads from a pipe what was started; when the pipe closes, however this process ended, it kills
 //! what is left and removes the temporary folder.

@@ -1,4 +1,4 @@
-//! How long something took, beside how long the machine kept threads from running meanwhile.
+//! A stopwatch that also tells for how long the machine kept threads from running meanwhile.
 //!
 //! A limit of a promise is meant for a machine that runs a thread when it is due. On a busy one a test measures the limit
 //! and the delays of all threads that took part, so it allows what was measured of such delays within the same time.

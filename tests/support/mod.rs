@@ -1,9 +1,9 @@
-//! What tests need to reach servers and to hurt them. Nothing in here knows of locks.
+//! Shared by the tests: servers, and the means to hurt them. Nothing in here uses the library.
 
-pub mod checker;
 pub mod child;
 pub mod clock;
 pub mod guardian;
+pub mod history;
 pub mod machine;
 pub mod proxy;
 pub mod redis_server;

@@ -1,4 +1,4 @@
-//! A Redis server of a test's own.
+//! A Redis server that belongs to one test.
 
 use std::{
     fs,

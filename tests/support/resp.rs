@@ -1,4 +1,4 @@
-//! Just enough of the Redis protocol to look at a server, and to be a client that nobody here wrote.
+//! RESP, the protocol of Redis, as far as a test needs it to inspect a server and to act as a foreign client.
 
 use std::{
     io::{self, BufRead, BufReader, Write},

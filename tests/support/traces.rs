@@ -1,4 +1,4 @@
-//! Reads every trace that is written during a run, in search of secrets.
+//! Reads every trace event of a run and searches it for secrets.
 
 use std::{
     fmt::{Debug, Write},

@@ -1,5 +1,5 @@
-//! A small client of ZooKeeper's protocol, written from its description: what is in the tree is seen by other eyes than
-//! those of the driver under test.
+//! A small ZooKeeper client, written from the protocol's description, so that the tree is inspected independently of
+//! the driver under test.
 
 #![allow(dead_code, reason = "each program that tests uses a part of it")]
 

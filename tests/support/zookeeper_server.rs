@@ -1,4 +1,4 @@
-//! A ZooKeeper server of a test's own.
+//! A ZooKeeper server that belongs to one test.
 
 #![allow(dead_code, reason = "each program that tests uses a part of it")]
 

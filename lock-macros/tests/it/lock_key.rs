@@ -1,4 +1,4 @@
-//! `lock_key!` where people write it.
+//! `lock_key!` in the places where it is written.
 
 #![deny(warnings, clippy::pedantic)]
 

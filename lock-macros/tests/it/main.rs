@@ -1,4 +1,4 @@
-//! The macros in code that compiles: `lock_key!`, and the attribute where other names or lints are in its way.
+//! The macros in code that compiles: `lock_key!`, and the attribute beside other names and lints.
 
 mod accepted {
     pub(crate) mod facade;

@@ -1,4 +1,4 @@
-//! What `manager` may be.
+//! The expressions that `manager = …` accepts.
 
 use std::sync::{Arc, LazyLock, OnceLock};
 

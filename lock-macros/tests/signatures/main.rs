@@ -1,4 +1,4 @@
-//! Every kind of function on the store inside this process.
+//! Every kind of function, on the store inside this process.
 
 mod cases;
 

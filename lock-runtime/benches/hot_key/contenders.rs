@@ -1,4 +1,4 @@
-//! Who takes part, each as its users would write it.
+//! The contenders: each library as its users would write it.
 
 use std::{
     sync::Arc,

@@ -1,4 +1,4 @@
-//! One key that many want: how often the lock changes hands, what that costs the server, and who is left behind.
+//! One contended key: hand-overs per second, what they cost the server, and how even the waiters fare.
 //!
 //! This library beside `rslock` and `distributed-lock` (polling), a poller with the raw driver, and Redisson's way
 //! (publish on release, all wake and race), each as processes × tasks, in interleaved rounds on one private server.

@@ -1,4 +1,4 @@
-//! What the benchmarks share: a server of their own, peers, rounds side by side, tables and pictures.
+//! Shared by the benchmarks: a server of their own, peers, rounds side by side, tables and pictures.
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 

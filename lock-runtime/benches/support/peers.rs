@@ -1,4 +1,4 @@
-//! Peers that need more than a call.
+//! Adapters for peers that need more than one call to lock.
 
 use std::{sync::Arc, time::Duration};
 

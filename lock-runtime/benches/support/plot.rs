@@ -1,4 +1,4 @@
-//! Pictures of what was measured, so that a person can look instead of read.
+//! Charts of the results.
 
 use std::path::Path;
 

@@ -12,7 +12,7 @@ use tonic::{
 };
 use tonic_types::StatusExt;
 
-use crate::rpc::{Bank, Client, listen, order};
+use crate::grpc_service::{Bank, Client, listen, order};
 use crate::support::{DEADLINE, key, slow_store, soon, store, until};
 
 const MS: Duration = Duration::from_millis(1);

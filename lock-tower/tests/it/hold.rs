@@ -1,4 +1,4 @@
-//! What runs under a request's lock, and what ends it.
+//! The work under the lock of a request, and the events that end it.
 
 use std::{
     convert::Infallible,

@@ -1,4 +1,4 @@
-//! What the log says where the client is told nothing.
+//! Misconfiguration is explained in the log, and not to the client.
 
 use std::{
     fmt::{Debug, Write},

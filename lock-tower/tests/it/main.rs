@@ -1,26 +1,27 @@
-//! The layer from outside, on the store inside this process. One program, because each links everything it needs.
+//! The layer through its public interface, on the store inside this process. One program, because each links every
+//! dependency.
 
 #[cfg(feature = "axum")]
-mod answers;
+mod annotated_handlers;
 #[cfg(feature = "axum")]
 mod grpc;
 #[cfg(feature = "axum")]
-mod handlers;
+mod grpc_service;
 mod hold;
 #[cfg(feature = "axum")]
 mod log;
 #[cfg(feature = "axum")]
+mod multi_lock;
+#[cfg(feature = "axum")]
 mod options;
 #[cfg(feature = "axum")]
+mod rejections;
+#[cfg(feature = "axum")]
 mod routes;
-#[cfg(feature = "axum")]
-mod rpc;
-#[cfg(feature = "axum")]
-mod several;
-mod silent;
-#[cfg(feature = "axum")]
-mod stacks;
+mod silent_store;
 mod streams;
 mod support;
 #[cfg(feature = "axum")]
 mod tcp;
+#[cfg(feature = "axum")]
+mod with_tower_http;

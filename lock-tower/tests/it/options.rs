@@ -1,4 +1,4 @@
-//! What the layer's options change.
+//! The effect of the layer's options.
 
 use std::{
     convert::Infallible,

@@ -1,4 +1,4 @@
-//! Which requests are locked, and by which key.
+//! Which requests take a lock, and by which key.
 
 use axum::{
     Router,

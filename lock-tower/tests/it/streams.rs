@@ -1,4 +1,4 @@
-//! What is held while an answer is sent, and what not any more.
+//! Streamed responses: until when the lock is held.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,4 @@
-//! What the tests of the layer have in common.
+//! Shared by the tests of the layer: a store that can be hurt, requests, responses, and a probe of the lock.
 
 #![cfg_attr(not(feature = "axum"), allow(dead_code, reason = "the tests that use the rest need axum"))]
 

@@ -1,4 +1,4 @@
-//! The attribute, where it matters what stands in the store.
+//! The attribute, observed in the store: no body without its lock, and a key that is computed once.
 
 use std::{
     fmt,

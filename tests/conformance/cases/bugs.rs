@@ -1,4 +1,4 @@
-//! Bugs that other libraries of locks shipped, and the tests that would have seen them here.
+//! The list of bugs that other lock libraries shipped, and the tests that would have caught them here.
 //!
 //! The list is that of the bug reports of about thirty libraries in eight languages. A test is a case of this suite
 //! (`group::claim`), or stands in the file or the crate that is named before it. `mutant` is the mistake of `tests/mutants` that
@@ -115,7 +115,7 @@ const LOSS: &[Bug] = &[
         what: "the body runs without the lock after the wait ran out",
         tests: &[
             "attribute::a_body_does_not_run_when_the_wait_for_its_lock_runs_out",
-            "sections::no_body_runs_without_its_lock_nor_beside_another",
+            "attribute_under_faults::no_body_runs_without_its_lock_nor_beside_another",
         ],
         mutant: "the_body_runs_although_the_wait_ran_out",
     },

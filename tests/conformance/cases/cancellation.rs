@@ -1,4 +1,4 @@
-//! A future that is dropped at any of its awaits leaves neither a hold nor a place in a queue.
+//! A future that is dropped at any of its awaits leaves neither a hold nor a queue entry.
 //!
 //! Each case polls the future once, twice, … and drops it, until it is ready before that. The lease is far longer
 //! than the bound within which nothing may be left, so that the end of a lease cannot hide a leak.

@@ -1,4 +1,4 @@
-//! Wall clocks jump: that of a holder changes nothing, that of the server ends leases early or late.
+//! Wall clocks that jump: the holder's changes nothing, the server's ends leases early or late.
 
 use std::time::{Duration, Instant};
 

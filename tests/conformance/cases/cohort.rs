@@ -1,4 +1,4 @@
-//! The waiters of one client: in order, without a herd, and not at the cost of others.
+//! The waiters of one client: in order, without a herd, and not at the expense of other clients.
 
 use std::{
     pin::pin,

@@ -1,4 +1,4 @@
-//! At any moment at most one believes that it holds.
+//! At any moment at most one client believes that it holds a lock.
 
 use std::sync::{
     Arc,

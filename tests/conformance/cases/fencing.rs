@@ -1,4 +1,4 @@
-//! Each grant carries a token larger than that of every grant that ended before it was asked for.
+//! Each grant carries a token larger than that of every grant that ended before it was requested.
 
 use lock_runtime::FencingToken;
 

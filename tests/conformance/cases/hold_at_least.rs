@@ -1,4 +1,4 @@
-//! A lock that is not free before its time although its holder is done.
+//! `hold_at_least`: a lock is not free before its time, although its holder is done.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Locks shared with clients that nobody here wrote.
+//! Locks shared with clients of other libraries.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A process that ends without a word: its locks and its places are free within a bound.
+//! A process that is killed: its locks and its queue entries are free within a bound.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How long a hold lasts: renewal, its end, and how the holder learns of it.
+//! The length of a hold: renewal, its end, and how the holder learns of it.
 
 use std::time::{Duration, Instant};
 

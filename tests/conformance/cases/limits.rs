@@ -1,4 +1,5 @@
-//! What is refused: each with its kind, in words, without a secret, and without a trace in the store.
+//! Bounds of names, leases, URLs and waiters: each refusal has its kind and its text, without a secret, and leaves no
+//! trace in the store.
 
 use std::{error::Error, fmt::Write, future::Future, time::Duration};
 

@@ -1,6 +1,8 @@
-//! What must hold, by group. A case names no store.
+//! The cases, by group. A case names no store.
 
 mod attribute;
+mod attribute_options;
+mod attribute_under_faults;
 mod bugs;
 mod cancellation;
 mod clocks;
@@ -13,17 +15,15 @@ mod killed;
 mod lease;
 mod limits;
 mod loss;
-mod options;
+mod multi_lock;
 mod outage;
 mod ownership;
 mod paused;
 mod reconnect;
 mod reentrance;
 mod runtimes;
-mod sections;
-mod several;
+mod self_test;
 mod shutdown;
-mod suite;
 pub mod torture;
 mod unpolled;
 mod wait;
@@ -48,10 +48,10 @@ pub fn all() -> Vec<Case> {
         unpolled::cases(),
         ownership::cases(),
         reentrance::cases(),
-        several::cases(),
+        multi_lock::cases(),
         limits::cases(),
         cohort::cases(),
-        options::cases(),
+        attribute_options::cases(),
         runtimes::cases(),
         killed::cases(),
         paused::cases(),
@@ -60,7 +60,7 @@ pub fn all() -> Vec<Case> {
         reconnect::cases(),
         shutdown::cases(),
         interop::cases(),
-        sections::cases(),
+        attribute_under_faults::cases(),
         torture::cases(),
     ]
     .into_iter()
@@ -70,7 +70,7 @@ pub fn all() -> Vec<Case> {
 
 /// Tests of the suite's own tools.
 pub fn without_a_store() -> Vec<Trial> {
-    suite::trials().into_iter().chain(bugs::trials()).collect()
+    self_test::trials().into_iter().chain(bugs::trials()).collect()
 }
 
 /// What a busy machine may add to any length of time.

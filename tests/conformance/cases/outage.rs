@@ -1,4 +1,5 @@
-//! The store does not answer for a while: nothing hangs, nobody believes too long, and it heals by itself.
+//! The store does not answer for a while: nothing hangs, no holder believes for too long, and the client recovers
+//! without help.
 
 use std::time::{Duration, Instant};
 

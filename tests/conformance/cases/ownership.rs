@@ -1,4 +1,4 @@
-//! Only the owner releases; a release by anybody else, twice or late changes nothing and says so.
+//! Only the owner releases; a release by another client, a second or a late one changes nothing and reports it.
 
 use std::time::Duration;
 

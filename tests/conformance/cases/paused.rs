@@ -1,4 +1,4 @@
-//! A process that stands still for a while and goes on: it learns at its first step that time has passed.
+//! A process that is paused and resumed: it learns at its first step that time has passed.
 
 use std::time::Duration;
 

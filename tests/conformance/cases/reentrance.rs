@@ -1,4 +1,4 @@
-//! Asking for a lock from inside its own section.
+//! Acquiring a lock from inside its own section.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A manager works from every runtime of its process and outlives the one it was made in; what it does for a hold
-//! does not depend on the caller's runtime.
+//! A manager works from every runtime of its process and outlives the one that created it; the care for a hold does not
+//! depend on the runtime of the caller.
 
 use std::{thread, time::Instant};
 

@@ -1,4 +1,4 @@
-//! The end of a manager: nothing new, nothing left behind, and what is held stays held.
+//! The shutdown of a manager: nothing new, nothing left behind, and held locks stay held.
 
 use std::{pin::pin, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Everything at once, from a seed: many tasks, several processes, random faults, and a judge of the history.
+//! All operations at once, from a seed: many tasks, several processes, random faults, and a judge of the history.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,8 +15,8 @@ use crate::{
     stores::Fault,
     support::{
         Random,
-        checker::{Hold, Verdict, judge},
         child::Child,
+        history::{Hold, Verdict, judge},
         monotonic,
     },
 };

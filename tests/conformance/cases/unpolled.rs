@@ -1,4 +1,4 @@
-//! A future that is kept and not polled stops nobody for long, and does not enter on what it missed.
+//! An unpolled future blocks no other waiter for long, and does not enter on a grant that it missed.
 
 use std::{
     future::Future,

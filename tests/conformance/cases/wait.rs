@@ -1,4 +1,4 @@
-//! Waiting for a lock, and the end of patience.
+//! Waiting for a lock: order, wake-up and timeouts.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,4 @@
-//! Locks shared with clients of other projects, as other processes.
+//! Locks shared with clients of other projects, which run in processes of their own.
 //!
 //! `tests/run interop` installs them and names them in the environment; without that the tests are not run.
 

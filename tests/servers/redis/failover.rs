@@ -1,4 +1,4 @@
-//! A name that moves from one server to another while the old one goes on answering.
+//! Failover: a name that moves to another server while the old one goes on answering.
 
 use std::{
     net::TcpListener,

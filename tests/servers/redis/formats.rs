@@ -1,8 +1,8 @@
-//! What a later version may write beside this one.
+//! Entries in the format of a later version, beside those of this one.
 
 use lock_runtime::LockManager;
 
-use super::{LONG, published::Overheard, url};
+use super::{LONG, overheard::Overheard, url};
 use crate::support::{redis_server::RedisServer, resp::Value, until};
 
 #[tokio::test]

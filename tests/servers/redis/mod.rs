@@ -1,13 +1,14 @@
-//! What is particular to one Redis server, and so no case of the conformance suite.
+//! Particular to one Redis server, and so no case of the conformance suite; shared helpers for the files below it.
 
 mod failover;
+mod false_alarms;
+mod forged_messages;
 mod formats;
-mod published;
+mod overheard;
+mod permissions;
 mod queue;
 mod release;
 mod renewal;
-mod rights;
-mod stalls;
 
 use std::{
     net::TcpListener,

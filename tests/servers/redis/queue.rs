@@ -1,4 +1,4 @@
-//! What the queue on the server costs, and what it does with requests that come late.
+//! The cost of the server's queue, and requests that arrive late.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What is released late: after an outage, or after an attempt that was given up.
+//! Late releases: after an outage, on a silent connection, and of attempts that were given up.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! The renewal of many holds, and beside a server or a connection that is silent.
+//! The renewal of many holds, and beside a server or a connection that does not answer.
 
 use std::time::{Duration, Instant};
 

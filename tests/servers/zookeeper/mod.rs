@@ -1,4 +1,4 @@
-//! What is particular to ZooKeeper, and so no case of the conformance suite.
+//! Particular to one ZooKeeper server, and so no case of the conformance suite.
 
 mod outages;
 

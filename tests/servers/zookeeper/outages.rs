@@ -1,4 +1,4 @@
-//! Holds and places while the server, or the way to it, is away.
+//! Holds and queue entries while the server, or the network to it, is away.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Many who want one lock, all the time, while something happens to the servers.
+//! Many clients that want one lock, all the time, while the servers fail.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{
     PATIENCE,
-    checker::{Hold, Verdict, judge},
+    history::{Hold, Verdict, judge},
     monotonic,
 };
 

@@ -1,4 +1,4 @@
-//! Three ZooKeeper servers, and what can happen between them.
+//! Three ZooKeeper servers: partitions, crashes and elections between them.
 
 mod contest;
 

@@ -1,4 +1,4 @@
-//! A crate that re-exports the runtime under another name.
+//! `crate = …`: a crate that re-exports the runtime under another name.
 mod elsewhere {
     pub(crate) use lock_runtime as lock;
 }

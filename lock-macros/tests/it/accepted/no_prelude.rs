@@ -1,4 +1,4 @@
-//! The expansion names everything by its full path.
+//! Without a prelude: the expansion names everything by its full path.
 #![no_implicit_prelude]
 
 use ::lock_runtime::{LockError, distributed_lock};

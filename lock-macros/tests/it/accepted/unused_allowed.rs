@@ -1,4 +1,4 @@
-//! A parameter that is not used in every build, and of which the user does not want to hear.
+//! `allow(unused_variables)` on a parameter that some builds do not use.
 #![deny(warnings)]
 use lock_runtime::{LockError, distributed_lock};
 

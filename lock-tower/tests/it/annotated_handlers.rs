@@ -1,4 +1,4 @@
-//! Annotated axum handlers, and what they answer.
+//! Annotated axum handlers, and their responses.
 
 use axum::{
     Json, Router,

@@ -1,4 +1,4 @@
-//! What the user of a store has to be allowed, and what is seen when it is not.
+//! The permissions (ACL) that the user of a store needs, and the error when one is missing.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What looks like a failure of the server and is none.
+//! False alarms: a blocked runtime, a closed idle connection and forgotten scripts fail no call.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Judges a history of holds of one lock: were they disjoint, and did their tokens rise?
+//! A history of holds of one lock, and its judge: were they disjoint, and did their tokens rise?
 //!
 //! The tokens are the order that the lock itself claims, so no order has to be searched for: sorting is enough, and
 //! millions of holds are judged in milliseconds. All times are nanoseconds on the one monotonic clock that all

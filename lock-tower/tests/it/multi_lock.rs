@@ -1,4 +1,4 @@
-//! A layer of several locks for each request.
+//! A layer that holds several locks for each request.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What the options of `#[distributed_lock]` do, on a store. Its signatures and its error texts are tested with it.
+//! The effect of the options of `#[distributed_lock]` on a store. Signatures and error texts are tested in
+//! `lock-macros`.
 
 use std::{
     cell::Cell,

@@ -1,4 +1,4 @@
-//! What is answered when there is no lock.
+//! Responses to requests that do not get their lock.
 
 use std::{pin::pin, time::Duration};
 

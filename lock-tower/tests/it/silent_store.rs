@@ -1,4 +1,4 @@
-//! A store that never answers a release: it may not keep a response for ever.
+//! A store that never answers a release must not keep a response forever.
 
 use std::{convert::Infallible, future::pending, sync::Arc, thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The suite's own tools, tested: a judge that sees nothing and a proxy that hurts nothing would pass every lock.
+//! Tests of the suite's own tools: a judge that sees nothing and a proxy that hurts nothing would pass every lock.
 
 use std::{
     io::{self, Read, Write},
@@ -18,7 +18,7 @@ use super::ms;
 use crate::{
     stores,
     support::{
-        checker::{Hold, Verdict, judge},
+        history::{Hold, Verdict, judge},
         monotonic,
         proxy::{Flow, Proxy, Upstream, Way},
     },
@@ -27,7 +27,7 @@ use crate::{
 pub fn trials() -> Vec<Trial> {
     macro_rules! trials {
         ($($claim:ident,)*) => {
-            vec![$(Trial::test(concat!("suite::", stringify!($claim)), || {
+            vec![$(Trial::test(concat!("self_test::", stringify!($claim)), || {
                 $claim();
                 Ok(())
             }),)*]

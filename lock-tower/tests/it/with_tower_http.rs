@@ -1,4 +1,4 @@
-//! The lock in one `ServiceBuilder` with layers of tower-http that answer in its stead.
+//! The layer in one `ServiceBuilder` with layers of tower-http that respond in its place.
 
 use std::{future::pending, time::Duration};
 

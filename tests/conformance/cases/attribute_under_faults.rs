@@ -1,4 +1,4 @@
-//! Annotated functions under everything that can go wrong, from a seed: no body runs without its lock.
+//! Annotated functions under random faults, from a seed: no body runs without its lock.
 
 use std::{
     future::{Future, poll_fn},
@@ -23,7 +23,7 @@ use crate::{
     stores::Fault,
     support::{
         Random,
-        checker::{Hold, judge},
+        history::{Hold, judge},
         monotonic,
     },
 };

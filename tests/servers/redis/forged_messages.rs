@@ -1,9 +1,8 @@
-//! A user who may publish and subscribe on our channels, and has a right to no key at all.
+//! An attacker who may publish and subscribe on the channels of locks, and has no permission on any key.
 
 use std::{
-    io::{Read, Write},
+    io::Write,
     os::unix::net::UnixStream,
-    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -11,63 +10,10 @@ use std::{
 use lock_runtime::{LockGuard, LockManager};
 use tokio::task::JoinHandle;
 
-use super::{LONG, url};
+use super::{LONG, overheard::Overheard, url};
 use crate::support::{redis_server::RedisServer, resp::Value, until};
 
 const MS: Duration = Duration::from_millis(1);
-
-/// All that is published on a server from now on, as it comes.
-pub(super) struct Overheard(Arc<Mutex<Vec<u8>>>);
-
-impl Overheard {
-    pub(super) async fn on(server: &RedisServer) -> Self {
-        let mut stream = UnixStream::connect(server.socket()).unwrap();
-        // Where there is no such user, it is refused, and who listens needs none.
-        stream.write_all(b"AUTH evil secret\r\nPSUBSCRIBE *\r\n").unwrap();
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&heard);
-        thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            // It ends with its server.
-            while let Ok(1..) = stream.read(&mut buffer).inspect(|read| {
-                all.lock().unwrap().extend(&buffer[..*read]);
-            }) {}
-        });
-        let this = Self(heard);
-        until("the attacker listens", || match this.text() {
-            text if text.contains("psubscribe") => Ok(()),
-            text => Err(text),
-        })
-        .await;
-        this
-    }
-
-    pub(super) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-
-    /// The words behind each `word` at the beginning of a message.
-    fn messages(&self, word: &str) -> Vec<Vec<String>> {
-        let text = self.text();
-        let lines = text.lines().filter_map(|line| line.strip_prefix(word));
-        lines.map(|rest| rest.split(' ').skip(1).map(str::to_owned).collect()).collect()
-    }
-}
-
-impl Overheard {
-    /// The words of a grant whose proof is none of these.
-    async fn grant(&self, but: &[&str]) -> Vec<String> {
-        let is_new =
-            |words: &Vec<String>| words.len() == 6 && words[1].len() == 40 && !but.contains(&&*words[1]);
-        let mut grant = None;
-        until("a grant is overheard", || {
-            grant = self.messages("granted").into_iter().find(is_new);
-            if grant.is_some() { Ok(()) } else { Err(self.text()) }
-        })
-        .await;
-        grant.expect("waited for")
-    }
-}
 
 fn server() -> RedisServer {
     let rights = "on >secret resetkeys allchannels -@all +publish +psubscribe +auth";
