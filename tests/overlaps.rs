@@ -24,7 +24,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use lock_runtime::{FencingToken, LockManager};
 use support::{
     child::{Child, ROLE},
-    guardian,
+    processes,
     redis_server::RedisServer,
 };
 
@@ -72,7 +72,7 @@ struct Sum {
 async fn run(rounds: usize, prefix: impl Fn(usize) -> String) -> Sum {
     let server = RedisServer::start(&[]);
     let url = format!("redis+unix://{}", server.socket().display());
-    let folder = guardian::folder().join(format!("sections-{}", prefix(0)));
+    let folder = processes::folder().join(format!("sections-{}", prefix(0)));
     fs::create_dir_all(&folder).unwrap();
     let mut children: Vec<_> = (0..PROCESSES).map(|_| Child::start("sections")).collect();
     for (process, child) in children.iter_mut().enumerate() {

@@ -11,7 +11,7 @@ use crate::{
     client_process::ClientProcess,
     polling::{MANY_POLLS, drop_after},
     stores::{Fault, Foreign, Server, Site, Store},
-    support::{PATIENCE, child::Child, clock::Clock, until},
+    support::{PATIENCE, child::Child, until, wall_clock::Clock},
 };
 
 /// One case's store, and names in it that no other case uses.

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     support::traces::watch("lock_", &[stores::CANARY]);
     let conclusion = libtest_mimic::run(&arguments, trials);
     stores::finish();
-    support::guardian::finish();
+    support::processes::finish();
     let (traces, leaks) = support::traces::found();
     println!("{traces} traces were read");
     if !leaks.is_empty() {

@@ -11,7 +11,7 @@ use rcgen::{
     IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
-use crate::support::guardian;
+use crate::support::processes;
 
 /// Who signs certificates, and the folder in which they are.
 pub struct Authority {
@@ -32,7 +32,7 @@ impl Authority {
     pub fn new() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = guardian::folder().join(format!("authority-{number}"));
+        let folder = processes::folder().join(format!("authority-{number}"));
         fs::create_dir_all(&folder).unwrap();
         let mut params = named(&format!("authority {number}"), &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

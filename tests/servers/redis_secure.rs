@@ -15,10 +15,10 @@ use lock_runtime::{
 use crate::{
     authority::{Authority, Signed, text},
     support::{
-        machine::Moment,
         proxy::{Proxy, Upstream},
         redis_server::RedisServer,
         resp::Value,
+        stopwatch::Moment,
         zookeeper_server::free_port,
     },
 };

@@ -11,10 +11,10 @@ use lock_runtime::{LockError, LockErrorKind, LockManager, backend::zookeeper::fe
 use crate::{
     authority::{Authority, Signed, text},
     support::{
-        machine::Moment,
         proxy::{Proxy, Upstream},
+        stopwatch::Moment,
         traces, until,
-        zk::{self, Client},
+        zookeeper_protocol::{self as zk, Client},
         zookeeper_server::{SESSION, ZooKeeperServer, free_port},
     },
 };

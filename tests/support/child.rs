@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use super::{clock::Clock, guardian::Process};
+use super::{processes::Process, wall_clock::Clock};
 
 /// Set in a process that is to be the second one; says what it is to be.
 pub const ROLE: &str = "LOCK_TEST_ROLE";

@@ -1,16 +1,16 @@
 //! Shared by the tests: servers, and the means to hurt them. Nothing in here uses the library.
 
 pub mod child;
-pub mod clock;
-pub mod guardian;
 pub mod history;
-pub mod machine;
+pub mod processes;
 pub mod proxy;
 pub mod redis_server;
 pub mod resp;
+pub mod stopwatch;
 pub mod traces;
-pub mod zk;
+pub mod wall_clock;
 pub mod zookeeper_ensemble;
+pub mod zookeeper_protocol;
 pub mod zookeeper_server;
 
 use std::time::{Duration, Instant};

@@ -11,9 +11,9 @@ use std::{
 
 use super::{
     PATIENCE,
-    clock::Clock,
-    guardian::{self, Process},
+    processes::{self, Process},
     resp::{self, Value},
+    wall_clock::Clock,
 };
 
 /// Listens on a unix socket, so there is no race for a port; a [`Proxy`](super::proxy::Proxy) gives it one.
@@ -39,7 +39,7 @@ impl RedisServer {
 
     fn start_with(settings: &[&str], clock: Option<Clock>) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let folder = guardian::folder().join(format!("redis-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let folder = processes::folder().join(format!("redis-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(&folder).expect("a temporary folder can be made");
         let socket = folder.join("s");
         let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();

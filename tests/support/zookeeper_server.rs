@@ -17,8 +17,8 @@ use std::{
 };
 
 use super::{
-    guardian::{self, Process},
-    zk::Bytes,
+    processes::{self, Process},
+    zookeeper_protocol::Bytes,
 };
 
 /// Where Debian has it.
@@ -65,7 +65,8 @@ impl ZooKeeperServer {
 
     fn launch(member: Option<usize>, settings: &str, users: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let folder = guardian::folder().join(format!("zookeeper-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let folder =
+            processes::folder().join(format!("zookeeper-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(folder.join("data")).expect("a temporary folder can be made");
         let port = free_port();
         let usual = format!(

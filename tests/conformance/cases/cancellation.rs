@@ -20,7 +20,7 @@ use crate::{
     case::{Case, case},
     fixture::Fixture,
     polling::{MANY_POLLS, drop_after, poll_once},
-    support::machine::Moment,
+    support::stopwatch::Moment,
 };
 
 pub fn cases() -> Vec<Case> {

@@ -8,7 +8,7 @@ use crate::{
     fixture::Fixture,
     polling::begun,
     stores::Fault,
-    support::{clock::Clock, machine::Moment},
+    support::{stopwatch::Moment, wall_clock::Clock},
 };
 
 const HOUR: Duration = Duration::from_hours(1);

@@ -16,7 +16,7 @@ use crate::{
     case::{Case, case},
     fixture::Fixture,
     polling::{begun, poll_once},
-    support::machine::Moment,
+    support::stopwatch::Moment,
 };
 
 pub fn cases() -> Vec<Case> {

@@ -8,7 +8,7 @@ use super::{LONG, SLACK, ms};
 use crate::{
     case::{Case, case},
     fixture::Fixture,
-    support::machine::Moment,
+    support::stopwatch::Moment,
 };
 
 pub fn cases() -> Vec<Case> {

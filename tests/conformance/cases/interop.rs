@@ -9,7 +9,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::begun,
-    support::{machine::Moment, until},
+    support::{stopwatch::Moment, until},
 };
 
 pub fn cases() -> Vec<Case> {

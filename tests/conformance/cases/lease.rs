@@ -10,7 +10,7 @@ use crate::{
     fixture::Fixture,
     polling::drop_after,
     stores::Fault,
-    support::machine::Moment,
+    support::stopwatch::Moment,
 };
 
 pub fn cases() -> Vec<Case> {

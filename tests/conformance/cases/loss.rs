@@ -21,7 +21,7 @@ use crate::{
     case::{Case, case},
     fixture::Fixture,
     stores::Fault,
-    support::{machine::Moment, until},
+    support::{stopwatch::Moment, until},
 };
 
 pub fn cases() -> Vec<Case> {

@@ -16,7 +16,7 @@ use crate::{
     fixture::Fixture,
     polling::{MANY_POLLS, begun, drop_after},
     stores::Fault,
-    support::{machine::Moment, until},
+    support::{stopwatch::Moment, until},
 };
 
 pub fn cases() -> Vec<Case> {

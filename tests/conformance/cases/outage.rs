@@ -12,7 +12,7 @@ use crate::{
     fixture::Fixture,
     polling::{begun, drop_after},
     stores::Fault,
-    support::{machine::Moment, traces, until},
+    support::{stopwatch::Moment, traces, until},
 };
 
 /// Each is an outage that lasts until it is healed; none of them loses data.

@@ -7,7 +7,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::begun,
-    support::machine::Moment,
+    support::stopwatch::Moment,
 };
 
 pub fn cases() -> Vec<Case> {

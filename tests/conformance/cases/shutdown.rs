@@ -10,7 +10,7 @@ use crate::{
     fixture::Fixture,
     polling::{begun, poll_once},
     stores::Fault,
-    support::machine::Moment,
+    support::stopwatch::Moment,
 };
 
 pub fn cases() -> Vec<Case> {

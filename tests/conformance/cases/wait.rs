@@ -14,7 +14,7 @@ use crate::{
     fixture::Fixture,
     polling::begun,
     stores::Fault,
-    support::machine::Moment,
+    support::stopwatch::Moment,
 };
 
 pub fn cases() -> Vec<Case> {

@@ -13,7 +13,7 @@ use lock_runtime::{LockErrorKind, backend::Capabilities};
 use super::{CANARY, Fault, Server, Site};
 use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
-    zk::{Client, NO_NODE},
+    zookeeper_protocol::{Client, NO_NODE},
     zookeeper_server::{SESSION, ZooKeeperServer},
 };
 

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::guardian::Process;
+use crate::support::processes::Process;
 
 const LONG: Duration = Duration::from_mins(1);
 

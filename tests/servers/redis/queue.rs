@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockErrorKind, LockManager};
 
 use super::{LONG, url};
-use crate::support::{machine::Moment, redis_server::RedisServer, resp::Value, until};
+use crate::support::{redis_server::RedisServer, resp::Value, stopwatch::Moment, until};
 
 const MS: Duration = Duration::from_millis(1);
 

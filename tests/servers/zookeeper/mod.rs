@@ -8,9 +8,9 @@ use lock_runtime::{LockErrorKind, LockManager};
 
 use crate::support::{
     self,
-    machine::Moment,
+    stopwatch::Moment,
     until,
-    zk::{self, Client},
+    zookeeper_protocol::{self as zk, Client},
     zookeeper_server::{SESSION, TICK, ZooKeeperServer},
 };
 

@@ -6,8 +6,8 @@ use lock_runtime::{LockErrorKind, LockManager};
 
 use super::{LONG, MOMENT, SLACK, admin, connect, connect_soon, url};
 use crate::support::{
-    machine::Moment,
     proxy::{Flow, Proxy, Upstream, Way},
+    stopwatch::Moment,
     until,
     zookeeper_server::{SESSION, TICK, ZooKeeperServer},
 };

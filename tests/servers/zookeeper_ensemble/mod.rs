@@ -12,11 +12,11 @@ use tokio::{
 };
 
 use crate::support::{
-    machine::Moment,
     proxy::{Proxy, Upstream},
+    stopwatch::Moment,
     until,
-    zk::Client,
     zookeeper_ensemble::ZooKeeperEnsemble,
+    zookeeper_protocol::Client,
     zookeeper_server::{SESSION, TICK, ZooKeeperServer},
 };
 

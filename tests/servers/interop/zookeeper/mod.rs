@@ -9,7 +9,7 @@ use std::{
 use lock_runtime::LockManager;
 
 use super::{Contender, LONG, here, installed};
-use crate::support::{guardian, zookeeper_server::ZooKeeperServer};
+use crate::support::{processes, zookeeper_server::ZooKeeperServer};
 
 /// Each process adds one so often.
 const TIMES: usize = 100;
@@ -22,7 +22,7 @@ fn kazoo() -> Command {
 
 fn curator() -> Command {
     let jars = format!("{}/*", installed("LOCK_TEST_CURATOR").display());
-    let classes = guardian::folder().join("classes");
+    let classes = processes::folder().join("classes");
     let compiled = Command::new("javac")
         .args(["-cp", &jars, "-d"])
         .arg(&classes)
@@ -42,7 +42,7 @@ fn curator() -> Command {
 async fn exclude_each_other(mut command: Command) {
     let server = ZooKeeperServer::start("");
     let address = server.address();
-    let counter = guardian::folder().join(format!("counter-{}", address.port()));
+    let counter = processes::folder().join(format!("counter-{}", address.port()));
     fs::write(&counter, "0").unwrap();
     command.arg(address.to_string()).arg("/locks/orders/42").arg(&counter);
     let mut theirs = Contender::start(command);

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::guardian;
+use super::processes;
 
 /// The clock of the processes it was [given to](Self::give_to). Right until it is moved.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Clock {
 impl Clock {
     pub fn new() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let file = guardian::folder().join(format!("clock-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let file = processes::folder().join(format!("clock-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::write(&file, 0_i64.to_ne_bytes()).expect("the temporary folder is writable");
         Self { file }
     }
@@ -58,8 +58,8 @@ impl Clock {
 fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock.c");
-        let library = guardian::folder().join("clock.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/wall_clock.c");
+        let library = processes::folder().join("clock.so");
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
             .arg(&library)

@@ -1,5 +1,5 @@
-//! A small ZooKeeper client, written from the protocol's description, so that the tree is inspected independently of
-//! the driver under test.
+//! ZooKeeper's protocol, as far as a test needs it, written from its description, so that the tree is inspected
+//! independently of the driver under test.
 
 #![allow(dead_code, reason = "each program that tests uses a part of it")]
 
