@@ -60,12 +60,6 @@ pub(crate) mod tests {
         pub(super) static PRETENDED: Cell<Option<Process>> = const { Cell::new(None) };
     }
 
-    impl Process {
-        pub(crate) fn with_id(id: u32) -> Self {
-            Self(id)
-        }
-    }
-
     /// Runs `child` as if this thread had been forked off.
     fn forked<T>(child: impl FnOnce() -> T) -> T {
         PRETENDED.set(Some(Process(0)));

@@ -1,8 +1,6 @@
 //! The fencing token and the owner token: one is public, the other a secret.
 
-use std::{cell::RefCell, fmt, time::Duration};
-
-use crate::{process::Process, time::clock::Instant};
+use std::fmt;
 
 /// The bits of a fencing token that count the hand-overs inside a process.
 const SEQUENCE_BITS: u32 = 11;
@@ -91,49 +89,15 @@ impl OwnerToken {
     /// the lock.
     #[must_use]
     pub fn random() -> Self {
-        FRESH.with_borrow_mut(|fresh| fresh.take(Process::this(), Instant::now()))
+        let mut bits = [0; 16];
+        getrandom::fill(&mut bits).expect("the operating system provides randomness");
+        Self(u128::from_ne_bytes(bits))
     }
 
     /// The token as a number, for a store to write down.
     #[must_use]
     pub const fn expose(self) -> u128 {
         self.0
-    }
-}
-
-thread_local! {
-    // Nothing of it needs to be dropped, so it is there as long as its thread.
-    static FRESH: RefCell<Fresh> = const { RefCell::new(Fresh::NONE) };
-}
-
-/// How long tokens are kept that were made and not taken.
-///
-/// A machine or a process that is restored twice from one snapshot has the same tokens twice. That of an idle one has
-/// none that are young enough; that of a busy one has its locks twice, too.
-const KEPT: Duration = Duration::from_millis(10);
-
-/// Tokens that nobody has yet: one call to the operating system makes 64.
-#[derive(Clone)]
-struct Fresh {
-    /// For whom they were made, and when. A process that was forked off has a copy, and must not use it.
-    made: Option<(Process, Instant)>,
-    tokens: [[u8; 16]; 64],
-    left: usize,
-}
-
-impl Fresh {
-    const NONE: Self = Self { made: None, tokens: [[0; 16]; 64], left: 0 };
-
-    fn take(&mut self, process: Process, now: Instant) -> OwnerToken {
-        // The clock of a machine on which a process goes on may be behind.
-        let is_usable = |(by, at)| by == process && at <= now && now < at + KEPT;
-        if self.left == 0 || !self.made.is_some_and(is_usable) {
-            getrandom::fill(self.tokens.as_flattened_mut())
-                .expect("the operating system provides randomness");
-            (self.made, self.left) = (Some((process, now)), self.tokens.len());
-        }
-        self.left -= 1;
-        OwnerToken(u128::from_ne_bytes(self.tokens[self.left]))
     }
 }
 
@@ -178,23 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn owner_tokens_are_unlike_each_other_and_those_of_a_copy_of_the_process() {
-        let now = Instant::now();
-        let [ours, childs] = [1, 2].map(Process::with_id);
-        let mut parent = Fresh::NONE;
-        let mut taken = std::collections::HashSet::from([parent.take(ours, now)]);
-        let [mut child, mut restored, mut moved, mut twin] = [(); 4].map(|()| parent.clone());
-        assert_eq!(
-            parent.clone().take(ours, now),
-            twin.take(ours, now + KEPT / 2),
-            "there are some left, which a copy has, too"
-        );
-        for _ in 0..200 {
-            assert!(taken.insert(parent.take(ours, now)));
-            assert!(taken.insert(child.take(childs, now)));
-            assert!(taken.insert(restored.take(ours, now + KEPT)));
-            assert!(taken.insert(moved.take(ours, Instant::from_nanos(1))));
-        }
+    fn owner_tokens_are_unlike_each_other() {
+        let tokens: std::collections::HashSet<_> = (0..1000).map(|_| OwnerToken::random()).collect();
+        assert_eq!(tokens.len(), 1000);
     }
 
     #[test]
