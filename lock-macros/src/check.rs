@@ -1,7 +1,7 @@
 //! What an option means for this function, and whether it can mean anything.
 
 mod contradictions;
-mod length;
+mod durations;
 mod output;
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::{Error, Expr, Index, LitBool, LitStr, Path, Result, ext::IdentExt, parse_quote};
 
-pub(crate) use length::{Length, Wait};
+pub(crate) use durations::{Length, Wait};
 use output::Output;
 
 use crate::{
@@ -77,10 +77,10 @@ pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
     let on_contention = args.on_contention.as_ref().map_or(OnContention::Error, |chosen| chosen.value);
     let output = errors.out(output::check(function, args.or_else.as_ref(), on_contention));
     let keys = errors.out(keys(&args.keys, &parameters));
-    let ttl = errors.out(args.ttl.map(length::ttl).transpose());
-    let wait = errors.out(args.wait.map(length::wait).transpose());
-    let max_hold = errors.out(args.max_hold.map(length::max_hold).transpose());
-    let hold_at_least = errors.out(args.hold_at_least.map(length::hold_at_least).transpose());
+    let ttl = errors.out(args.ttl.map(durations::ttl).transpose());
+    let wait = errors.out(args.wait.map(durations::wait).transpose());
+    let max_hold = errors.out(args.max_hold.map(durations::max_hold).transpose());
+    let hold_at_least = errors.out(args.hold_at_least.map(durations::hold_at_least).transpose());
     let guard = errors.out(args.guard.map(|name| not_a_parameter(name, &parameters)).transpose());
     let (Some(output), Some(keys), Some(ttl), Some(wait), Some(max_hold), Some(hold_at_least), Some(guard)) =
         (output, keys, ttl, wait, max_hold, hold_at_least, guard)

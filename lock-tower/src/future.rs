@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Extensions, Method, Request, Response, StatusCode, header};
+use http::{Extensions, Method, Request, Response};
 use http_body::Body;
 use lock_runtime::{
     __private::{Guards, Section},
@@ -19,7 +19,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 
 use crate::{
-    HoldUntil, KeyRejection, LockLayer, LockRejection, ResponseBody, keys::Found, protocol::Wire, task::Task,
+    KeyRejection, LockLayer, LockRejection, ResponseBody, hold_until, keys::Found, protocol::Wire, task::Task,
 };
 
 pin_project! {
@@ -70,30 +70,6 @@ impl Call {
         let rejection = LockRejection::no_lock(error, self.layer.contended_status, self.wire);
         self.layer.answer(&if cut { rejection.cut() } else { rejection })
     }
-
-    /// Whether the lock is held until this response is sent.
-    fn is_held_by<B: Body>(&self, response: &Response<B>) -> bool {
-        let (status, body) = (response.status(), response.body());
-        // Servers drop the body of such a response without a look at it, and nothing would await the release.
-        let ends_with_head = self.method == Method::HEAD
-            || (self.method == Method::CONNECT && status.is_success())
-            || status.is_informational()
-            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-            || body.is_end_stream()
-            || length(response) == Some(0);
-        match self.layer.hold_until {
-            HoldUntil::ResponseHead => false,
-            // What is of known size is sent from memory.
-            HoldUntil::Auto => !ends_with_head && body.size_hint().exact().is_none(),
-            HoldUntil::ResponseEnd => !ends_with_head,
-        }
-    }
-}
-
-/// How many bytes a server sends of this response, where that is known.
-fn length<B: Body>(response: &Response<B>) -> Option<u64> {
-    let header = || response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
-    response.body().size_hint().exact().or_else(header)
 }
 
 impl<S, B> ResponseFuture<S, B>
@@ -167,9 +143,9 @@ where
                 }
                 // The work goes on in the body.
                 (StateOwned::Working { call, section, .. }, Event::Worked(Ok(Ok(response))))
-                    if call.is_held_by(&response) && section.may_go_on() =>
+                    if call.layer.hold_until.is_after(&response, &call.method) && section.may_go_on() =>
                 {
-                    let left = length(&response);
+                    let left = hold_until::length(&response);
                     return Poll::Ready(Ok(response.map(|body| ResponseBody::held(body, section, left))));
                 }
                 (StateOwned::Working { call, section, .. }, Event::Worked(output)) => {

@@ -209,10 +209,11 @@
 
 mod body;
 mod future;
+mod hold_until;
 mod key;
 mod keys;
 mod layer;
-mod options;
+mod missing_key;
 mod protocol;
 mod rejection;
 mod service;
@@ -221,10 +222,11 @@ mod template;
 
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
+pub use hold_until::HoldUntil;
 pub use key::{KeyExtractor, KeyRejection};
 pub use layer::LockLayer;
 pub use lock_runtime::{HeldLock, HeldLocks, OnLost};
-pub use options::{HoldUntil, MissingKey};
+pub use missing_key::MissingKey;
 pub use protocol::Protocol;
 pub use rejection::LockRejection;
 pub use service::LockService;

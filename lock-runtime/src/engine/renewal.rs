@@ -23,7 +23,7 @@ use crate::{
     sync::lock,
     time::{
         clock::{self, Instant},
-        deadline,
+        renewal::{renewal_due, renewal_limit},
     },
 };
 
@@ -170,7 +170,7 @@ fn next_in_turn(hold: &Hold) -> Instant {
 /// Decides when a hold that is valid at `now` is renewed next.
 fn plan_renewal(hold: &Hold, now: Instant) {
     if hold.terms.auto_renew && hold.lease().is_some() {
-        let due = deadline::renewal_due(now, hold.remaining(now), hold.terms.ttl);
+        let due = renewal_due(now, hold.remaining(now), hold.terms.ttl);
         hold.scheduled.renew_at.store(due.as_nanos(), Ordering::SeqCst);
     }
 }
@@ -256,7 +256,7 @@ async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
         }
         return;
     };
-    let answers = tokio::time::timeout(deadline::renewal_limit(remaining), store.renew(&ids)).await;
+    let answers = tokio::time::timeout(renewal_limit(remaining), store.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
         match answer {

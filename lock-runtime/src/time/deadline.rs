@@ -28,22 +28,6 @@ pub(crate) fn min_validity(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(500))
 }
 
-/// When to renew a lease that is valid for `remaining` from `now`, and how long the attempt may take.
-///
-/// A third of what remains passes before the attempt and another third is its limit, so that an attempt that hangs
-/// leaves time for more.
-pub(crate) fn renewal_due(now: Instant, remaining: Duration, ttl: Duration) -> Instant {
-    let due = now + remaining / 3;
-    // Rounded down, so that leases granted at about the same time are renewed in one round trip.
-    let tick = u64::try_from((ttl / 64).as_nanos()).unwrap_or(u64::MAX).max(1);
-    Instant::from_nanos(due.as_nanos() / tick * tick).max(now)
-}
-
-/// The limit of one renewal attempt.
-pub(crate) fn renewal_limit(remaining: Duration) -> Duration {
-    remaining / 3
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,14 +48,5 @@ mod tests {
         let sent = Instant::now();
         let ttl = 100 * MS;
         assert!(valid_until(sent, ttl) > sent + min_validity(ttl));
-    }
-
-    #[test]
-    fn renewal_is_due_at_a_third_and_never_in_the_past() {
-        let now = Instant::now();
-        let ttl = 30_000 * MS;
-        let due = renewal_due(now, 29_000 * MS, ttl).saturating_duration_since(now);
-        assert!(due <= 29_000 * MS / 3 && due + ttl / 64 >= 29_000 * MS / 3, "{due:?}");
-        assert_eq!(renewal_due(now, Duration::ZERO, ttl), now);
     }
 }

@@ -4,3 +4,4 @@ pub(crate) mod backoff;
 pub(crate) mod clock;
 pub(crate) mod deadline;
 pub mod duration;
+pub(crate) mod renewal;

@@ -4,7 +4,7 @@
 #[cfg(feature = "tls")]
 mod certificates;
 #[cfg(feature = "tls")]
-mod handshake;
+mod diagnosis;
 pub(super) mod probe;
 pub(super) mod settings;
 #[cfg(not(feature = "tls"))]
@@ -15,10 +15,10 @@ pub(super) use self::switched_off::{Tls, speaks_tls};
 #[cfg(all(feature = "tls", feature = "redis"))]
 pub(super) use self::{
     certificates::Trust,
-    handshake::{explain, rustls_error},
+    diagnosis::{explain, rustls_error},
 };
 #[cfg(feature = "tls")]
 pub(super) use self::{
     certificates::{Certificates, Tls, install_provider},
-    handshake::{Look, look, speaks_tls},
+    diagnosis::{Look, look, speaks_tls},
 };

@@ -7,7 +7,7 @@ use crate::{
     backend::{Acquire, Acquired, BoxFuture, Grant, Progress, Wait},
     engine::{
         Engine,
-        acquire::errors::{contended, no_answer, timeout, too_late},
+        acquire::timeout::{contended, no_answer, timeout, too_late},
         cohort::{Holder, Leader, answer_deadline},
         hold::{Hold, Turn},
     },

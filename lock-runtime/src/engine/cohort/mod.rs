@@ -7,6 +7,7 @@
 mod follower;
 mod leader;
 mod queues;
+mod tenure;
 
 use std::sync::Arc;
 

@@ -15,6 +15,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::{Reports, Wait},
     engine::{
+        cohort::tenure::Tenure,
         hold::{Hold, Terms, Turn},
         limits::Limits,
     },
@@ -22,12 +23,6 @@ use crate::{
     sync::lock,
     time::{clock::Instant, deadline::min_validity},
 };
-
-/// How often, and for how long, a lease is passed on while others wait in the store.
-const MAX_TURNS: u32 = 64;
-const MAX_TENURE: Duration = Duration::from_millis(5);
-/// For so long it is passed on when nobody is known to wait: a store's word that others wait may be lost.
-pub(super) const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
 
 /// The queues of all locks of one store.
 #[derive(Debug)]
@@ -53,7 +48,7 @@ enum State {
     /// outlives an attempt that was given up has no say in the next one.
     Asking { leader: u64, last_answer: LastAnswer },
     /// A task of this process holds the lease, or has been called to.
-    Holding { turn: Arc<Turn>, turns: u32, since: Instant },
+    Holding { turn: Arc<Turn>, tenure: Tenure },
 }
 
 /// The last answer of a store since a task of this process last held the lock.
@@ -198,17 +193,14 @@ impl Cohorts {
         let hold = &turn.hold;
         let name = hold.key().stored();
         let Some(cohort) = cohorts.get_mut(name) else { return Leaving::Last };
-        let State::Holding { turn: present, turns, since } = &mut cohort.state else { return Leaving::Last };
+        let State::Holding { turn: present, tenure } = &mut cohort.state else { return Leaving::Last };
         if !Arc::ptr_eq(present, turn) {
             return Leaving::Last;
         }
-        let tenure = now.saturating_duration_since(*since);
-        let spent = *turns >= MAX_TURNS || tenure >= MAX_TENURE;
         let may_pass = valid
             && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
-            && tenure < MAX_TENURE_ALONE
-            && hold.lease().is_some_and(|lease| !(spent && lease.is_contended()));
+            && hold.lease().is_some_and(|lease| tenure.may_go_on(now, lease.is_contended()));
         // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
         while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
@@ -217,7 +209,7 @@ impl Cohorts {
             // A waiter that gave up at this very moment leaves the turn to the one behind it.
             if next.handover.send(Handover::Enter(Arc::clone(&next_turn))).is_ok() {
                 *present = next_turn;
-                *turns += 1;
+                tenure.handed_over();
                 return Leaving::Passed;
             }
         }
@@ -275,7 +267,7 @@ impl Cohorts {
         if let Some(cohort) = self.lock().get_mut(name)
             && cohort.is_led_by(id)
         {
-            cohort.state = State::Holding { turn: Arc::clone(turn), turns: 0, since: now };
+            cohort.state = State::Holding { turn: Arc::clone(turn), tenure: Tenure::begin(now) };
             if !cohort.waiters.is_empty() {
                 self.first_answer.notify_waiters();
             }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{follower::LATE_ANSWER, queues::MAX_TENURE_ALONE, *};
+use super::{follower::LATE_ANSWER, tenure::MAX_TENURE_ALONE, *};
 use crate::{
     LockErrorKind, LockGuard, LockKey, LockManager,
     backend::{Mode, Wait},

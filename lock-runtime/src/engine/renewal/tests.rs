@@ -9,6 +9,7 @@ use crate::{
         hold::{Terms, Turn},
     },
     mock::{Mock, Reply, until},
+    time::deadline::margin,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -85,7 +86,7 @@ async fn a_hold_of_a_session_ends_when_the_store_tells_and_at_the_end_of_its_tur
     let (capped, hold) = in_session(locks.engine(), 50 * MS);
     until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
     // As with a lease, there is time to stop before the store can give it to somebody else.
-    assert!(Instant::now() >= hold.turn_ends() + deadline::margin(hold.terms.ttl));
+    assert!(Instant::now() >= hold.turn_ends() + margin(hold.terms.ttl));
     assert!(!hold.is_valid(Instant::now()));
 }
 

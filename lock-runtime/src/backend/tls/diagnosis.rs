@@ -1,4 +1,4 @@
-//! What a handshake shows of a server.
+//! What is wrong with the TLS of a server, in words: what a handshake shows.
 
 use std::{
     error::Error,
