@@ -1,8 +1,57 @@
-//! Mutexes whose poison means nothing: what they guard is whole between any two steps.
+//! Mutexes, notifications and futures, as all rooms use them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    fmt,
+    future::Future,
+    pin::{Pin, pin},
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
 
-/// Locks `mutex`, also after a panic under it.
+use tokio::sync::Notify;
+
+/// Locks `mutex`, also after a panic under it: what our mutexes guard is whole between any two steps.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What `check` finds, or none after the next notification. One that comes after the check is not missed.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn check_or_wait<T>(notify: &Notify, check: impl FnOnce() -> Option<T>) -> Option<T> {
+    let mut notified = pin!(notify.notified());
+    notified.as_mut().enable();
+    match check() {
+        None => {
+            notified.await;
+            None
+        }
+        found => found,
+    }
+}
+
+/// A boxed future that leaves what owns it `Sync`.
+///
+/// Stores answer with futures that are `Send` only, and a response body that is not `Sync` does not go into every stack.
+/// It is polled through `&mut` alone, so the mutex is never locked.
+pub struct SyncFuture<T>(Mutex<Pin<Box<dyn Future<Output = T> + Send>>>);
+
+impl<T> SyncFuture<T> {
+    /// Takes a future.
+    #[must_use]
+    pub fn new(future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
+        Self(Mutex::new(future))
+    }
+
+    /// Polls it.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<T> {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut().poll(cx)
+    }
+}
+
+impl<T> fmt::Debug for SyncFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SyncFuture")
+    }
 }

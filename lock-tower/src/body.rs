@@ -9,10 +9,11 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use lock_runtime::{__private::Section, LockError};
+use lock_runtime::{
+    __private::{Section, SyncFuture},
+    LockError,
+};
 use pin_project_lite::pin_project;
-
-use crate::task::Task;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -40,7 +41,7 @@ enum State {
         left: Option<u64>,
     },
     Releasing {
-        released: Task<Result<(), LockError>>,
+        released: SyncFuture<Result<(), LockError>>,
         last: Option<Result<Frame<Bytes>, BoxError>>,
     },
 }
@@ -107,7 +108,8 @@ where
                         this.inner.set(None);
                     }
                     if let State::Held { section, .. } = mem::replace(this.state, State::Plain) {
-                        *this.state = State::Releasing { released: Task::new(section.release()), last };
+                        *this.state =
+                            State::Releasing { released: SyncFuture::new(Box::pin(section.release())), last };
                     }
                 }
                 State::Releasing { released, last } => {

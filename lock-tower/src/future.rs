@@ -12,15 +12,13 @@ use bytes::Bytes;
 use http::{Extensions, Method, Request, Response};
 use http_body::Body;
 use lock_runtime::{
-    __private::{Guards, Section},
+    __private::{Guards, Section, SyncFuture},
     LockError, LockErrorKind,
 };
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use crate::{
-    KeyRejection, LockLayer, LockRejection, ResponseBody, hold_until, keys::Found, protocol::Wire, task::Task,
-};
+use crate::{KeyRejection, LockLayer, LockRejection, ResponseBody, hold_until, keys::Found, protocol::Wire};
 
 pin_project! {
     /// The response future of [`LockService`](crate::LockService).
@@ -46,11 +44,11 @@ pin_project! {
     enum State<S, R, F, T> {
         Unlocked { #[pin] inner: F },
         Rejected { response: Response<Bytes> },
-        Acquiring { guards: Task<Result<Guards, LockError>>, service: S, request: R, call: Call },
+        Acquiring { guards: SyncFuture<Result<Guards, LockError>>, service: S, request: R, call: Call },
         // The section comes last: dropped, the inner future goes before its lock.
         Working { #[pin] inner: F, call: Call, section: Section },
         // The output, or the loss that came before it.
-        Releasing { released: Task<Result<(), LockError>>, output: Result<T, LockError>, call: Call },
+        Releasing { released: SyncFuture<Result<(), LockError>>, output: Result<T, LockError>, call: Call },
         Done,
     }
 }
@@ -149,7 +147,11 @@ where
                     return Poll::Ready(Ok(response.map(|body| ResponseBody::held(body, section, left))));
                 }
                 (StateOwned::Working { call, section, .. }, Event::Worked(output)) => {
-                    state.set(State::Releasing { released: Task::new(section.release()), output, call });
+                    state.set(State::Releasing {
+                        released: SyncFuture::new(Box::pin(section.release())),
+                        output,
+                        call,
+                    });
                 }
                 (StateOwned::Releasing { output: Ok(Ok(response)), .. }, Event::Released(Ok(()))) => {
                     return Poll::Ready(Ok(response.map(ResponseBody::plain)));

@@ -4,12 +4,14 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, request::Parts};
-use lock_runtime::{__private::Guards, LockError, LockErrorKind, LockKey, LockManager};
+use lock_runtime::{
+    __private::{Guards, SyncFuture},
+    LockError, LockErrorKind, LockKey, LockManager,
+};
 
 use crate::{
     HoldUntil, KeyExtractor, KeyRejection, LockRejection, MissingKey, OnLost, Protocol,
     keys::{Found, Keys},
-    task::Task,
     template::KeyTemplate,
 };
 
@@ -337,17 +339,17 @@ impl LockLayer {
     }
 
     /// Asks for the locks of a request.
-    pub(crate) fn acquire(&self, keys: Found, wait: Duration) -> Task<Result<Guards, LockError>> {
+    pub(crate) fn acquire(&self, keys: Found, wait: Duration) -> SyncFuture<Result<Guards, LockError>> {
         match keys {
             Found::One(key) => {
                 let lock = self.locks.lock(key).wait(wait).hold_at_least(self.hold_at_least);
                 let lock = lock.reentrant(self.reentrant);
-                Task::new(async move { lock.acquire().await.map(Guards::from) })
+                SyncFuture::new(Box::pin(async move { lock.acquire().await.map(Guards::from) }))
             }
             Found::Several(keys) => {
                 let locks = self.locks.all(keys).wait(wait).hold_at_least(self.hold_at_least);
                 let locks = locks.reentrant(self.reentrant);
-                Task::new(async move { locks.acquire().await.map(Guards::from) })
+                SyncFuture::new(Box::pin(async move { locks.acquire().await.map(Guards::from) }))
             }
         }
     }

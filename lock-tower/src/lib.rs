@@ -217,7 +217,6 @@ mod missing_key;
 mod protocol;
 mod rejection;
 mod service;
-mod task;
 mod template;
 
 pub use body::ResponseBody;

@@ -16,7 +16,7 @@ use crate::{
     backend::{Held, Lease, Mode, Releasable, Session},
     engine::schedule::Scheduled,
     process::Process,
-    sync::lock,
+    sync::{check_or_wait, lock},
     time::{
         clock::{self, Instant},
         deadline,
@@ -342,15 +342,12 @@ impl Turn {
     /// Cancel safe.
     pub(crate) async fn lost(&self) {
         loop {
-            let changed = self.hold.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if !self.is_valid(Instant::now()) {
-                return;
-            }
+            let is_lost = || (!self.is_valid(Instant::now())).then_some(());
             tokio::select! {
-                () = changed => {}
-                () = clock::sleep_until(self.deadline()) => {}
+                biased;
+                lost = check_or_wait(&self.hold.changed, is_lost) => if lost.is_some() { return },
+                // Read after the look above, which sees to it that no change of it is missed.
+                () = async { clock::sleep_until(self.deadline()).await } => {}
             }
         }
     }

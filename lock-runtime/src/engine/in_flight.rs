@@ -7,6 +7,8 @@ use std::{
 
 use tokio::sync::Notify;
 
+use crate::sync::check_or_wait;
+
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     count: AtomicUsize,
@@ -39,15 +41,8 @@ impl InFlight {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn drained(&self) {
-        loop {
-            let none = self.none.notified();
-            tokio::pin!(none);
-            none.as_mut().enable();
-            if self.count.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            none.await;
-        }
+        let is_none = || (self.count.load(Ordering::SeqCst) == 0).then_some(());
+        while check_or_wait(&self.none, is_none).await.is_none() {}
     }
 }
 

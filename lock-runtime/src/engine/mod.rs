@@ -36,6 +36,7 @@ use crate::{
         unpolled::Waiting,
     },
     process::Process,
+    sync::check_or_wait,
     time::{
         clock::Instant,
         deadline::{margin, min_validity},
@@ -118,13 +119,9 @@ impl Engine {
     /// Cancel safe.
     pub(crate) async fn closed(&self) -> LockError {
         loop {
-            let shutting_down = self.shutting_down.notified();
-            tokio::pin!(shutting_down);
-            shutting_down.as_mut().enable();
-            if let Err(error) = self.check_open() {
+            if let Some(error) = check_or_wait(&self.shutting_down, || self.check_open().err()).await {
                 return error;
             }
-            shutting_down.await;
         }
     }
 

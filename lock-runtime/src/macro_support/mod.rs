@@ -30,6 +30,7 @@ pub use crate::{
     },
     response::{Answer, Code, log},
     section::{OnLost, Section, run::Outcome},
+    sync::SyncFuture,
     time::duration,
 };
 

@@ -10,15 +10,14 @@ pub use self::{
 
 use std::{
     future::Future,
-    sync::{Mutex, PoisonError},
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use crate::{
     LockError, LockErrorKind,
-    backend::BoxFuture,
     guard::set::Guards,
+    sync::SyncFuture,
     time::clock::{self, Instant},
 };
 
@@ -46,7 +45,7 @@ pub struct Section {
     on_lost: OnLost,
     begun: bool,
     /// Wakes the task when a lock is lost; set only for a body that waits.
-    alarm: Option<Alarm>,
+    alarm: Option<SyncFuture<()>>,
 }
 
 impl Section {
@@ -91,7 +90,7 @@ impl Section {
             return Poll::Pending;
         }
         let guards = self.guards.as_ref().expect(THERE);
-        ready!(self.alarm.get_or_insert_with(|| Alarm::of(guards)).poll(cx));
+        ready!(self.alarm.get_or_insert_with(|| SyncFuture::new(guards.lost())).poll(cx));
         self.alarm = None;
         Poll::Ready(Err(self.guards().loss()))
     }
@@ -123,23 +122,3 @@ impl Section {
 
 /// The guards are on the thread's stack only while the body is polled.
 const THERE: &str = "the guards are there before and after each poll";
-
-/// The future that ends with a loss. It is polled through `&mut` alone, so the mutex is never locked: it only leaves what
-/// owns the section `Sync`, which a response body has to be.
-struct Alarm(Mutex<BoxFuture<'static, ()>>);
-
-impl Alarm {
-    fn of(guards: &Guards) -> Self {
-        Self(Mutex::new(guards.lost()))
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut().poll(cx)
-    }
-}
-
-impl std::fmt::Debug for Alarm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Alarm")
-    }
-}

@@ -86,16 +86,10 @@ impl Follower {
     /// Waits until the store has answered, or until something goes over to it before that.
     async fn wait_for_answer(&mut self, end: Instant) -> Option<Handover> {
         loop {
-            let answer = self.cohorts.first_answer();
-            tokio::pin!(answer);
-            answer.as_mut().enable();
-            if !self.cohorts.is_unanswered(&self.name) {
-                return None;
-            }
             tokio::select! {
                 biased;
                 handover = &mut self.handover => return handover.ok(),
-                () = answer => {}
+                answered = self.cohorts.check_answered(&self.name) => if answered.is_some() { return None },
                 () = clock::sleep_until(end) => return None,
             }
         }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, futures::Notified, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use crate::{
     LockError, LockErrorKind,
@@ -20,7 +20,7 @@ use crate::{
         limits::Limits,
     },
     lock::request::Request,
-    sync::lock,
+    sync::{check_or_wait, lock},
     time::{clock::Instant, deadline::min_validity},
 };
 
@@ -287,13 +287,13 @@ impl Cohorts {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Notified of each first answer of the store about a lock.
-    pub(super) fn first_answer(&self) -> Notified<'_> {
-        self.first_answer.notified()
+    /// Whether the store has answered about the lock; if not, none after its next first answer about a lock.
+    pub(super) async fn check_answered(&self, name: &str) -> Option<()> {
+        check_or_wait(&self.first_answer, || (!self.is_unanswered(name)).then_some(())).await
     }
 
     /// Whether nothing is known about who holds the lock.
-    pub(super) fn is_unanswered(&self, name: &str) -> bool {
+    fn is_unanswered(&self, name: &str) -> bool {
         matches!(
             self.lock().get(name),
             Some(Cohort { state: State::Asking { last_answer: LastAnswer::None, .. }, .. })
