@@ -131,6 +131,7 @@ mod macro_support;
 mod manager;
 #[cfg(test)]
 mod mock;
+mod options;
 mod process;
 mod response;
 mod section;

@@ -2,7 +2,7 @@
 //!
 //! # What is modelled
 //! * **The server**: the scripts that acquire, poll, release and renew, alone and in groups, as they stand in
-//!   `lock-runtime/src/backend/redis/scripts`, each one atomic step; `scripts.rs` here has their names and their
+//!   `lock-runtime/src/backend/stores/redis/scripts`, each one atomic step; `scripts.rs` here has their names and their
 //!   order. Of a group the model has what it does with this lock: the fence that is minted for all its locks, and the
 //!   way through the queue that follows where the lock is not simply free, or not simply held. The holder's value is
 //!   owner and fence in one. A grant that is handed over lasts `min(ttl, claim window)`. A poll never makes a place.

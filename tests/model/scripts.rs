@@ -1,5 +1,5 @@
 //! The scripts, each one atomic step. The names, the order and the answers are those of
-//! `lock-runtime/src/backend/redis/scripts/*.lua`; whoever changes one changes the other.
+//! `lock-runtime/src/backend/stores/redis/scripts/*.lua`; whoever changes one changes the other.
 
 use std::sync::atomic::Ordering::Relaxed;
 

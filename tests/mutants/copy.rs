@@ -86,11 +86,11 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
     replace("all", "lib.rs", "mod background;\n", "mod mutant;\nmod background;\n");
     replace(
         "all",
-        "backend/redis/net/script.rs",
+        "backend/stores/redis/net/script.rs",
         "let text = parts.join(\"\\n\");",
         "let text = crate::mutant::script(parts.join(\"\\n\"));",
     );
-    let scripts: String = fs::read_dir(Path::new(ROOT).join(SOURCES).join("backend/redis/scripts"))
+    let scripts: String = fs::read_dir(Path::new(ROOT).join(SOURCES).join("backend/stores/redis/scripts"))
         .unwrap()
         .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
         .collect();

@@ -43,7 +43,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "one_owner_token_for_all_attempts",
         edits: &[
             Rust {
-                file: "backend/redis/attempt.rs",
+                file: "backend/stores/redis/attempt.rs",
                 from: "            owner: OwnerToken::random(),",
                 to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
             },
@@ -76,7 +76,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "deadline_from_the_answer",
         edits: &[Rust {
-            file: "backend/redis/attempt.rs",
+            file: "backend/stores/redis/attempt.rs",
             from: "        Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))",
             to: "        let sent = if mutant!() { Instant::now() } else { sent };
         Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))",
@@ -86,7 +86,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "grouped_deadline_from_the_answer",
         edits: &[Rust {
-            file: "backend/redis/attempt.rs",
+            file: "backend/stores/redis/attempt.rs",
             from: "                return Ok((self.last_sent, Answer::Granted",
             to: "                let sent = if mutant!() { Instant::now() } else { self.last_sent };
                 return Ok((sent, Answer::Granted",
@@ -96,7 +96,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "renewal_from_the_answer",
         edits: &[Rust {
-            file: "backend/redis/mod.rs",
+            file: "backend/stores/redis/mod.rs",
             from: "Renewal::Renewed(valid_until(sent, due[*number].ttl))",
             to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, due[*number].ttl))",
         }],
@@ -105,7 +105,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "push_from_its_arrival",
         edits: &[Rust {
-            file: "backend/redis/queue/place.rs",
+            file: "backend/stores/redis/queue/place.rs",
             from: "Push::ValidUntil(valid_until(self.proven, push.px))",
             to: "Push::ValidUntil(valid_until(if mutant!() { Instant::now() } else { self.proven }, push.px))",
         }],
@@ -114,7 +114,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "readonly_kept",
         edits: &[Rust {
-            file: "backend/redis/net/connection.rs",
+            file: "backend/stores/redis/net/connection.rs",
             from: "Refusal::ReadOnly => (\"its server is a replica\", PAUSE),",
             to: "Refusal::ReadOnly => (\"\", if mutant!() { Duration::from_secs(600) } else { PAUSE }),",
         }],
@@ -237,7 +237,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no_check_after_the_wait",
         edits: &[Rust {
-            file: "engine/acquire/store.rs",
+            file: "lock/acquire/store.rs",
             from: "    if hold.remaining_unrenewed(now) < engine.least_validity",
             to: "    if !mutant!() && hold.remaining_unrenewed(now) < engine.least_validity",
         }],
@@ -256,7 +256,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "subscribes_after_the_check",
         edits: &[
             Rust {
-                file: "backend/redis/queue/line.rs",
+                file: "backend/stores/redis/queue/line.rs",
                 from: "        let channel = line.channel(prefix).await?;
 ",
                 to: "        let channel = line.channel(prefix).await?;
@@ -271,7 +271,7 @@ pub const MUTANTS: &[Mutant] = &[
 ",
             },
             Rust {
-                file: "backend/redis/queue/line.rs",
+                file: "backend/stores/redis/queue/line.rs",
                 from: "        self.subscribe(prefix, &channel).await?;
 ",
                 to: "        if !mutant!() {
@@ -285,7 +285,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "nobody_looks_by_itself",
         edits: &[Rust {
-            file: "backend/redis/queue/place.rs",
+            file: "backend/stores/redis/queue/place.rs",
             from: "    pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
 ",
             to: "    pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
@@ -303,7 +303,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "nobody_looks_after_a_reconnect",
         edits: &[
             Rust {
-                file: "backend/redis/attempt.rs",
+                file: "backend/stores/redis/attempt.rs",
                 from: "                            notices = None;
                             look_at = heard;
 ",
@@ -314,7 +314,7 @@ pub const MUTANTS: &[Mutant] = &[
 ",
             },
             Rust {
-                file: "backend/redis/queue/place.rs",
+                file: "backend/stores/redis/queue/place.rs",
                 from: "        let refresh = on_a_tick(now + REFRESH);
 ",
                 to: "        let refresh = if mutant!() { Instant::FAR_FUTURE } else { on_a_tick(now + REFRESH) };
@@ -334,7 +334,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "live_waiters_are_dropped",
         edits: &[Rust {
-            file: "backend/redis/queue/scripts.rs",
+            file: "backend/stores/redis/queue/scripts.rs",
             from: "        (\"STALE_MS\", place::STALE.as_millis()),",
             to: "        (\"STALE_MS\", if mutant!() { 30 } else { place::STALE.as_millis() }),",
         }],
@@ -359,7 +359,7 @@ end",
     Mutant {
         name: "a_failed_try_is_released_too",
         edits: &[Rust {
-            file: "backend/redis/attempt.rs",
+            file: "backend/stores/redis/attempt.rs",
             from: "            (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
                 self.open = false;",
             to: "            (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
@@ -465,7 +465,7 @@ end",
     Mutant {
         name: "nothing_is_cleaned_up",
         edits: &[Rust {
-            file: "backend/redis/attempt.rs",
+            file: "backend/stores/redis/attempt.rs",
             from: "        if self.open {
 ",
             to: "        if self.open && !mutant!() {
@@ -555,12 +555,12 @@ end",
         name: "a_round_trip_for_each_renewal",
         edits: &[
             Rust {
-                file: "backend/redis/mod.rs",
+                file: "backend/stores/redis/mod.rs",
                 from: "alike.chunks(RENEWALS_PER_CALL)",
                 to: "alike.chunks(if mutant!() { 1 } else { RENEWALS_PER_CALL })",
             },
             Rust {
-                file: "backend/redis/mod.rs",
+                file: "backend/stores/redis/mod.rs",
                 from: "async move { send_renewals(",
                 to: "async move {
                         // To a server that is not on this machine.
@@ -761,7 +761,7 @@ end",
     Mutant {
         name: "another_slot_for_what_is_kept_beside_a_lock",
         edits: &[Rust {
-            file: "backend/redis/names.rs",
+            file: "backend/stores/redis/names.rs",
             from: "            HashTag::Tag | HashTag::Malformed =>",
             to: "            HashTag::None if mutant!() => write!(f, \"{stored}:~{FORMAT}:{what}\"),
             HashTag::Tag | HashTag::Malformed =>",
@@ -773,7 +773,7 @@ end",
     Mutant {
         name: "never_rushes_behind_others",
         edits: &[Rust {
-            file: "backend/redis/queue/place.rs",
+            file: "backend/stores/redis/queue/place.rs",
             from: "if later.first => {
                 Rush::after_look(self.rush, hold != last, now)",
             to: "if later.first => {
@@ -786,7 +786,7 @@ end",
     Mutant {
         name: "rushes_all_the_time",
         edits: &[Rust {
-            file: "backend/redis/queue/place.rs",
+            file: "backend/stores/redis/queue/place.rs",
             from: "now < rush.began + RUSH_SHARE * rush.length {",
             to: "now < rush.began + if mutant!() { 1 } else { RUSH_SHARE } * rush.length {",
         }],
@@ -797,7 +797,7 @@ end",
     Mutant {
         name: "push_without_proof",
         edits: &[Rust {
-            file: "backend/redis/queue/place.rs",
+            file: "backend/stores/redis/queue/place.rs",
             from: "        if !push.proven || push",
             to: "        if !(push.proven || mutant!()) || push",
         }],
@@ -814,7 +814,7 @@ end",
     Mutant {
         name: "unbounded_px",
         edits: &[Rust {
-            file: "backend/redis/queue/place.rs",
+            file: "backend/stores/redis/queue/place.rs",
             from: "push.px > ttl {",
             to: "(push.px > ttl && !mutant!()) {",
         }],
@@ -825,7 +825,7 @@ end",
     Mutant {
         name: "a_look_for_each_message",
         edits: &[Rust {
-            file: "backend/redis/attempt.rs",
+            file: "backend/stores/redis/attempt.rs",
             from: "Push::Doubtful => look_at = look_at.min(heard + place::LOOK_ON_DOUBT),",
             to: "Push::Doubtful => look_at = if mutant!() { heard } else { look_at.min(heard + place::LOOK_ON_DOUBT) },",
         }],
@@ -848,7 +848,7 @@ end",
     Mutant {
         name: "a_late_refusal_is_not_learnt_from",
         edits: &[Rust {
-            file: "backend/redis/queue/answer.rs",
+            file: "backend/stores/redis/queue/answer.rs",
             from: "(Some(time), None) => clock.replace(Instant::now(), time),",
             to: "(Some(time), None) if !mutant!() => clock.replace(Instant::now(), time),
             (Some(_), None) => {}",
@@ -886,7 +886,7 @@ end",
     Mutant {
         name: "heartbeats_that_the_leader_answers_alone",
         edits: &[Rust {
-            file: "backend/zookeeper/heartbeat.rs",
+            file: "backend/stores/zookeeper/heartbeat.rs",
             from: "    session.write_barrier().await.map(|()| Probe::Write)",
             to: "    if mutant!() { session.client().sync(\"/\").await? } else { session.write_barrier().await? }
     Ok(Probe::Write)",
@@ -898,7 +898,7 @@ end",
     Mutant {
         name: "heartbeats_that_any_server_answers",
         edits: &[Rust {
-            file: "backend/zookeeper/heartbeat.rs",
+            file: "backend/stores/zookeeper/heartbeat.rs",
             from: "async fn probe(session: Arc<Session>) -> Result<Probe, zk::Error> {",
             to: "async fn probe(session: Arc<Session>) -> Result<Probe, zk::Error> {
     if mutant!() { return session.client().check_stat(\"/\").await.map(|_| Probe::Write); }",
@@ -910,7 +910,7 @@ end",
     Mutant {
         name: "a_mute_server_is_left_late",
         edits: &[Rust {
-            file: "backend/zookeeper/config.rs",
+            file: "backend/stores/zookeeper/config.rs",
             from: "        let enough = Duration::from_secs(2).min(self.session_timeout / 3);",
             to: "        let enough = if mutant!() { Duration::MAX } else { Duration::from_secs(2) }.min(self.session_timeout / 3);",
         }],
@@ -919,7 +919,7 @@ end",
     Mutant {
         name: "a_sign_of_life_counts_from_its_sending",
         edits: &[Rust {
-            file: "backend/zookeeper/validity.rs",
+            file: "backend/stores/zookeeper/validity.rs",
             from: "        earlier.answered + self.timeout / 4 <= sent",
             to: "        (if mutant!() { earlier.sent } else { earlier.answered }) + self.timeout / 4 <= sent",
         }],
@@ -930,7 +930,7 @@ end",
     Mutant {
         name: "a_loss_that_the_servers_tell",
         edits: &[Rust {
-            file: "backend/zookeeper/validity.rs",
+            file: "backend/stores/zookeeper/validity.rs",
             from: "        Some(valid_until(reported.sent, self.timeout))",
             to: "        Some(valid_until(reported.sent, if mutant!() { self.timeout * 9 } else { self.timeout }))",
         }],
@@ -943,7 +943,7 @@ end",
     Mutant {
         name: "tokens_are_the_numbers_of_the_queue",
         edits: &[Rust {
-            file: "backend/zookeeper/attempt.rs",
+            file: "backend/stores/zookeeper/attempt.rs",
             from: "self.contender.made().map_or(0, |made| made.czxid);",
             to: "self.contender.made().map_or(0, |made| if mutant!() {
                 made.name.rsplit_once('-').map_or(0, |(_, number)| number.parse::<i64>().unwrap_or(0) + 1)
@@ -954,7 +954,7 @@ end",
     Mutant {
         name: "everybody_watches_the_holder",
         edits: &[Rust {
-            file: "backend/zookeeper/queue.rs",
+            file: "backend/stores/zookeeper/queue.rs",
             from: "        .max();",
             to: "        .reduce(|one, other| if mutant!() { one.min(other) } else { one.max(other) });",
         }],
@@ -963,7 +963,7 @@ end",
     Mutant {
         name: "a_node_whose_answer_was_lost_is_not_looked_for",
         edits: &[Rust {
-            file: "backend/zookeeper/hold.rs",
+            file: "backend/stores/zookeeper/hold.rs",
             from: "        let ours = stat.filter(|stat| stat.ephemeral_owner == client.session_id().0);",
             to: "        let ours = stat.filter(|stat| stat.ephemeral_owner == client.session_id().0 && !mutant!());",
         }],

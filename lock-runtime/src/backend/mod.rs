@@ -9,35 +9,19 @@ use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use crate::{FencingToken, LockError, LockKey, OwnerToken};
 
 mod capabilities;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod host;
-#[cfg(feature = "memory")]
-pub mod memory;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod outage;
-#[cfg(feature = "redis")]
-pub mod redis;
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, unused_imports, reason = "a store need not use all of it")
+)]
+mod common;
 mod reports;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod settings;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod single_flight;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod tls;
-#[cfg(feature = "zookeeper")]
-pub mod zookeeper;
-
-#[cfg(feature = "memory")]
-pub use memory::Memory;
-#[cfg(feature = "redis")]
-pub use redis::Redis;
-#[cfg(feature = "zookeeper")]
-pub use zookeeper::ZooKeeper;
+pub(crate) mod stores;
 
 pub(crate) use self::reports::{Reporter, Reports};
 pub use self::{
     capabilities::{Capabilities, Mode},
     reports::{LossNotifier, Progress},
+    stores::*,
 };
 pub use crate::time::{clock::Instant, deadline::valid_until};
 

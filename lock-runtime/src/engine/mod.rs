@@ -1,12 +1,12 @@
 //! What all handles to one store have in common.
 
-pub(crate) mod acquire;
 pub(crate) mod cohort;
 pub(crate) mod hold;
 pub(crate) mod in_flight;
 pub(crate) mod limits;
 pub(crate) mod releaser;
 pub(crate) mod renewal;
+pub(crate) mod request;
 mod schedule;
 pub(crate) mod unpolled;
 

@@ -1,8 +1,7 @@
 //! A named lock, nothing held yet.
 
+pub(crate) mod acquire;
 pub(crate) mod multi;
-pub(crate) mod options;
-pub(crate) mod request;
 
 pub use self::multi::MultiLock;
 
@@ -11,11 +10,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
     backend::{Mode, Wait},
-    engine::{Engine, acquire},
-    lock::{
-        options::{LockOptions, WaitFor, option_methods},
-        request::Request,
-    },
+    engine::{Engine, request::Request},
+    options::{LockOptions, WaitFor, option_methods},
 };
 
 /// A named lock with its options. Nothing is held until it is acquired; it can be kept and acquired again.

@@ -7,15 +7,13 @@ use crate::{
     backend::{Mode, Wait},
     engine::{
         Engine,
-        acquire::{self, Begun, Rest},
         in_flight::InFlightGuard,
+        request::Request,
         unpolled::{self, Keeps},
     },
     guard,
-    lock::{
-        options::{LockOptions, WaitFor, option_methods},
-        request::Request,
-    },
+    lock::acquire::{self, Begun, Rest},
+    options::{LockOptions, WaitFor, option_methods},
     section::scope,
 };
 

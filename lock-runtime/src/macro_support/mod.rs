@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 
 use crate::{
     Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, MultiLock,
-    lock::options::LockOptions, manager::current_manager, section::run::Raced,
+    manager::current_manager, options::LockOptions, section::run::Raced,
 };
 
 pub use crate::{
@@ -24,10 +24,10 @@ pub use crate::{
         encode::{Extracted, KeyParts, KeyValue},
         template,
     },
-    lock::options::WaitFor as Wait,
     macro_support::outcome::{
         CanFail, FromLockError, Kept, Nothing, is_contention, nothing, or_else, or_error,
     },
+    options::WaitFor as Wait,
     response::{Answer, Code, log},
     section::{OnLost, Section, run::Outcome},
     sync::SyncFuture,

@@ -1,6 +1,5 @@
 //! Where locks come from.
 
-pub(crate) mod connect;
 mod global;
 
 pub(crate) use self::global::current_manager;
@@ -13,7 +12,7 @@ use crate::{
     backend::{Backend, Capabilities},
     engine::Engine,
     key::{self, IntoLockKey},
-    lock::options::{LockOptions, WaitFor},
+    options::{LockOptions, WaitFor},
 };
 
 /// A store, and defaults for the locks that are kept in it. Cheap to clone; all clones use the same connections.
@@ -85,7 +84,7 @@ impl LockManager {
     /// # }
     /// ```
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
-        crate::manager::connect::store(url).map(Self::from_backend)
+        crate::backend::stores::store(url).map(Self::from_backend)
     }
 
     /// Asks the store for a sign of life, and connects where that has not happened yet: for a readiness probe.

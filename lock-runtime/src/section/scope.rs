@@ -7,8 +7,8 @@
 use std::cell::RefCell;
 
 use crate::{
-    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, engine::Engine, guard::set::Guards,
-    lock::request::Request, time::clock::Instant,
+    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, engine::Engine, engine::request::Request,
+    guard::set::Guards, time::clock::Instant,
 };
 
 thread_local! {

@@ -118,7 +118,7 @@ fn user_of_any_prefix() -> String {
 
 /// The user of the documentation's `ACL SETUSER`, word for word, as a setting of a server.
 fn published_user() -> String {
-    let page = include_str!("../../../lock-runtime/src/backend/redis/docs.md");
+    let page = include_str!("../../../lock-runtime/src/backend/stores/redis/docs.md");
     let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
     let (user, _) = rest.split_once("```").expect("it ends with the block");
     "--user ".to_owned() + &user.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -11,7 +11,7 @@ mod tenure;
 
 use std::sync::Arc;
 
-use crate::{LockError, lock::request::Request};
+use crate::{LockError, engine::request::Request};
 
 use self::queues::Joined;
 pub(crate) use self::{

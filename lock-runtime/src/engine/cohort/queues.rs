@@ -14,12 +14,12 @@ use tokio::sync::{Notify, oneshot};
 use crate::{
     LockError, LockErrorKind,
     backend::{Reports, Wait},
+    engine::request::Request,
     engine::{
         cohort::tenure::Tenure,
         hold::{Hold, Terms, Turn},
         limits::Limits,
     },
-    lock::request::Request,
     sync::{check_or_wait, lock},
     time::{clock::Instant, deadline::min_validity},
 };

@@ -1,0 +1,157 @@
+//! Connecting once: all callers that need a connection wait for the same attempt, and share its failure for a moment.
+
+use std::{fmt, sync::Mutex, time::Duration};
+
+use tokio::sync::watch;
+
+use crate::{LockError, sync::lock, time::clock::Instant};
+
+/// The least time from a failed attempt to the next one: many callers do not make many connections.
+pub(in crate::backend) const PAUSE: Duration = Duration::from_millis(50);
+
+/// What an attempt has come to; none while it is under way.
+pub(in crate::backend) type Made<T> = Option<Result<T, LockError>>;
+
+/// The present connection of a store, or the attempt to make one.
+#[derive(Debug)]
+pub(in crate::backend) struct SingleFlight<T> {
+    state: Mutex<State<T>>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Idle,
+    Connecting(watch::Receiver<Made<T>>),
+    Open(T),
+    /// Until this moment no attempt is made.
+    Failed(Instant, LockError),
+}
+
+impl<T> Default for SingleFlight<T> {
+    fn default() -> Self {
+        Self { state: Mutex::new(State::Idle) }
+    }
+}
+
+impl<T: Clone> SingleFlight<T> {
+    /// The connection, if it is there and usable.
+    pub(in crate::backend) fn open(&self, is_usable: impl FnOnce(&T) -> bool) -> Option<T> {
+        match &*lock(&self.state) {
+            State::Open(connection) if is_usable(connection) => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether the last attempt failed, and callers would make a new one by now.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "for a store with a connection for each runtime")
+    )]
+    pub(in crate::backend) fn has_failed(&self) -> bool {
+        matches!(&*lock(&self.state), State::Failed(until, _) if until.has_passed())
+    }
+
+    /// What will come of the attempt that is under way, or else of the one that `begin` starts.
+    ///
+    /// An attempt belongs in a task of its own: in a caller that is dropped, or not polled while it is in the middle, it
+    /// would keep all others from the store. It ends with [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// Those of `begin`, and that of the last attempt for a moment after it.
+    pub(in crate::backend) fn join(
+        &self,
+        is_usable: impl FnOnce(&T) -> bool,
+        begin: impl FnOnce(Attempt<T>) -> Result<(), LockError>,
+    ) -> Result<watch::Receiver<Made<T>>, LockError> {
+        let mut state = lock(&self.state);
+        match &*state {
+            // The sender lives until there is a result, or until its runtime is gone.
+            State::Connecting(made) if made.has_changed().is_ok() => return Ok(made.clone()),
+            State::Open(connection) if is_usable(connection) => {
+                return Ok(watch::channel(Some(Ok(connection.clone()))).1);
+            }
+            State::Failed(until, error) if !until.has_passed() => return Err(error.clone()),
+            State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => {}
+        }
+        let (tell, made) = watch::channel(None);
+        begin(Attempt(tell))?;
+        *state = State::Connecting(made.clone());
+        Ok(made)
+    }
+
+    /// Ends an attempt.
+    pub(in crate::backend) fn finish(&self, Attempt(tell): Attempt<T>, made: Result<T, LockError>) {
+        *lock(&self.state) = match &made {
+            Ok(connection) => State::Open(connection.clone()),
+            Err(error) => State::Failed(Instant::now() + PAUSE, error.clone()),
+        };
+        tell.send_replace(Some(made));
+    }
+}
+
+/// An attempt that is under way: dropped unfinished, it leaves the next caller to begin another one.
+pub(in crate::backend) struct Attempt<T>(watch::Sender<Made<T>>);
+
+impl<T> fmt::Debug for Attempt<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Attempt")
+    }
+}
+
+/// Waits for the end of an attempt; none where it was given up, with the runtime it ran on.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(in crate::backend) async fn made<T: Clone>(
+    mut attempt: watch::Receiver<Made<T>>,
+) -> Option<Result<T, LockError>> {
+    attempt.wait_for(Option::is_some).await.ok()?.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockErrorKind;
+
+    #[tokio::test]
+    async fn all_wait_for_one_attempt_and_share_its_end() {
+        let flight = SingleFlight::<u8>::default();
+        let mut attempts = Vec::new();
+        let mut join = || {
+            let begin = |attempt| {
+                attempts.push(attempt);
+                Ok(())
+            };
+            flight.join(|_| true, begin)
+        };
+        let (first, second) = (join().expect("begun"), join().expect("joined"));
+        assert_eq!(attempts.len(), 1);
+        flight.finish(attempts.pop().expect("one"), Ok(7));
+        assert_eq!(made(first).await.expect("finished").expect("connected"), 7);
+        assert_eq!(made(second).await.expect("finished").expect("connected"), 7);
+        assert_eq!(flight.open(|_| true), Some(7));
+        assert_eq!(flight.open(|_| false), None);
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_is_dropped_leaves_room_for_another_and_a_failure_is_shared_for_a_moment() {
+        let flight = SingleFlight::<u8>::default();
+        let (keep, kept) = std::sync::mpsc::channel();
+        let begin = |attempt| {
+            keep.send(attempt).expect("the receiver lives");
+            Ok(())
+        };
+        let given_up = flight.join(|_| true, begin).expect("begun");
+        drop(kept.recv());
+        assert!(made(given_up).await.is_none());
+        flight.join(|_| true, begin).expect("begun anew");
+        let error = || LockError::new(LockErrorKind::Backend, "away");
+        flight.finish(kept.try_recv().expect("begun"), Err(error()));
+        let refused = |flight: &SingleFlight<u8>| flight.join(|_| true, |_| panic!("too early")).map(drop);
+        assert!(refused(&flight).is_err() && !flight.has_failed());
+        tokio::time::sleep(PAUSE).await;
+        assert!(flight.has_failed());
+        assert!(flight.join(|_| true, |_| Err(error())).is_err(), "refused to begin");
+        flight.join(|_| true, begin).expect("begun");
+    }
+}

@@ -1,0 +1,204 @@
+//! Which CAs we trust and who we are: the files, read anew for each connection so that certificates may be renewed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    client::WebPkiServerVerifier,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+
+use super::settings::Files;
+use crate::{LockError, LockErrorKind, backend::common::settings::invalid};
+
+/// Where the certificates are.
+#[derive(Clone, Debug)]
+pub(in crate::backend) struct Tls {
+    /// As it is called in messages.
+    store: &'static str,
+    /// None for the CAs of this system.
+    ca: Option<PathBuf>,
+    identity: Option<Identity>,
+}
+
+/// Our own certificate, and its key.
+#[derive(Clone, Debug)]
+struct Identity {
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+impl Tls {
+    /// Checks the settings of a URL, and that certificates can be for its hosts; the files are not read yet.
+    pub(in crate::backend) fn new(
+        store: &'static str,
+        _scheme: &str,
+        files: Files,
+        hosts: &[&str],
+    ) -> Result<Self, LockError> {
+        let missing = |what: &str| Err(invalid(format!("the {store} URL needs the setting {what}, in PEM")));
+        let identity = match (files.cert, files.key) {
+            (Some(cert), Some(key)) => Some(Identity { cert, key }),
+            (None, None) => None,
+            (Some(_), None) => return missing("`tls_key`: the file with the key of `tls_cert`"),
+            (None, Some(_)) => {
+                return missing("`tls_cert`: the file with the certificate to which `tls_key` belongs");
+            }
+        };
+        if let Some(host) = hosts.iter().find(|host| ServerName::try_from(**host).is_err()) {
+            return Err(invalid(format!(
+                "the {store} URL is not understood: no certificate can be for the host `{host}`"
+            )));
+        }
+        Ok(Self { store, ca: files.ca, identity })
+    }
+
+    /// Reads the files.
+    pub(in crate::backend) async fn read(&self) -> Result<Certificates, LockError> {
+        let this = self.clone();
+        // A file system may be slow, and our own thread renews locks.
+        let read = tokio::task::spawn_blocking(move || this.read_now()).await;
+        read.unwrap_or_else(|_| Err(failed(format!("the certificates for {} could not be read", self.store))))
+    }
+
+    fn read_now(&self) -> Result<Certificates, LockError> {
+        let provider = provider();
+        let (roots, lists, ca) = match &self.ca {
+            Some(path) => {
+                let text = self.text("tls_ca", path)?;
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(CertificateDer::pem_slice_iter(text.as_bytes()).flatten());
+                let lists: Vec<_> =
+                    CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).flatten().collect();
+                (roots, lists, Some(text))
+            }
+            None => (self.roots_of_the_system()?, Vec::new(), None),
+        };
+        if let (true, Some(path)) = (roots.is_empty(), &self.ca) {
+            return Err(self.unusable("tls_ca", path, "no certificate in PEM"));
+        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
+            .with_crls(lists)
+            .build()
+            .map_err(|error| {
+                let path = self.ca.as_deref().unwrap_or(Path::new(""));
+                self.unusable("tls_ca", path, &format!("a revocation list of no use: {error}"))
+            })?;
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| {
+                failed(format!("TLS is not possible with this process's cryptography: {error}"))
+            })?
+            .with_webpki_verifier(verifier);
+        let trust = if ca.is_some() { Trust::File } else { Trust::System };
+        let Some(Identity { cert, key }) = &self.identity else {
+            let client = Arc::new(client.with_no_client_auth());
+            return Ok(Certificates { client, trust, has_identity: false, ca, identity: None });
+        };
+        let (cert_text, key_text) = (self.text("tls_cert", cert)?, self.text("tls_key", key)?);
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(cert_text.as_bytes()).flatten().collect();
+        if chain.is_empty() {
+            return Err(self.unusable("tls_cert", cert, "no certificate in PEM"));
+        }
+        // Without the parser's error: it may quote the key.
+        let no_key = |_| self.no_key();
+        let private = PrivateKeyDer::from_pem_slice(key_text.as_bytes()).map_err(no_key)?;
+        let client = client.with_client_auth_cert(chain, private).map_err(|error| {
+            let what = format!("a key that cannot be used with `{}`: {error}", cert.display());
+            self.unusable("tls_key", key, &what)
+        })?;
+        let (client, identity) = (Arc::new(client), Some((cert_text, key_text)));
+        Ok(Certificates { client, trust, has_identity: true, ca, identity })
+    }
+
+    fn roots_of_the_system(&self) -> Result<RootCertStore, LockError> {
+        let found = rustls_native_certs::load_native_certs();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let why = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
+            return Err(failed(format!(
+                "this system has no CA certificates{why}; install them, or name a file with `tls_ca` in the {} URL",
+                self.store
+            )));
+        }
+        Ok(roots)
+    }
+
+    fn text(&self, setting: &str, path: &Path) -> Result<String, LockError> {
+        fs::read_to_string(path).map_err(|error| {
+            failed(format!(
+                "cannot read `{}`, named by `{setting}` in the {} URL: {}",
+                path.display(),
+                self.store,
+                error.kind()
+            ))
+            .with_source(error)
+        })
+    }
+
+    fn unusable(&self, setting: &str, path: &Path, what: &str) -> LockError {
+        failed(format!("`{}`, named by `{setting}` in the {} URL, has {what}", path.display(), self.store))
+    }
+
+    /// `tls_ca` has nothing that a driver can use.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "its driver parses the files itself"))]
+    pub(in crate::backend) fn no_certificate(&self) -> LockError {
+        self.unusable("tls_ca", self.ca.as_deref().unwrap_or(Path::new("")), "no certificate in PEM")
+    }
+
+    /// `tls_key` has nothing that can be used.
+    pub(in crate::backend) fn no_key(&self) -> LockError {
+        let path = self.identity.as_ref().map_or(Path::new(""), |identity| &identity.key);
+        self.unusable("tls_key", path, "no private key in PEM without a password")
+    }
+}
+
+/// Which CAs a server's certificate is checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::backend) enum Trust {
+    /// Those in the file of `tls_ca`.
+    File,
+    /// Those of this system.
+    System,
+    /// Those of a client that the program made.
+    Client,
+}
+
+/// The content of the files.
+pub(in crate::backend) struct Certificates {
+    pub(in crate::backend) client: Arc<ClientConfig>,
+    pub(in crate::backend) trust: Trust,
+    /// Whether we have a certificate of our own to show.
+    pub(in crate::backend) has_identity: bool,
+    /// The text of `tls_ca`, for a driver that parses it itself.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "its driver parses the files itself"))]
+    pub(in crate::backend) ca: Option<String>,
+    /// The texts of `tls_cert` and `tls_key`, for the same.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "its driver parses the files itself"))]
+    pub(in crate::backend) identity: Option<(String, String)>,
+}
+
+/// The cryptography of this process: rustls' default where the program chose one, else AWS-LC.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default().map_or_else(|| Arc::new(aws_lc_rs::default_provider()), Arc::clone)
+}
+
+/// Makes it rustls' default. A driver that relies on the default panics where the program chose none and several, or none,
+/// are compiled in.
+pub(in crate::backend) fn install_provider() {
+    if CryptoProvider::get_default().is_none() {
+        // Fails where another thread was faster, whose choice is as good.
+        let _ = aws_lc_rs::default_provider().install_default();
+    }
+}
+
+/// An error that is tried again: files that are being replaced may not fit together for a moment.
+fn failed(message: String) -> LockError {
+    LockError::new(LockErrorKind::Backend, message)
+}

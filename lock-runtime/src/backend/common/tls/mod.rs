@@ -1,0 +1,24 @@
+//! TLS to the servers, alike for all stores: the settings of a URL and the files they name, what a failed handshake means,
+//! and what listens on a port.
+
+#[cfg(feature = "tls")]
+mod certificates;
+#[cfg(feature = "tls")]
+mod diagnosis;
+pub(in crate::backend) mod probe;
+pub(in crate::backend) mod settings;
+#[cfg(not(feature = "tls"))]
+mod switched_off;
+
+#[cfg(not(feature = "tls"))]
+pub(in crate::backend) use self::switched_off::{Tls, speaks_tls};
+#[cfg(all(feature = "tls", feature = "redis"))]
+pub(in crate::backend) use self::{
+    certificates::Trust,
+    diagnosis::{explain, rustls_error},
+};
+#[cfg(feature = "tls")]
+pub(in crate::backend) use self::{
+    certificates::{Certificates, Tls, install_provider},
+    diagnosis::{Look, look, speaks_tls},
+};

@@ -1,0 +1,164 @@
+//! The stores of this version, and the way from a URL to one of them. A new store is its folder, and here its `mod` line and
+//! its row.
+
+#[cfg(feature = "memory")]
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
+
+use std::sync::Arc;
+
+use crate::{LockError, LockErrorKind, backend::Backend};
+
+#[cfg(feature = "memory")]
+pub use self::memory::Memory;
+#[cfg(feature = "redis")]
+pub use self::redis::Redis;
+#[cfg(feature = "zookeeper")]
+pub use self::zookeeper::ZooKeeper;
+
+type Open = fn(&str) -> Result<Arc<dyn Backend>, LockError>;
+
+/// A kind of store.
+struct Store {
+    /// What URLs of it begin with.
+    schemes: &'static [&'static str],
+    /// The feature that compiles it in.
+    feature: &'static str,
+    /// Makes one from its URL, without asking it; none where it is not compiled in.
+    open: Option<Open>,
+}
+
+macro_rules! store {
+    ($feature:literal, $($scheme:literal)|+, $store:ty) => {
+        Store {
+            schemes: &[$($scheme),+],
+            feature: $feature,
+            #[cfg(feature = $feature)]
+            open: Some(|url| Ok(Arc::new(<$store>::connect_lazy(url)?))),
+            #[cfg(not(feature = $feature))]
+            open: None,
+        }
+    };
+}
+
+/// A row for each store: its feature, its schemes, and its type, whose `connect_lazy(url: &str) -> Result<Self, LockError>`
+/// reads the URL without asking the server.
+const STORES: &[Store] = &[
+    store!("memory", "memory", memory::Memory),
+    store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
+    store!("zookeeper", "zookeeper" | "zookeeper+tls", zookeeper::ZooKeeper),
+];
+
+/// The schemes that are planned; they deserve a better answer than "unknown".
+const PLANNED: &[&str] = &[
+    "redis-cluster",
+    "redis-sentinel",
+    "redlock",
+    "redisson",
+    "postgres",
+    "postgresql",
+    "postgres+advisory",
+    "mysql",
+    "mariadb",
+    "sqlite",
+];
+
+/// The store, which connects when it is first asked for something.
+pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
+    let no_scheme = || invalid(format!("the URL of a store begins with its scheme, one of {}", known()));
+    let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
+    // Case does not matter in a scheme (RFC 3986, section 3.1).
+    let scheme = scheme.to_ascii_lowercase();
+    if let Some(Store { feature, open, .. }) =
+        STORES.iter().find(|store| store.schemes.contains(&scheme.as_str()))
+    {
+        return match open {
+            Some(open) => open(&format!("{scheme}:{rest}")),
+            None => Err(unsupported(format!(
+                "the store `{feature}:` is not compiled in; switch on the feature `{feature}` of lock-runtime"
+            ))),
+        };
+    }
+    if PLANNED.contains(&scheme.as_str()) {
+        let message =
+            format!("the store `{scheme}:` is not in this version of lock-runtime; it has {}", known());
+        return Err(unsupported(message));
+    }
+    // Shown only if it looks like a scheme: of a URL without one it may be a password.
+    if scheme.len() > 32 || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
+        return Err(no_scheme());
+    }
+    let remedy = if rest.parse::<u16>().is_ok() {
+        format!("; for Redis at that host and port write `redis://{scheme}:{rest}`")
+    } else {
+        String::new()
+    };
+    Err(invalid(format!("unknown scheme `{scheme}:` in the URL of a store; known are {}{remedy}", known())))
+}
+
+/// The schemes, as they are written in a message.
+fn known() -> String {
+    let schemes = STORES.iter().flat_map(|store| store.schemes);
+    schemes.map(|scheme| format!("`{scheme}:`")).collect::<Vec<_>>().join(", ")
+}
+
+fn unsupported(message: String) -> LockError {
+    LockError::new(LockErrorKind::Unsupported, message)
+}
+
+fn invalid(message: String) -> LockError {
+    LockError::new(LockErrorKind::InvalidOptions, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_is_not_understood_is_answered_with_what_to_write_and_without_its_secrets() {
+        for (url, word) in [
+            ("", "begins with its scheme"),
+            ("canary", "begins with its scheme"),
+            ("canary@127.0.0.1:6379", "begins with its scheme"),
+            ("http://u:canary@h", "unknown scheme `http:`"),
+            ("HTTP://u:canary@h", "unknown scheme `http:`"),
+            ("localhost:6379", "write `redis://localhost:6379`"),
+            ("postgres://u:canary@h", "not in this version"),
+            ("PostgreSQL://u:canary@h", "not in this version"),
+            #[cfg(feature = "memory")]
+            ("memory:a/b", "nothing but a name"),
+        ] {
+            let error = store(url).map(drop).expect_err(url);
+            assert!(error.to_string().contains(word), "{url}: {error}");
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("canary"), "{shown}");
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[tokio::test]
+    async fn no_line_of_what_a_store_that_is_not_there_gives_is_told_twice() {
+        for url in ["redis://127.0.0.1:1", "redis+unix:///nowhere", "redis://host.invalid"] {
+            let error = store(url).expect("understood").ping().await.expect_err("nothing is there");
+            let (mut told, mut next) = (String::new(), Some(&error as &dyn std::error::Error));
+            while let Some(error) = next {
+                let line = error.to_string();
+                assert!(!told.contains(&line), "{line:?} again after {told:?}");
+                told.push_str(&line);
+                next = error.source();
+            }
+        }
+    }
+
+    #[cfg(feature = "memory")]
+    #[test]
+    fn case_does_not_matter_in_a_scheme() {
+        assert_eq!(
+            store("Memory:Orders").expect("known").names(),
+            store("memory:Orders").expect("known").names()
+        );
+    }
+}

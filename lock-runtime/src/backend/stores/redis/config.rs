@@ -1,0 +1,308 @@
+//! Settings, from the URL or from a client that exists.
+
+use std::time::Duration;
+
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
+use url::Url;
+
+use crate::{
+    LockError,
+    backend::common::{
+        settings::{Settings, invalid},
+        tls::{Tls, settings::Files},
+    },
+};
+
+const SETTINGS: Settings = Settings {
+    store: "Redis",
+    known: &[
+        "connect_timeout",
+        "response_timeout",
+        "group_commit",
+        "strict",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+    ],
+    longest: Duration::MAX,
+};
+
+/// When calls share a round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupCommit {
+    /// Those that are due while many others are under way.
+    Auto,
+    Always,
+    Never,
+}
+
+/// What is known of one server.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// Its text is never shown: it holds the password.
+    pub(crate) info: ConnectionInfo,
+    /// The certificates of `rediss:`; `tls_ca`, `tls_cert` and `tls_key` in the URL. The driver knows nothing of them.
+    pub(crate) tls: Option<Tls>,
+    /// How long to wait for a connection; `connect_timeout` in the URL.
+    pub(crate) connect_timeout: Duration,
+    /// How long to wait for an answer; `response_timeout` in the URL.
+    pub(crate) response_timeout: Duration,
+    /// When calls share a round trip; `group_commit` in the URL.
+    pub(crate) group_commit: GroupCommit,
+    /// Whether a server that may lose locks is refused; `strict` in the URL.
+    pub(crate) strict: bool,
+}
+
+impl Config {
+    pub(crate) fn new(info: ConnectionInfo) -> Self {
+        let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_redis_settings(redis).set_tcp_settings(tcp_settings());
+        Self {
+            info,
+            tls: None,
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(1),
+            group_commit: GroupCommit::Auto,
+            strict: false,
+        }
+    }
+
+    /// Reads `redis://[user[:password]@]host[:port][/db][?setting=value&…]`, the same with `rediss:`, or
+    /// `redis+unix:///path[?db=1&…]`.
+    pub(crate) fn from_url(text: &str) -> Result<Self, LockError> {
+        let authority =
+            text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+        let hosts = authority.rsplit('@').next().unwrap_or("");
+        if hosts.contains(',') {
+            return Err(invalid(
+                "the Redis URL names several servers, and `redis:` is one: write `redis://host:6379`, with a name that \
+                 leads to the primary"
+                    .into(),
+            ));
+        }
+        let mut url =
+            Url::parse(text).map_err(|error| invalid(format!("the Redis URL is not understood: {error}")))?;
+        let settings: Vec<(String, String)> =
+            url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        let drivers_own = |name: &str| url_is_unix(text) && ["db", "user", "pass"].contains(&name);
+        let (for_driver, ours): (Vec<_>, Vec<_>) =
+            settings.into_iter().partition(|(name, _)| drivers_own(name));
+        url.set_query(None);
+        let with_tls = url.scheme() == "rediss";
+        if with_tls {
+            if url.fragment().is_some() {
+                return Err(invalid(
+                    "the Redis URL is not understood: nothing may follow a `#` (in a password it is written `%23`), and \
+                     certificates are always checked; a CA of your own is named by `tls_ca`"
+                        .into(),
+                ));
+            }
+            // The address is the same; the TLS is ours.
+            url.set_scheme("redis").expect("neither scheme is special (RFC 3986, section 3.1)");
+        }
+        if !for_driver.is_empty() {
+            url.query_pairs_mut().extend_pairs(&for_driver);
+        }
+        let info = url.into_connection_info().map_err(|error| {
+            // The driver's text names the part that is wrong and never its value.
+            invalid(format!(
+                "the Redis URL is not understood: write `redis://user:password@host:6379/0`, where 0 is the number of \
+                 the database ({})",
+                error.category()
+            ))
+            .with_source(error)
+        })?;
+        if info.redis_settings().db() < 0 {
+            return Err(invalid("the Redis URL is not understood: a database has a number from 0 on".into()));
+        }
+        if let ConnectionAddr::TcpTls { .. } = info.addr() {
+            return Err(invalid(
+                "the Redis URL is not understood: with TLS it is `rediss://host:6379`".into(),
+            ));
+        }
+        let mut config = Self::new(info);
+        let mut files = Files::default();
+        for (name, value) in ours {
+            match name.as_str() {
+                "connect_timeout" => config.connect_timeout = SETTINGS.length(&name, &value)?,
+                "response_timeout" => config.response_timeout = SETTINGS.length(&name, &value)?,
+                "group_commit" => {
+                    config.group_commit = match value.as_str() {
+                        "auto" => GroupCommit::Auto,
+                        "always" => GroupCommit::Always,
+                        "never" => GroupCommit::Never,
+                        _ => {
+                            return Err(SETTINGS.wrong(&name, "write `auto`, `always` or `never`"));
+                        }
+                    }
+                }
+                "strict" => {
+                    config.strict = value
+                        .parse()
+                        .map_err(|_| SETTINGS.wrong(&name, "write `strict=true` or `strict=false`"))?;
+                }
+                _ => match files.of_setting(&name) {
+                    Some(file) => *file = Some(value.into()),
+                    None => return Err(SETTINGS.unknown(&name)),
+                },
+            }
+        }
+        if with_tls {
+            let hosts: Vec<_> = config.host_and_port().into_iter().map(|(host, _)| host).collect();
+            config.tls = Some(Tls::new(SETTINGS.store, "rediss", files, &hosts)?);
+        } else if !files.is_empty() {
+            return Err(invalid(
+                "settings `tls_…` in the Redis URL: write `rediss://` for connections with TLS".into(),
+            ));
+        }
+        Ok(config)
+    }
+
+    /// Where the server listens; none for a socket of this machine, and for a client with a TLS of its own.
+    pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) => Some((host, *port)),
+            _ => None,
+        }
+    }
+
+    /// What says which store it is: the address, one way of writing it for all, and the database.
+    pub(crate) fn store(&self) -> (String, i64) {
+        let address = match self.info.addr() {
+            ConnectionAddr::Unix(path) => path.display().to_string(),
+            of_a_host => of_a_host.to_string().to_lowercase(),
+        };
+        (address, self.info.redis_settings().db())
+    }
+
+    /// The address, without credentials.
+    pub(crate) fn address(&self) -> String {
+        self.info.addr().to_string()
+    }
+}
+
+/// What is in between must not forget a connection that is quiet for long, as that for renewals, and if it does, we notice.
+pub(crate) fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5))
+}
+
+/// How long what was sent may stay without an acknowledgement.
+#[cfg(target_os = "linux")]
+pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn tcp_settings() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(USER_TIMEOUT);
+    settings
+}
+
+fn url_is_unix(text: &str) -> bool {
+    text.starts_with("redis+unix:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockErrorKind;
+
+    #[test]
+    fn urls_of_one_store_are_seen_to_be_so() {
+        let store = |url: &str| Config::from_url(url).expect(url).store();
+        for url in [
+            "redis://some.host",
+            "redis://some.host:6379",
+            "redis://Some.HOST:6379/0",
+            "redis://user:password@some.host/?strict=false&response_timeout=2s",
+            "redis://:other@some.host/0?response_timeout=2s&strict=false",
+        ] {
+            assert_eq!(store(url), ("some.host:6379".into(), 0), "{url}");
+        }
+        for url in ["redis://some.host/1", "redis://some.host:6380", "redis://other.host"] {
+            assert_ne!(store(url), store("redis://some.host"), "{url}");
+        }
+        assert_eq!(store("redis+unix:///run/R.sock?db=2&user=u&pass=p"), ("/run/R.sock".into(), 2));
+    }
+
+    #[test]
+    fn settings_are_read_and_taken_off() {
+        let config = Config::from_url("redis://u:p@h:7000/3?response_timeout=250ms&connect_timeout=3s")
+            .expect("valid");
+        assert_eq!(config.response_timeout, Duration::from_millis(250));
+        assert_eq!(config.connect_timeout, Duration::from_secs(3));
+        assert_eq!(config.address(), "h:7000");
+        assert_eq!(config.info.redis_settings().db(), 3);
+        assert_eq!(config.info.redis_settings().username(), Some("u"));
+        let socket =
+            Config::from_url("redis+unix:///run/redis.sock?db=2&response_timeout=1s").expect("valid");
+        assert_eq!(socket.address(), "/run/redis.sock");
+        assert_eq!(socket.info.redis_settings().db(), 2);
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_is_for_the_same_address_and_wants_both_parts_of_an_identity() {
+        let read = |rest: &str| Config::from_url(&format!("rediss://u:canary@{rest}"));
+        let config =
+            read("h:7000/3?tls_ca=/ca%20s.pem&tls_cert=/c.pem&tls_key=/k.pem&strict=true").expect("valid");
+        assert!(config.tls.is_some() && config.strict);
+        assert_eq!(config.info.redis_settings().password(), Some("canary"));
+        assert_eq!(config.store(), ("h:7000".into(), 3));
+        for (rest, host, port) in
+            [("h", "h", 6379), ("[::1]", "::1", 6379), ("10.0.0.1:6380", "10.0.0.1", 6380)]
+        {
+            assert_eq!(read(rest).expect(rest).host_and_port(), Some((host, port)));
+        }
+        // One port is one server.
+        assert_eq!(read("h").expect("valid").store(), Config::from_url("redis://H").expect("valid").store());
+        for (rest, word) in [
+            ("h?tls_cert=/c.pem", "`tls_key`"),
+            ("h?tls_key=/k.pem", "`tls_cert`"),
+            ("-h-", "`-h-`"),
+            ("h/#insecure", "always checked"),
+            ("h/#canary", "always checked"),
+            ("h?tls_insecure=true", "tls_insecure"),
+            ("a,b", "several servers"),
+        ] {
+            let error = read(rest).map(drop).expect_err(rest);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+            assert!(error.to_string().contains(word), "{rest}: {error}");
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_that_is_not_compiled_in_names_its_feature() {
+        let error = Config::from_url("rediss://u:canary@h?tls_ca=/ca.pem").expect_err("no TLS");
+        assert_eq!(error.kind(), LockErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `tls`"), "{error}");
+    }
+
+    #[test]
+    fn mistakes_are_named_and_the_password_is_not() {
+        for (url, word) in [
+            ("redis://:canary@h/?respnse_timeout=1s", "respnse_timeout"),
+            ("redis://:canary@h/?response_timeout=1", "unit"),
+            ("redis://:canary@h/?response_timeout=0s", "zero"),
+            ("redis://:canary@h/?strict=yes", "strict=true"),
+            ("redis://:canary@h/?group_commit=maybe", "`auto`, `always` or `never`"),
+            ("redis://:canary@h:port/", "not understood"),
+            ("redis://:canary@h/database", "not understood"),
+            ("redis://:canary@a,b", "several servers"),
+            ("redis://:canary@a,b:6379/1", "several servers"),
+            ("redis://:canary@a:6379,b:6379", "several servers"),
+            ("redis://:canary@h/-1", "database"),
+            ("redis://:canary@h?tls_ca=/ca.pem", "write `rediss://`"),
+            ("redis+unix:///canary?tls_key=/k.pem", "write `rediss://`"),
+        ] {
+            let error = Config::from_url(url).expect_err(url);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+            assert!(error.to_string().contains(word), "{error}");
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        }
+    }
+}

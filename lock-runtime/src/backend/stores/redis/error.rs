@@ -1,0 +1,290 @@
+//! From the driver's and the server's words to an error that says what to do.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::names;
+#[cfg(feature = "tls")]
+use crate::backend::common::tls::{self, Look, Trust};
+use crate::{LockError, LockErrorKind};
+
+/// What is said of servers of other kinds.
+pub(crate) const SENTINEL: &str =
+    "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it watches";
+pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
+     several nodes; use one without `cluster-enabled`";
+
+/// Why a call got no answer that can be used.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// The server refused the call: it was not applied.
+    Refused(LockError),
+    /// It was not applied, and the connection is given up: another one may do it.
+    GivenUp(LockError),
+    /// Nobody knows whether it was applied, and the connection is of no more use.
+    Disconnected(LockError),
+    /// No answer in time: nobody knows whether it was or will be applied.
+    TimedOut(LockError),
+}
+
+/// What an error says of the connection on which it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is of no more use.
+    Broken,
+    /// Its server is a replica.
+    ReadOnly,
+    /// Its server takes no calls for now.
+    NotReady,
+    /// Nothing: another connection would not change it.
+    OfThisCall,
+}
+
+impl Refusal {
+    pub(crate) fn of(error: &RedisError) -> Self {
+        if error.is_unrecoverable_error() || error.is_io_error() {
+            return Self::Broken;
+        }
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly,
+            ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => Self::NotReady,
+            // Before version 7 it stands in the text of the script's own error.
+            _ if error.detail().is_some_and(|detail| detail.contains("-READONLY ")) => Self::ReadOnly,
+            _ => Self::OfThisCall,
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn timed_out(limit: Duration) -> Self {
+        Self::TimedOut(LockError::new(
+            LockErrorKind::Backend,
+            format!("Redis did not answer within {limit:?}"),
+        ))
+    }
+
+    /// The server refused to execute a request after its limit, twice.
+    pub(crate) fn too_late() -> Self {
+        Self::Refused(LockError::new(
+            LockErrorKind::Backend,
+            "requests reach Redis so late that they are not executed any more; is the server or the network overloaded?",
+        ))
+    }
+
+    pub(crate) fn not_sent() -> Self {
+        Self::GivenUp(LockError::new(
+            LockErrorKind::Backend,
+            "the connection to Redis broke before it was asked",
+        ))
+    }
+
+    pub(crate) fn runtime_gone() -> Self {
+        Self::Disconnected(LockError::new(
+            LockErrorKind::Backend,
+            "the runtime of the connection to Redis was shut down",
+        ))
+    }
+
+    pub(crate) fn into_error(self) -> LockError {
+        match self {
+            Self::Refused(error)
+            | Self::GivenUp(error)
+            | Self::Disconnected(error)
+            | Self::TimedOut(error) => error,
+        }
+    }
+
+    /// Whether the call was not applied, and will not be.
+    pub(crate) fn is_definite(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::GivenUp(_))
+    }
+}
+
+/// An answer that is not one of those that the script gives.
+pub(crate) fn unexpected(what: &str) -> LockError {
+    LockError::new(
+        LockErrorKind::Backend,
+        format!("Redis answered {what} with something that is not understood; is a proxy in between?"),
+    )
+}
+
+/// What a server that can hold no locks says before it can be asked what it is, or behind a proxy.
+fn not_fit(error: &RedisError) -> Option<String> {
+    let detail = error.detail().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::Server(
+            ServerErrorKind::Moved
+            | ServerErrorKind::Ask
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::CrossSlot
+            | ServerErrorKind::ClusterDown,
+        ) => Some(CLUSTER.into()),
+        _ if detail.contains("cluster mode") => Some(CLUSTER.into()),
+        _ if detail.contains("unknown command") => {
+            let command = detail.split(['\'', '`']).nth(1).unwrap_or("a command of locks");
+            Some(format!(
+                "the server does not know {command}; is it a Redis Sentinel or a proxy? The URL must lead to the \
+                 primary itself"
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// What happened and what to do, with the driver's error as the source.
+pub(crate) fn explain(error: RedisError) -> LockError {
+    let is_no_lock = |text: &str| text.contains("WRONGTYPE");
+    if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
+        let message = "a key with the lock's name exists and is no lock; choose another name or prefix";
+        return LockError::new(LockErrorKind::InvalidKey, message).into_permanent().with_source(error);
+    }
+    if error.code() == Some("FENCE") {
+        let message = format!(
+            "the counter of fencing tokens stands at {}, beyond the year 2112: a clock was wrong, or it was set by hand. \
+             With the right time on the server, delete the key that ends in `~{}:fence`, and reset what the resources \
+             remember",
+            error.detail().unwrap_or("a number"),
+            names::FORMAT,
+        );
+        return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
+    }
+    if let Some(message) = not_fit(&error) {
+        // The driver's text would repeat the arguments of the call.
+        return LockError::new(LockErrorKind::Unsupported, message);
+    }
+    let permanent = match error.kind() {
+        ErrorKind::AuthenticationFailed
+        | ErrorKind::RESP3NotSupported
+        | ErrorKind::Server(ServerErrorKind::NoPerm) => true,
+        _ => matches!(error.code(), Some("NOAUTH" | "WRONGPASS")),
+    };
+    let message = match error.kind() {
+        ErrorKind::Io => "the connection to Redis failed".to_owned(),
+        ErrorKind::AuthenticationFailed => {
+            "Redis refused the credentials; check user and password in the URL".into()
+        }
+        ErrorKind::Parse => {
+            "what answers there does not speak the protocol of Redis; check address and port".into()
+        }
+        ErrorKind::RESP3NotSupported => "this Redis is too old: version 6.0 is needed for RESP3".into(),
+        _ if Refusal::of(&error) == Refusal::ReadOnly => {
+            "the Redis server of this connection is a replica now; the primary is looked for over a new connection"
+                .into()
+        }
+        ErrorKind::Server(ServerErrorKind::MasterDown) => {
+            "the Redis server of this connection is a replica that has lost its primary".into()
+        }
+        ErrorKind::Server(ServerErrorKind::BusyLoading) => "Redis is still loading its data".into(),
+        ErrorKind::Server(ServerErrorKind::NoPerm) => format!(
+            "the Redis user may not do this; extend its ACL: {}",
+            error.detail().unwrap_or("see the minimal ACL in the documentation of the store")
+        ),
+        _ => match error.code() {
+            Some("OOM") => {
+                "Redis is out of memory (`maxmemory`); no lock can be taken until there is room".into()
+            }
+            Some("MISCONF") => "Redis refuses writes because it cannot persist them; see its log".into(),
+            Some("BUSY") => "Redis is busy with a long script".into(),
+            Some("NOREPLICAS") => "Redis refuses writes because too few replicas are in sync".into(),
+            Some("NOAUTH") => "Redis wants credentials; add user and password to the URL".into(),
+            Some("WRONGPASS") => "Redis refused the credentials; check user and password in the URL".into(),
+            _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => {
+                "Redis is out of memory (`maxmemory`); no lock can be taken until there is room".into()
+            }
+            _ if error.detail().is_some_and(|detail| detail.contains("DB index")) => {
+                "Redis has no database of this number; check the one in the URL".into()
+            }
+            Some(code) => format!("Redis refused the call: {code}"),
+            None => "the call to Redis failed".into(),
+        },
+    };
+    let explained = LockError::new(LockErrorKind::Backend, message).with_source(error);
+    if permanent { explained.into_permanent() } else { explained }
+}
+
+/// Why a connection was not made.
+pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
+    #[cfg(feature = "tls")]
+    if let Some(told) = refused_handshake(address, &error, Trust::Client, false) {
+        return told;
+    }
+    let (refused, io, detail) = (error.is_connection_refusal(), error.is_io_error(), error.to_string());
+    let error = explain(error);
+    let message = if refused {
+        format!("cannot connect to Redis at {address}: nothing listens there; is the server running?")
+    } else if io {
+        format!("cannot connect to Redis at {address}: {detail}")
+    } else {
+        format!("Redis at {address}: {}", error.message())
+    };
+    error.saying(message)
+}
+
+/// What is wrong with the TLS of the server, where that is why no connection was made.
+#[cfg(feature = "tls")]
+pub(super) fn refused_handshake(
+    address: &str,
+    error: &(dyn std::error::Error + 'static),
+    trust: Trust,
+    has_identity: bool,
+) -> Option<LockError> {
+    match tls::explain(tls::rustls_error(error)?, trust, has_identity) {
+        Look::Wrong(what) => Some(unfit(address, &what)),
+        Look::Closed | Look::Unclear => None,
+    }
+}
+
+/// The error of a server of which that sentence is said, and which stays so.
+pub(super) fn unfit(address: &str, what: &str) -> LockError {
+    let message = format!("cannot connect to Redis at {address}: the server {what}");
+    LockError::new(LockErrorKind::Backend, message).into_permanent()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> RedisError {
+        let value = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).expect("an answer");
+        value.extract_error().expect_err("an error")
+    }
+
+    #[test]
+    fn a_replica_is_known_by_its_answer_in_every_version() {
+        for text in [
+            "READONLY You can't write against a read only replica. script: 0a9f, on @user_script:1.",
+            "ERR Error running script (call to f_0a9f): @user_script:1: -READONLY You can't write against a read only \
+             replica.",
+        ] {
+            let error = answer(text);
+            assert_eq!(Refusal::of(&error), Refusal::ReadOnly, "{text}");
+            let error = explain(error);
+            assert!(error.is_retryable() && error.to_string().contains("is a replica now"), "{error}");
+        }
+        for text in ["LOADING Redis is loading the dataset in memory", "MASTERDOWN Link with MASTER is down"]
+        {
+            assert_eq!(Refusal::of(&answer(text)), Refusal::NotReady, "{text}");
+        }
+        for text in ["OOM command not allowed", "NOSCRIPT No matching script.", "ERR other"] {
+            assert_eq!(Refusal::of(&answer(text)), Refusal::OfThisCall, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_of_another_kind_is_named_and_the_call_is_not_repeated_in_the_text() {
+        for (text, word) in [
+            ("CROSSSLOT Keys in request don't hash to the same slot", "Redis Cluster"),
+            ("MOVED 1234 10.0.0.1:6379", "Redis Cluster"),
+            ("CLUSTERDOWN Hash slot not served", "Redis Cluster"),
+            ("ERR SELECT is not allowed in cluster mode", "Redis Cluster"),
+            ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' '-- Takes'", "SCRIPT"),
+            ("ERR unknown command `SCRIPT`, with args beginning with: `LOAD`, `-- Takes`, ", "SCRIPT"),
+        ] {
+            let error = explain(answer(text));
+            assert_eq!(error.kind(), LockErrorKind::Unsupported, "{text}");
+            assert!(!error.is_retryable() && error.to_string().contains(word), "{error}");
+            assert!(!format!("{error:?}").contains("Takes"), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The names that one lock has on the server.
+//!
+//! The holder's key is exactly the prefix and the lock's name, so that any client that follows the published recipe
+//! (`SET key token NX PX`, compare-and-delete) excludes us and is excluded by us. What is kept beside it stays under
+//! the prefix, for an ACL, and in the same hash slot; no lock can have such a name, because `:~` is refused.
+
+use std::{
+    fmt::{self, Display},
+    str::FromStr,
+    time::Duration,
+};
+
+use crate::{
+    LockKey, OwnerToken,
+    backend::{Mode, common::host},
+    key::{HashTag, hash_tag},
+};
+
+/// The format of what is kept beside a holder; a new one lets old and new processes tell each other apart.
+pub(crate) const FORMAT: &str = "1";
+
+/// `std::fmt::from_fn` of Rust 1.93.
+struct Written<F>(F);
+
+fn written(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> impl Display {
+    Written(write)
+}
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> Display for Written<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.0)(f)
+    }
+}
+
+/// What is kept beside the holder of a lock: `queue` or `places`.
+pub(crate) fn beside(key: &LockKey, what: &'static str) -> impl Display {
+    written(move |f| {
+        let stored = key.stored();
+        match hash_tag(stored) {
+            // A name with a hash tag of its own keeps it; else the whole name becomes the tag.
+            HashTag::Tag | HashTag::Malformed => write!(f, "{stored}:~{FORMAT}:{what}"),
+            HashTag::None => write!(f, "{}{{{stored}}}:~{FORMAT}:{what}", key.prefix()),
+        }
+    })
+}
+
+/// The counter of fences of a lock: one for all locks under a prefix.
+pub(crate) fn fence(key: &LockKey) -> Fence<'_> {
+    Fence::under(key.prefix())
+}
+
+/// A counter of fences. Locks with the same one may share a call: it is what the users' rights are checked for, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fence<'a> {
+    prefix: &'a str,
+}
+
+impl<'a> Fence<'a> {
+    /// That of the locks under a prefix.
+    pub(crate) const fn under(prefix: &'a str) -> Self {
+        Self { prefix }
+    }
+}
+
+impl Display for Fence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}~{FORMAT}:fence", Root(self.prefix))
+    }
+}
+
+/// The channel on which a process is told about locks under `prefix`.
+pub(crate) fn inbox(prefix: &str, id: &str) -> String {
+    format!("{}~{FORMAT}:inbox:{id}", Root(prefix))
+}
+
+/// A prefix as the beginning of a name that no lock can have under any prefix: `~` comes first, or behind `:`.
+struct Root<'a>(&'a str);
+
+impl Display for Root<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(prefix) = self;
+        f.write_str(prefix)?;
+        if prefix.is_empty() || prefix.ends_with(':') { Ok(()) } else { f.write_str(":") }
+    }
+}
+
+/// An owner as the server knows it, `1x:<pid>@<host>:<inbox>:<token>`: the format and the mode, then whom to look for.
+pub(crate) fn owner(mode: Mode, process: &str, token: OwnerToken) -> impl Display {
+    written(move |f| {
+        owners(mode, process).fmt(f)?;
+        self::token(token).fmt(f)
+    })
+}
+
+/// What the owners of a process in a mode begin with.
+pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
+    written(move |f| {
+        let letter = match mode {
+            Mode::Exclusive => 'x',
+        };
+        write!(f, "{FORMAT}{letter}:{process}:")
+    })
+}
+
+/// What tells an owner from the others of its process.
+pub(crate) fn token(token: OwnerToken) -> impl Display {
+    written(move |f| {
+        // Faster than the formatter's own way, and written for every lock of a group.
+        let mut digits = [0; 32];
+        for (two, byte) in digits.chunks_exact_mut(2).zip(token.expose().to_be_bytes()) {
+            two.copy_from_slice(&[byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+        }
+        f.write_str(str::from_utf8(&digits).unwrap_or_default())
+    })
+}
+
+/// What the holder's key has while a grant lasts.
+pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) -> impl Display {
+    written(move |f| {
+        owner(mode, process, token).fmt(f)?;
+        f.write_str(":")?;
+        fence.fmt(f)
+    })
+}
+
+/// What a waiter is told of a lock that was given to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) fence: u64,
+    /// The length of the lease.
+    pub(crate) px: Duration,
+    /// Whether others were left in the queue.
+    pub(crate) others_wait: bool,
+    /// For how much longer another kind of client is remembered to use the lock.
+    pub(crate) foreign: Duration,
+}
+
+impl Terms {
+    /// What shows that a message with these terms comes from a script that read the owner's place: see `queue.lua`.
+    ///
+    /// It is computed from what was understood of the message, so nothing can be appended to a message that was
+    /// overheard.
+    pub(crate) fn proof(&self, owner: &impl Display) -> Proof {
+        let Self { fence, px, others_wait, foreign } = self;
+        let (px, others, foreign) = (millis(*px), u8::from(*others_wait), millis(*foreign));
+        let proven = format!("{owner} {fence} {px} {others} {foreign}");
+        Proof(sha1_smol::Sha1::from(proven).digest().bytes())
+    }
+}
+
+/// A proof, as it was sent or as it must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Proof([u8; 20]);
+
+impl FromStr for Proof {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        text.parse::<sha1_smol::Digest>().map(|digest| Self(digest.bytes())).map_err(drop)
+    }
+}
+
+/// Of its own grant, it is no secret: it is good for nothing else.
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proof")
+    }
+}
+
+/// A length as Redis counts it: whole milliseconds.
+pub(crate) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a person can find this process by, and where it is told: the part of its owners that is the same for all.
+///
+/// Up to the colon it is free text without one, so a label may follow the host.
+pub(crate) fn process(inbox_id: &str) -> String {
+    format!("{}@{}:{inbox_id}", std::process::id(), host::name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot() {
+        let key = LockKey::with_prefix("lock:", "user:42").expect("valid");
+        assert_eq!(beside(&key, "queue").to_string(), "lock:{lock:user:42}:~1:queue");
+        assert_eq!(beside(&key, "places").to_string(), "lock:{lock:user:42}:~1:places");
+        assert_eq!(fence(&key).to_string(), "lock:~1:fence");
+        assert_eq!(inbox("lock:", "ab"), "lock:~1:inbox:ab");
+        assert_eq!(inbox("", "ab"), "~1:inbox:ab");
+        assert_eq!(inbox("app", "ab"), "app:~1:inbox:ab", "`app~1:inbox:ab` could be a lock");
+    }
+
+    #[test]
+    fn a_hash_tag_of_its_own_is_kept() {
+        let key = LockKey::with_prefix("lock:", "{acme}:orders").expect("valid");
+        assert_eq!(beside(&key, "queue").to_string(), "lock:{acme}:orders:~1:queue");
+        // The scripts tell by the first brace as well.
+        let key = LockKey::with_prefix("{app}:", "{acme}:orders").expect("valid");
+        assert_eq!(beside(&key, "queue").to_string(), "{app}:{acme}:orders:~1:queue");
+    }
+
+    #[test]
+    fn an_owner_begins_with_the_format_the_mode_and_the_process() {
+        let process = process("0123456789abcdef");
+        let owner = owner(Mode::Exclusive, &process, OwnerToken::from(255)).to_string();
+        assert!(owner.starts_with(&format!("1x:{}@", std::process::id())), "{owner}");
+        assert!(owner.ends_with(":0123456789abcdef:000000000000000000000000000000ff"), "{owner}");
+    }
+}

@@ -1,0 +1,340 @@
+//! One connection to the server.
+//!
+//! The driver neither notices a peer that went silent nor says when its runtime is gone. So each call has a time-out of
+//! its own, and a connection that broke or stays silent is given up.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use redis::{
+    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
+};
+use tokio::{sync::oneshot, task::yield_now};
+
+use super::{
+    super::error::{self, Failure, Refusal},
+    dial::Task,
+    fitness,
+    script::Script,
+    server::Server,
+    server_clock::ServerClock,
+};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::{outage::Outage, single_flight::PAUSE},
+    time::clock::Instant,
+};
+
+/// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
+const SILENCE: Duration = Duration::from_millis(100);
+/// After this time without a call a connection is looked at before it is used.
+const IDLE: Duration = Duration::from_millis(100);
+/// The least age at which a connection is given up because its server takes no calls for now (it loads its data, or has
+/// lost its primary): its name may lead to another one by then, and a new connection each second does no harm.
+const NOT_READY: Duration = Duration::from_secs(1);
+/// Commands that may wait to be written; more callers wait for room.
+const WRITE_QUEUE: usize = 4096;
+
+/// What takes the messages that a server sends without being asked.
+pub(crate) trait Pushes: fmt::Debug + Send + Sync {
+    /// A message has come. Called by the driver, in the order of arrival; must not block.
+    fn take(&self, push: &PushInfo);
+
+    /// Nothing comes over this connection any more.
+    fn hang_up(&self, connection: u64);
+}
+
+/// One connection, from its making to its end.
+pub(crate) struct Connection {
+    driver: MultiplexedConnection,
+    /// Reads and writes for the driver, where it does not do so itself; ends with the connection.
+    _task: Option<Task>,
+    /// Unlike that of any other connection of the store.
+    id: u64,
+    made: Instant,
+    /// When the last call was made.
+    last_used: AtomicU64,
+    /// New calls use another one; a call behind an unanswered one may still want this.
+    given_up: AtomicBool,
+    /// The driver says that there is nobody any more.
+    gone: Arc<AtomicBool>,
+    pushes: Arc<dyn Pushes>,
+    response_timeout: Duration,
+    clock: ServerClock,
+    /// Calls in a row without an answer.
+    silent: AtomicU32,
+    silence_limit: u32,
+    outage: Arc<Outage>,
+    /// Dropped with it.
+    _end: oneshot::Sender<()>,
+}
+
+impl Connection {
+    /// Connects to a server on which locks can be held, and asks for its `INFO`, which is empty where the user may not ask
+    /// for it; beside the result, what completes when the connection is used by nobody any more.
+    pub(super) async fn open(
+        server: &Server,
+        pushes: Arc<dyn Pushes>,
+        silence_limit: u32,
+    ) -> (impl Future<Output = ()> + use<>, Result<(Arc<Self>, String), LockError>) {
+        let (end, ended) = oneshot::channel();
+        let id = server.next_connection();
+        let gone = Arc::new(AtomicBool::new(false));
+        let (taken_by, is_gone) = (Arc::clone(&pushes), Arc::clone(&gone));
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(server.config().connect_timeout))
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(WRITE_QUEUE)
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    is_gone.store(true, Ordering::Release);
+                    taken_by.hang_up(id);
+                } else {
+                    taken_by.take(&push);
+                }
+                Ok::<(), redis::aio::SendError>(())
+            });
+        let limit = server.config().connect_timeout;
+        let address = server.config().address();
+        let opening = async {
+            let (driver, task) = server.dial().connect(server.config(), &settings).await?;
+            // In one round trip: a renewal may wait for it.
+            let (fit, info) =
+                tokio::join!(check_server(driver.clone(), &address), info(driver.clone(), &address));
+            fit?;
+            Ok((driver, task, info?))
+        };
+        // The driver's own limit does not cover the handshake.
+        let opened = tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
+            Err(LockError::new(
+                LockErrorKind::Backend,
+                format!(
+                    "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
+                ),
+            ))
+        });
+        let made = opened.map(|(driver, task, info)| {
+            tracing::debug!(address, "connected to Redis");
+            let connection = Arc::new(Self {
+                driver,
+                _task: task,
+                id,
+                made: Instant::now(),
+                last_used: AtomicU64::new(Instant::now().as_nanos()),
+                given_up: AtomicBool::new(false),
+                gone,
+                pushes,
+                response_timeout: server.config().response_timeout,
+                clock: ServerClock::default(),
+                silent: AtomicU32::new(0),
+                silence_limit,
+                outage: Arc::clone(server.outage()),
+                _end: end,
+            });
+            (connection, info)
+        });
+        (async move { _ = ended.await }, made)
+    }
+
+    /// Whether new calls may use it.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.given_up.load(Ordering::Acquire) && !self.is_gone()
+    }
+
+    /// Whether it was not used for so long that what happened to it may not be known yet.
+    pub(crate) fn is_idle(&self) -> bool {
+        (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
+    }
+
+    /// Whether nothing that was sent over it will be answered any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Unlike that of any other connection of the store.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its runtime was shut down.
+    pub(super) fn mark_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.pushes.hang_up(self.id);
+    }
+
+    fn give_up(&self, why: &str) {
+        if !self.given_up.swap(true, Ordering::AcqRel) {
+            tracing::debug!(why, "connection to Redis given up");
+            self.pushes.hang_up(self.id);
+        }
+    }
+
+    fn silence(&self) {
+        if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= self.silence_limit {
+            self.give_up("it went silent");
+            let error = LockError::new(LockErrorKind::Backend, "its connection went silent");
+            self.outage.begins(self.made, &error);
+        }
+    }
+
+    /// How long an answer is waited for, and a request may be executed.
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// The server's clock, as far as answers have told it.
+    pub(crate) fn clock(&self) -> &ServerClock {
+        &self.clock
+    }
+
+    /// Runs a script; sends its text where the server does not know it.
+    ///
+    /// # Cancel safety
+    /// Dropped, the call may still be applied.
+    pub(crate) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
+        match self.call(call).await {
+            // In one step: between loading and calling, the server may be told to forget its scripts again.
+            Err(Failure::Refused(error)) if is_no_script(&error) => {
+                let call = script.with_text(call);
+                // Boxed, because it is rare and needs much room.
+                Box::pin(self.call(&call)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Runs a script, unless the server does not know it: it does afterwards.
+    ///
+    /// # Cancel safety
+    /// Dropped, the call may still be applied.
+    pub(crate) async fn run_once<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+    ) -> Result<Option<T>, Failure> {
+        match self.call(call).await {
+            Err(Failure::Refused(error)) if is_no_script(&error) => {
+                self.call::<redis::Value>(&script.load()).await?;
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Makes one call, within the time-out.
+    ///
+    /// # Cancel safety
+    /// Dropped, the call may still be applied.
+    pub(crate) async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
+        let mut driver = self.driver.clone();
+        let mut unanswered = Unanswered { connection: self, sent: Instant::now() };
+        self.last_used.store(unanswered.sent.as_nanos(), Ordering::Relaxed);
+        let mut answer = pin!(call.query_async::<T>(&mut driver));
+        let in_time = tokio::time::timeout(self.response_timeout, answer.as_mut()).await;
+        let answer = if let Ok(answer) = in_time {
+            answer
+        } else {
+            // The limit may have passed while the runtime did not run, and the answer lie there since.
+            catch_up().await;
+            match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => return Err(Failure::timed_out(self.response_timeout)),
+            }
+        };
+        unanswered.disarm();
+        self.silent.store(0, Ordering::Relaxed);
+        answer.map_err(|error| self.failure(error))
+    }
+
+    /// What an error means for the call; gives the connection up where another one may do what this one did not.
+    fn failure(&self, error: RedisError) -> Failure {
+        let refusal = Refusal::of(&error);
+        let (why, least_age) = match refusal {
+            Refusal::Broken => ("it broke", Duration::ZERO),
+            // A server closes no connection when it becomes a replica, and the name may lead to another one by now.
+            Refusal::ReadOnly => ("its server is a replica", PAUSE),
+            Refusal::NotReady => ("its server is not ready", NOT_READY),
+            Refusal::OfThisCall => return Failure::Refused(error::explain(error)),
+        };
+        if (self.made + least_age).has_passed() {
+            self.give_up(why);
+        }
+        let error = error::explain(error);
+        match refusal {
+            Refusal::Broken => Failure::Disconnected(error),
+            _ if self.is_usable() => Failure::Refused(error),
+            _ => Failure::GivenUp(error),
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("usable", &self.is_usable()).finish_non_exhaustive()
+    }
+}
+
+/// A call on its way: whoever stops waiting for it, by its own time-out or ours, has heard nothing.
+struct Unanswered<'a> {
+    connection: &'a Connection,
+    sent: Instant,
+}
+
+impl Unanswered<'_> {
+    fn disarm(&mut self) {
+        self.sent = Instant::FAR_FUTURE;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if Instant::now().saturating_duration_since(self.sent) >= SILENCE {
+            self.connection.silence();
+        }
+    }
+}
+
+/// Lets a runtime that did not run for a while look at its sockets, and then the driver's task read them.
+pub(crate) async fn catch_up() {
+    // In a task of its own: the caller's may be polled for other reasons, which would count as having yielded.
+    let passes = tokio::spawn(async {
+        yield_now().await;
+        yield_now().await;
+    });
+    // Fails when the runtime is shut down, and then nothing is to be caught up with.
+    let _ = passes.await;
+}
+
+/// Refuses a server that can hold no locks; each new connection may lead to another one. Every user may ask this.
+async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Result<(), LockError> {
+    let hello = redis::cmd("HELLO").arg(3).query_async(&mut driver).await;
+    fitness::check_server(&hello.map_err(|error| error::cannot_connect(address, error))?, address)
+}
+
+/// What the server says of itself, where the user may ask.
+async fn info(mut driver: MultiplexedConnection, address: &str) -> Result<String, LockError> {
+    match redis::cmd("INFO").query_async(&mut driver).await {
+        Ok(info) => Ok(info),
+        Err(cause) if Refusal::of(&cause) == Refusal::Broken => Err(error::cannot_connect(address, cause)),
+        Err(error) => {
+            tracing::debug!(%error, "the server's eviction policy is not checked");
+            Ok(String::new())
+        }
+    }
+}
+
+fn is_no_script(error: &LockError) -> bool {
+    error
+        .cause()
+        .and_then(|cause| cause.downcast_ref::<redis::RedisError>())
+        .is_some_and(|error| error.code() == Some("NOSCRIPT"))
+}

@@ -1,0 +1,311 @@
+//! The connections of one store: one for each runtime, replaced once it is unusable.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::{Future, poll_fn},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::runtime;
+
+use super::{
+    super::error::Failure,
+    connection::{self, Connection, Pushes},
+    fitness,
+    server::Server,
+};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::single_flight::{self, SingleFlight},
+    background,
+    sync::lock,
+    time::clock::Instant,
+};
+
+/// So many calls in a row without an answer, and the connection is replaced.
+const SILENCE_LIMIT: u32 = 2;
+/// The same for the library's own runtime: a renewal has no time to find out twice.
+const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
+
+/// What is said over the connections of a store.
+pub(crate) trait Service: fmt::Debug + Send + Sync + 'static {
+    /// A connection, with what belongs to it: this is what callers get.
+    type Line: AsRef<Connection> + fmt::Debug + Send + Sync + 'static;
+
+    /// What takes what the server sends without being asked.
+    fn pushes(&self) -> Arc<dyn Pushes>;
+
+    /// Begins on a new connection; an error means that it is of no use.
+    fn begin(
+        &self,
+        connection: Arc<Connection>,
+    ) -> impl Future<Output = Result<Arc<Self::Line>, LockError>> + Send;
+}
+
+/// The connections of one store.
+#[derive(Debug)]
+pub(crate) struct Connections<S: Service> {
+    server: Server,
+    service: S,
+    by_runtime: Mutex<HashMap<runtime::Id, Arc<Slot<S>>>>,
+    seen: Mutex<Seen>,
+}
+
+/// The server that answered last.
+#[derive(Debug, Default, PartialEq)]
+enum Seen {
+    #[default]
+    None,
+    /// With its run id, where it tells that.
+    Server(Option<Box<str>>),
+}
+
+impl<S: Service> Connections<S> {
+    pub(crate) fn new(server: Server, service: S) -> Self {
+        Self { server, service, by_runtime: Mutex::default(), seen: Mutex::default() }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub(crate) fn service(&self) -> &S {
+        &self.service
+    }
+
+    /// What the server that answered last is called from its start to its end.
+    pub(crate) fn run_id(&self) -> Option<Box<str>> {
+        match &*lock(&self.seen) {
+            Seen::None => None,
+            Seen::Server(run_id) => run_id.clone(),
+        }
+    }
+
+    /// The connection of the caller's runtime, made if there is none.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn here(self: &Arc<Self>) -> Result<Arc<S::Line>, Failure> {
+        let slot = self.slot();
+        if let Some(line) = slot.flight.open(is_usable::<S>) {
+            let connection: &Connection = (*line).as_ref();
+            if !connection.is_idle() {
+                return Ok(line);
+            }
+            // What the server closed meanwhile is not known to a runtime that did not run.
+            connection::catch_up().await;
+            if connection.is_usable() {
+                return Ok(line);
+            }
+        }
+        let attempt = slot.flight.join(is_usable::<S>, |attempt| {
+            tokio::spawn(Slot::connect(Arc::clone(&slot), Arc::clone(self), attempt));
+            Ok(())
+        });
+        let attempt = attempt.map_err(Failure::Refused)?;
+        let made = single_flight::made(attempt).await.unwrap_or_else(|| {
+            Err(LockError::new(
+                LockErrorKind::Backend,
+                "the runtime was shut down while it connected to Redis",
+            ))
+        });
+        made.map_err(Failure::Refused)
+    }
+
+    /// A new connection to a server that may be used for locks, with its service begun; beside it, what completes when it
+    /// is used by nobody any more.
+    async fn open(&self) -> (impl Future<Output = ()> + use<S>, Result<Arc<S::Line>, LockError>) {
+        let open = |silence_limit| Connection::open(&self.server, self.service.pushes(), silence_limit);
+        let ours = runtime::Handle::current().id() == background::handle().id();
+        let (end, opened) =
+            if ours { first_of(|| open(SILENCE_LIMIT_OF_RENEWALS)).await } else { open(SILENCE_LIMIT).await };
+        let made = match opened {
+            Ok((connection, info)) => match self.judge(&info) {
+                Ok(()) => self.service.begin(connection).await,
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        (end, made)
+    }
+
+    /// Looks at what the server of a new connection says of itself. It may be another one than before.
+    fn judge(&self, info: &str) -> Result<(), LockError> {
+        let config = self.server.config();
+        let danger = fitness::danger(info, &config.address());
+        if let Some(danger) = &danger
+            && config.strict
+        {
+            let message = format!("{danger} (refused because of `strict`)");
+            return Err(LockError::new(LockErrorKind::Backend, message));
+        }
+        let server = || Seen::Server(fitness::run_id(info).map(Box::from));
+        let last = std::mem::replace(&mut *lock(&self.seen), server());
+        // Once for each server, however many connections lead there.
+        if let Some(danger) = danger
+            && last != server()
+        {
+            tracing::warn!("{danger}");
+        }
+        Ok(())
+    }
+
+    fn slot(&self) -> Arc<Slot<S>> {
+        let here = runtime::Handle::current().id();
+        let mut slots = lock(&self.by_runtime);
+        if let Some(slot) = slots.get(&here) {
+            return Arc::clone(slot);
+        }
+        slots.retain(|_, slot| slot.is_of_use());
+        Arc::clone(slots.entry(here).or_default())
+    }
+}
+
+fn is_usable<S: Service>(line: &Arc<S::Line>) -> bool {
+    let connection: &Connection = (**line).as_ref();
+    connection.is_usable()
+}
+
+/// The present connection of one runtime.
+#[derive(Debug)]
+struct Slot<S: Service> {
+    flight: SingleFlight<Arc<S::Line>>,
+    runtime_is_gone: AtomicBool,
+}
+
+impl<S: Service> Default for Slot<S> {
+    fn default() -> Self {
+        Self { flight: SingleFlight::default(), runtime_is_gone: AtomicBool::new(false) }
+    }
+}
+
+impl<S: Service> Slot<S> {
+    /// Whether it has to be remembered: its runtime may be gone where it has no connection and makes none.
+    fn is_of_use(&self) -> bool {
+        !self.flight.has_failed() && !self.runtime_is_gone.load(Ordering::Acquire)
+    }
+
+    async fn connect(
+        this: Arc<Self>,
+        connections: Arc<Connections<S>>,
+        attempt: single_flight::Attempt<Arc<S::Line>>,
+    ) {
+        // Dropped unfinished with the task, should the runtime go.
+        let mut sentinel = Sentinel { slot: Arc::downgrade(&this), line: Weak::new(), finished: false };
+        let began = Instant::now();
+        let (end, made) = connections.open().await;
+        match &made {
+            Ok(line) => {
+                connections.server.outage().ends();
+                sentinel.line = Arc::downgrade(line);
+            }
+            Err(error) => connections.server.outage().begins(began, error),
+        }
+        drop(connections);
+        this.flight.finish(attempt, made);
+        drop(this);
+        end.await;
+        sentinel.finished = true;
+    }
+}
+
+/// The first of several attempts, of which one begins every quarter of a second.
+///
+/// What an attempt sent while the server could not be reached may never be answered; the next one shows that it is back.
+/// Only for the library's own runtime, so that a server in trouble does not see more of each process.
+async fn first_of<F: Future>(begin: impl Fn() -> F) -> F::Output {
+    const PAUSE: Duration = Duration::from_millis(250);
+    const ATTEMPTS: usize = 8;
+    let mut attempts = vec![Box::pin(begin())];
+    loop {
+        let may_be_more = attempts.len() < ATTEMPTS;
+        let first = poll_fn(|context| {
+            let ready = attempts.iter_mut().find_map(|attempt| match attempt.as_mut().poll(context) {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            });
+            ready.map_or(Poll::Pending, Poll::Ready)
+        });
+        tokio::select! {
+            biased;
+            output = first => return output,
+            () = tokio::time::sleep(PAUSE), if may_be_more => {}
+        }
+        attempts.push(Box::pin(begin()));
+    }
+}
+
+/// Notices that a runtime was shut down: nobody drives its connection any more, and the driver does not say so.
+struct Sentinel<S: Service> {
+    slot: Weak<Slot<S>>,
+    line: Weak<S::Line>,
+    finished: bool,
+}
+
+impl<S: Service> Drop for Sentinel<S> {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        if let Some(slot) = self.slot.upgrade() {
+            slot.runtime_is_gone.store(true, Ordering::Release);
+        }
+        if let Some(line) = self.line.upgrade() {
+            let connection: &Connection = (*line).as_ref();
+            connection.mark_gone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::super::config::Config, *};
+
+    /// Says nothing over its connections.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Pushes for Silent {
+        fn take(&self, _: &redis::PushInfo) {}
+
+        fn hang_up(&self, _: u64) {}
+    }
+
+    impl AsRef<Connection> for Connection {
+        fn as_ref(&self) -> &Connection {
+            self
+        }
+    }
+
+    impl Service for Silent {
+        type Line = Connection;
+
+        fn pushes(&self) -> Arc<dyn Pushes> {
+            Arc::new(Self)
+        }
+
+        async fn begin(&self, connection: Arc<Connection>) -> Result<Arc<Connection>, LockError> {
+            Ok(connection)
+        }
+    }
+
+    #[test]
+    fn runtimes_that_ended_while_the_server_was_away_are_forgotten() {
+        let config = Config::from_url("redis+unix:///nowhere").expect("valid");
+        let connections = Arc::new(Connections::new(Server::new(config).expect("valid"), Silent));
+        for _ in 0..100 {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(connections.here()).expect_err("nobody is there");
+        }
+        std::thread::sleep(single_flight::PAUSE);
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(connections.here()).expect_err("nobody is there");
+        assert_eq!(lock(&connections.by_runtime).len(), 1);
+    }
+}

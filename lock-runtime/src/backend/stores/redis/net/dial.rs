@@ -1,0 +1,95 @@
+//! Makes connections, by the driver or over a stream with TLS of our own.
+
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, aio::MultiplexedConnection};
+use tokio::task::AbortHandle;
+
+#[cfg(feature = "tls")]
+use super::tls;
+use super::{
+    super::{config::Config, error},
+    port::Port,
+};
+use crate::{LockError, LockErrorKind, backend::common::tls::Tls};
+
+/// How connections are made.
+#[derive(Debug)]
+pub(super) struct Dial {
+    way: Way,
+    port: Port,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// By the driver, also with the TLS of a given client.
+    Driver(Client),
+    /// Over a stream of ours.
+    ///
+    /// The driver would read all CAs of the system for each connection, on the caller's runtime and also where they are not
+    /// wanted, would know no revocation lists, and would panic where several kinds of cryptography are compiled in and the
+    /// program chose none.
+    Tls(Tls),
+}
+
+/// The task of a connection; dropped, it ends.
+pub(super) struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Dial {
+    pub(super) fn new(config: &Config) -> Result<Self, LockError> {
+        #[cfg(feature = "tls")]
+        if let redis::ConnectionAddr::TcpTls { .. } = config.info.addr() {
+            crate::backend::common::tls::install_provider();
+        }
+        let way = match config.tls.clone().map(Way::Tls) {
+            Some(way) => way,
+            None => Way::Driver(Client::open(config.info.clone()).map_err(|error| {
+                LockError::new(LockErrorKind::InvalidOptions, "the Redis settings are not understood")
+                    .with_source(error)
+            })?),
+        };
+        Ok(Self { way, port: Port::new(config) })
+    }
+
+    /// Connects, without a time limit.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn connect(
+        &self,
+        config: &Config,
+        settings: &AsyncConnectionConfig,
+    ) -> Result<(MultiplexedConnection, Option<Task>), LockError> {
+        let made = match &self.way {
+            Way::Driver(client) => {
+                match client.get_multiplexed_async_connection_with_config(settings).await {
+                    Ok(driver) => (driver, None),
+                    Err(error) => return Err(self.why_not(config, error).await),
+                }
+            }
+            #[cfg(feature = "tls")]
+            Way::Tls(tls) => {
+                let (driver, task) = tls::connect(tls, &self.port, config, settings).await?;
+                (driver, Some(Task(task)))
+            }
+            #[cfg(not(feature = "tls"))]
+            Way::Tls(tls) => match *tls {},
+        };
+        self.port.is_right();
+        Ok(made)
+    }
+
+    /// Why the driver did not connect.
+    async fn why_not(&self, config: &Config, error: RedisError) -> LockError {
+        let was_closed = error.is_io_error() && !error.is_connection_refusal() && !error.is_timeout();
+        if (was_closed || error.kind() == ErrorKind::Parse) && self.port.wants_tls().await {
+            let what = "wants TLS; write `rediss://`, or name its port without TLS";
+            return error::unfit(&config.address(), what);
+        }
+        error::cannot_connect(&config.address(), error)
+    }
+}

@@ -1,0 +1,43 @@
+//! Where the connections of a store lead, and what they have in common.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use super::{super::config::Config, dial::Dial};
+use crate::{LockError, backend::common::outage::Outage};
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    config: Config,
+    dial: Dial,
+    /// How many connections were made.
+    made: AtomicU64,
+    outage: Arc<Outage>,
+}
+
+impl Server {
+    pub(crate) fn new(config: Config) -> Result<Self, LockError> {
+        let dial = Dial::new(&config)?;
+        let outage = Arc::new(Outage::of(format!("Redis at {}", config.address())));
+        Ok(Self { config, dial, made: AtomicU64::new(0), outage })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(super) fn dial(&self) -> &Dial {
+        &self.dial
+    }
+
+    pub(super) fn outage(&self) -> &Arc<Outage> {
+        &self.outage
+    }
+
+    /// A number for a new connection, unlike that of any other.
+    pub(super) fn next_connection(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,131 @@
+//! Connections with TLS: `rediss:`.
+
+use std::{io, pin::pin, sync::Arc, time::Duration};
+
+use redis::{AsyncConnectionConfig, RedisError, aio::MultiplexedConnection, io::tcp::socket2::SockRef};
+use rustls::pki_types::ServerName;
+use tokio::{
+    net::{TcpStream, lookup_host},
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use super::{
+    super::{
+        config::{self, Config},
+        error::{cannot_connect, refused_handshake, unfit},
+    },
+    port::Port,
+};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::tls::{self, Certificates, Look, Tls, probe},
+};
+
+/// How long a server may be silent before it is asked without TLS whether it takes the handshake for the beginning of a
+/// command. Redis waits for the end of it.
+const SILENCE: Duration = Duration::from_millis(500);
+
+/// Connects, with the certificates that are in the files now; beside the connection, the task that drives it.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(super) async fn connect(
+    tls: &Tls,
+    port: &Port,
+    config: &Config,
+    settings: &AsyncConnectionConfig,
+) -> Result<(MultiplexedConnection, AbortHandle), LockError> {
+    let address = config.address();
+    let (host, number) = config.host_and_port().ok_or_else(|| {
+        LockError::new(LockErrorKind::InvalidOptions, "the Redis URL names no host, which TLS needs")
+    })?;
+    let stream = dial(host, number).await.map_err(|error| cannot_connect(&address, error.into()))?;
+    // After that: while nothing listens, no file is read.
+    let certificates = Arc::new(tls.read().await?);
+    let stream = shake_hands(&certificates, host, stream, port, &address).await?;
+    let made =
+        MultiplexedConnection::new_with_config(config.info.redis_settings(), stream, settings.clone()).await;
+    match made {
+        Ok((driver, task)) => Ok((driver, tokio::spawn(task).abort_handle())),
+        Err(error) => Err(why_not(certificates, host, number, &address, error).await),
+    }
+}
+
+/// The first connection to one of the host's addresses.
+async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut attempts: JoinSet<_> = lookup_host((host, port)).await?.map(TcpStream::connect).collect();
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt.map_err(io::Error::other).and_then(|made| made) {
+            Ok(stream) => {
+                let socket = SockRef::from(&stream);
+                socket.set_tcp_nodelay(true)?;
+                socket.set_tcp_keepalive(&config::keepalive())?;
+                #[cfg(target_os = "linux")]
+                socket.set_tcp_user_timeout(Some(config::USER_TIMEOUT))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn shake_hands(
+    certificates: &Certificates,
+    host: &str,
+    stream: TcpStream,
+    port: &Port,
+    address: &str,
+) -> Result<TlsStream<TcpStream>, LockError> {
+    let without_tls =
+        || Err(unfit(address, "does not speak TLS; name its port for TLS, or write `redis://`"));
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| cannot_connect(address, io::Error::other(error).into()))?;
+    let connector = TlsConnector::from(Arc::clone(&certificates.client));
+    let mut handshake = pin!(connector.connect(name, stream));
+    let shaken = if let Ok(shaken) = timeout(SILENCE, &mut handshake).await {
+        shaken
+    } else {
+        tokio::select! {
+            biased;
+            shaken = &mut handshake => shaken,
+            true = port.is_without_tls() => return without_tls(),
+        }
+    };
+    match shaken {
+        Ok(stream) => Ok(stream),
+        Err(error) => {
+            let told = refused_handshake(address, &error, certificates.trust, certificates.has_identity);
+            match told {
+                Some(told) => Err(told),
+                None if port.is_without_tls().await => without_tls(),
+                None => Err(cannot_connect(address, error.into())),
+            }
+        }
+    }
+}
+
+/// Why Redis did not greet us. A server that refuses our certificate may say so only after the handshake (RFC 8446, section
+/// 4.4.2.4), and the connection may be reset before that is read: a handshake of its own then shows it.
+async fn why_not(
+    certificates: Arc<Certificates>,
+    host: &str,
+    port: u16,
+    address: &str,
+    error: RedisError,
+) -> LockError {
+    if let Some(told) = refused_handshake(address, &error, certificates.trust, certificates.has_identity) {
+        return told;
+    }
+    if error.is_io_error() {
+        let host = host.to_owned();
+        let look = move || Some(tls::look(&certificates, &host, probe::dial(&host, port)?));
+        if let Ok(Some(Look::Wrong(what))) = tokio::task::spawn_blocking(look).await {
+            return unfit(address, &what);
+        }
+    }
+    cannot_connect(address, error)
+}

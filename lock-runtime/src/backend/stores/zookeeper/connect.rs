@@ -1,0 +1,146 @@
+//! Makes a session with the ensemble, and says why where it cannot.
+
+use std::{sync::Arc, time::Duration};
+
+use ::zookeeper_client as zk;
+
+use super::{config::Config, diagnosis, error::Failure, heartbeat, session::Session, tls::Certificates};
+use crate::{LockError, LockErrorKind, backend::common::outage::Outage, time::clock::Instant};
+
+/// Pause after the first failed round of the servers; it grows with each round, up to eight times.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Makes a session. To be called on the library's own runtime: the driver's tasks stay there.
+pub(super) async fn open(config: &Config, outage: &Arc<Outage>) -> Result<Arc<Session>, LockError> {
+    let sent = Instant::now();
+    Ok(begin(connect(config).await?, sent, config, Arc::clone(outage)))
+}
+
+/// The session of a client that was asked for at `sent`, with its heartbeats.
+fn begin(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>) -> Arc<Session> {
+    let states = client.state_watcher();
+    let session = Arc::new(Session::new(client, sent, config, outage));
+    tokio::spawn(heartbeat::keep(Arc::downgrade(&session), states, session.interval()));
+    session
+}
+
+/// A session as the driver makes it, within the time-out for that.
+async fn connect(config: &Config) -> Result<zk::Client, LockError> {
+    let limit = config.connect_timeout;
+    let end = Instant::now() + limit;
+    let late = |_| {
+        LockError::new(
+            LockErrorKind::Backend,
+            format!(
+                "ZooKeeper at {} did not answer within {limit:?}; check addresses, ports and firewall",
+                config.servers
+            ),
+        )
+    };
+    let certificates = match &config.tls {
+        Some(tls) => {
+            Some(Arc::new(tokio::time::timeout(limit, Certificates::read(tls)).await.map_err(late)??))
+        }
+        None => None,
+    };
+    let connecting = async {
+        let mut attempt = 1;
+        let client = loop {
+            let connector = config.connector();
+            let connected = match &certificates {
+                Some(certificates) => certificates.connect(connector, &config.servers).await,
+                None => connector.connect(&config.servers).await,
+            };
+            match connected {
+                Err(zk::Error::NoHosts) if attempt < config.attempts() => {
+                    tokio::time::sleep(PAUSE * attempt.min(8)).await;
+                    attempt += 1;
+                }
+                connected => break connected?,
+            }
+        };
+        match &config.chroot {
+            None => Ok(client),
+            Some(chroot) => enter(client, chroot, config).await,
+        }
+    };
+    let error = match tokio::time::timeout(end.remaining(), connecting).await.map_err(late)? {
+        Ok(client) => return Ok(client),
+        Err(error) => error,
+    };
+    let reason = match error {
+        zk::Error::NoHosts => diagnosis::reason(config, certificates.as_ref()).await,
+        _ => None,
+    };
+    let error = Failure::of(error).into_error();
+    let (text, lasts) = match &reason {
+        Some(reason) => (&*reason.text, reason.lasts),
+        None => (error.message(), !error.is_retryable()),
+    };
+    let message = format!("cannot connect to ZooKeeper at {}: {text}", config.servers);
+    let told = LockError::new(error.kind(), message).with_source(error);
+    Err(if lasts { told.into_permanent() } else { told })
+}
+
+/// Below `chroot`, which is made if it is not there.
+async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::Client, zk::Error> {
+    let options = zk::CreateMode::Persistent.with_acls(config.acls());
+    if client.check_stat(chroot).await?.is_none() {
+        client.mkdir(chroot, &options).await?;
+    }
+    Ok(client.chroot(chroot).expect("the path was checked with the URL"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::session::State, *};
+
+    /// What answers like a server until a session is made, and never again.
+    fn server() -> std::net::SocketAddr {
+        use std::io::{Read as _, Write as _, copy, sink};
+
+        // The version, the time-out in ms, number and password of the session, whether it takes no writes.
+        const SESSION: [u8; 37] = {
+            let mut answer = [0; 37];
+            (answer[6], answer[7], answer[15], answer[19]) = (1, 44, 1, 16);
+            answer
+        };
+        // The number of its request, which is -2, and of the last change; an error.
+        const PING: [u8; 16] = {
+            let mut answer = [0; 16];
+            (answer[0], answer[1], answer[2], answer[3]) = (255, 255, 255, 254);
+            answer
+        };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        std::thread::spawn(move || {
+            let (mut peer, _) = listener.accept()?;
+            for answer in [&SESSION[..], &PING] {
+                let mut length = [0; 4];
+                peer.read_exact(&mut length)?;
+                copy(&mut (&peer).take(u32::from_be_bytes(length).into()), &mut sink())?;
+                let length = u32::try_from(answer.len()).expect("short").to_be_bytes();
+                peer.write_all(&[&length, answer].concat())?;
+            }
+            copy(&mut peer, &mut sink())
+        });
+        address
+    }
+
+    #[test]
+    fn a_session_whose_driver_is_gone_ends() {
+        let config = Config::from_url(&format!("zookeeper://{}", server())).expect("a URL");
+        let [drivers, ours] = [(); 2].map(|()| tokio::runtime::Runtime::new().expect("a runtime"));
+        let sent = Instant::now();
+        let client = drivers.block_on(connect(&config)).expect("a session");
+        // As after a panic.
+        drivers.shutdown_background();
+        ours.block_on(async {
+            let session = begin(client, sent, &config, Arc::new(Outage::of(config.servers.clone())));
+            assert_eq!(session.timeout(), Duration::from_millis(300));
+            let mut states = session.states();
+            let ended = states.wait_for(|state| *state == State::Ended);
+            tokio::time::timeout(Duration::from_secs(5), ended).await.expect("it ends").expect("and says so");
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! Who we are to the servers.
+
+use ::zookeeper_client as zk;
+
+use super::url::decode;
+use crate::{LockError, backend::common::settings::invalid};
+
+/// User and password, from the URL; without `Debug`, because nobody is to see them.
+#[derive(Clone)]
+pub(super) struct Credentials {
+    user: String,
+    password: String,
+    scheme: Scheme,
+}
+
+/// How they are shown to the servers.
+#[derive(Clone, Copy, Default)]
+pub(super) enum Scheme {
+    /// `addauth digest`: the servers believe anybody, and compare the password with that of a node's owner.
+    #[default]
+    Digest,
+    /// SASL with DIGEST-MD5: the servers know the users.
+    #[cfg(feature = "zookeeper-sasl")]
+    Sasl,
+}
+
+impl Scheme {
+    /// Reads `digest` or `sasl`.
+    pub(super) fn from_text(text: &str) -> Result<Self, LockError> {
+        match text {
+            "digest" => Ok(Self::Digest),
+            #[cfg(feature = "zookeeper-sasl")]
+            "sasl" => Ok(Self::Sasl),
+            #[cfg(not(feature = "zookeeper-sasl"))]
+            "sasl" => Err(LockError::new(
+                crate::LockErrorKind::Unsupported,
+                "setting `auth` in the ZooKeeper URL: `sasl` is not compiled in; switch on the feature \
+                 `zookeeper-sasl` of lock-runtime",
+            )),
+            _ => Err(invalid("setting `auth` in the ZooKeeper URL: write `digest` or `sasl`".into())),
+        }
+    }
+}
+
+impl Credentials {
+    /// Reads `user:password`, as it stands in a URL.
+    pub(super) fn from_url(pair: &str, scheme: Scheme) -> Result<Self, LockError> {
+        let (user, password) =
+            pair.split_once(':').map(|(user, password)| (decode(user), decode(password))).unwrap_or_default();
+        if user.is_empty() {
+            return Err(invalid(
+                "the ZooKeeper URL is not understood: credentials are `user:password@`".into(),
+            ));
+        }
+        // The first colon ends the user, also for the servers; SASL has the user between quotes.
+        let forbidden: &[char] = match scheme {
+            Scheme::Digest => &[':'],
+            #[cfg(feature = "zookeeper-sasl")]
+            Scheme::Sasl => &[':', '"', '\\'],
+        };
+        if user.contains(forbidden) || user.chars().any(char::is_control) {
+            return Err(invalid(
+                "the ZooKeeper URL is not understood: the user has a character that ZooKeeper does not take"
+                    .into(),
+            ));
+        }
+        Ok(Self { user, password, scheme })
+    }
+
+    /// Shows them on each connection of the session, also when it is made again.
+    pub(super) fn on(&self, connector: zk::Connector) -> zk::Connector {
+        match self.scheme {
+            Scheme::Digest => {
+                connector.with_auth("digest", format!("{}:{}", self.user, self.password).as_bytes())
+            }
+            #[cfg(feature = "zookeeper-sasl")]
+            Scheme::Sasl => {
+                connector.with_sasl(zk::SaslOptions::digest_md5(self.user.clone(), self.password.clone()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_and_password_are_decoded_each_for_itself() {
+        let read = |pair| Credentials::from_url(pair, Scheme::Digest).map(|read| (read.user, read.password));
+        assert_eq!(read("u:p%40s+s:%2F").ok(), Some(("u".into(), "p@s+s:/".into())));
+        assert_eq!(read("a%20b:").ok(), Some(("a b".into(), String::new())));
+        for wrong in ["", "canary", ":canary", "a%3Ab:canary", "a%0Ab:canary"] {
+            let error = read(wrong).expect_err(wrong);
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        }
+    }
+
+    #[cfg(feature = "zookeeper-sasl")]
+    #[test]
+    fn a_user_cannot_leave_its_quotes() {
+        for wrong in [r#"a",realm="x:canary"#, r"a\:canary"] {
+            assert!(Credentials::from_url(wrong, Scheme::Sasl).is_err(), "{wrong}");
+            assert!(Credentials::from_url(wrong, Scheme::Digest).is_ok(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Why no server takes us. The driver says only that none does, so each of them is looked at once more.
+
+use std::sync::Arc;
+
+use super::{
+    config::Config,
+    tls::{Certificates, QUESTION},
+};
+use crate::backend::common::tls::{
+    probe::{self, Answer, PATIENCE},
+    speaks_tls,
+};
+
+/// Why no server takes us.
+pub(super) struct Reason {
+    pub(super) text: String,
+    /// It is so with all of them, and does not pass by itself.
+    pub(super) lasts: bool,
+}
+
+/// Looks at each server; none where nothing is found that somebody has to change.
+pub(super) async fn reason(config: &Config, certificates: Option<&Arc<Certificates>>) -> Option<Reason> {
+    tokio::time::timeout(4 * PATIENCE, look_at_all(config, certificates)).await.ok().flatten()
+}
+
+async fn look_at_all(config: &Config, certificates: Option<&Arc<Certificates>>) -> Option<Reason> {
+    let looks: Vec<_> = config
+        .hosts()
+        .into_iter()
+        .map(|(host, port)| {
+            let (host, certificates) = (host.to_owned(), certificates.cloned());
+            tokio::task::spawn_blocking(move || look(&host, port, certificates.as_deref()))
+        })
+        .collect();
+    let count = looks.len();
+    let mut found = Vec::new();
+    for look in looks {
+        found.extend(look.await.ok().flatten());
+    }
+    let lasts = found.len() == count && found.iter().all(|reason| reason.lasts);
+    found.into_iter().next().map(|reason| Reason { lasts, ..reason })
+}
+
+/// What a person has to change at one server, or about it.
+fn look(host: &str, port: u16, certificates: Option<&Certificates>) -> Option<Reason> {
+    let (what, lasts) = match certificates {
+        Some(certificates) => (certificates.look(host, port)?, true),
+        None => look_without_tls(host, port)?,
+    };
+    Some(Reason { text: format!("the server `{host}:{port}` {what}"), lasts })
+}
+
+/// Why a server does not take us without TLS, and whether it stays so.
+///
+/// ZooKeeper's port for TLS is silent for as long as a question is shorter than the head of a record, and closes the
+/// connection after a longer one, without an alert (seen with 3.8). A server that has reached its limit of connections closes
+/// at once, so only a handshake shows which of both it is.
+fn look_without_tls(host: &str, port: u16) -> Option<(String, bool)> {
+    const WANTS: &str = "wants TLS; write `zookeeper+tls://`, or name its port without TLS";
+    match probe::ask(probe::dial(host, port)?, QUESTION) {
+        Answer::Tls => Some((WANTS.to_owned(), true)),
+        Answer::Closed | Answer::Silence if speaks_tls(host, probe::dial(host, port)?) => {
+            Some((WANTS.to_owned(), true))
+        }
+        // Which may pass.
+        Answer::Silence if cfg!(not(feature = "tls")) => Some((format!("is silent; if it {WANTS}"), false)),
+        // A port for both, as while its clients change over, has another reason.
+        Answer::Plain | Answer::Closed | Answer::Silence => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpListener,
+        thread,
+    };
+
+    use super::*;
+
+    /// Answers a handshake, and a question without TLS.
+    fn server(handshake: &'static [u8], plain: &'static [u8]) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let (mut socket, mut begin) = (socket.expect("somebody came"), [0; 4096]);
+                let count = socket.read(&mut begin).expect("something was said");
+                let answer = if begin[..count].starts_with(&[0x16]) { handshake } else { plain };
+                let _ = socket.write_all(answer);
+            }
+        });
+        port
+    }
+
+    #[test]
+    fn only_a_port_that_takes_nothing_but_tls_is_said_to_want_it() {
+        const ALERT: &[u8] = &[0x15, 3, 3, 0, 2, 2, 40];
+        for (handshake, plain, wants) in [
+            (ALERT, &b""[..], cfg!(feature = "tls")),
+            (ALERT, ALERT, true),
+            (ALERT, b"imok", false),
+            (b"", b"imok", false),
+            // As a server that has reached its limit of connections.
+            (b"", b"", false),
+        ] {
+            let said = look("127.0.0.1", server(handshake, plain), None).map(|reason| reason.text);
+            assert_eq!(said.is_some(), wants, "{said:?}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Where a lock and its contenders stand in the tree.
+//!
+//! A lock is one node below the chroot, `/<prefix><name>`; each contender is a child of it with the name that Apache
+//! Curator gives it, `_c_<guid>-lock-<sequence>`.
+
+use crate::{LockKey, OwnerToken, key::encode::percent};
+
+/// The path of a lock's node below the chroot.
+pub(super) fn lock(key: &LockKey) -> String {
+    let name = key.stored();
+    // What the path syntax, or the server, has a meaning of its own for.
+    let reserved = matches!(name, "." | ".." | "zookeeper");
+    let mut path = String::with_capacity(name.len() + 1);
+    path.push('/');
+    for (at, c) in name.char_indices() {
+        if c == '/' || c == '%' || !is_allowed(c) || reserved && at == 0 {
+            c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| percent(&mut path, byte));
+        } else {
+            path.push(c);
+        }
+    }
+    path
+}
+
+/// What the server takes in a path (`PathUtils.validatePath`); it looks at UTF-16, so nothing beyond the first plane.
+pub(super) fn is_allowed(c: char) -> bool {
+    !c.is_control() && c <= '\u{d7ff}' || ('\u{f900}'..='\u{ffef}').contains(&c)
+}
+
+/// What the name of a contender begins with; the server appends the sequence.
+pub(super) fn contender(owner: OwnerToken) -> String {
+    let guid = owner.expose();
+    format!(
+        "_c_{:08x}-{:04x}-{:04x}-{:04x}-{:012x}-lock-",
+        guid >> 96,
+        guid >> 80 & 0xffff,
+        guid >> 64 & 0xffff,
+        guid >> 48 & 0xffff,
+        guid & 0xffff_ffff_ffff
+    )
+}
+
+/// What a contender's node holds: the format, then who it is, for an operator.
+pub(super) fn process() -> String {
+    format!("1:{}@{}", std::process::id(), crate::backend::common::host::name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(prefix: &str, name: &str) -> String {
+        lock(&LockKey::with_prefix(prefix, name).expect("valid"))
+    }
+
+    #[test]
+    fn a_plain_name_is_kept() {
+        assert_eq!(path("lock:", "user:42"), "/lock:user:42");
+        assert_eq!(path("", "{acme}:orders é"), "/{acme}:orders é");
+    }
+
+    #[test]
+    fn what_would_be_something_else_in_a_path_is_escaped_and_no_two_names_meet() {
+        let names = [
+            "a/b",
+            "a%2Fb",
+            "a%2fb",
+            ".",
+            "..",
+            "...",
+            "%2E",
+            "%2E.",
+            "zookeeper",
+            "%7Aookeeper",
+            "a\u{1f512}",
+            "a\u{e000}",
+            "a\u{fff0}",
+            "a\u{ffff}",
+            "./a",
+            "a/.",
+            "/",
+            "//",
+        ];
+        let paths: Vec<_> = names.map(|name| path("", name)).into();
+        assert_eq!(paths[..6], ["/a%2Fb", "/a%252Fb", "/a%252fb", "/%2E", "/%2E.", "/..."]);
+        assert_eq!(path("", "zookeeper"), "/%7Aookeeper");
+        assert_eq!(path("", "a\u{1f512}"), "/a%F0%9F%94%92");
+        let mut distinct = paths.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), names.len());
+        assert!(paths.iter().all(|path| !path[1..].contains('/')), "{paths:?}");
+    }
+
+    #[test]
+    fn a_contender_is_named_as_curator_names_it() {
+        let name = contender(OwnerToken::from(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
+        assert_eq!(name, "_c_01234567-89ab-cdef-0123-456789abcdef-lock-");
+    }
+}

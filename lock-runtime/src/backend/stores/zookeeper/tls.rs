@@ -1,0 +1,72 @@
+//! Connections with TLS, as the driver makes them.
+
+use ::zookeeper_client as zk;
+
+#[cfg(feature = "tls")]
+use crate::backend::common::tls::{self, Look, install_provider, probe};
+use crate::{LockError, backend::common::tls::Tls};
+
+/// Every server answers it, if only by saying that it is not allowed.
+pub(super) const QUESTION: &[u8] = b"ruok";
+
+/// The content of the files, for the driver and for a look at the servers.
+#[cfg(feature = "tls")]
+pub(super) struct Certificates {
+    ours: tls::Certificates,
+    options: zk::TlsOptions,
+}
+
+#[cfg(feature = "tls")]
+impl Certificates {
+    pub(super) async fn read(tls: &Tls) -> Result<Self, LockError> {
+        let ours = tls.read().await?;
+        let mut options = zk::TlsOptions::new()
+            .with_pem_ca(ours.ca.as_deref().unwrap_or_default())
+            .map_err(|error| tls.no_certificate().with_source(error))?;
+        if let Some((cert, key)) = &ours.identity {
+            // Without the parser's error: it may quote the key.
+            options = options.with_pem_identity(cert, key).map_err(|_| tls.no_key())?;
+        }
+        Ok(Self { ours, options })
+    }
+
+    pub(super) async fn connect(
+        &self,
+        connector: zk::Connector,
+        servers: &str,
+    ) -> Result<zk::Client, zk::Error> {
+        install_provider();
+        connector.with_tls(self.options.clone()).secure_connect(servers).await
+    }
+
+    /// What is wrong with a server, of which that sentence is said.
+    pub(super) fn look(&self, host: &str, port: u16) -> Option<String> {
+        match tls::look(&self.ours, host, probe::dial(host, port)?) {
+            Look::Wrong(what) => Some(what),
+            Look::Closed => (probe::ask(probe::dial(host, port)?, QUESTION) == probe::Answer::Plain)
+                .then(|| "does not speak TLS; name its port for TLS, or write `zookeeper://`".to_owned()),
+            Look::Unclear => None,
+        }
+    }
+}
+
+/// Stands for them where the feature is off: a value that cannot be made.
+#[cfg(not(feature = "tls"))]
+pub(super) enum Certificates {}
+
+#[cfg(not(feature = "tls"))]
+impl Certificates {
+    #[expect(clippy::unused_async, reason = "awaited where the feature is on")]
+    pub(super) async fn read(tls: &Tls) -> Result<Self, LockError> {
+        match *tls {}
+    }
+
+    #[expect(clippy::unused_async, reason = "awaited where the feature is on")]
+    pub(super) async fn connect(&self, _: zk::Connector, _: &str) -> Result<zk::Client, zk::Error> {
+        match *self {}
+    }
+
+    pub(super) fn look(&self, _: &str, _: u16) -> Option<String> {
+        match *self {}
+    }
+}

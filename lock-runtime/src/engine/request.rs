@@ -1,0 +1,33 @@
+//! What a caller asks for: the one value that goes down from a lock to its store.
+
+use crate::{
+    LockError, LockErrorKind, LockKey,
+    backend::{Capabilities, Mode, Wait},
+    engine::hold::Terms,
+    options::LockOptions,
+};
+
+/// What a caller asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: LockKey,
+    pub(crate) mode: Mode,
+    pub(crate) options: LockOptions,
+    pub(crate) wait: Wait,
+}
+
+impl Request {
+    /// What its lease has to be, whoever holds it.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { mode: self.mode, ttl: self.options.ttl, auto_renew: self.options.auto_renew }
+    }
+
+    /// Fails for what this store cannot do, before it is asked.
+    pub(crate) fn check(&self, store: Capabilities) -> Result<(), LockError> {
+        if store.modes.contains(&self.mode) {
+            return self.options.check(store);
+        }
+        let message = format!("this store has no locks of the mode {:?}", self.mode);
+        Err(LockError::new(LockErrorKind::Unsupported, message))
+    }
+}

@@ -1,0 +1,265 @@
+//! The way from wanting a lock to holding it: the queue of this process, then the store.
+
+mod store;
+mod timeout;
+
+use std::{
+    future::{Future, poll_fn},
+    mem,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use self::{
+    store::{Judged, StoreCall, ask, ask_store, judge},
+    timeout::{contended, missed, out_of_time},
+};
+use crate::{
+    LockError, LockGuard,
+    backend::{Acquired, BoxFuture, Wait},
+    engine::{
+        Engine, Permit,
+        cohort::{self, Entry, Follower, Leader, Waited},
+        hold::Turn,
+        in_flight::{InFlight, InFlightGuard},
+        renewal::Renewals,
+        request::Request,
+        unpolled::{self, Keeps},
+    },
+    section::scope,
+    time::clock::{self, Instant},
+};
+
+pub(crate) use timeout::not_polled;
+
+/// Acquires a lock, in the process of its manager: a child that was forked off meanwhile must ask for nothing more.
+pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
+    let Some(process) = engine.process() else { return acquire_here(engine, request).await };
+    let mut acquiring = pin!(acquire_here(engine, request));
+    poll_fn(|cx| match process.check() {
+        Ok(()) => acquiring.as_mut().poll(cx),
+        Err(error) => Poll::Ready(Err(error)),
+    })
+    .await
+}
+
+/// An unpolled acquisition that was given up begins anew at its next poll, while its wait lasts.
+async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
+    // A task that locks and releases in a loop without ever waiting would keep the runtime from its other work.
+    tokio::task::coop::consume_budget().await;
+    loop {
+        let id = engine.cohorts.next_id();
+        let mut rest = match begin(engine, request, id).await? {
+            Begun::Acquired(guard) => return Ok(guard),
+            Begun::Waits(rest) => rest,
+        };
+        let acquired =
+            unpolled::watch(&engine.waiting, id, &request.key, Keeps::Lead, rest.task.take(), rest).await;
+        match acquired {
+            Some(acquired) => return acquired,
+            None if request.wait.end().has_passed() => return Err(not_polled()),
+            None => {}
+        }
+    }
+}
+
+/// How far an acquisition came without waiting.
+pub(crate) enum Begun {
+    Acquired(LockGuard),
+    /// It has to wait, if only for the answer of the store.
+    Waits(Rest),
+}
+
+/// What is left of an acquisition that has to wait: a future that needs nothing of its caller's, so that it can be
+/// [watched].
+///
+/// [watched]: unpolled
+pub(crate) struct Rest {
+    stage: Stage,
+    /// The task that the answer of the store wakes, where it is on its way.
+    task: Option<Waker>,
+}
+
+enum Stage {
+    /// The answer of the store is on its way. Most acquisitions come no further, and have nothing else to wait for.
+    Asked {
+        leader: Option<Leader>,
+        call: BoxFuture<'static, Result<Acquired, LockError>>,
+        about: About,
+    },
+    Waits(BoxFuture<'static, Result<LockGuard, LockError>>),
+    Over,
+}
+
+/// What is asked for.
+struct About {
+    request: Request,
+    id: u64,
+    permit: Permit,
+    /// Last: it is counted until everything else of it is dropped.
+    asking: InFlightGuard<Arc<InFlight>>,
+}
+
+/// Where an acquisition waits.
+enum At {
+    /// In the queue of this process.
+    Queue(Follower),
+    /// For the store.
+    Store(Option<Leader>, StoreCall),
+}
+
+/// Begins an acquisition with the number `id`, and goes as far as is possible without waiting.
+///
+/// # Cancel safety
+/// It is ready when it is polled first.
+pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> Result<Begun, LockError> {
+    request.check(engine.backend.capabilities())?;
+    if let Some(again) = scope::enter_again(engine, request) {
+        return again.map(Begun::Acquired);
+    }
+    // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
+    let _asking = InFlightGuard::new(&*engine.asking);
+    let permit = engine.permit()?;
+    let about = |permit| {
+        let asking = InFlightGuard::new(Arc::clone(&engine.asking));
+        About { request: request.clone(), id, permit, asking }
+    };
+    let at = match cohort::enter(&engine.cohorts, request, id, || Arc::clone(engine) as _)? {
+        Entry::Busy(holder) => return Err(contended(&request.options, holder)),
+        Entry::Follow(follower) => At::Queue(follower),
+        entry => {
+            let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
+            let mut call = ask(engine, leader.as_ref(), request);
+            let first = poll_fn(|cx| match call.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(Ok(answer)),
+                Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
+            });
+            match first.await {
+                Err(task) if engine.backend.capabilities().shared_between_processes => {
+                    let stage = Stage::Asked { leader, call, about: about(permit) };
+                    return Ok(Begun::Waits(Rest { stage, task: Some(task) }));
+                }
+                Err(_) => At::Store(leader, Ok(call)),
+                Ok(answer) => match judge(engine, leader.as_ref(), request, answer) {
+                    Judged::Over(turn) => return Ok(Begun::Acquired(enter(permit, leader, turn?))),
+                    Judged::AskAgain(error) => At::Store(leader, Err(error)),
+                },
+            }
+        }
+    };
+    let stage = Stage::Waits(Box::pin(about(permit).acquire(at)));
+    Ok(Begun::Waits(Rest { stage, task: None }))
+}
+
+impl Future for Rest {
+    type Output = Result<LockGuard, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Stage::Asked { call, .. } = &mut self.stage {
+            let answer = call.as_mut().poll(cx);
+            let Stage::Asked { about, leader, call } = mem::replace(&mut self.stage, Stage::Over) else {
+                unreachable!("looked at above")
+            };
+            let at = match answer {
+                Poll::Pending => At::Store(leader, Ok(call)),
+                Poll::Ready(answer) => {
+                    match judge(about.permit.engine(), leader.as_ref(), &about.request, answer) {
+                        Judged::Over(turn) => {
+                            return Poll::Ready(Ok(enter(about.permit, leader, turn?)));
+                        }
+                        Judged::AskAgain(error) => At::Store(leader, Err(error)),
+                    }
+                }
+            };
+            self.stage = Stage::Waits(Box::pin(about.acquire(at)));
+        }
+        match &mut self.stage {
+            Stage::Waits(acquisition) => acquisition.as_mut().poll(cx),
+            Stage::Asked { .. } | Stage::Over => unreachable!("it was ready when it was polled last"),
+        }
+    }
+}
+
+impl About {
+    /// Waits in the queue of this process, then for the store.
+    async fn acquire(self, mut at: At) -> Result<LockGuard, LockError> {
+        let Self { request, id, permit, asking } = self;
+        let _asking = asking;
+        let engine = Arc::clone(permit.engine());
+        let (leader, call) = loop {
+            at = match at {
+                At::Store(leader, call) => break (leader, call),
+                At::Queue(follower) => match follow(&engine, follower, request.wait).await? {
+                    Waited::Entered(turn) if engine.is_worth_it(&turn) => {
+                        turn.hold_until(Instant::now() + request.options.hold_at_least);
+                        return Ok(LockGuard::new(turn, permit));
+                    }
+                    // Lost before this task ran: the way begins anew.
+                    Waited::Entered(_) if request.wait.end().has_passed() => return Err(missed()),
+                    Waited::Entered(_) => {
+                        match cohort::enter(&engine.cohorts, &request, id, || Arc::clone(&engine) as _)? {
+                            Entry::Follow(follower) => At::Queue(follower),
+                            Entry::Lead(leader) => ask_first(&engine, leader, &request)?,
+                            Entry::Busy(_) | Entry::Bypass => unreachable!("it waits"),
+                        }
+                    }
+                    Waited::Lead { leader, pause } => {
+                        clock::sleep_until(Instant::now() + pause).await;
+                        ask_first(&engine, leader, &request)?
+                    }
+                    Waited::TimedOut(cause) => return Err(out_of_time(&engine, &request.options, cause)),
+                },
+            };
+        };
+        let turn = ask_store(&engine, leader.as_ref(), call, &request).await?;
+        Ok(enter(permit, leader, turn))
+    }
+}
+
+/// Waits in the queue of this process, unless the manager is shut down.
+async fn follow(engine: &Engine, follower: Follower, wait: Wait) -> Result<Waited, LockError> {
+    tokio::select! {
+        biased;
+        waited = follower.wait(wait.end()) => Ok(waited),
+        error = engine.closed() => Err(error),
+    }
+}
+
+fn ask_first(engine: &Arc<Engine>, leader: Leader, request: &Request) -> Result<At, LockError> {
+    // A store that grants at once would be asked after the end.
+    engine.check_open()?;
+    let call = ask(engine, Some(&leader), request);
+    Ok(At::Store(Some(leader), Ok(call)))
+}
+
+/// The store granted it.
+fn enter(permit: Permit, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
+    let now = Instant::now();
+    if let Some(leader) = leader {
+        leader.granted(&turn, now);
+    }
+    Renewals::add(permit.engine(), &turn.hold, now);
+    tracing::trace!(key = %turn.hold.key(), fencing_token = %turn.token, "lock acquired");
+    LockGuard::new(turn, permit)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{LockErrorKind, mock::Mock};
+
+    #[tokio::test]
+    async fn a_mode_that_the_store_does_not_have_is_refused_before_it_is_asked() {
+        let store = Mock::new();
+        store.set_modeless();
+        let locks = store.manager();
+        for error in [
+            locks.lock("k").acquire().await.expect_err("not there"),
+            locks.all(["k", "l"]).acquire().await.expect_err("not there"),
+        ] {
+            assert_eq!(error.kind(), LockErrorKind::Unsupported);
+            assert!(error.to_string().contains("Exclusive"), "{error}");
+        }
+        assert_eq!(store.acquires().total(), 0);
+    }
+}

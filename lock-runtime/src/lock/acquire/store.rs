@@ -1,0 +1,132 @@
+//! The second step of an acquisition: the store is asked, and its answer judged.
+
+use std::sync::Arc;
+
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Acquire, Acquired, BoxFuture, Grant, Progress, Wait},
+    engine::{
+        Engine,
+        cohort::{Holder, Leader, answer_deadline},
+        hold::{Hold, Turn},
+        request::Request,
+    },
+    lock::acquire::timeout::{contended, no_answer, timeout, too_late},
+    time::{
+        backoff::backoff,
+        clock::{self, Instant},
+    },
+};
+
+/// A question to the store, or why one has to be asked again.
+pub(super) type StoreCall = Result<BoxFuture<'static, Result<Acquired, LockError>>, LockError>;
+
+/// Asks the store once.
+pub(super) fn ask(
+    engine: &Arc<Engine>,
+    leader: Option<&Leader>,
+    request: &Request,
+) -> BoxFuture<'static, Result<Acquired, LockError>> {
+    engine.backend.acquire(Acquire {
+        key: request.key.clone(),
+        mode: request.mode,
+        ttl: request.options.ttl,
+        auto_renew: request.options.auto_renew,
+        wait: request.wait,
+        cleanup: engine.cleanup(),
+        progress: Progress(leader.map(|leader| leader.reporter().for_store())),
+    })
+}
+
+/// Waits for the answer to `call`, and asks the store again until it answers or the wait is over.
+pub(super) async fn ask_store(
+    engine: &Arc<Engine>,
+    leader: Option<&Leader>,
+    mut call: StoreCall,
+    request: &Request,
+) -> Result<Arc<Turn>, LockError> {
+    let Request { key, options, wait, .. } = request;
+    // One attempt ends when the store gives up; only the store knows how long an answer may take.
+    let give_up = if *wait == Wait::No { Instant::FAR_FUTURE } else { answer_deadline(wait.end()) };
+    for attempt in 0.. {
+        let error = match call {
+            Err(error) => error,
+            Ok(call) => {
+                let answer = tokio::select! {
+                    biased;
+                    answer = call => answer,
+                    error = engine.closed() => return Err(error),
+                    () = clock::sleep_until(give_up) => return Err(no_answer(engine, leader, options)),
+                };
+                match judge(engine, leader, request, answer) {
+                    Judged::Over(turn) => return turn,
+                    Judged::AskAgain(error) => error,
+                }
+            }
+        };
+        let pause = backoff(attempt);
+        if wait.end().remaining() <= pause {
+            return Err(error);
+        }
+        tracing::debug!(%key, %error, "the store failed, asking again");
+        tokio::select! {
+            () = clock::sleep_until(Instant::now() + pause) => {}
+            error = engine.closed() => return Err(error),
+        }
+        engine.check_open()?;
+        call = Ok(ask(engine, leader, request));
+    }
+    unreachable!("the loop ends by returning")
+}
+
+/// What an answer of the store is worth.
+pub(super) enum Judged {
+    Over(Result<Arc<Turn>, LockError>),
+    AskAgain(LockError),
+}
+
+pub(super) fn judge(
+    engine: &Arc<Engine>,
+    leader: Option<&Leader>,
+    request: &Request,
+    answer: Result<Acquired, LockError>,
+) -> Judged {
+    let Request { options, wait, .. } = request;
+    let reporter = leader.map(Leader::reporter);
+    let error = match answer {
+        Ok(Acquired::Granted(grant)) => match accept(engine, grant, request) {
+            Some(turn) => return Judged::Over(Ok(turn)),
+            None => too_late(),
+        },
+        Ok(Acquired::Busy { holder_remaining }) => {
+            reporter.inspect(|reporter| reporter.contended());
+            // The store does not know whether it is renewed.
+            let holder = Holder { remaining: holder_remaining, is_final: false };
+            let error = if *wait == Wait::No { contended(options, holder) } else { timeout(options, holder) };
+            return Judged::Over(Err(error));
+        }
+        Err(error) => error,
+    };
+    let failed = error.kind() == LockErrorKind::Backend;
+    if failed {
+        reporter.inspect(|reporter| reporter.failed(&error));
+    }
+    if failed && error.is_retryable() && *wait != Wait::No {
+        Judged::AskAgain(error)
+    } else {
+        Judged::Over(Err(error))
+    }
+}
+
+/// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
+fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Option<Arc<Turn>> {
+    let (now, options) = (Instant::now(), &request.options);
+    let hold = Hold::new(grant.held, request.terms(), options.max_hold, engine.process());
+    if hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold)) {
+        engine.releaser.release(hold.releasable(), hold.gone_by(now));
+        return None;
+    }
+    let turn = Turn::first(hold, grant.token);
+    turn.hold_until(now + options.hold_at_least);
+    Some(turn)
+}

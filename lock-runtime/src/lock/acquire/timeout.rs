@@ -1,0 +1,77 @@
+//! Why an acquisition failed: the errors that the engine makes, with their texts.
+
+use crate::{
+    LockError, LockErrorKind,
+    engine::{
+        Engine,
+        cohort::{Holder, Leader, TimeoutCause},
+    },
+    options::{LockOptions, WaitFor},
+};
+
+pub(super) fn contended(options: &LockOptions, holder: Holder) -> LockError {
+    is_held(LockErrorKind::Contended, "somebody else holds it".into(), options, holder)
+}
+
+pub(super) fn timeout(options: &LockOptions, holder: Holder) -> LockError {
+    let waited = match options.wait {
+        WaitFor::AtMost(length) => format!("{length:?}"),
+        WaitFor::Forever => "the wait".into(),
+    };
+    is_held(LockErrorKind::Timeout, format!("somebody else still held it after {waited}"), options, holder)
+}
+
+fn is_held(kind: LockErrorKind, message: String, options: &LockOptions, holder: Holder) -> LockError {
+    // Of a lease that is renewed, the rest says nothing about the section under it.
+    let advice = holder.remaining.filter(|_| holder.is_final).unwrap_or(options.retry_after);
+    LockError::new(kind, message).with_retry_after(holder.remaining).advising(advice)
+}
+
+pub(super) fn missed() -> LockError {
+    LockError::new(
+        LockErrorKind::Timeout,
+        "it was passed on to this task, which did not run in time to take it, and the wait is over",
+    )
+}
+
+pub(crate) fn not_polled() -> LockError {
+    LockError::new(
+        LockErrorKind::Timeout,
+        "the future of this acquisition was not polled in time and lost its place, and the wait is over",
+    )
+}
+
+/// The store has not answered until the end.
+pub(super) fn no_answer(engine: &Engine, leader: Option<&Leader>, options: &LockOptions) -> LockError {
+    let Some(reporter) = leader.map(Leader::reporter) else { return unanswered() };
+    let error = match reporter.timeout_cause() {
+        TimeoutCause::Unanswered { .. } => unanswered(),
+        cause => return out_of_time(engine, options, cause),
+    };
+    reporter.failed(&error);
+    error
+}
+
+/// The wait ran out.
+pub(super) fn out_of_time(engine: &Engine, options: &LockOptions, cause: TimeoutCause) -> LockError {
+    match cause {
+        TimeoutCause::Held(holder) => timeout(options, holder),
+        TimeoutCause::Failed(error) => error,
+        TimeoutCause::Unanswered { leader } if engine.waiting.is_blind(leader) => LockError::new(
+            LockErrorKind::Timeout,
+            "another task of this process asked the store for it, and was not polled to see the answer in time",
+        ),
+        TimeoutCause::Unanswered { .. } => unanswered(),
+    }
+}
+
+fn unanswered() -> LockError {
+    LockError::new(LockErrorKind::Backend, "the store did not answer within the wait")
+}
+
+pub(super) fn too_late() -> LockError {
+    LockError::new(
+        LockErrorKind::Backend,
+        "the store granted it, but the answer took so long that too little of the lease was left",
+    )
+}
