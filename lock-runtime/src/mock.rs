@@ -50,6 +50,8 @@ struct State {
     contended: AtomicBool,
     /// It has locks of no mode at all.
     is_modeless: AtomicBool,
+    /// It numbers its grants without room for those that the library hands on.
+    numbers_grants: AtomicBool,
     tokens: AtomicU64,
     /// Of those that wait without an end.
     progress: Mutex<Vec<Progress>>,
@@ -149,6 +151,11 @@ impl Mock {
         self.0.is_modeless.store(true, Ordering::Release);
     }
 
+    /// Has it number its grants by itself.
+    pub(crate) fn set_numbering(&self) {
+        self.0.numbers_grants.store(true, Ordering::Release);
+    }
+
     /// Whether others wait in the store.
     pub(crate) fn set_contended(&self, contended: bool) {
         self.0.contended.store(contended, Ordering::Release);
@@ -187,7 +194,13 @@ impl Backend for Mock {
                 Reply::Panics => panic(),
                 Reply::Late(delay) => tokio::time::sleep(delay).await,
             }
-            let token = FencingToken::from_micros(1 + state.tokens.fetch_add(1, Ordering::Relaxed));
+            let number = 1 + state.tokens.fetch_add(1, Ordering::Relaxed);
+            let is_numbered = state.numbers_grants.load(Ordering::Acquire);
+            let token = if is_numbered {
+                FencingToken::from_number(number)
+            } else {
+                FencingToken::from_micros(number)
+            };
             let id = request.lease_id(OwnerToken::random(), token);
             let lease = Arc::new(MockLease { state, id });
             let held = Held::lease(lease, valid_until(sent, request.ttl));

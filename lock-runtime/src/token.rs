@@ -23,17 +23,20 @@ impl FencingToken {
     /// The largest number of microseconds that a token can hold, a moment in the year 2112.
     pub(crate) const LAST_MICROS: u64 = (1 << 52) - 1;
 
-    /// The token of a grant that the store minted at `micros` (microseconds, at most 2^52 − 1; larger ones are
-    /// cut to it).
+    /// The token of a lease: `micros` is any number that rises with each grant of the lock, such as the microseconds of
+    /// the store's clock (at most 2^52 − 1; larger ones are cut to it). It leaves room for the grants that the library
+    /// makes of it by handing the lease on inside the process.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         let limit = Self::LAST_MICROS;
         Self((if micros < limit { micros } else { limit }) << SEQUENCE_BITS)
     }
 
-    /// The token of a store whose grants are numbered by itself (at most `i64::MAX`; larger ones are cut to it).
+    /// The token of a hold that lives as long as a session ([`Held::Session`](crate::backend::Held::Session)), by the
+    /// store's own number of the grant (at most `i64::MAX`; larger ones are cut to it).
     ///
-    /// Such a grant is not passed on inside the process: no numbers lie between it and the next one.
+    /// No numbers lie between it and the next one, so it is of no use for a lease, which is handed on inside the process: a
+    /// lease with such a token is refused.
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         let limit = i64::MAX.cast_unsigned();
@@ -50,6 +53,11 @@ impl FencingToken {
     #[must_use]
     pub const fn micros(self) -> u64 {
         self.0 >> SEQUENCE_BITS
+    }
+
+    /// Whether the tokens of a lease that is handed on can follow this one.
+    pub(crate) const fn has_successors(self) -> bool {
+        self.0 & SEQUENCE_MAX == 0
     }
 
     /// The token of the next holder of the same grant; none when the grant's numbers are used up.

@@ -238,8 +238,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no_check_after_the_wait",
         edits: &[Rust {
             file: "lock/acquire/store.rs",
-            from: "    if hold.remaining_unrenewed(now) < engine.least_validity",
-            to: "    if !mutant!() && hold.remaining_unrenewed(now) < engine.least_validity",
+            from: "    let is_short = hold.remaining_unrenewed(now) < engine.least_validity",
+            to: "    let is_short = !mutant!() && hold.remaining_unrenewed(now) < engine.least_validity",
         }],
         caught_by: &["redis::lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back"],
     },

@@ -88,7 +88,7 @@ impl Subscriber for Reader {
         let mut text = Text::default();
         event.record(&mut text);
         self.read(&text.0);
-        if event.metadata().target() == "lock_runtime::backend::outage" {
+        if event.metadata().target() == "lock_runtime::backend::common::outage" {
             let line = (*event.metadata().level(), text.0);
             OUTAGES.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }

@@ -3,6 +3,19 @@
 //! A store grants, renews and releases. It knows nothing of guards, of renewal in time, of several waiters in one
 //! process or of several keys: those stand above this contract, once for all stores. How to wait for a lock is
 //! the store's own business, hence one method that waits.
+//!
+//! # Where a store runs
+//!
+//! [`acquire`](Backend::acquire), [`ping`](Backend::ping) and a [`release`](Releasable::release) that a caller waits for are
+//! polled on the caller's tokio runtime. Renewals, releases in the background and the end of acquisitions that nobody polls
+//! run on a thread of the library's own, with a tokio runtime of one thread. It is one for all stores of the process: what
+//! blocks it makes other locks lose their leases. What may block, if only for the time of a write to a disk, belongs into
+//! [`tokio::task::spawn_blocking`].
+//!
+//! # What a store logs
+//!
+//! A store to which connections are made tells of an outage by one `WARN` when it begins and one `INFO` when it is over,
+//! both with the address, however many callers notice.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -56,12 +69,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends this attempt only: the caller asks again
     /// while its own wait lasts, so a store does not loop over an outage. While it waits it tells what it hears
-    /// through [`Acquire::progress`].
+    /// through [`Acquire::progress`]. Errors need not name the lock: the library adds it.
     ///
-    /// The future has to be woken when the lock may have become ours and when a place in the queue comes to its front.
-    /// The library drops a future that was woken and is not polled within two to two and a half seconds, so that it does
-    /// not stop others. In a store outside the process, the answer to the first request counts as a wake-up. A future
-    /// that stops no other caller waits with [`Progress::sleep_until`].
+    /// The future has to be woken when the lock may have become ours, and in a store with a queue also when our place comes
+    /// to its front. The library drops a future that was woken and is not polled within two to two and a half seconds, so that
+    /// it does not stop others. In a store outside the process the first wake-up after the first poll is taken for the answer
+    /// to the first request, and counts.
+    ///
+    /// A future that only looks again, to refresh its place or because nothing is notified, sleeps with
+    /// [`Progress::sleep_until`], whose wake-ups do not count. Not polled then, it keeps its place for as long as the store
+    /// lets a place stay that nobody refreshes, and that is as long as it may stop the callers behind it.
     ///
     /// # Cancel safety
     /// Dropping the future must leave neither a hold nor a place in the store's queue. What a request that is
@@ -81,7 +98,7 @@ pub trait Renew: Send + Sync {
     /// Pushes the deadlines of these leases forward by their `ttl`: many leases, few round trips, one answer
     /// each, in order. A slow part of the store must not delay the answers of the others.
     ///
-    /// Called from a runtime of the library's own, never from the caller's.
+    /// Called on the library's own thread, see the [module](self), never on the caller's runtime.
     ///
     /// # Cancel safety
     /// May be dropped at any time; what was already sent may still be applied, which is safe.
@@ -121,9 +138,10 @@ impl Acquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// One attempt.
+    /// One attempt, which ends when the store has answered or its own time limit for a request is over.
     No,
-    /// Until this moment.
+    /// Until this moment. For an answer that is on its way then, the future is polled half a second longer; a lock that
+    /// another client holds at that moment is [`Busy`](Acquired::Busy), not an error.
     Until(Instant),
     /// Without an end.
     Forever,
@@ -167,7 +185,8 @@ impl Acquired {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Strictly larger than the token of every grant of this lock that ended before this one was asked for.
+    /// Strictly larger than the token of every grant of this lock that ended before this one was asked for. Of a lease, made
+    /// by [`FencingToken::from_micros`].
     pub token: FencingToken,
     /// The hold itself.
     pub held: Held,
@@ -236,11 +255,13 @@ pub trait Lease: Releasable {
     /// What identifies it in the store.
     fn id(&self) -> &LeaseId;
 
-    /// Whether somebody outside this process is known, or must be feared, to wait for this lock.
+    /// Whether somebody outside this process is known, or must be feared, to wait for this lock. Asked at each hand-over
+    /// inside the process: it answers at once, from what the store has heard.
     fn is_contended(&self) -> bool;
 
     /// How long this process waits after the release before it asks for the lock again for its own waiters. Not zero
-    /// where the lock is shared with clients that the store does not know to wait.
+    /// where the lock is shared with clients that the store does not know to wait, or that only look from time to time. It
+    /// answers at once.
     fn leave_free(&self) -> Duration;
 }
 
@@ -264,7 +285,7 @@ pub struct LeaseId {
     pub mode: Mode,
     /// Who holds it: fresh for every attempt, chosen before the first byte was sent.
     pub owner: OwnerToken,
-    /// The grant; renewal compares owner and grant.
+    /// As the store granted it: hand-overs inside the process do not change it. Renewal compares owner and token.
     pub token: FencingToken,
     /// What a renewal sets the lease to.
     pub ttl: Duration,

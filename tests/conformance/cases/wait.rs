@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
         case!(released_lock_goes_to_the_first_waiter).needs(fair),
         case!(a_waiter_gets_the_lock_as_soon_as_it_is_released),
         case!(a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends),
-        case!(a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends),
+        case!(a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends).needs(fair),
         case!(a_wait_that_runs_out_is_a_timeout_on_time_and_leaves_no_place),
         case!(a_waiter_behind_another_is_told_that_it_is_held),
         case!(a_timeout_says_what_the_holder_has_left).needs(LEASES),

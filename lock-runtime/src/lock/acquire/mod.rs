@@ -262,4 +262,16 @@ mod tests {
         }
         assert_eq!(store.acquires().total(), 0);
     }
+
+    #[tokio::test]
+    async fn a_lease_whose_token_leaves_no_numbers_for_handing_it_on_is_given_back_and_refused() {
+        let store = Mock::new();
+        store.set_numbering();
+        let locks = store.manager();
+        let error = locks.lock("k").acquire().await.expect_err("wrongly numbered");
+        assert_eq!(error.kind(), LockErrorKind::Unsupported);
+        assert!(error.to_string().contains("from_micros"), "{error}");
+        locks.shutdown().await;
+        assert_eq!(store.releases().count("k"), 1);
+    }
 }

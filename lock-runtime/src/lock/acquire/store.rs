@@ -11,7 +11,7 @@ use crate::{
         hold::{Hold, Turn},
         request::Request,
     },
-    lock::acquire::timeout::{contended, no_answer, timeout, too_late},
+    lock::acquire::timeout::{contended, misnumbered, no_answer, timeout, too_late},
     time::{
         backoff::backoff,
         clock::{self, Instant},
@@ -95,8 +95,8 @@ pub(super) fn judge(
     let reporter = leader.map(Leader::reporter);
     let error = match answer {
         Ok(Acquired::Granted(grant)) => match accept(engine, grant, request) {
-            Some(turn) => return Judged::Over(Ok(turn)),
-            None => too_late(),
+            Ok(turn) => return Judged::Over(Ok(turn)),
+            Err(error) => error,
         },
         Ok(Acquired::Busy { holder_remaining }) => {
             reporter.inspect(|reporter| reporter.contended());
@@ -119,14 +119,16 @@ pub(super) fn judge(
 }
 
 /// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
-fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Option<Arc<Turn>> {
+fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Arc<Turn>, LockError> {
     let (now, options) = (Instant::now(), &request.options);
     let hold = Hold::new(grant.held, request.terms(), options.max_hold, engine.process());
-    if hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold)) {
+    let is_short = hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold));
+    let is_misnumbered = hold.lease().is_some() && !grant.token.has_successors();
+    if is_short || is_misnumbered {
         engine.releaser.release(hold.releasable(), hold.gone_by(now));
-        return None;
+        return Err(if is_misnumbered { misnumbered() } else { too_late() });
     }
     let turn = Turn::first(hold, grant.token);
     turn.hold_until(now + options.hold_at_least);
-    Some(turn)
+    Ok(turn)
 }

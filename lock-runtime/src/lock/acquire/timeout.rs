@@ -75,3 +75,11 @@ pub(super) fn too_late() -> LockError {
         "the store granted it, but the answer took so long that too little of the lease was left",
     )
 }
+
+pub(super) fn misnumbered() -> LockError {
+    LockError::new(
+        LockErrorKind::Unsupported,
+        "the store granted a lease with a fencing token that leaves no numbers for handing it on: those of leases are made \
+         by `FencingToken::from_micros`",
+    )
+}
