@@ -31,10 +31,11 @@ mod reports;
 pub(crate) mod stores;
 
 pub(crate) use self::reports::{Reporter, Reports};
+#[allow(unused_imports, unreachable_pub, reason = "none of them may be compiled in")]
+pub use self::stores::*;
 pub use self::{
     capabilities::{Capabilities, Mode},
     reports::{LossNotifier, Progress},
-    stores::*,
 };
 pub use crate::time::{clock::Instant, deadline::valid_until};
 
