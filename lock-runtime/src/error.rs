@@ -8,9 +8,9 @@ use crate::LockKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockErrorKind {
-    /// Somebody else holds the lock, and waiting was not asked for.
+    /// Another client holds the lock, and waiting was not asked for.
     Contended,
-    /// Somebody else held the lock for as long as we were willing to wait.
+    /// Another client held the lock for as long as we were willing to wait.
     Timeout,
     /// We held the lock and do not hold it any more.
     Lost,
@@ -55,7 +55,7 @@ struct Inner {
 }
 
 impl LockError {
-    /// An error of this kind; for those who write a store.
+    /// An error of this kind; for authors of a store.
     #[must_use]
     pub fn new(kind: LockErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {

@@ -1,4 +1,4 @@
-//! Wake-ups that need not be answered by a poll: those of a waiter that is in nobody's way.
+//! Wake-ups that need not be answered by a poll: those of a waiter that blocks no other.
 //!
 //! They are marked on the thread that wakes, so that whatever watches a task can tell them from the others.
 

@@ -25,12 +25,12 @@ use crate::{
 pub(crate) enum Reply {
     /// As a store does that works.
     Yes,
-    /// It is somebody else's, or not ours any more.
+    /// Another client holds it, or it is not ours any more.
     No,
     Fails,
     /// No answer, ever.
     Silent,
-    /// Somebody else holds it, and does not leave; else as `Silent`.
+    /// Another client holds it and does not leave; otherwise as `Silent`.
     Waits,
     /// A bug in the store.
     Panics,
@@ -38,7 +38,7 @@ pub(crate) enum Reply {
     Late(Duration),
 }
 
-/// It keeps no account of holders: whoever is to be refused is refused by a [`Reply`].
+/// It keeps no account of holders: a caller is refused by a [`Reply`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mock(Arc<State>);
 

@@ -12,7 +12,7 @@ use crate::{
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long to wait for a lock that somebody else holds.
+/// How long to wait for a lock that another client holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitFor {
     /// At most this long; zero means one attempt.
@@ -71,7 +71,7 @@ impl LockOptions {
             format!("ttl {:?} is too long: at most 24h; a longer hold is renewed, see `auto_renew`", self.ttl)
         } else if let Some(timeout) = store.session_timeout.filter(|timeout| self.ttl < *timeout) {
             format!(
-                "ttl {:?} is shorter than {timeout:?}, the session time-out of the store, which bounds the hold after \
+                "ttl {:?} is shorter than {timeout:?}, the session timeout of the store, which bounds the hold after \
                  a crash; make the one longer or the other shorter",
                 self.ttl
             )

@@ -85,7 +85,7 @@ impl From<FencingToken> for i64 {
     }
 }
 
-/// Names one attempt to hold a lock; whoever knows it can release the lock, so it is never shown.
+/// Names one attempt to hold a lock. Knowing it is enough to release the lock, so it is never shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken(u128);
 
@@ -110,7 +110,7 @@ impl OwnerToken {
 }
 
 impl From<u128> for OwnerToken {
-    /// For a store that needs no secret, because nobody else can reach it.
+    /// For a store that needs no secret, because no other process can reach it.
     fn from(value: u128) -> Self {
         Self(value)
     }

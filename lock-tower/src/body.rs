@@ -134,7 +134,7 @@ where
         match &self.state {
             State::Own(data) => data.is_none(),
             State::Plain => self.inner.as_ref().is_none_or(Body::is_end_stream),
-            // Whoever is told that nothing is left drops the body without another poll, and nothing awaits the release.
+            // A server that is told that nothing is left drops the body without another poll, and nothing awaits the release.
             State::Held { .. } | State::Releasing { .. } => false,
         }
     }

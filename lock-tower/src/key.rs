@@ -69,7 +69,7 @@ pub struct KeyRejection {
 pub(crate) enum Fault {
     /// The client; it is told the text.
     Request,
-    /// Whoever runs the server; the text goes into the log.
+    /// The operator's; the text goes into the log.
     Server,
 }
 

@@ -47,7 +47,7 @@
 //! `any(handler)` answers every method by itself and takes `.layer(lock)`. A route that is added after the layer is
 //! not covered by it.
 //!
-//! **Authorise before locking.** Whoever may send a request that is locked can keep others waiting, so what checks
+//! **Authorise before locking.** A client that may send a locked request can keep others waiting, so what checks
 //! the caller stands outside of the lock: in axum, in a `layer` that is added after this one.
 //!
 //! **In one `ServiceBuilder`**, what is added first stands outside. Layers that make the answers of their own in the body of

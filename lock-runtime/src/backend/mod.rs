@@ -256,7 +256,7 @@ pub trait Lease: Releasable {
     /// What identifies it in the store.
     fn id(&self) -> &LeaseId;
 
-    /// Whether somebody outside this process is known, or must be feared, to wait for this lock. Asked at each hand-over
+    /// Whether a client outside this process is known, or must be feared, to wait for this lock. Asked at each hand-over
     /// inside the process: it answers at once, from what the store has heard.
     fn is_contended(&self) -> bool;
 
@@ -269,7 +269,7 @@ pub trait Lease: Releasable {
 /// A hold that lives as long as our session with the store does.
 pub trait Session: Releasable {
     /// Until when we may rely on it, as known now. The store moves it whenever it hears from the other side; once the
-    /// hold has ended, it lies in the past for ever.
+    /// hold has ended, it lies in the past forever.
     fn valid_until(&self) -> Instant;
 
     /// Registers what is to be notified if the hold ends before its deadline; notifies it at once if it has. Called once.
@@ -310,7 +310,7 @@ pub enum Renewal {
     Renewed(Instant),
     /// It is not ours any more. Final.
     NotHeld,
-    /// Nobody knows; it is tried again while the lease lasts.
+    /// It is unknown; it is tried again while the lease lasts.
     Unknown(LockError),
 }
 

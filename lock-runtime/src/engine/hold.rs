@@ -282,7 +282,7 @@ impl Turn {
 
     /// Retains the hold without a guard while it is [held](Self::held_until). The renewals have to be told afterwards.
     pub(crate) fn retain(self: &Arc<Self>, permit: RetentionPermit) {
-        // First, so that nobody ends it for an end that was before.
+        // First, so that it is not ended for an end that has been moved.
         self.hold.set_turn_ends(self.held_until());
         self.hold.extra().retained = Some((Arc::clone(self), permit));
     }
@@ -319,7 +319,7 @@ impl Turn {
         self.phase.load(Ordering::Acquire) >= INVALID
     }
 
-    /// Tells the holder to leave. Until it has, nobody else gets the lock: what it does still runs, if only to its
+    /// Tells the holder to leave. Until it has, no other client gets the lock: what it does still runs, if only to its
     /// next await.
     pub(crate) fn invalidate(&self) {
         if self.phase.fetch_max(INVALID, Ordering::AcqRel) < INVALID {

@@ -1,4 +1,4 @@
-//! A count of what is under way, for those who wait until nothing is.
+//! A count of what is under way, and waiting until nothing is.
 
 use std::{
     ops::Deref,

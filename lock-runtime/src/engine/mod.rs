@@ -135,7 +135,7 @@ impl Engine {
         self.shutting_down.notify_waiters();
         // Those that hear of nothing but the answer for which they wait.
         self.waiting.close();
-        // Each of them ends when it is polled next, or is given up when nobody polls it.
+        // Each of them ends when it is polled next, or is given up when it is not polled.
         self.asking.drained().await;
         self.releaser.drained().await;
     }
@@ -179,7 +179,7 @@ impl Engine {
         self.pass(turn, valid, now)
     }
 
-    /// Passes on the lease of a turn that is over, if it was `valid` and somebody waits.
+    /// Passes on the lease of a turn that is over, if it was `valid` and a task waits.
     fn pass(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
         let leaving = self.cohorts.leave(turn, valid, now);
         match leaving {
@@ -264,7 +264,7 @@ impl Permit {
             let rest = self.again();
             turn.retain(Box::new(std::mem::replace(self, rest)));
             self.engine.renewals.turn_moved(hold);
-            // Lost in between, nobody looks at it any more.
+            // Lost in between, it is not looked at any more.
             if hold.is_closed() {
                 hold.end_retention(now);
             }

@@ -117,7 +117,7 @@ impl Renewals {
     }
 
     fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
-        // Whoever moves the end of the turn from here on sees that there is something to move here, too.
+        // A caller that moves the end of the turn from here on sees that there is something to move here, too.
         hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
         // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease. An end that
         // was moved since the job looked is looked at again, at once if it has passed.
@@ -218,7 +218,7 @@ fn look_at<A: Above>(above: &Arc<A>, due: Vec<Arc<Hold>>, now: Instant) {
     }
 }
 
-/// Ends a turn whose time is over and that nobody uses; of a session, also one that is being used. False when the hold
+/// Ends an unused turn whose time is over; of a session, also one that is being used. False when the hold
 /// goes on.
 fn end_turn<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) -> bool {
     let ends = hold.turn_ends();

@@ -17,7 +17,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What its lease has to be, whoever holds it.
+    /// What its lease has to be, for whichever task holds it.
     pub(crate) fn terms(&self) -> Terms {
         Terms { mode: self.mode, ttl: self.options.ttl, auto_renew: self.options.auto_renew }
     }

@@ -31,7 +31,7 @@ use crate::{
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) does so and tells
 /// whether the section was covered to its end.
 ///
-/// A hold ends at a safe deadline of its own, before the store can give the lock to somebody else; renewal moves
+/// A hold ends at a safe deadline of its own, before the store can give the lock to another client; renewal moves
 /// it. Whether it has passed is read from the clock at each question, so the answer is right also when the process
 /// was stopped for a while. What runs under the guard should stop when it is [`lost`](Self::lost);
 /// [`run`](Self::run) does that. Tasks that the section spawned are not stopped with it.
@@ -48,7 +48,7 @@ impl LockGuard {
         Self { turn, permit, leaves: true }
     }
 
-    /// A guard of the same hold for those who enter it again: it ends nothing, and with the hold.
+    /// A guard of the same hold for a section that enters it again: it ends nothing, and ends with the hold.
     pub(crate) fn again(&self) -> Self {
         Self { turn: Arc::clone(&self.turn), permit: self.permit.again(), leaves: false }
     }
@@ -99,7 +99,7 @@ impl LockGuard {
         async move { turn.lost().await }
     }
 
-    /// A view of this hold for those who need to know but must not release it.
+    /// A view of this hold for code that needs to know of it but must not release it.
     #[must_use]
     pub fn held(&self) -> HeldLock {
         HeldLock::of(Arc::clone(&self.turn))

@@ -15,7 +15,7 @@ use crate::{HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, 
 /// so and tells whether the section was covered to its end.
 ///
 /// The loss of one is the loss of all: none can be relied on from then on, and the others stay held until the guard is
-/// released or dropped, so that nobody enters beside what still runs under it. See [`LockGuard`] for how a loss is seen.
+/// released or dropped, so that no other holder enters beside what still runs under it. See [`LockGuard`] for how a loss is seen.
 #[must_use = "the locks are released as soon as the guard is dropped"]
 pub struct MultiGuard {
     held: Vec<LockGuard>,
@@ -24,7 +24,7 @@ pub struct MultiGuard {
 impl MultiGuard {
     /// All of them, if all of them are still held: the last one may have been waited for.
     pub(crate) fn new(held: Vec<LockGuard>, hold_at_least: Duration) -> Result<Self, LockError> {
-        // Before the last look: a loss after it is seen by those who look after the leases.
+        // Before the last look: a loss after it is seen by the renewals.
         let own: Arc<[_]> =
             held.iter().filter(|held| held.leaves()).map(|held| Arc::downgrade(held.turn())).collect();
         for held in held.iter().filter(|held| held.leaves()) {
@@ -78,7 +78,7 @@ impl MultiGuard {
         self.held().lost()
     }
 
-    /// A view of these holds for those who need to know but must not release them.
+    /// A view of these holds for code that needs to know of them but must not release them.
     #[must_use]
     pub fn held(&self) -> HeldLocks {
         HeldLocks(self.held.iter().map(LockGuard::held).collect())

@@ -106,7 +106,7 @@ fn placeholder(inside: &str) -> Result<Piece, String> {
         return Err(format!("`<{inside}>` in the lock key names nothing: write a name in it, like `<id>`"));
     }
     Ok(match inside.split_once(':') {
-        // `<Self::ID>` is no type; whoever knows what may be named refuses it.
+        // `<Self::ID>` is no type; the caller, which knows what may be named, refuses it.
         Some((path, ty)) if !path.is_empty() && !ty.is_empty() && !ty.contains(':') => {
             Piece::Placeholder { path: path.into(), ty: Some(ty.into()) }
         }

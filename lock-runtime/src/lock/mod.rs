@@ -33,7 +33,7 @@ impl Lock {
     /// Acquires the lock, waiting as long as [`wait`](Self::wait) says.
     ///
     /// # Errors
-    /// * [`Contended`](LockErrorKind::Contended) when somebody else holds it and `wait` is zero,
+    /// * [`Contended`](LockErrorKind::Contended) when another client holds it and `wait` is zero,
     ///   [`Timeout`](LockErrorKind::Timeout) when the wait ran out;
     /// * [`Backend`](LockErrorKind::Backend) when the store did not answer within the wait;
     /// * [`InvalidKey`](LockErrorKind::InvalidKey), [`InvalidOptions`](LockErrorKind::InvalidOptions) for what the
@@ -53,7 +53,7 @@ impl Lock {
         self.acquire_until(self.options.wait.starting_now()).await
     }
 
-    /// Makes one attempt; `None` when somebody else holds the lock.
+    /// Makes one attempt; `None` when another client holds the lock.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), except that a busy lock is not an error.

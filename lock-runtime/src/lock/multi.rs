@@ -83,7 +83,7 @@ impl MultiLock {
         self.acquire_until(self.options.wait.starting_now()).await
     }
 
-    /// Makes one attempt; `None` when somebody else holds one of the locks.
+    /// Makes one attempt; `None` when another client holds one of the locks.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), except that a busy lock is not an error.
@@ -123,7 +123,7 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of `requests` but the first, which is held; `None` when that was given up because nobody polled it.
+    /// Acquires all of `requests` but the first, which is held; `None` when that was given up because it was not polled.
     async fn acquire_others(
         &self,
         mut held: Vec<LockGuard>,

@@ -28,7 +28,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// What happens to a body whose lock is lost before it is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// It is dropped at its next `.await`: before the store can give the lock to somebody else, if it comes to one in time
+    /// It is dropped at its next `.await`: before the store can give the lock to another client, if it comes to one in time
     /// and the store has not done so already.
     #[default]
     Cancel,
@@ -37,7 +37,7 @@ pub enum OnLost {
     Finish,
 }
 
-/// The locks of a body that somebody else polls. Dropped, they are released in the background.
+/// The locks of a body that is polled elsewhere. Dropped, they are released in the background.
 #[derive(Debug)]
 pub struct Section {
     /// In the scope while the body is polled.

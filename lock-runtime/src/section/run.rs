@@ -257,7 +257,7 @@ mod tests {
             };
             store.releases().once([Reply::Silent].repeat(guards.locks().len()));
             let run = tokio::time::timeout(10_000 * MS, Run::new(guards, async { 7 }));
-            assert_eq!(run.await.expect("it does not wait for ever").expect("in time"), 7);
+            assert_eq!(run.await.expect("it does not wait forever").expect("in time"), 7);
             locks.engine().releaser.drained().await;
         }
         assert_eq!((store.releases().count("k"), store.releases().count("l")), (4, 2));

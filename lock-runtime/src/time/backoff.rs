@@ -19,7 +19,7 @@ fn pause(attempt: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << attempt.min(30)).min(LONGEST_PAUSE)
 }
 
-/// Between half of `length` and all of it, as `random` says: those who failed together do not come back together.
+/// Between half of `length` and all of it, as `random` says: callers that failed together do not come back together.
 fn spread(length: Duration, random: u32) -> Duration {
     length / 2 + (length / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }

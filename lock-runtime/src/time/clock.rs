@@ -101,7 +101,7 @@ pub(crate) async fn sleep_until(until: Instant) {
     }
 }
 
-/// Waits on a timer of the library's own runtime, whose time nobody pauses.
+/// Waits on a timer of the library's own runtime, whose time is never paused.
 async fn sleep_elsewhere(length: Duration) {
     let (mut done, over) = oneshot::channel::<()>();
     background::handle().spawn(async move {

@@ -8,14 +8,14 @@ use crate::time::clock::Instant;
 ///
 /// It counts from before the request was sent, because the store may have started the lease at any moment since;
 /// it leaves out what the two clocks may drift apart within the lease (1 % and 2 ms), and a margin in which the
-/// holder is stopped before the store can give the lock to somebody else (1 %, at least 5 ms).
+/// holder is stopped before the store can give the lock to another client (1 %, at least 5 ms).
 #[must_use]
 pub fn valid_until(sent: Instant, length: Duration) -> Instant {
     let drift = length / 100 + Duration::from_millis(2);
     sent + length.saturating_sub(drift + margin(length))
 }
 
-/// The time in which the holder of a lease of `length` is stopped before somebody else can have the lock.
+/// The time in which the holder of a lease of `length` is stopped before another client can have the lock.
 pub(crate) fn margin(length: Duration) -> Duration {
     (length / 100).max(Duration::from_millis(5))
 }

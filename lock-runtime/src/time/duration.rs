@@ -21,7 +21,7 @@ impl Error for DurationError {}
 
 /// Reads whole numbers with the units `h`, `m`, `s` and `ms`, each at most once and the largest first.
 ///
-/// Zero is a duration like any other; whoever has no use for it refuses it.
+/// Zero is a duration like any other; a caller that has no use for it refuses it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What this machine is called, for those who look at a stuck lock.
+//! What this machine is called, for the operator who looks at a stuck lock.
 
 /// The name, without anything that could mean something in a store.
 pub(crate) fn name() -> String {

@@ -15,7 +15,7 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// For so long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
+/// How long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
 pub(super) const LATE_ANSWER: Duration = Duration::from_millis(500);
 
 /// Until when an answer is waited for that was asked for now, where the wait ends at `end`. Several locks have one wait,
@@ -110,7 +110,7 @@ impl Follower {
     pub(super) fn time_out(&mut self) -> Waited {
         let cause = self.cohorts.withdraw(&self.name, self.id);
         self.done = true;
-        // Out of the queue nobody calls any more, but somebody may have called just before.
+        // Out of the queue it is not called any more, but it may have been called just before.
         match self.handover.try_recv() {
             Ok(handover) => self.accept(handover),
             Err(_) => Waited::TimedOut(cause),

@@ -55,7 +55,7 @@ enum State {
 #[derive(Debug)]
 enum LastAnswer {
     None,
-    /// Somebody else holds it.
+    /// Another client holds it.
     Held,
     Failed(LockError),
 }
@@ -140,7 +140,7 @@ impl Cohorts {
         lock(&self.by_name)
     }
 
-    /// Whether no lock is asked for or held, and nobody waits.
+    /// Whether no lock is asked for, held or waited for.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty() && self.waiting.load(Ordering::Relaxed) == 0
@@ -213,7 +213,7 @@ impl Cohorts {
                 return Leaving::Passed;
             }
         }
-        // Behind this line nobody of this process uses the lease any more.
+        // From here on no task of this process uses the lease.
         let pause = match hold.lease() {
             Some(lease) if !cohort.waiters.is_empty() => lease.leave_free(),
             _ => Duration::ZERO,
@@ -305,7 +305,7 @@ impl Cohorts {
         self.lock().get(name).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
     }
 
-    /// Lets the first waiter ask the store, or forgets the queue when nobody waits.
+    /// Lets the first waiter ask the store, or forgets the queue when there is none.
     fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(name) else { return };
         while let Some(waiter) = cohort.waiters.pop_front() {

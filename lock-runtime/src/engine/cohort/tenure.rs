@@ -7,7 +7,7 @@ use crate::time::clock::Instant;
 /// Bounds while others are known to wait in the store.
 const MAX_HAND_OVERS: u32 = 64;
 const MAX_TENURE: Duration = Duration::from_millis(5);
-/// Bound while nobody is known to wait: the store's word that others do may be lost.
+/// Bound while no waiter is known in the store: the notice that there is one may have been lost.
 pub(super) const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
 
 /// The time in which a process has a lease, from its grant on.

@@ -72,7 +72,7 @@ impl Queue {
     }
 
     /// The next probe: of those that failed least often, by turns the newest, which does not wait behind many that the
-    /// store refuses, and the oldest, which does not wait for ever.
+    /// store refuses, and the oldest, which does not wait forever.
     pub(super) fn next_probe(&mut self) -> Option<Entry> {
         if self.probes >= PROBES {
             return None;

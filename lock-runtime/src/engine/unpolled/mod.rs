@@ -195,7 +195,7 @@ async fn run(waiting: Arc<Waiting>) {
     }
 }
 
-/// Gives up what nobody polls; returns when to look again.
+/// Gives up what is not polled; returns when to look again.
 fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
     let mut next = now + LOOK_EVERY;
     let mut from = 0;

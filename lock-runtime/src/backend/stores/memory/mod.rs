@@ -31,9 +31,9 @@ use crate::{
 
 /// How often a waiter looks at least.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// For so long after the end of a wait the last look waits for a store that is slow on demand.
+/// How long after the end of a wait the last look waits for a store that is slow on demand.
 const LAST_LOOK_LIMIT: Duration = Duration::from_millis(400);
-/// For so long a release waits for a store that is slow on demand.
+/// How long a release waits for a store that is slow on demand.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The store inside this process: no server, the whole behaviour.
@@ -52,7 +52,7 @@ struct Store {
 #[derive(Debug, Default)]
 struct State {
     locks: Locks,
-    /// How to tell those who wait.
+    /// How to notify the waiters.
     waiting: HashMap<OwnerToken, oneshot::Sender<Told>>,
 }
 
@@ -65,7 +65,7 @@ struct Told {
 }
 
 impl Memory {
-    /// A store that nobody else sees.
+    /// A store that no other manager sees.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -113,7 +113,7 @@ impl Memory {
     }
 
     /// Fault: takes the lock named `key`, under whatever prefix, away from its holder, as a store does that loses
-    /// its data. Returns whether somebody held it. The holder learns of it at its next renewal, a third of its
+    /// its data. Returns whether it was held. The holder learns of it at its next renewal, a third of its
     /// `ttl` later at most.
     #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn lose(&self, key: &str) -> bool {
@@ -156,7 +156,7 @@ impl Store {
 
     async fn acquire(self: &Arc<Self>, request: &Acquire) -> Result<Acquired, LockError> {
         let sent = Instant::now();
-        // Whoever makes one attempt has no use for an answer that comes after a whole lease.
+        // A single attempt has no use for an answer that comes after a whole lease.
         let limit = if request.wait == Wait::No { sent + request.ttl } else { request.wait.end() };
         self.faults.pass(sent, limit).await?;
         let key = &request.key;

@@ -1,4 +1,4 @@
-//! The pure part: who holds which lock, who comes next. It reads no clock and wakes nobody.
+//! The pure part: who holds which lock, who comes next. It reads no clock and wakes no task.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,7 +15,7 @@ pub(super) struct Locks {
     last_fence: u64,
 }
 
-/// One lock: it exists while somebody holds it or waits for it.
+/// One lock: it exists while it is held or waited for.
 #[derive(Debug)]
 struct Slot {
     key: LockKey,
@@ -51,7 +51,7 @@ pub(super) enum Answer {
     Held { expires: Instant },
 }
 
-/// Somebody who has become the holder while waiting, and is to be told.
+/// A waiter that has become the holder, and is to be notified.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Granted {
     pub(super) owner: OwnerToken,
@@ -66,7 +66,7 @@ pub(super) struct Now {
 }
 
 impl Locks {
-    /// Takes the lock if it is free and nobody came before; else takes a place at the end, if `queues`.
+    /// Takes the lock if it is free and no other came before; else takes a place at the end, if `queues`.
     pub(super) fn acquire(
         &mut self,
         key: &LockKey,
@@ -167,7 +167,7 @@ impl Locks {
         self.by_name.values().map(|slot| &slot.key)
     }
 
-    /// Makes the first in the queue the holder. Precondition: nobody holds the lock.
+    /// Makes the first in the queue the holder. Precondition: the lock is not held.
     fn hand_over(&mut self, name: &str, now: Now) -> Option<Granted> {
         let slot = self.by_name.get_mut(name)?;
         let Some(Place { owner, ttl }) = slot.queue.pop_front() else {

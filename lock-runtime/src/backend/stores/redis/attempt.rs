@@ -113,7 +113,7 @@ impl<'a> Attempt<'a> {
             (sent, Answer::Waiting(waiting)) if want == Want::LockOrPlace => {
                 self.request.progress.contended();
                 let place = self.placed(sent, waiting);
-                // Boxed, so that whoever finds the lock free need not have room for it.
+                // Boxed, so that a caller that finds the lock free need not have room for it.
                 Box::pin(self.wait(address, place)).await
             }
             (_, Answer::Held { pttl_ms }) if want == Want::Lock => {

@@ -1,7 +1,7 @@
 //! Group commit: what is due while many calls are under way shares the next round trip.
 //!
 //! A call that finds the connection idle, or few calls on it, is made at once by its caller. Others are put together, and
-//! sent by tasks of their own, so a caller that is not polled holds up nobody: two tasks, so that the server has one batch
+//! sent by tasks of their own, so an unpolled caller holds up no other: two tasks, so that the server has one batch
 //! to work on while the answers of the other are given out. The next batch does not wait for the answers of one that is
 //! full: it would not grow meanwhile. What is put behind something else is executed after it.
 
@@ -24,12 +24,12 @@ use tokio::{
 use super::{config::GroupCommit, error::Failure, net::Connection};
 use crate::backend::BoxFuture;
 
-/// So many operations go into one batch; more would hold up the server for too long.
+/// The most operations in one batch; more would hold up the server for too long.
 const MAX_BATCH: usize = 128;
-/// So many calls are made alone at the same time before a batch is begun: of fewer it saves nothing, and they would
+/// The most single calls at a time; above it calls are batched. A batch of fewer saves nothing, and they would
 /// wait for each other.
 const FEW: usize = 8;
-/// So many batches are under way at the same time, beside those that are full.
+/// The most batches under way at the same time, full ones not counted.
 const BATCHES: usize = 2;
 
 /// Sends a batch, and gives each caller its answer.
@@ -111,7 +111,7 @@ async fn send_batches<O: Send + 'static>(
             return;
         }
         let under_way = UnderWay::begin(&under_way);
-        // Those who were woken together with the first one come in, too.
+        // Callers that were woken together with the first one come in, too.
         yield_now().await;
         while operations.len() < MAX_BATCH
             && let Ok(operation) = queue.try_recv()

@@ -22,9 +22,9 @@ pub(crate) enum Failure {
     Refused(LockError),
     /// It was not applied, and the connection is given up: another one may do it.
     GivenUp(LockError),
-    /// Nobody knows whether it was applied, and the connection is of no more use.
+    /// It is unknown whether it was applied, and the connection is unusable.
     Disconnected(LockError),
-    /// No answer in time: nobody knows whether it was or will be applied.
+    /// No answer in time: it is unknown whether it was or will be applied.
     TimedOut(LockError),
 }
 

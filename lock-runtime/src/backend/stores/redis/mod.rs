@@ -26,7 +26,7 @@ use crate::{
     time::{clock::Instant, deadline::valid_until},
 };
 
-/// So many leases are renewed by one call; more would hold up the server for too long.
+/// The most leases that one call renews; more would hold up the server for too long.
 const RENEWALS_PER_CALL: usize = 128;
 
 /// One logical Redis server.

@@ -1,5 +1,5 @@
 //! What one server can do for locks, many of them in a call: acquire those that are free, release and renew. It has no
-//! queue of its own and looks at one only to see that somebody waits.
+//! queue of its own and looks at one only to see whether there are waiters.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -47,7 +47,7 @@ pub(crate) struct Acquisition {
     pub(crate) ttl_ms: u64,
 }
 
-/// Acquires those of these locks that are free and that nobody waits for: the fence of each that is ours now. They have
+/// Acquires those of these locks that are free and without waiters: the fence of each that is ours now. They have
 /// one counter of fences and one mode. None where nothing was done, because the server did not know the script, which it
 /// knows now, or because `give_up` had passed.
 ///
@@ -88,7 +88,7 @@ pub(crate) async fn acquire<'a>(
     Ok(Some(granted))
 }
 
-/// Releases those of these grants that are still ours and that nobody waits for: whether each was. Their locks have one
+/// Releases those of these grants that are still ours and without waiters: whether each was. Their locks have one
 /// prefix. None where nothing was done, because the server did not know the script, which it knows now.
 ///
 /// # Cancel safety

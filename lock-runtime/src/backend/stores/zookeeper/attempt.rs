@@ -115,7 +115,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// A lock's own node goes by itself when it has been empty for a while, at any time; but not before it ever had a
-    /// child. So it gets one at once: whoever makes it may not come to make one of its own.
+    /// child. So it gets one at once: the client that makes it may not come to make one of its own.
     async fn make_parent(&self, session: &Session) -> Result<(), Failure> {
         let (client, path) = (session.client(), self.contender.parent());
         let child = format!("{path}/made");
@@ -173,7 +173,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Waits until nobody is before us.
+    /// Waits until no contender is before us.
     async fn wait(
         &mut self,
         mut children: Vec<String>,

@@ -24,7 +24,7 @@ fn begin(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>
     session
 }
 
-/// A session as the driver makes it, within the time-out for that.
+/// A session as the driver makes it, within the timeout for that.
 async fn connect(config: &Config) -> Result<zk::Client, LockError> {
     let limit = config.connect_timeout;
     let end = Instant::now() + limit;
@@ -99,7 +99,7 @@ mod tests {
     fn server() -> std::net::SocketAddr {
         use std::io::{Read as _, Write as _, copy, sink};
 
-        // The version, the time-out in ms, number and password of the session, whether it takes no writes.
+        // The version, the timeout in ms, number and password of the session, whether it takes no writes.
         const SESSION: [u8; 37] = {
             let mut answer = [0; 37];
             (answer[6], answer[7], answer[15], answer[19]) = (1, 44, 1, 16);

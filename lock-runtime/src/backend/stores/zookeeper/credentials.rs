@@ -5,7 +5,7 @@ use ::zookeeper_client as zk;
 use super::url::decode;
 use crate::{LockError, backend::common::settings::invalid};
 
-/// User and password, from the URL; without `Debug`, because nobody is to see them.
+/// User and password, from the URL; without `Debug`, because they must not be shown.
 #[derive(Clone)]
 pub(super) struct Credentials {
     user: String,

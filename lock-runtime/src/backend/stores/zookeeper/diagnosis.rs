@@ -18,7 +18,7 @@ pub(super) struct Reason {
     pub(super) lasts: bool,
 }
 
-/// Looks at each server; none where nothing is found that somebody has to change.
+/// Looks at each server; none where nothing is found that an operator has to change.
 pub(super) async fn reason(config: &Config, certificates: Option<&Arc<Certificates>>) -> Option<Reason> {
     tokio::time::timeout(4 * PATIENCE, look_at_all(config, certificates)).await.ok().flatten()
 }

@@ -9,7 +9,7 @@ use crate::{LockError, LockErrorKind};
 pub(super) enum Failure {
     /// The servers refused the call: it was not applied.
     Refused(LockError),
-    /// Nobody knows whether it was or will be applied.
+    /// It is unknown whether it was or will be applied.
     Unknown(LockError),
     /// The session is over, and what it held with it.
     Ended(LockError),
@@ -71,7 +71,7 @@ fn explain(error: Error) -> LockError {
             "ZooKeeper refuses the access; check user and password in the URL, and the ACL of the lock's node and of the \
              node above it",
         ),
-        // The node was to be ours, and we are nobody.
+        // The node was to be ours, and we are not authenticated.
         Error::InvalidAcl => (
             LockErrorKind::Backend,
             "ZooKeeper refuses the access: it did not look at the credentials; is the scheme switched on at the servers \

@@ -31,7 +31,7 @@ pub(super) struct Contender {
     /// What the name begins with; the server appends a number.
     prefix: String,
     made: OnceLock<Made>,
-    /// It is not there any more, or will not be: nobody may rely on it.
+    /// It is not there any more, or will not be: it must not be relied on.
     over: AtomicBool,
     /// A deletion was sent and not answered: it may have been applied.
     delete_unanswered: AtomicBool,
@@ -240,7 +240,7 @@ impl Drop for Contender {
     }
 }
 
-/// Without the name: whoever knows it can release the lock.
+/// Without the name, which is enough to release the lock.
 impl fmt::Debug for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Contender")

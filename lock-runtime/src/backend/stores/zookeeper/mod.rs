@@ -56,7 +56,7 @@ impl ZooKeeper {
     }
 
     /// As [`connect`](Self::connect), but makes its session at the first use. Servers that do not answer or refuse us are
-    /// an error of what is asked of them then. The session's time-out is the one that the URL asks for until the servers
+    /// an error of what is asked of them then. The session's timeout is the one that the URL asks for until the servers
     /// have granted another.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 /// Where a contender stands among the children of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place<'a> {
-    /// Nobody before it keeps it out.
+    /// No contender before it keeps it out.
     First,
     /// The nearest before it that keeps it out: nothing changes for it until that one leaves.
     Behind(&'a str),
@@ -25,7 +25,7 @@ pub(super) fn place<'a>(children: &'a [String], own: &str, keeps_out: impl Fn(&s
         .iter()
         .filter_map(|child| {
             let number = sequence(child)?;
-            // Nobody knows which of two with the same number was first.
+            // It is unknown which of two with the same number was first.
             (number <= own_number && child != own && keeps_out(child)).then_some((number, child))
         })
         .max();

@@ -191,7 +191,7 @@ impl Session {
         }
     }
 
-    /// A call that has been sent; within the time-out of an answer.
+    /// A call that has been sent; within the timeout of an answer.
     ///
     /// # Cancel safety
     /// Dropped, the call is made all the same.
@@ -254,7 +254,7 @@ impl Session {
         }
     }
 
-    /// Holds that have lasted for a heartbeat are watched: somebody may delete their nodes.
+    /// Holds that have lasted for a heartbeat are watched: an operator may delete their nodes.
     pub(super) fn watch_held(&self) {
         let held: Vec<_> = self.held().values().filter_map(Weak::upgrade).collect();
         held.into_iter().for_each(InSession::watch);
@@ -263,7 +263,7 @@ impl Session {
 
 pub(super) const SESSION_OVER: &str = "the session with ZooKeeper is over";
 
-/// The error of those who wait for servers that went silent.
+/// The error of callers that wait for servers which went silent.
 pub(super) fn silent() -> LockError {
     LockError::new(LockErrorKind::Backend, "ZooKeeper does not answer, or too late to rely on the session")
 }
@@ -275,7 +275,7 @@ fn voted(answer: Result<Vec<zk::MultiWriteResult>, zk::MultiWriteError>) -> Resu
         Err(zk::MultiWriteError::OperationFailed { source: ended @ zk::Error::SessionExpired, .. }) => {
             Err(ended)
         }
-        // That the check fails, somebody having removed the chroot or forbidden to read it, has been voted for as well.
+        // That the check fails, because the chroot was removed or must not be read, has been voted for as well.
         Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(()),
         Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
     }

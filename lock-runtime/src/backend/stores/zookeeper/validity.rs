@@ -1,6 +1,6 @@
 //! Until when the session is sure to live at the servers: decided from the heartbeats that were answered.
 //!
-//! The leader of the ensemble ends a session when it has not heard of it for the session's time-out. It hears of it
+//! The leader of the ensemble ends a session when it has not heard of it for the session's timeout. It hears of it
 //! from the server to which we are connected, which collects the signs of life of its clients and reports them each
 //! half tick. So an answer proves less than it seems: the server may have died, or have lost the leader, before it
 //! reported what it had just answered. And the leader itself may have lost the others, who then choose another one while
@@ -9,13 +9,13 @@
 //! Hence only a write counts: a majority has voted for it, so a leader that is chosen later begins the time of all
 //! sessions after it was sent. And the server passes it to the leader on the way on which it reports, so the leader that
 //! carried it out knew of what had been answered half a tick before it was sent: an answer shows when the sign of life had
-//! arrived, while its sending does not. A session's time-out is two ticks or more, so a quarter of it is long enough.
+//! arrived, while its sending does not. A session's timeout is two ticks or more, so a quarter of it is long enough.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::time::{clock::Instant, deadline::valid_until};
 
-/// Heartbeats in one session time-out: between three of them a quarter of it passes, and an answer has time to come.
+/// Heartbeats in one session timeout: between three of them a quarter of it passes, and an answer has time to come.
 const IN_A_TIMEOUT: u32 = 10;
 
 /// The request that a heartbeat makes.

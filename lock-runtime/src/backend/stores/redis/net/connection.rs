@@ -1,6 +1,6 @@
 //! One connection to the server.
 //!
-//! The driver neither notices a peer that went silent nor says when its runtime is gone. So each call has a time-out of
+//! The driver neither notices a peer that went silent nor says when its runtime is gone. So each call has a timeout of
 //! its own, and a connection that broke or stays silent is given up.
 
 use std::{
@@ -34,7 +34,7 @@ use crate::{
     time::clock::Instant,
 };
 
-/// A call that is dropped without an answer after so long says as much about the connection as one that timed out.
+/// From this age on, a call that is dropped without an answer says as much about the connection as one that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
 /// After this time without a call a connection is looked at before it is used.
 const IDLE: Duration = Duration::from_millis(100);
@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     last_used: AtomicU64,
     /// New calls use another one; a call behind an unanswered one may still want this.
     given_up: AtomicBool,
-    /// The driver says that there is nobody any more.
+    /// The driver says that it is disconnected.
     gone: Arc<AtomicBool>,
     pushes: Arc<dyn Pushes>,
     response_timeout: Duration,
@@ -80,7 +80,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects to a server on which locks can be held, and asks for its `INFO`, which is empty where the user may not ask
-    /// for it; beside the result, what completes when the connection is used by nobody any more.
+    /// for it; beside the result, what completes when the connection is no longer used.
     pub(super) async fn open(
         server: &Server,
         pushes: Arc<dyn Pushes>,
@@ -230,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// Makes one call, within the time-out.
+    /// Makes one call, within the timeout.
     ///
     /// # Cancel safety
     /// Dropped, the call may still be applied.
@@ -283,7 +283,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A call on its way: whoever stops waiting for it, by its own time-out or ours, has heard nothing.
+/// A call on its way: a caller that stops waiting for it, by its own timeout or ours, has heard nothing.
 struct Unanswered<'a> {
     connection: &'a Connection,
     sent: Instant,

@@ -28,7 +28,7 @@ use crate::{
     time::clock::Instant,
 };
 
-/// So many calls in a row without an answer, and the connection is replaced.
+/// Calls in a row without an answer after which the connection is replaced.
 const SILENCE_LIMIT: u32 = 2;
 /// The same for the library's own runtime: a renewal has no time to find out twice.
 const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
@@ -119,7 +119,7 @@ impl<S: Service> Connections<S> {
     }
 
     /// A new connection to a server that may be used for locks, with its service begun; beside it, what completes when it
-    /// is used by nobody any more.
+    /// is no longer used.
     async fn open(&self) -> (impl Future<Output = ()> + use<S>, Result<Arc<S::Line>, LockError>) {
         let open = |silence_limit| Connection::open(&self.server, self.service.pushes(), silence_limit);
         let ours = runtime::Handle::current().id() == background::handle().id();
@@ -241,7 +241,7 @@ async fn first_of<F: Future>(begin: impl Fn() -> F) -> F::Output {
     }
 }
 
-/// Notices that a runtime was shut down: nobody drives its connection any more, and the driver does not say so.
+/// Notices that a runtime was shut down: its connection is not driven any more, and the driver does not say so.
 struct Sentinel<S: Service> {
     slot: Weak<Slot<S>>,
     line: Weak<S::Line>,

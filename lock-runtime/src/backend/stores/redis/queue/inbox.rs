@@ -62,14 +62,14 @@ struct Waiter {
 pub(crate) enum Notice {
     /// The lock was given to it, if the proof is right.
     Granted { proof: Proof, terms: Terms },
-    /// The lock is left open for so long, and it is the first in the queue.
+    /// The lock is left open for this time, and it is the first in the queue.
     Free { length: Duration },
 }
 
 /// The holds for which others are said to wait: a table of fixed size, in which each has one place.
 #[derive(Debug)]
 struct Contended {
-    /// Nobody outside can tell which names share a place.
+    /// No one outside can tell which names share a place.
     hasher: RandomState,
     holds: Box<[AtomicU64]>,
 }
@@ -155,7 +155,7 @@ impl Pushes for Inbox {
         }
     }
 
-    /// Whoever waited for it sees its mailbox closed.
+    /// A task that waited for it sees its mailbox closed.
     fn hang_up(&self, connection: u64) {
         lock(&self.boxes).by_number.retain(|_, waiter| waiter.connection != connection);
     }

@@ -1,7 +1,7 @@
 //! What callers put into a batch, and how a batch is sent: for the locks of one counter of fences one call for all
 //! acquisitions, one for all looks at queues, and one for all releases that have come meanwhile.
 //!
-//! Acquisitions and releases in a batch do only what is simple, locks that are free and that nobody waits for; the rest
+//! Acquisitions and releases in a batch do only what is simple, locks that are free and not waited for; the rest
 //! is answered with «take the other way», and its caller asks again alone.
 
 use std::{future::poll_fn, sync::Arc, task::Poll};

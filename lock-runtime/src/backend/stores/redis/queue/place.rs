@@ -15,9 +15,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long a waiter has to claim a grant. Longer than [`REFRESH`], after which it finds one whose message was lost. (Where
 /// the `ttl` is shorter than that, so is the grant, and its waiter goes to the end of the queue.)
 pub(crate) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
-/// A place that was not refreshed for so long is passed over. At least three times [`REFRESH`].
+/// The age without a refresh from which a place is passed over. At least three times [`REFRESH`].
 pub(crate) const STALE: Duration = Duration::from_secs(5);
-/// How long a queue is kept that nobody refreshes any more: all its places are stale by then.
+/// How long a queue is kept that is no longer refreshed: all its places are stale by then.
 pub(crate) const RETENTION: Duration = Duration::from_secs(8);
 /// How often and for how long a lock that many of ours want is left open for clients that do not queue.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub(crate) const OPEN_FOREIGN: Opening =
 /// How often the first in the queue looks while the lock is left open, whether it is used, and at most on being told that
 /// it is.
 pub(crate) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
-/// How often the first in the queue looks behind a holder that will tell nobody of its end.
+/// How often the first in the queue looks behind a holder whose end is not announced.
 const LOOK_BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// How long the first in the queue looks without a pause, at least and at most, where other kinds of clients take the lock
 /// again within a fraction of a millisecond after each release and the usual looks miss that. It is doubled until it covers
@@ -78,7 +78,7 @@ pub(crate) struct Place {
     pub(crate) proven: Instant,
     /// The last fence that was minted when that answer was given.
     pub(crate) seen: u64,
-    /// Whether nobody stands before us.
+    /// Whether no waiter stands before us.
     pub(crate) first: bool,
     pub(crate) standing: Standing,
     /// When the holder's lease, or the opening, ends.

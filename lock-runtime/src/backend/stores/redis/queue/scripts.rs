@@ -1,4 +1,4 @@
-//! The scripts of the queue. Those for many locks that nobody waits for are in `node.rs`.
+//! The scripts of the queue. Those for many locks without waiters are in `node.rs`.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
