@@ -230,10 +230,10 @@ mod tests {
 
     #[test]
     fn text_is_one_line_and_names_the_lock() {
-        let error = LockError::new(LockErrorKind::Timeout, "somebody else still holds it after 5s")
+        let error = LockError::new(LockErrorKind::Timeout, "it was still held after 5s")
             .with_key(&LockKey::new("user:42").expect("valid"))
             .with_retry_after(Some(Duration::from_secs(2)));
-        assert_eq!(error.to_string(), "lock `user:42`: somebody else still holds it after 5s");
+        assert_eq!(error.to_string(), "lock `user:42`: it was still held after 5s");
         assert!(error.is_retryable() && !error.clone().into_permanent().is_retryable());
         assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
     }

@@ -134,7 +134,7 @@ macro_rules! option_methods {
         ///
         /// A guard that is released or dropped before that time, by [`run`](crate::LockGuard::run) or by the attribute
         /// too, does not keep its caller waiting: the hold goes on in the background, is renewed as before and shuts out
-        /// everybody, in this process too, until the time is over. For work that is due once: whoever comes a moment later
+        /// all callers, in this process too, until the time is over. For work that is due once: a caller that comes a moment later
         /// finds the lock held and not the work undone.
         ///
         /// When the process ends before, the lock ends with its lease; choose a `ttl` that is as long where that matters.

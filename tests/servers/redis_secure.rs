@@ -153,7 +153,7 @@ async fn connections_that_cannot_be_are_refused_at_once_with_what_to_change() {
     let identity =
         |cert: &Path, key: &Path| format!("{}&tls_cert={}&tls_key={}", trusts(&ca), text(cert), text(key));
     for (url, word, permanent) in [
-        (secure.url("localhost", &trusts(&stranger.ca())), "nobody in `tls_ca` has signed", true),
+        (secure.url("localhost", &trusts(&stranger.ca())), "no CA in `tls_ca` has signed", true),
         (secure.url("localhost", ""), "no CA of this system has signed", true),
         (secure.url("127.0.0.1", &trusts(&ca)), "for other names", true),
         (secure.url("localhost", &trusts(&authority.ca_that_revokes(&ours))), "was revoked", true),
@@ -231,7 +231,7 @@ async fn renewed_certificates_are_used_by_the_next_connection() {
     secure.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     secure.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let error = locks.lock("k").acquire().await.unwrap_err();
-    assert!(error.to_string().contains("nobody in `tls_ca` has signed"), "{error}");
+    assert!(error.to_string().contains("no CA in `tls_ca` has signed"), "{error}");
 
     let renewed = after.signs(&["worker"]);
     for (new, old) in
@@ -277,7 +277,7 @@ async fn the_cas_of_the_system_are_trusted_where_the_url_names_none() {
         (stranger.ca(), secure.url("localhost", ""), "no CA of this system has signed"),
         (stranger.ca().with_file_name("missing"), secure.url("localhost", ""), "this system has no CA"),
         // Only those that the URL names, and then the system need not have any.
-        (authority.ca(), secure.url("localhost", &trusts(&stranger.ca())), "nobody in `tls_ca` has signed"),
+        (authority.ca(), secure.url("localhost", &trusts(&stranger.ca())), "no CA in `tls_ca` has signed"),
         (
             stranger.ca().with_file_name("missing"),
             secure.url("localhost", &trusts(&authority.ca())),

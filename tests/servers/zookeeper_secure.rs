@@ -174,7 +174,7 @@ async fn connections_that_cannot_be_are_refused_at_once_with_what_to_change() {
     let missing = ca.with_file_name("missing.pem");
     let identity = |cert: &Path, key: &Path| format!("&tls_cert={}&tls_key={}", text(cert), text(key));
     for (url, word) in [
-        (url("localhost", port, &foreign, ""), "nobody in `tls_ca` has signed"),
+        (url("localhost", port, &foreign, ""), "no CA in `tls_ca` has signed"),
         (url("127.0.0.1", port, &ca, ""), "for other names"),
         (url("localhost", plain, &ca, ""), "does not speak TLS"),
         (format!("zookeeper://us:{PASSWORD}@localhost:{port}"), "wants TLS"),

@@ -144,7 +144,7 @@ where
     }
 }
 
-/// Every second round the other way round: a machine that slows down or speeds up favours nobody.
+/// Every second round the other way round: a machine that slows down or speeds up favours none of them.
 pub(crate) fn in_turn<T>(round: u64, contenders: impl Iterator<Item = T>) -> Vec<T> {
     let mut contenders: Vec<T> = contenders.collect();
     if round % 2 == 1 {

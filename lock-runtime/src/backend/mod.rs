@@ -7,7 +7,7 @@
 //! # Where a store runs
 //!
 //! [`acquire`](Backend::acquire), [`ping`](Backend::ping) and a [`release`](Releasable::release) that a caller waits for are
-//! polled on the caller's tokio runtime. Renewals, releases in the background and the end of acquisitions that nobody polls
+//! polled on the caller's tokio runtime. Renewals, releases in the background and the end of unpolled acquisitions
 //! run on a thread of the library's own, with a tokio runtime of one thread. It is one for all stores of the process: what
 //! blocks it makes other locks lose their leases. What may block, if only for the time of a write to a disk, belongs into
 //! [`tokio::task::spawn_blocking`].
@@ -79,7 +79,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// A future that only looks again, to refresh its place or because nothing is notified, sleeps with
     /// [`Progress::sleep_until`], whose wake-ups do not count. Not polled then, it keeps its place for as long as the store
-    /// lets a place stay that nobody refreshes, and that is as long as it may stop the callers behind it.
+    /// lets a place stay that is not refreshed, and that is as long as it may stop the callers behind it.
     ///
     /// # Cancel safety
     /// Dropping the future must leave neither a hold nor a place in the store's queue. What a request that is

@@ -362,7 +362,7 @@ impl Turn {
         } else if phase == INVALID && self.is_covered(Instant::now()) {
             "lost: another of the locks that were held with it is"
         } else if Instant::now() < self.hold.turn_ends() {
-            "lost: the lease was not renewed in time or the store gave it to somebody else; \
+            "lost: the lease was not renewed in time or the store gave it to another client; \
              check what was done since with the fencing token"
         } else if self.hold.terms.auto_renew {
             "lost: `max_hold` is reached; make the section shorter or `max_hold` longer"

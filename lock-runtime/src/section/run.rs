@@ -194,7 +194,7 @@ mod tests {
         std::thread::sleep(150 * MS);
         let error = run.await.expect_err("lost");
         assert_eq!(error.kind(), LockErrorKind::Lost);
-        assert_eq!(polls.get(), 1, "the body ran on under a lock that somebody else may hold");
+        assert_eq!(polls.get(), 1, "the body ran on under a lock that another client may hold");
     }
 
     #[tokio::test]

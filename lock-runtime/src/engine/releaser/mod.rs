@@ -2,7 +2,7 @@
 //!
 //! A release is tried at once. One that fails is in doubt until the store answers. While any is in doubt, one of them
 //! is tried every quarter of a second, as a probe, each time another one: a lock that the store refuses to release is in
-//! nobody's way, and a store that fails is not asked for each of very many. An answered probe shows that the store is
+//! no other's way, and a store that fails is not asked for each of very many. An answered probe shows that the store is
 //! back, and all the others are tried.
 
 mod queue;

@@ -64,7 +64,7 @@ struct Slots {
 }
 
 /// Completes with the output of `acquisition`, which asks for the lock `key`; with `None` when it was given up because
-/// nobody polled it.
+/// it was not polled.
 ///
 /// Where it was polled before and wakes `task`, which polls this, it is not polled now: mostly it is ready when it
 /// wakes that task.

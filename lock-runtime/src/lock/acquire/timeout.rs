@@ -10,7 +10,7 @@ use crate::{
 };
 
 pub(super) fn contended(options: &LockOptions, holder: Holder) -> LockError {
-    is_held(LockErrorKind::Contended, "somebody else holds it".into(), options, holder)
+    is_held(LockErrorKind::Contended, "it is already held".into(), options, holder)
 }
 
 pub(super) fn timeout(options: &LockOptions, holder: Holder) -> LockError {
@@ -18,7 +18,7 @@ pub(super) fn timeout(options: &LockOptions, holder: Holder) -> LockError {
         WaitFor::AtMost(length) => format!("{length:?}"),
         WaitFor::Forever => "the wait".into(),
     };
-    is_held(LockErrorKind::Timeout, format!("somebody else still held it after {waited}"), options, holder)
+    is_held(LockErrorKind::Timeout, format!("it was still held after {waited}"), options, holder)
 }
 
 fn is_held(kind: LockErrorKind, message: String, options: &LockOptions, holder: Holder) -> LockError {

@@ -100,7 +100,7 @@ pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_ident
     Look::Wrong(match error {
         rustls::Error::InvalidCertificate(error) => match error {
             CertificateError::UnknownIssuer => match trust {
-                Trust::File => "has a certificate that nobody in `tls_ca` has signed".into(),
+                Trust::File => "has a certificate that no CA in `tls_ca` has signed".into(),
                 Trust::System => {
                     "has a certificate that no CA of this system has signed; name the file with its CA by \
                                   `tls_ca`"

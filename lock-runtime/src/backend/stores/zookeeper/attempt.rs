@@ -289,6 +289,6 @@ impl Drop for Attempt<'_> {
 pub(super) fn gone() -> LockError {
     LockError::new(
         LockErrorKind::Backend,
-        "the place in ZooKeeper's queue was lost: the session ended, or somebody removed the node",
+        "the place in ZooKeeper's queue was lost: the session ended, or the node was removed",
     )
 }

@@ -178,7 +178,7 @@ impl Place {
     }
 
     /// When to ask again, if nothing is pushed: the first in the queue when the holder's lease runs out, which
-    /// nobody reports; everybody soon enough to keep the place. `random` spreads what is not to happen at once.
+    /// is not reported; every waiter soon enough to keep its place. `random` spreads what is not to happen at once.
     pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
         let refresh = on_a_tick(now + REFRESH);
         // A server expires a key within its next millisecond.
