@@ -56,10 +56,10 @@
 //! | store | holders are exclusive while |
 //! |---|---|
 //! | [`memory:`][memory] this process | they are in this process |
-//! | [`redis:`][redis] one Redis server | it keeps its data and its clock does not jump |
-//! | [`zookeeper:`][zookeeper] a ZooKeeper ensemble | they mind their deadline |
+//! | [`redis:`, `rediss:`][redis] one Redis server | it keeps its data and its clock does not jump |
+//! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | they mind their deadline |
 //!
-//! Each is a feature of the same name; with the feature `tls` there are `rediss:` and `zookeeper+tls:` as well. A store of your own implements [`backend::Backend`].
+//! Each is a feature of the same name; `rediss:` and `zookeeper+tls:` need the feature `tls` as well. A store of your own implements [`backend::Backend`].
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
 #![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]

@@ -36,7 +36,7 @@ impl FencingToken {
     /// store's own number of the grant (at most `i64::MAX`; larger ones are cut to it).
     ///
     /// No numbers lie between it and the next one, so it is of no use for a lease, which is handed on inside the process: a
-    /// lease with such a token is refused.
+    /// lease with such a token is refused, as far as its number shows it.
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         let limit = i64::MAX.cast_unsigned();
@@ -55,8 +55,8 @@ impl FencingToken {
         self.0 >> SEQUENCE_BITS
     }
 
-    /// Whether the tokens of a lease that is handed on can follow this one.
-    pub(crate) const fn has_successors(self) -> bool {
+    /// Whether it is the first of a grant by [`from_micros`](Self::from_micros); one number of 2,048 is, however it was made.
+    pub(crate) const fn begins_sequence(self) -> bool {
         self.0 & SEQUENCE_MAX == 0
     }
 

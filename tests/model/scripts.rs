@@ -200,7 +200,7 @@ impl Handover {
         self.look_for_leftovers(s, owner);
     }
 
-    /// `release_group.lua`, what it does with one hold; then `lease.rs`.
+    /// `release_group.lua`, what it does with one hold; then `hold.rs`.
     fn release_in_group(&self, s: &mut State, owner: Owner, fence: u8) {
         let any = self.variant.breaks(Break::GroupReleasesUncompared);
         let ours = s.holder.as_ref().is_some_and(|holder| holder.owner == owner && holder.fence == fence);

@@ -150,11 +150,12 @@ async fn connections_that_cannot_be_are_refused_at_once_with_what_to_change() {
     let secure = Secure::for_all(&authority, &ours);
     let plain = Proxy::start(Upstream::Unix(secure.server.socket().to_owned()));
     let (ca, port, plain) = (authority.ca(), secure.port, plain.address().port());
+    let cut = ca.with_file_name("cut.pem");
+    fs::write(&cut, fs::read_to_string(&ca).unwrap() + "-----BEGIN X509 CRL-----\nAAAA\n").unwrap();
     let identity =
         |cert: &Path, key: &Path| format!("{}&tls_cert={}&tls_key={}", trusts(&ca), text(cert), text(key));
     for (url, word, permanent) in [
         (secure.url("localhost", &trusts(&stranger.ca())), "no CA in `tls_ca` has signed", true),
-        (secure.url("localhost", ""), "no CA of this system has signed", true),
         (secure.url("127.0.0.1", &trusts(&ca)), "for other names", true),
         (secure.url("localhost", &trusts(&authority.ca_that_revokes(&ours))), "was revoked", true),
         (format!("rediss://us:{PASSWORD}@localhost:{plain}?{}", trusts(&ca)), "does not speak TLS", true),
@@ -163,6 +164,7 @@ async fn connections_that_cannot_be_are_refused_at_once_with_what_to_change() {
         // Files may be in the middle of being replaced.
         (secure.url("localhost", &trusts(&ca.with_file_name("missing.pem"))), "cannot read", false),
         (secure.url("localhost", &trusts(&ours.key)), "no certificate", false),
+        (secure.url("localhost", &trusts(&cut)), "is not whole", false),
         (secure.url("localhost", &identity(&ours.cert, &ca)), "no private key", false),
         (secure.url("localhost", &identity(&ours.key, &ours.key)), "no certificate", false),
         (secure.url("localhost", &identity(&ca, &ours.key)), "cannot be used", false),
@@ -230,8 +232,12 @@ async fn renewed_certificates_are_used_by_the_next_connection() {
     ]);
     secure.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     secure.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    let error = locks.lock("k").acquire().await.unwrap_err();
+    // The settings were right, so it is told as an outage, and waited out.
+    let error = locks.lock("k").wait(Duration::from_secs(1)).acquire().await.unwrap_err();
     assert!(error.to_string().contains("no CA in `tls_ca` has signed"), "{error}");
+    assert!(error.is_retryable() && !error.is_permanent());
+    let lock = locks.lock("waited for").wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
 
     let renewed = after.signs(&["worker"]);
     for (new, old) in
@@ -241,6 +247,7 @@ async fn renewed_certificates_are_used_by_the_next_connection() {
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
     guard.release().await.unwrap();
 }
 

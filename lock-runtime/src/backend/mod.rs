@@ -14,8 +14,9 @@
 //!
 //! # What a store logs
 //!
-//! A store to which connections are made tells of an outage by one `WARN` when it begins and one `INFO` when it is over,
-//! both with the address, however many callers notice.
+//! A store to which connections are made tells of an outage by one `WARN` when it begins, or one `ERROR` where the server
+//! refuses us ([permanently](LockError::is_permanent)), and by one `INFO` when it is over, all with the address, however many
+//! callers notice.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -74,8 +75,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// The future has to be woken when the lock may have become ours, and in a store with a queue also when our place comes
     /// to its front. The library drops a future that was woken and is not polled within two to two and a half seconds, so that
-    /// it does not stop others. In a store outside the process the first wake-up after the first poll is taken for the answer
-    /// to the first request, and counts.
+    /// it does not stop others. In a store that is [shared](Capabilities::shared_between_processes) the first wake-up after the
+    /// first poll is taken for the answer to the first request, and counts; a future that was never woken counts as woken
+    /// after half a second.
     ///
     /// A future that only looks again, to refresh its place or because nothing is notified, sleeps with
     /// [`Progress::sleep_until`], whose wake-ups do not count. Not polled then, it keeps its place for as long as the store
@@ -99,7 +101,8 @@ pub trait Renew: Send + Sync {
     /// Pushes the deadlines of these leases forward by their `ttl`: many leases, few round trips, one answer
     /// each, in order. A slow part of the store must not delay the answers of the others.
     ///
-    /// Called on the library's own thread, see the [module](self), never on the caller's runtime.
+    /// Called on the library's own thread, see the [module](self), never on the caller's runtime. A call that has not
+    /// answered after a third of what the shortest of these leases has left is dropped, and all of its answers are unknown.
     ///
     /// # Cancel safety
     /// May be dropped at any time; what was already sent may still be applied, which is safe.
@@ -112,8 +115,8 @@ pub trait Renew: Send + Sync {
 pub struct Acquire {
     /// The lock; [`LockKey::stored`] is the name to use in the store.
     pub key: LockKey,
-    /// How many holders may coexist. A store matches it exhaustively, so that a mode which is added later is not granted
-    /// as another.
+    /// How many holders may coexist: one of [`Capabilities::modes`]. A store matches it and refuses every mode that it does
+    /// not know, so that one which is added later is not granted as another.
     pub mode: Mode,
     /// How long the lease lasts unless it is renewed; between 100 ms and 24 h.
     pub ttl: Duration,
@@ -182,7 +185,8 @@ impl Acquired {
     }
 }
 
-/// A lock that the store has given to us.
+/// A lock that the store has given to us. A lease with less than a tenth of its `ttl` left (500 ms of a long one) is given
+/// back, and the store is asked again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Grant {
@@ -256,8 +260,8 @@ pub trait Lease: Releasable {
     /// What identifies it in the store.
     fn id(&self) -> &LeaseId;
 
-    /// Whether a client outside this process is known, or must be feared, to wait for this lock. Asked at each hand-over
-    /// inside the process: it answers at once, from what the store has heard.
+    /// Whether a client outside this process is known, or must be feared, to wait for this lock. Asked at hand-overs inside
+    /// the process, under a mutex: it answers at once, from what the store has heard.
     fn is_contended(&self) -> bool;
 
     /// How long this process waits after the release before it asks for the lock again for its own waiters. Not zero

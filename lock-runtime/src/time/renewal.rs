@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use crate::time::clock::Instant;
 
-/// When to renew a lease that is valid for `remaining` from `now`, and how long the attempt may take.
-///
-/// A third of what remains passes before the attempt and another third is its limit, so that an attempt that hangs
-/// leaves time for more.
+/// When to renew a lease that is valid for `remaining` from `now`: after a third of that. Another third is the
+/// [limit](renewal_limit) of the attempt, so that one that hangs leaves time for more.
 pub(crate) fn renewal_due(now: Instant, remaining: Duration, ttl: Duration) -> Instant {
     let due = now + remaining / 3;
     // Rounded down, so that leases granted at about the same time are renewed in one round trip.

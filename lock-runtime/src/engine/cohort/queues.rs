@@ -200,7 +200,7 @@ impl Cohorts {
         let may_pass = valid
             && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
-            && hold.lease().is_some_and(|lease| tenure.may_go_on(now, lease.is_contended()));
+            && hold.lease().is_some_and(|lease| tenure.may_go_on(now, || lease.is_contended()));
         // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
         while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {

@@ -22,11 +22,12 @@ impl Tenure {
         Self { since: now, hand_overs: 0 }
     }
 
-    /// Whether the lease may be passed on at `now`, where others are known to wait in the store or not.
-    pub(super) fn may_go_on(&self, now: Instant, others_wait: bool) -> bool {
+    /// Whether the lease may be passed on at `now`. Whether others are known to wait in the store is asked only where it
+    /// matters.
+    pub(super) fn may_go_on(&self, now: Instant, others_wait: impl FnOnce() -> bool) -> bool {
         let length = now.saturating_duration_since(self.since);
         let is_spent = self.hand_overs >= MAX_HAND_OVERS || length >= MAX_TENURE;
-        length < MAX_TENURE_ALONE && !(is_spent && others_wait)
+        length < MAX_TENURE_ALONE && !(is_spent && others_wait())
     }
 
     /// The lease was passed on.
@@ -44,16 +45,16 @@ mod tests {
         let began = Instant::now();
         let mut tenure = Tenure::begin(began);
         let just_before = |bound| began + Duration::saturating_sub(bound, Duration::from_nanos(1));
-        assert!(tenure.may_go_on(just_before(MAX_TENURE), true));
-        assert!(!tenure.may_go_on(began + MAX_TENURE, true));
-        assert!(tenure.may_go_on(just_before(MAX_TENURE_ALONE), false));
-        assert!(!tenure.may_go_on(began + MAX_TENURE_ALONE, false));
+        assert!(tenure.may_go_on(just_before(MAX_TENURE), || panic!("it is not asked before its bound")));
+        assert!(!tenure.may_go_on(began + MAX_TENURE, || true));
+        assert!(tenure.may_go_on(just_before(MAX_TENURE_ALONE), || false));
+        assert!(!tenure.may_go_on(began + MAX_TENURE_ALONE, || false));
         for _ in 1..MAX_HAND_OVERS {
             tenure.handed_over();
         }
-        assert!(tenure.may_go_on(began, true));
+        assert!(tenure.may_go_on(began, || true));
         tenure.handed_over();
-        assert!(!tenure.may_go_on(began, true));
-        assert!(tenure.may_go_on(began, false));
+        assert!(!tenure.may_go_on(began, || true));
+        assert!(tenure.may_go_on(began, || false));
     }
 }

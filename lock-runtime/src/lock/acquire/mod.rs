@@ -1,7 +1,7 @@
 //! The way from wanting a lock to holding it: the queue of this process, then the store.
 
+mod errors;
 mod store;
-mod timeout;
 
 use std::{
     future::{Future, poll_fn},
@@ -12,8 +12,8 @@ use std::{
 };
 
 use self::{
+    errors::{contended, missed, out_of_time},
     store::{Judged, StoreCall, ask, ask_store, judge},
-    timeout::{contended, missed, out_of_time},
 };
 use crate::{
     LockError, LockGuard,
@@ -31,7 +31,7 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-pub(crate) use timeout::not_polled;
+pub(crate) use errors::not_polled;
 
 /// Acquires a lock, in the process of its manager: a child that was forked off meanwhile must ask for nothing more.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {

@@ -1,4 +1,4 @@
-//! The second step of an acquisition: the store is asked, and its answer judged.
+//! The last step of an acquisition: the store is asked, and its answer judged.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
         hold::{Hold, Turn},
         request::Request,
     },
-    lock::acquire::timeout::{contended, misnumbered, no_answer, timeout, too_late},
+    lock::acquire::errors::{contended, misnumbered, no_answer, timeout, too_late},
     time::{
         backoff::backoff,
         clock::{self, Instant},
@@ -123,7 +123,7 @@ fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Arc<T
     let (now, options) = (Instant::now(), &request.options);
     let hold = Hold::new(grant.held, request.terms(), options.max_hold, engine.process());
     let is_short = hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold));
-    let is_misnumbered = hold.lease().is_some() && !grant.token.has_successors();
+    let is_misnumbered = hold.lease().is_some() && !grant.token.begins_sequence();
     if is_short || is_misnumbered {
         engine.releaser.release(hold.releasable(), hold.gone_by(now));
         return Err(if is_misnumbered { misnumbered() } else { too_late() });

@@ -1,4 +1,4 @@
-//! Which CAs we trust and who we are: the files, read anew for each connection so that certificates may be renewed.
+//! Which CAs we trust and who we are: the files, read anew for each connection, or session, so that certificates may be renewed.
 
 use std::{
     fs,
@@ -13,6 +13,8 @@ use rustls::{
     pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 
+use tokio::sync::Mutex;
+
 use super::settings::Files;
 use crate::{LockError, LockErrorKind, backend::common::settings::invalid};
 
@@ -24,6 +26,8 @@ pub(in crate::backend) struct Tls {
     /// None for the CAs of this system.
     ca: Option<PathBuf>,
     identity: Option<Identity>,
+    /// One reads at a time: a file system that hangs holds up one thread.
+    reading: Arc<Mutex<()>>,
 }
 
 /// Our own certificate, and its key.
@@ -55,14 +59,21 @@ impl Tls {
                 "the {store} URL is not understood: no certificate can be for the host `{host}`"
             )));
         }
-        Ok(Self { store, ca: files.ca, identity })
+        Ok(Self { store, ca: files.ca, identity, reading: Arc::default() })
     }
 
     /// Reads the files.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
     pub(in crate::backend) async fn read(&self) -> Result<Certificates, LockError> {
-        let this = self.clone();
+        let (this, turn) = (self.clone(), Arc::clone(&self.reading).lock_owned().await);
+        let read = move || {
+            let _turn = turn;
+            this.read_now()
+        };
         // A file system may be slow, and our own thread renews locks.
-        let read = tokio::task::spawn_blocking(move || this.read_now()).await;
+        let read = tokio::task::spawn_blocking(read).await;
         read.unwrap_or_else(|_| Err(failed(format!("the certificates for {} could not be read", self.store))))
     }
 
@@ -72,9 +83,9 @@ impl Tls {
             Some(path) => {
                 let text = self.text("tls_ca", path)?;
                 let mut roots = RootCertStore::empty();
-                roots.add_parsable_certificates(CertificateDer::pem_slice_iter(text.as_bytes()).flatten());
-                let lists: Vec<_> =
-                    CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).flatten().collect();
+                roots.add_parsable_certificates(self.certificates("tls_ca", path, &text)?);
+                let lists = whole::<CertificateRevocationListDer<'_>>(&text, "X509 CRL")
+                    .ok_or_else(|| self.not_whole("tls_ca", path))?;
                 (roots, lists, Some(text))
             }
             None => (self.roots_of_the_system()?, Vec::new(), None),
@@ -101,7 +112,7 @@ impl Tls {
             return Ok(Certificates { client, trust, has_identity: false, ca, identity: None });
         };
         let (cert_text, key_text) = (self.text("tls_cert", cert)?, self.text("tls_key", key)?);
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(cert_text.as_bytes()).flatten().collect();
+        let chain = self.certificates("tls_cert", cert, &cert_text)?;
         if chain.is_empty() {
             return Err(self.unusable("tls_cert", cert, "no certificate in PEM"));
         }
@@ -140,6 +151,19 @@ impl Tls {
             ))
             .with_source(error)
         })
+    }
+
+    fn certificates(
+        &self,
+        setting: &str,
+        path: &Path,
+        text: &str,
+    ) -> Result<Vec<CertificateDer<'static>>, LockError> {
+        whole(text, "CERTIFICATE").ok_or_else(|| self.not_whole(setting, path))
+    }
+
+    fn not_whole(&self, setting: &str, path: &Path) -> LockError {
+        self.unusable(setting, path, "a part in PEM that is not whole; is it being written?")
     }
 
     fn unusable(&self, setting: &str, path: &Path, what: &str) -> LockError {
@@ -184,6 +208,13 @@ pub(in crate::backend) struct Certificates {
     pub(in crate::backend) identity: Option<(String, String)>,
 }
 
+/// All that stands under `label` in `text`; none where one of them is not whole. The parser leaves out what begins in the line
+/// in which the part before it ends, as after a file without a last newline: a revocation list would count for nothing.
+fn whole<T: PemObject>(text: &str, label: &str) -> Option<Vec<T>> {
+    let found = T::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>().ok()?;
+    (found.len() == text.matches(&format!("-----BEGIN {label}-----")).count()).then_some(found)
+}
+
 /// The cryptography of this process: rustls' default where the program chose one, else AWS-LC.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().map_or_else(|| Arc::new(aws_lc_rs::default_provider()), Arc::clone)
@@ -201,4 +232,29 @@ pub(in crate::backend) fn install_provider() {
 /// An error that is tried again: files that are being replaced may not fit together for a moment.
 fn failed(message: String) -> LockError {
     LockError::new(LockErrorKind::Backend, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_whole_is_not_left_out_without_a_word() {
+        let part = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
+        let (cert, list) = (part("CERTIFICATE"), part("X509 CRL"));
+        let counts = |text: &str| {
+            let certs = whole::<CertificateDer<'_>>(text, "CERTIFICATE").map(|all| all.len());
+            (certs, whole::<CertificateRevocationListDer<'_>>(text, "X509 CRL").map(|all| all.len()))
+        };
+        assert_eq!(counts(&format!("a comment\n{cert}{cert}{list}")), (Some(2), Some(1)));
+        assert_eq!(counts(""), (Some(0), Some(0)));
+        // The last newline is missing, as where files are put together.
+        let (_, lists) = counts(&format!("{}{list}", cert.trim_end()));
+        assert_eq!(lists, None);
+        for cut in [&list[..list.len() - 10], &list[..30]] {
+            assert_eq!(counts(&format!("{cert}{cut}")).1, None, "{cut}");
+        }
+        assert_eq!(counts(&format!("{cert}{}", &cert[..40])).0, None);
+        assert_eq!(counts(&list.replace("AAAA", "A*")).1, None);
+    }
 }

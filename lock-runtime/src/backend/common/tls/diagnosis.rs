@@ -3,7 +3,6 @@
 use std::{
     error::Error,
     io::{self, Read},
-    net::TcpStream,
     sync::Arc,
 };
 
@@ -14,7 +13,7 @@ use rustls::{
 
 use super::{
     certificates::{Certificates, Trust, provider},
-    probe::is_silence,
+    probe::{Line, is_silence},
 };
 
 /// What a handshake shows of a server.
@@ -28,9 +27,9 @@ pub(in crate::backend) enum Look {
     Unclear,
 }
 
-/// Shakes hands with the server at the other end of `socket`, and sees why that fails.
-pub(in crate::backend) fn look(certificates: &Certificates, host: &str, socket: TcpStream) -> Look {
-    let Err((error, shaking_hands)) = shake_hands(&certificates.client, host, socket) else {
+/// Shakes hands with the server at the other end of `line`, and sees why that fails.
+pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Line) -> Look {
+    let Err((error, shaking_hands)) = shake_hands(&certificates.client, host, line) else {
         return Look::Unclear;
     };
     match rustls_error(&error) {
@@ -40,13 +39,13 @@ pub(in crate::backend) fn look(certificates: &Certificates, host: &str, socket: 
     }
 }
 
-/// Whether the server at the other end of `socket` knows TLS, whatever its certificate.
-pub(in crate::backend) fn speaks_tls(host: &str, socket: TcpStream) -> bool {
+/// Whether the server at the other end of `line` knows TLS, whatever its certificate.
+pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let Ok(client) = client else { return false };
     // Trusts no CA: the handshake is not to succeed.
     let client = client.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-    match shake_hands(&Arc::new(client), host, socket) {
+    match shake_hands(&Arc::new(client), host, line) {
         Ok(()) => true,
         Err((error, _)) => matches!(
             rustls_error(&error),
@@ -60,17 +59,13 @@ pub(in crate::backend) fn speaks_tls(host: &str, socket: TcpStream) -> bool {
 }
 
 /// The error, and whether it came before the end of the handshake.
-fn shake_hands(
-    client: &Arc<ClientConfig>,
-    host: &str,
-    mut socket: TcpStream,
-) -> Result<(), (io::Error, bool)> {
+fn shake_hands(client: &Arc<ClientConfig>, host: &str, mut line: Line) -> Result<(), (io::Error, bool)> {
     let connection = ServerName::try_from(host.to_owned())
         .map_err(io::Error::other)
         .and_then(|name| ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other));
     let mut connection = connection.map_err(|error| (error, false))?;
     // A server that refuses our certificate may say so only after the handshake, and says nothing otherwise.
-    match Stream::new(&mut connection, &mut socket).read_exact(&mut [0]) {
+    match Stream::new(&mut connection, &mut line).read_exact(&mut [0]) {
         Ok(()) => Ok(()),
         Err(error) => Err((error, connection.is_handshaking())),
     }

@@ -3,19 +3,49 @@
 use std::{
     io::{self, Read, Write},
     net::{TcpStream, ToSocketAddrs},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// Upper bound on each step of a probe: the connection, one write, one read.
+/// Upper bound on a connection, and on all that is said over it.
 pub(in crate::backend) const PATIENCE: Duration = Duration::from_millis(500);
 
+/// A connection that is over [`PATIENCE`] after it was made, however slowly the other end goes on.
+pub(in crate::backend) struct Line {
+    socket: TcpStream,
+    end: Instant,
+}
+
 /// Connects; none where nothing accepts.
-pub(in crate::backend) fn dial(host: &str, port: u16) -> Option<TcpStream> {
+pub(in crate::backend) fn dial(host: &str, port: u16) -> Option<Line> {
     let mut addresses = (host, port).to_socket_addrs().ok()?;
     let socket = addresses.find_map(|address| TcpStream::connect_timeout(&address, PATIENCE).ok())?;
-    socket.set_read_timeout(Some(PATIENCE)).ok()?;
-    socket.set_write_timeout(Some(PATIENCE)).ok()?;
-    Some(socket)
+    Some(Line { socket, end: Instant::now() + PATIENCE })
+}
+
+impl Line {
+    /// What is left; an error once that is nothing.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Line {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(self.left()?)?;
+        self.socket.read(into)
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        self.socket.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
 }
 
 /// What came back on a question that is not TLS.
@@ -33,9 +63,9 @@ pub(in crate::backend) enum Answer {
 }
 
 /// Asks `question`, which every server of the store answers, if only by an error.
-pub(in crate::backend) fn ask(mut socket: TcpStream, question: &[u8]) -> Answer {
+pub(in crate::backend) fn ask(mut line: Line, question: &[u8]) -> Answer {
     let mut answer = [0; 2];
-    match socket.write_all(question).and_then(|()| socket.read_exact(&mut answer)) {
+    match line.write_all(question).and_then(|()| line.read_exact(&mut answer)) {
         // A handshake or an alert (RFC 8446, section 5.1).
         Ok(()) if matches!(answer, [0x15 | 0x16, 3]) => Answer::Tls,
         Ok(()) => Answer::Plain,
@@ -47,4 +77,30 @@ pub(in crate::backend) fn ask(mut socket: TcpStream, question: &[u8]) -> Answer 
 /// Whether nothing came within the time limit of a socket.
 pub(super) fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_goes_on_slowly_does_not_hold_a_probe_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let peer = thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("it is asked");
+            while socket.write_all(b".").is_ok() {
+                thread::sleep(PATIENCE / 5);
+            }
+        });
+        let began = Instant::now();
+        let mut line = dial("127.0.0.1", port).expect("it listens");
+        let error = line.read_exact(&mut [0; 1000]).expect_err("it never ends");
+        assert!(is_silence(&error), "{error}");
+        assert!(began.elapsed() < 4 * PATIENCE, "{:?}", began.elapsed());
+        drop(line);
+        peer.join().expect("it ends with the connection");
+    }
 }

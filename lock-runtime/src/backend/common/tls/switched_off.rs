@@ -1,8 +1,6 @@
 //! Stands for TLS where the feature `tls` is off: a value that cannot be made.
 
-use std::net::TcpStream;
-
-use super::settings::Files;
+use super::{probe::Line, settings::Files};
 use crate::{LockError, LockErrorKind};
 
 #[derive(Clone, Debug)]
@@ -24,6 +22,6 @@ impl Tls {
 }
 
 /// Not found out without TLS of our own.
-pub(in crate::backend) fn speaks_tls(_host: &str, _socket: TcpStream) -> bool {
+pub(in crate::backend) fn speaks_tls(_host: &str, _line: Line) -> bool {
     false
 }

@@ -205,10 +205,6 @@ pub(crate) fn explain(error: RedisError) -> LockError {
 
 /// Why a connection was not made.
 pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
-    #[cfg(feature = "tls")]
-    if let Some(told) = refused_handshake(address, &error, Trust::Client, false) {
-        return told;
-    }
     let (refused, io, detail) = (error.is_connection_refusal(), error.is_io_error(), error.to_string());
     let error = explain(error);
     let message = if refused {
@@ -235,10 +231,10 @@ pub(super) fn refused_handshake(
     }
 }
 
-/// The error of a server of which that sentence is said, and which stays so.
+/// The error of a server of which that sentence is said.
 pub(super) fn unfit(address: &str, what: &str) -> LockError {
     let message = format!("cannot connect to Redis at {address}: the server {what}");
-    LockError::new(LockErrorKind::Backend, message).into_permanent()
+    LockError::new(LockErrorKind::Backend, message)
 }
 
 #[cfg(test)]

@@ -56,14 +56,17 @@ fn look(host: &str, port: u16, certificates: Option<&Certificates>) -> Option<Re
 /// connection after a longer one, without an alert (seen with 3.8). A server that has reached its limit of connections closes
 /// at once, so only a handshake shows which of both it is.
 fn look_without_tls(host: &str, port: u16) -> Option<(String, bool)> {
-    const WANTS: &str = "wants TLS; write `zookeeper+tls://`, or name its port without TLS";
+    const REMEDY: &str = "write `zookeeper+tls://`, or name its port without TLS";
+    let wants_tls = || format!("wants TLS; {REMEDY}");
     match probe::ask(probe::dial(host, port)?, QUESTION) {
-        Answer::Tls => Some((WANTS.to_owned(), true)),
+        Answer::Tls => Some((wants_tls(), true)),
         Answer::Closed | Answer::Silence if speaks_tls(host, probe::dial(host, port)?) => {
-            Some((WANTS.to_owned(), true))
+            Some((wants_tls(), true))
         }
         // Which may pass.
-        Answer::Silence if cfg!(not(feature = "tls")) => Some((format!("is silent; if it {WANTS}"), false)),
+        Answer::Silence if cfg!(not(feature = "tls")) => {
+            Some((format!("is silent; if it wants TLS, {REMEDY}"), false))
+        }
         // A port for both, as while its clients change over, has another reason.
         Answer::Plain | Answer::Closed | Answer::Silence => None,
     }

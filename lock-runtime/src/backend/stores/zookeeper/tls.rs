@@ -3,6 +3,8 @@
 use ::zookeeper_client as zk;
 
 #[cfg(feature = "tls")]
+use crate::LockErrorKind;
+#[cfg(feature = "tls")]
 use crate::backend::common::tls::{self, Look, install_provider, probe};
 use crate::{LockError, backend::common::tls::Tls};
 
@@ -19,7 +21,15 @@ pub(super) struct Certificates {
 #[cfg(feature = "tls")]
 impl Certificates {
     pub(super) async fn read(tls: &Tls) -> Result<Self, LockError> {
-        let ours = tls.read().await?;
+        let (ours, tls) = (tls.read().await?, tls.clone());
+        // The driver parses them again, which is not for the thread that renews locks.
+        let parsed = tokio::task::spawn_blocking(move || Self::parse(ours, &tls)).await;
+        parsed.unwrap_or_else(|_| {
+            Err(LockError::new(LockErrorKind::Backend, "the certificates for ZooKeeper could not be read"))
+        })
+    }
+
+    fn parse(ours: tls::Certificates, tls: &Tls) -> Result<Self, LockError> {
         let mut options = zk::TlsOptions::new()
             .with_pem_ca(ours.ca.as_deref().unwrap_or_default())
             .map_err(|error| tls.no_certificate().with_source(error))?;

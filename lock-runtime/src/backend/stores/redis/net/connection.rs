@@ -324,7 +324,10 @@ async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Resul
 async fn info(mut driver: MultiplexedConnection, address: &str) -> Result<String, LockError> {
     match redis::cmd("INFO").query_async(&mut driver).await {
         Ok(info) => Ok(info),
-        Err(cause) if Refusal::of(&cause) == Refusal::Broken => Err(error::cannot_connect(address, cause)),
+        // Behind a script that runs for long the same server has an answer later.
+        Err(cause) if Refusal::of(&cause) != Refusal::OfThisCall || cause.code() == Some("BUSY") => {
+            Err(error::cannot_connect(address, cause))
+        }
         Err(error) => {
             tracing::debug!(%error, "the server's eviction policy is not checked");
             Ok(String::new())

@@ -126,7 +126,7 @@ impl<S: Service> Connections<S> {
         let (end, opened) =
             if ours { first_of(|| open(SILENCE_LIMIT_OF_RENEWALS)).await } else { open(SILENCE_LIMIT).await };
         let made = match opened {
-            Ok((connection, info)) => match self.judge(&info) {
+            Ok((connection, info)) => match self.judge(&info, ours) {
                 Ok(()) => self.service.begin(connection).await,
                 Err(error) => Err(error),
             },
@@ -135,15 +135,20 @@ impl<S: Service> Connections<S> {
         (end, made)
     }
 
-    /// Looks at what the server of a new connection says of itself. It may be another one than before.
-    fn judge(&self, info: &str) -> Result<(), LockError> {
+    /// Looks at what the server of a new connection says of itself. It may be another one than before. Over the connection
+    /// of renewals and clean-up no lock is acquired, so `strict` does not end there what is held.
+    fn judge(&self, info: &str, for_renewals: bool) -> Result<(), LockError> {
         let config = self.server.config();
         let danger = fitness::danger(info, &config.address());
         if let Some(danger) = &danger
             && config.strict
+            && !for_renewals
         {
             let message = format!("{danger} (refused because of `strict`)");
             return Err(LockError::new(LockErrorKind::Backend, message));
+        }
+        if info.is_empty() {
+            return Ok(());
         }
         let server = || Seen::Server(fitness::run_id(info).map(Box::from));
         let last = std::mem::replace(&mut *lock(&self.seen), server());

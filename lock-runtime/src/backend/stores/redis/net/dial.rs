@@ -9,6 +9,8 @@ use super::{
     super::{config::Config, error},
     port::Port,
 };
+#[cfg(feature = "tls")]
+use crate::backend::common::tls::Trust;
 use crate::{LockError, LockErrorKind, backend::common::tls::Tls};
 
 /// How connections are made.
@@ -79,16 +81,20 @@ impl Dial {
             #[cfg(not(feature = "tls"))]
             Way::Tls(tls) => match *tls {},
         };
-        self.port.is_right();
+        self.port.set_right();
         Ok(made)
     }
 
     /// Why the driver did not connect.
     async fn why_not(&self, config: &Config, error: RedisError) -> LockError {
-        let was_closed = error.is_io_error() && !error.is_connection_refusal() && !error.is_timeout();
+        #[cfg(feature = "tls")]
+        if let Some(told) = error::refused_handshake(&config.address(), &error, Trust::Client, false) {
+            return self.port.wrong(told);
+        }
+        let was_closed = error.is_connection_dropped() && !error.is_connection_refusal();
         if (was_closed || error.kind() == ErrorKind::Parse) && self.port.wants_tls().await {
             let what = "wants TLS; write `rediss://`, or name its port without TLS";
-            return error::unfit(&config.address(), what);
+            return self.port.wrong(error::unfit(&config.address(), what));
         }
         error::cannot_connect(&config.address(), error)
     }

@@ -6,31 +6,52 @@ use std::sync::{
 };
 
 use super::super::config::Config;
-use crate::backend::common::tls::{
-    probe::{self, Answer},
-    speaks_tls,
+#[cfg(feature = "tls")]
+use crate::backend::common::tls::{self, Certificates, Look};
+use crate::{
+    LockError,
+    backend::common::tls::{
+        probe::{self, Answer},
+        speaks_tls,
+    },
 };
 
 /// Every server without TLS answers it, if only by asking for a password.
 const QUESTION: &[u8] = b"PING\r\n";
 
-/// The address of a server. It is asked until a connection was made: during an outage a question would cost time.
+/// The address of a server, and whether a connection was ever made.
+///
+/// Before that, what is wrong with its TLS is wrong for good, and it is asked what it speaks. After that the settings are
+/// known to be right: certificates are being renewed, and not on both sides at once, or there is an outage, in which a
+/// question would cost time.
 #[derive(Debug)]
 pub(super) struct Port {
     /// None for a socket of this machine, and for a client with a TLS of its own.
     address: Option<(Arc<str>, u16)>,
     is_right: AtomicBool,
+    /// A question is on its way: a server that does not let one end holds up one thread.
+    asks: Arc<AtomicBool>,
 }
 
 impl Port {
     pub(super) fn new(config: &Config) -> Self {
         let address = config.host_and_port().map(|(host, port)| (host.into(), port));
-        Self { address, is_right: AtomicBool::new(false) }
+        Self { address, is_right: AtomicBool::new(false), asks: Arc::default() }
     }
 
     /// A connection was made.
-    pub(super) fn is_right(&self) {
+    pub(super) fn set_right(&self) {
         self.is_right.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one was ever made.
+    pub(super) fn is_right(&self) -> bool {
+        self.is_right.load(Ordering::Relaxed)
+    }
+
+    /// An error of the TLS to it: permanent unless a connection was ever made.
+    pub(super) fn wrong(&self, error: LockError) -> LockError {
+        if self.is_right() { error } else { error.into_permanent() }
     }
 
     /// Whether what listens there knows TLS, and nothing without.
@@ -47,6 +68,7 @@ impl Port {
             Answer::Closed | Answer::Silence => speaks_tls(host, probe::dial(host, port)?).then_some(()),
         })
         .await
+        .is_some()
     }
 
     /// Whether what listens there answers without TLS.
@@ -57,15 +79,36 @@ impl Port {
     pub(super) async fn is_without_tls(&self) -> bool {
         self.ask(|host, port| (probe::ask(probe::dial(host, port)?, QUESTION) == Answer::Plain).then_some(()))
             .await
+            .is_some()
     }
 
-    async fn ask(&self, question: fn(&str, u16) -> Option<()>) -> bool {
-        match &self.address {
-            Some((host, port)) if !self.is_right.load(Ordering::Relaxed) => {
-                let (host, port) = (Arc::clone(host), *port);
-                tokio::task::spawn_blocking(move || question(&host, port).is_some()).await.unwrap_or(false)
-            }
-            _ => false,
+    /// What is wrong with its TLS, as a handshake of its own shows.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    #[cfg(feature = "tls")]
+    pub(super) async fn what_is_wrong(&self, certificates: Arc<Certificates>) -> Option<String> {
+        self.ask(move |host, port| match tls::look(&certificates, host, probe::dial(host, port)?) {
+            Look::Wrong(what) => Some(what),
+            Look::Closed | Look::Unclear => None,
+        })
+        .await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&str, u16) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        let (host, port) = self.address.as_ref()?;
+        if self.is_right() || self.asks.swap(true, Ordering::Relaxed) {
+            return None;
         }
+        let (host, port, asks) = (Arc::clone(host), *port, Arc::clone(&self.asks));
+        let ask = move || {
+            let answer = question(&host, port);
+            asks.store(false, Ordering::Relaxed);
+            answer
+        };
+        tokio::task::spawn_blocking(ask).await.ok().flatten()
     }
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::common::tls::{self, Certificates, Look, Tls, probe},
+    backend::common::tls::{Certificates, Tls},
 };
 
 /// How long a server may be silent before it is asked without TLS whether it takes the handshake for the beginning of a
@@ -49,7 +49,7 @@ pub(super) async fn connect(
         MultiplexedConnection::new_with_config(config.info.redis_settings(), stream, settings.clone()).await;
     match made {
         Ok((driver, task)) => Ok((driver, tokio::spawn(task).abort_handle())),
-        Err(error) => Err(why_not(certificates, host, number, &address, error).await),
+        Err(error) => Err(why_not(certificates, config, port, error).await),
     }
 }
 
@@ -81,7 +81,7 @@ async fn shake_hands(
     address: &str,
 ) -> Result<TlsStream<TcpStream>, LockError> {
     let without_tls =
-        || Err(unfit(address, "does not speak TLS; name its port for TLS, or write `redis://`"));
+        || Err(port.wrong(unfit(address, "does not speak TLS; name its port for TLS, or write `redis://`")));
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| cannot_connect(address, io::Error::other(error).into()))?;
     let connector = TlsConnector::from(Arc::clone(&certificates.client));
@@ -100,7 +100,7 @@ async fn shake_hands(
         Err(error) => {
             let told = refused_handshake(address, &error, certificates.trust, certificates.has_identity);
             match told {
-                Some(told) => Err(told),
+                Some(told) => Err(port.wrong(told)),
                 None if port.is_without_tls().await => without_tls(),
                 None => Err(cannot_connect(address, error.into())),
             }
@@ -112,20 +112,18 @@ async fn shake_hands(
 /// 4.4.2.4), and the connection may be reset before that is read: a handshake of its own then shows it.
 async fn why_not(
     certificates: Arc<Certificates>,
-    host: &str,
-    port: u16,
-    address: &str,
+    config: &Config,
+    port: &Port,
     error: RedisError,
 ) -> LockError {
-    if let Some(told) = refused_handshake(address, &error, certificates.trust, certificates.has_identity) {
-        return told;
+    let address = config.address();
+    if let Some(told) = refused_handshake(&address, &error, certificates.trust, certificates.has_identity) {
+        return port.wrong(told);
     }
-    if error.is_io_error() {
-        let host = host.to_owned();
-        let look = move || Some(tls::look(&certificates, &host, probe::dial(&host, port)?));
-        if let Ok(Some(Look::Wrong(what))) = tokio::task::spawn_blocking(look).await {
-            return unfit(address, &what);
-        }
+    if error.is_io_error()
+        && let Some(what) = port.what_is_wrong(certificates).await
+    {
+        return port.wrong(unfit(&address, &what));
     }
-    cannot_connect(address, error)
+    cannot_connect(&address, error)
 }

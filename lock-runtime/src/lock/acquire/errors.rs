@@ -1,4 +1,4 @@
-//! Why an acquisition failed: the errors that the engine makes, with their texts.
+//! Why an acquisition failed: its errors, with their texts.
 
 use crate::{
     LockError, LockErrorKind,
