@@ -56,7 +56,7 @@ async fn a_grant_that_the_server_did_not_make_makes_no_second_holder() {
     let earlier = waiter(&theirs, &server, "earlier").await;
     guard.release().await.unwrap();
     earlier.await.unwrap().release().await.unwrap();
-    let heard = overheard.grant(&[]).await;
+    let heard = overheard.grant(None).await;
 
     let guard = ours.lock("account:7").acquire().await.unwrap();
     let waiting = waiter(&theirs, &server, "account:7").await;
@@ -78,14 +78,21 @@ async fn a_grant_that_the_server_did_not_make_makes_no_second_holder() {
     assert!(guard.is_valid());
     assert!(!waiting.is_finished(), "a second holder beside the first");
 
-    // What is overheard now is of use to nobody either: the fence, the length, and who it is for are proved.
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap();
     assert!(guard.remaining() < Duration::from_secs(31), "{:?}", guard.remaining());
-    let heard = overheard.grant(&[&heard[1], forged]).await;
-    assert_eq!(heard[0], number);
-    let next = waiter(&ours, &server, "account:7").await;
-    let (number, channel) = places(&server, "account:7").remove(0);
+    guard.release().await.unwrap();
+
+    // What is overheard of a lock is of no use for it either: the fence, the length, and who it is for are proved. Another
+    // lock, because a forged word that the first is left open may have it left open once.
+    let guard = ours.lock("account:8").acquire().await.unwrap();
+    let waiting = waiter(&theirs, &server, "account:8").await;
+    let (number, _) = places(&server, "account:8").remove(0);
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap();
+    let heard = overheard.grant(Some(&number)).await;
+    let next = waiter(&ours, &server, "account:8").await;
+    let (number, channel) = places(&server, "account:8").remove(0);
     let [_, proof, fence, px, others, foreign] = &heard[..] else { panic!("{heard:?}") };
     for (fence, px) in [(fence.as_str(), px.as_str()), (far, px), (fence, "30000"), (far, "30000")] {
         publish(&server, &channel, &format!("granted {number} {proof} {fence} {px} {others} {foreign}"));

@@ -46,13 +46,14 @@ impl Overheard {
         lines.map(|rest| rest.split(' ').skip(1).map(str::to_owned).collect()).collect()
     }
 
-    /// The words of a grant whose proof is none of these.
-    pub(super) async fn grant(&self, but: &[&str]) -> Vec<String> {
-        let is_new =
-            |words: &Vec<String>| words.len() == 6 && words[1].len() == 40 && !but.contains(&&*words[1]);
+    /// The words of a grant, of the place with this number if one is given.
+    pub(super) async fn grant(&self, number: Option<&str>) -> Vec<String> {
+        let is_meant = |words: &Vec<String>| {
+            words.len() == 6 && words[1].len() == 40 && number.is_none_or(|number| words[0] == number)
+        };
         let mut grant = None;
         until("a grant is overheard", || {
-            grant = self.messages("granted").into_iter().find(is_new);
+            grant = self.messages("granted").into_iter().find(is_meant);
             if grant.is_some() { Ok(()) } else { Err(self.text()) }
         })
         .await;
