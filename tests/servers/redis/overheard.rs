@@ -46,17 +46,16 @@ impl Overheard {
         lines.map(|rest| rest.split(' ').skip(1).map(str::to_owned).collect()).collect()
     }
 
-    /// The words of a grant, of the place with this number if one is given.
-    pub(super) async fn grant(&self, number: Option<&str>) -> Vec<String> {
-        let is_meant = |words: &Vec<String>| {
-            words.len() == 6 && words[1].len() == 40 && number.is_none_or(|number| words[0] == number)
-        };
+    /// The words of the grant to the place with this number, as soon as it is overheard; none where the lock was left open
+    /// to it.
+    pub(super) async fn grant(&self, number: &str) -> Option<Vec<String>> {
+        let of_it = |words: &Vec<String>| words[0] == number;
         let mut grant = None;
-        until("a grant is overheard", || {
-            grant = self.messages("granted").into_iter().find(is_meant);
-            if grant.is_some() { Ok(()) } else { Err(self.text()) }
+        until("a grant or an opening is overheard", || {
+            grant = self.messages("granted").into_iter().find(of_it);
+            if grant.is_some() || self.messages("free").iter().any(of_it) { Ok(()) } else { Err(self.text()) }
         })
         .await;
-        grant.expect("waited for")
+        grant
     }
 }
