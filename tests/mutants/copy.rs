@@ -25,13 +25,35 @@ pub fn program(test: &'static str) -> (&'static str, &'static str) {
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const SOURCES: &str = "lock-runtime/src";
 
-/// Writes the copy and builds it. The programs by their names.
-pub fn build() -> BTreeMap<&'static str, PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
-    let source = folder.join("source");
+/// Writes the copy; where it stands.
+fn write_copy() -> PathBuf {
+    let source = folder().join("source");
     let edited = edited();
     copy(Path::new(ROOT), &source, &mut |path| edited.get(path).cloned());
     write(&source.join(SOURCES).join("mutant.rs"), module().as_bytes());
+    source
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants")
+}
+
+/// Whether the copy compiles; what cargo says where it does not.
+pub fn check() -> Result<(), String> {
+    // Beside the workspace's own, so that what it depends on is not compiled again.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("below the target folder");
+    let checked = Command::new(env!("CARGO"))
+        .current_dir(write_copy())
+        .args(["check", "--locked", "--quiet", "-p", "lock-runtime", "--lib", "--all-features"])
+        .env("CARGO_TARGET_DIR", target)
+        .output()
+        .expect("cargo can be run");
+    if checked.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&checked.stderr).into_owned()) }
+}
+
+/// Writes the copy and builds it. The programs by their names.
+pub fn build() -> BTreeMap<&'static str, PathBuf> {
+    let source = write_copy();
     let programs: BTreeSet<_> =
         MUTANTS.iter().flat_map(|mutant| mutant.caught_by).map(|test| program(test).0).collect();
     let built = Command::new(env!("CARGO"))
@@ -40,7 +62,7 @@ pub fn build() -> BTreeMap<&'static str, PathBuf> {
         .args(["-p", "lock-suite", "-p", "lock-runtime", "--lib"])
         .args(programs.iter().filter(|name| **name != UNIT).flat_map(|name| ["--test", name]))
         .args(["--no-default-features", "--features", &stores()])
-        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("CARGO_TARGET_DIR", folder().join("target"))
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_TEST_DEBUG", "0")
         .env("CARGO_PROFILE_DEV_DEBUG", "0")

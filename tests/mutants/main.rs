@@ -29,10 +29,10 @@ fn main() -> ExitCode {
     let trials = MUTANTS
         .iter()
         .map(|mutant| Trial::test(mutant.name, || is_caught(mutant)).with_ignored_flag(true))
-        .chain([Trial::test("every_mutant_fits_the_sources", || {
+        .chain([Trial::test("every_mutant_fits_the_sources_and_compiles", || {
             copy::edited();
             MUTANTS.iter().flat_map(|mutant| mutant.caught_by).for_each(|test| _ = copy::program(test));
-            Ok(())
+            copy::check().map_err(Failed::from)
         })])
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -567,7 +567,7 @@ end",
                         static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
                         let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
                         if mutant!() {
-                            tokio::time::sleep(Duration::from_millis(1)).await;
+                            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
                         }
                         send_renewals(",
             },
