@@ -14,6 +14,8 @@ use super::{Fault, Server, Site};
 
 pub const STORES: &[&dyn super::Store] = &[&Store { name: "memory" }];
 
+inventory::submit!(super::File { is_compiled_in: true, stores: STORES });
+
 struct Store {
     name: &'static str,
 }

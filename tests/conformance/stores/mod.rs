@@ -1,26 +1,34 @@
 //! The stores: how each is reached, and how it can be hurt. Nothing in here says what must hold.
 //!
-//! A store is a file with the constants `STORES` and, where something has to be installed for it, `NEEDS`, and its module and
-//! its row here. `tests/run` reads the names in the two constants.
+//! A store is a file in this folder, and nothing else: with the constants `STORES` and, where something has to be installed for
+//! it, `NEEDS`, whose names `tests/run` reads, and with the submission of a [`File`].
 
-mod memory;
-mod redis;
-mod zookeeper;
+automod::dir!("tests/conformance/stores");
 
 use std::{env, path::Path, time::Duration};
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-/// Each file of this folder, by what it exports, and whether its store is compiled in.
-pub const FILES: &[(bool, &[&dyn Store])] = &[
-    (true, memory::STORES),
-    (cfg!(feature = "redis"), redis::STORES),
-    (cfg!(feature = "zookeeper"), zookeeper::STORES),
-];
+/// What a file of this folder submits.
+pub struct File {
+    /// Whether its stores are compiled in.
+    pub is_compiled_in: bool,
+    pub stores: &'static [&'static dyn Store],
+}
 
-/// The stores that are compiled in.
+inventory::collect!(File);
+
+/// The stores that are compiled in, by their names.
 pub fn all() -> Vec<&'static dyn Store> {
-    FILES.iter().filter(|(compiled_in, _)| *compiled_in).flat_map(|(_, stores)| *stores).copied().collect()
+    known(|file| file.is_compiled_in)
+}
+
+/// The stores of these files, by their names.
+pub fn known(chosen: impl Fn(&File) -> bool) -> Vec<&'static dyn Store> {
+    let files = inventory::iter::<File>.into_iter().filter(|file| chosen(file));
+    let mut stores: Vec<_> = files.flat_map(|file| file.stores).copied().collect();
+    stores.sort_by_key(|store| store.name());
+    stores
 }
 
 /// Stops what the cases share.

@@ -22,6 +22,8 @@ pub const STORES: &[&dyn super::Store] =
     &[&Store { name: "redis", grouped: false }, &Store { name: "redis_grouped", grouped: true }];
 pub const NEEDS: &[(&str, &str)] = &[("redis-server", "redis-server")];
 
+inventory::submit!(super::File { is_compiled_in: cfg!(feature = "redis"), stores: STORES });
+
 struct Store {
     name: &'static str,
     /// Whether every call goes with a group, as under load, or hardly any; and by a user with the least rights.

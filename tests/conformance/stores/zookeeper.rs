@@ -22,6 +22,8 @@ pub const STORES: &[&dyn super::Store] = &[&Store { name: "zookeeper" }];
 pub const NEEDS: &[(&str, &str)] =
     &[("/usr/share/java/zookeeper.jar", "zookeeper"), ("java", "default-jre-headless")];
 
+inventory::submit!(super::File { is_compiled_in: cfg!(feature = "zookeeper"), stores: STORES });
+
 struct Store {
     name: &'static str,
 }
