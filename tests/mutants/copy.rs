@@ -40,15 +40,22 @@ fn folder() -> PathBuf {
 
 /// Whether the copy compiles; what cargo says where it does not.
 pub fn check() -> Result<(), String> {
-    // Beside the workspace's own, so that what it depends on is not compiled again.
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("below the target folder");
-    let checked = Command::new(env!("CARGO"))
-        .current_dir(write_copy())
-        .args(["check", "--locked", "--quiet", "-p", "lock-runtime", "--lib", "--all-features"])
-        .env("CARGO_TARGET_DIR", target)
-        .output()
-        .expect("cargo can be run");
+    let checked = cargo("check", &write_copy()).arg("--quiet").output().expect("cargo can be run");
     if checked.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&checked.stderr).into_owned()) }
+}
+
+/// Cargo about the copy's library, in a target folder of its own: to cargo, the copy is the same package.
+fn cargo(command: &str, source: &Path) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .current_dir(source)
+        .args([command, "--locked", "-p", "lock-suite", "-p", "lock-runtime", "--lib"])
+        .args(["--no-default-features", "--features", &stores()])
+        .env("CARGO_TARGET_DIR", folder().join("target"))
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_PROFILE_TEST_DEBUG", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0");
+    cargo
 }
 
 /// Writes the copy and builds it. The programs by their names.
@@ -56,16 +63,9 @@ pub fn build() -> BTreeMap<&'static str, PathBuf> {
     let source = write_copy();
     let programs: BTreeSet<_> =
         MUTANTS.iter().flat_map(|mutant| mutant.caught_by).map(|test| program(test).0).collect();
-    let built = Command::new(env!("CARGO"))
-        .current_dir(&source)
-        .args(["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"])
-        .args(["-p", "lock-suite", "-p", "lock-runtime", "--lib"])
+    let built = cargo("test", &source)
+        .args(["--no-run", "--message-format", "json-render-diagnostics"])
         .args(programs.iter().filter(|name| **name != UNIT).flat_map(|name| ["--test", name]))
-        .args(["--no-default-features", "--features", &stores()])
-        .env("CARGO_TARGET_DIR", folder().join("target"))
-        .env("CARGO_INCREMENTAL", "0")
-        .env("CARGO_PROFILE_TEST_DEBUG", "0")
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .stderr(Stdio::inherit())
         .output()
         .expect("cargo can be run");
