@@ -73,11 +73,18 @@ fn url(host: &str, port: u16, ca: &Path, rest: &str) -> String {
 }
 
 async fn refused(url: &str) -> LockError {
-    let began = Moment::now();
-    let error = LockManager::connect(url).await.map(drop).unwrap_err();
-    assert!(began.within(SOON), "{error} after {:?}", began.took());
-    assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
-    error
+    let mut attempt = 1;
+    loop {
+        let began = Moment::now();
+        let error = LockManager::connect(url).await.map(drop).unwrap_err();
+        assert!(began.within(SOON), "{error} after {:?}", began.took());
+        assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        // A server that takes over half a second for a step of its handshake, as many started at once may, shows nothing.
+        if attempt == 4 || !error.to_string().contains("none of the ZooKeeper servers answers") {
+            return error;
+        }
+        attempt += 1;
+    }
 }
 
 /// Nobody else gets at the locks of `us`.
@@ -381,8 +388,10 @@ async fn a_server_at_its_limit_of_connections_is_waited_for() {
     let authority = Authority::new();
     let secure = Secure::start(&authority.signs(&["localhost"]), "ssl.clientAuth=none\nmaxClientCnxns=2");
     let plain = secure.server.address();
-    let taken = [(); 2].map(|()| TcpStream::connect(plain).unwrap());
+    // A connection of before may still count when the first of these come, and they are closed.
+    let mut taken = Vec::new();
     until("the limit is reached", || {
+        taken.push(TcpStream::connect(plain).unwrap());
         let answer = secure.server.ask("srvr").unwrap_or_default();
         if answer.is_empty() { Ok(()) } else { Err(answer) }
     })

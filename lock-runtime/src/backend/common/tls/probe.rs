@@ -6,10 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Upper bound on a connection, and on all that is said over it.
+/// Upper bound on each step of a probe: the connection, one write, one read.
 pub(in crate::backend) const PATIENCE: Duration = Duration::from_millis(500);
+/// Upper bound on all that is said over a connection.
+const LONGEST: Duration = Duration::from_secs(2);
 
-/// A connection that is over [`PATIENCE`] after it was made, however slowly the other end goes on.
+/// A connection that is over [`LONGEST`] after it was made, however slowly the other end goes on.
 pub(in crate::backend) struct Line {
     socket: TcpStream,
     end: Instant,
@@ -19,14 +21,14 @@ pub(in crate::backend) struct Line {
 pub(in crate::backend) fn dial(host: &str, port: u16) -> Option<Line> {
     let mut addresses = (host, port).to_socket_addrs().ok()?;
     let socket = addresses.find_map(|address| TcpStream::connect_timeout(&address, PATIENCE).ok())?;
-    Some(Line { socket, end: Instant::now() + PATIENCE })
+    Some(Line { socket, end: Instant::now() + LONGEST })
 }
 
 impl Line {
-    /// What is left; an error once that is nothing.
+    /// What a step has; an error once nothing is left.
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.end.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left.min(PATIENCE))) }
     }
 }
 
@@ -99,7 +101,7 @@ mod tests {
         let mut line = dial("127.0.0.1", port).expect("it listens");
         let error = line.read_exact(&mut [0; 1000]).expect_err("it never ends");
         assert!(is_silence(&error), "{error}");
-        assert!(began.elapsed() < 4 * PATIENCE, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 2 * LONGEST, "{:?}", began.elapsed());
         drop(line);
         peer.join().expect("it ends with the connection");
     }
