@@ -767,7 +767,7 @@ end",
             HashTag::Tag | HashTag::Malformed =>",
         }],
         caught_by: &[
-            "unit backend::redis::names::tests::what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
+            "unit backend::stores::redis::names::tests::what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
         ],
     },
     Mutant {
@@ -780,7 +780,7 @@ end",
                 Rush::after_look(self.rush, hold != last && !mutant!(), now)",
         }],
         caught_by: &[
-            "unit backend::redis::queue::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
+            "unit backend::stores::redis::queue::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
         ],
     },
     Mutant {
@@ -791,7 +791,7 @@ end",
             to: "now < rush.began + if mutant!() { 1 } else { RUSH_SHARE } * rush.length {",
         }],
         caught_by: &[
-            "unit backend::redis::queue::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
+            "unit backend::stores::redis::queue::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
         ],
     },
     Mutant {
@@ -819,7 +819,7 @@ end",
             to: "(push.px > ttl && !mutant!()) {",
         }],
         caught_by: &[
-            "unit backend::redis::queue::place::tests::a_grant_without_a_proof_or_longer_than_what_was_asked_for_is_doubtful",
+            "unit backend::stores::redis::queue::place::tests::a_grant_without_a_proof_or_longer_than_what_was_asked_for_is_doubtful",
         ],
     },
     Mutant {
@@ -924,7 +924,7 @@ end",
             to: "        (if mutant!() { earlier.sent } else { earlier.answered }) + self.timeout / 4 <= sent",
         }],
         caught_by: &[
-            "unit backend::zookeeper::validity::tests::a_sign_of_life_that_was_late_on_its_way_counts_from_when_it_had_surely_arrived",
+            "unit backend::stores::zookeeper::validity::tests::a_sign_of_life_that_was_late_on_its_way_counts_from_when_it_had_surely_arrived",
         ],
     },
     Mutant {
