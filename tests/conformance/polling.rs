@@ -28,7 +28,7 @@ where
     }
 }
 
-/// More polls by [`drop_after`] than anything needs that does not wait for somebody.
+/// More polls by [`drop_after`] than anything needs that does not wait for another.
 pub const MANY_POLLS: usize = 120;
 
 /// Polls `future` at most `polls` times, woken or after a moment, and drops it; its output if it came before that.

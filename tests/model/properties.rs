@@ -11,7 +11,7 @@ use crate::{
 
 /// At most one client believes that it holds.
 pub(crate) const S1: &str = "S1: one believer";
-/// The tokens that are believed rise strictly, in the order in which they are believed; nobody believes in an older
+/// The tokens that are believed rise strictly, in the order in which they are believed; no client believes in an older
 /// token than the last.
 pub(crate) const S2: &str = "S2: tokens rise";
 /// Claim, renewal and release touch nothing but their own owner's hold.
@@ -26,7 +26,7 @@ pub(crate) const P: &str = "P: a release wakes a waiter";
 pub(crate) const R3: &str = "R3: nothing comes back after its limit";
 /// From an open release to the end of its window no call of ours takes the lock or hands it over.
 pub(crate) const W: &str = "W: an open window is kept";
-/// From every state, whatever is lost and whoever dies, all live waiters are served, and within a bound.
+/// From every state, whatever is lost and whichever client dies, all live waiters are served, and within a bound.
 pub(crate) const L: &str = "L: every waiter is served";
 
 pub(crate) const ALL: [&str; 9] = [S1, S2, S3, R1, R2, R3, W, P, L];

@@ -1,5 +1,5 @@
 //! The scripts, each one atomic step. The names, the order and the answers are those of
-//! `lock-runtime/src/backend/stores/redis/scripts/*.lua`; whoever changes one changes the other.
+//! `lock-runtime/src/backend/stores/redis/scripts/*.lua`; a change of one is a change of the other.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -37,7 +37,7 @@ pub(crate) enum Step {
         terms: Proof,
         proof: Option<Proof>,
     },
-    /// Makes room. What stays in flight for ever is lost, too.
+    /// Makes room. What stays in flight forever is lost, too.
     Lose(Message),
     Tick,
     TickMissedBy(u8),

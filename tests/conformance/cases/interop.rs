@@ -63,7 +63,7 @@ async fn we_exclude_a_foreign_client(fixture: Fixture) {
     let began = Instant::now();
     while began.elapsed() < ms(2500) {
         assert_eq!(fixture.foreign().take(&key, LONG), None);
-        assert!(!fixture.foreign().free(&key, "somebody else"));
+        assert!(!fixture.foreign().free(&key, "another owner"));
         tokio::time::sleep(ms(10)).await;
     }
     assert!(guard.is_valid());

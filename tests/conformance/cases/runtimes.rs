@@ -185,7 +185,7 @@ async fn a_blocked_runtime_does_not_stop_renewal(fixture: Fixture) {
         })
     });
     until("the other thread holds it", || {
-        if fixture.left().is_empty() { Err("nobody holds it") } else { Ok(()) }
+        if fixture.left().is_empty() { Err("it is not held") } else { Ok(()) }
     })
     .await;
     let began = Instant::now();

@@ -46,7 +46,7 @@ fn an_idle_connection_that_was_closed_while_the_runtime_did_not_run_fails_no_att
                 assert!(Instant::now() < end, "its connections stay open");
             }
             let tried = locks.lock("user:42").try_acquire().await?;
-            tried.expect("nobody holds it").release().await
+            tried.expect("it is not held").release().await
         };
         // As the runtime's first task, and as one of several.
         let tried = if round % 2 == 0 {

@@ -33,7 +33,7 @@ async fn a_holder_and_a_waiter_in_a_mode_of_a_later_version_take_part() {
         text => Err(text),
     })
     .await;
-    let Value::Text(holder) = server.command(&["GET", "lock:k"]) else { panic!("nobody holds it") };
+    let Value::Text(holder) = server.command(&["GET", "lock:k"]) else { panic!("it is not held") };
     assert!(holder.starts_with(reader), "{holder}");
     assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
 }

@@ -35,7 +35,7 @@ fn locks() -> &'static LockManager {
     })
 }
 
-/// Whether somebody holds the lock; asked from another task, which is another scope.
+/// Whether the lock is held; asked from another task, which is another scope.
 async fn is_held(key: &str) -> bool {
     let lock = locks().lock(key);
     tokio::spawn(async move {

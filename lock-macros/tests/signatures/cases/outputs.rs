@@ -112,12 +112,12 @@ impl Service {
         format!("{}{id} {}", self.name, refused(error))
     }
 
-    #[distributed_lock(key = "output:method:<self.name>", or_else = Self::nobody)]
+    #[distributed_lock(key = "output:method:<self.name>", or_else = Self::without_a_lock)]
     async fn method(&self) -> Option<&'static str> {
         Some(self.name)
     }
 
-    fn nobody(_: LockError) -> Option<&'static str> {
+    fn without_a_lock(_: LockError) -> Option<&'static str> {
         None
     }
 

@@ -43,10 +43,6 @@ impl<T: Clone> SingleFlight<T> {
     }
 
     /// Whether the last attempt failed, and callers would make a new one by now.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(dead_code, reason = "for a store with a connection for each runtime")
-    )]
     pub(in crate::backend) fn has_failed(&self) -> bool {
         matches!(&*lock(&self.state), State::Failed(until, _) if until.has_passed())
     }

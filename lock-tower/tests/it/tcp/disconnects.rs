@@ -140,7 +140,7 @@ async fn a_waiting_client_that_disconnects_leaves_the_queue() {
     };
     let lock = LockLayer::with_key(locks, by_mark).wait(DEADLINE);
     let server = serve(Router::new().route("/", post(key).route_layer(lock))).await;
-    let nobody = Arc::strong_count(&there);
+    let without_requests = Arc::strong_count(&there);
     let [mut first, mut second, mut third] =
         [Client::connect(server).await, Client::connect(server).await, Client::connect(server).await];
     first.send("/").await;
@@ -148,7 +148,7 @@ async fn a_waiting_client_that_disconnects_leaves_the_queue() {
     second.send("/").await;
     assert_eq!(second.answer().await.status, 503, "there is one place");
     drop(first);
-    until("the end of the first", || Arc::strong_count(&there) == nobody).await;
+    until("the end of the first", || Arc::strong_count(&there) == without_requests).await;
     third.send("/").await;
     until("the third", || arrived.load(Ordering::Relaxed) == 3).await;
     guard.release().await.expect("held");

@@ -12,7 +12,6 @@ use rustls::{
     crypto::{CryptoProvider, aws_lc_rs},
     pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
-
 use tokio::sync::Mutex;
 
 use super::settings::Files;

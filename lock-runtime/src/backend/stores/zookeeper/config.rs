@@ -126,8 +126,8 @@ impl Config {
             config.tls = Some(Tls::new(SETTINGS.store, "zookeeper+tls", files, &hosts)?);
             if !has_ca {
                 return Err(invalid(
-                    "the ZooKeeper URL needs the setting `tls_ca`, in PEM: the file with the certificates of those who \
-                     sign the servers' certificates"
+                    "the ZooKeeper URL needs the setting `tls_ca`, in PEM: the file with the certificates of the CAs \
+                     that sign the servers' certificates"
                         .into(),
                 ));
             }

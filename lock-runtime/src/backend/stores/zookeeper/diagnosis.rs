@@ -88,7 +88,7 @@ mod tests {
         let port = listener.local_addr().expect("it is bound").port();
         thread::spawn(move || {
             for socket in listener.incoming() {
-                let (mut socket, mut begin) = (socket.expect("somebody came"), [0; 4096]);
+                let (mut socket, mut begin) = (socket.expect("a client came"), [0; 4096]);
                 let count = socket.read(&mut begin).expect("something was said");
                 let answer = if begin[..count].starts_with(&[0x16]) { handshake } else { plain };
                 let _ = socket.write_all(answer);

@@ -306,11 +306,11 @@ mod tests {
         let connections = Arc::new(Connections::new(Server::new(config).expect("valid"), Silent));
         for _ in 0..100 {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(connections.here()).expect_err("nobody is there");
+            runtime.block_on(connections.here()).expect_err("no server is there");
         }
         std::thread::sleep(single_flight::PAUSE);
         let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(connections.here()).expect_err("nobody is there");
+        runtime.block_on(connections.here()).expect_err("no server is there");
         assert_eq!(lock(&connections.by_runtime).len(), 1);
     }
 }

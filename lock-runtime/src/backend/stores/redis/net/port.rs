@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use tokio::sync::Mutex;
+
 use super::super::config::Config;
 #[cfg(feature = "tls")]
 use crate::backend::common::tls::{self, Certificates, Look};
@@ -29,14 +31,14 @@ pub(super) struct Port {
     /// None for a socket of this machine, and for a client with a TLS of its own.
     address: Option<(Arc<str>, u16)>,
     is_right: AtomicBool,
-    /// A question is on its way: a server that does not let one end holds up one thread.
-    asks: Arc<AtomicBool>,
+    /// One question at a time: a server that does not let it end holds up one thread.
+    asking: Arc<Mutex<()>>,
 }
 
 impl Port {
     pub(super) fn new(config: &Config) -> Self {
         let address = config.host_and_port().map(|(host, port)| (host.into(), port));
-        Self { address, is_right: AtomicBool::new(false), asks: Arc::default() }
+        Self { address, is_right: AtomicBool::new(false), asking: Arc::default() }
     }
 
     /// A connection was made.
@@ -100,14 +102,14 @@ impl Port {
         question: impl FnOnce(&str, u16) -> Option<T> + Send + 'static,
     ) -> Option<T> {
         let (host, port) = self.address.as_ref()?;
-        if self.is_right() || self.asks.swap(true, Ordering::Relaxed) {
+        if self.is_right() {
             return None;
         }
-        let (host, port, asks) = (Arc::clone(host), *port, Arc::clone(&self.asks));
+        let turn = Arc::clone(&self.asking).try_lock_owned().ok()?;
+        let (host, port) = (Arc::clone(host), *port);
         let ask = move || {
-            let answer = question(&host, port);
-            asks.store(false, Ordering::Relaxed);
-            answer
+            let _turn = turn;
+            question(&host, port)
         };
         tokio::task::spawn_blocking(ask).await.ok().flatten()
     }
