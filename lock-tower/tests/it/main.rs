@@ -9,8 +9,6 @@ mod grpc;
 mod grpc_service;
 mod hold;
 #[cfg(feature = "axum")]
-mod log;
-#[cfg(feature = "axum")]
 mod multi_lock;
 #[cfg(feature = "axum")]
 mod options;
