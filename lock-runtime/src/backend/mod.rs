@@ -144,7 +144,7 @@ impl Acquire {
 pub enum Wait {
     /// One attempt, which ends when the store has answered or its own time limit for a request is over.
     No,
-    /// Until this moment. For an answer that is on its way then, the future is polled up to a second longer; a lock that
+    /// Until this moment. For an answer that is on its way then, the future is polled half a second longer; a lock that
     /// another client holds at that moment is [`Busy`](Acquired::Busy), not an error.
     Until(Instant),
     /// Without an end.

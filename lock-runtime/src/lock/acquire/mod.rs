@@ -13,7 +13,7 @@ use std::{
 
 use self::{
     errors::{contended, missed, out_of_time},
-    store::{Judged, StoreCall, ask, ask_store, judge},
+    store::{Judged, StoreCall, ask, ask_store, give_up, judge},
 };
 use crate::{
     LockError, LockGuard,
@@ -86,6 +86,7 @@ enum Stage {
     Asked {
         leader: Option<Leader>,
         call: BoxFuture<'static, Result<Acquired, LockError>>,
+        give_up: Instant,
         about: About,
     },
     Waits(BoxFuture<'static, Result<LockGuard, LockError>>),
@@ -105,8 +106,8 @@ struct About {
 enum At {
     /// In the queue of this process.
     Queue(Follower),
-    /// For the store.
-    Store(Option<Leader>, StoreCall),
+    /// For the store, until this moment.
+    Store(Option<Leader>, StoreCall, Instant),
 }
 
 /// Begins an acquisition with the number `id`, and goes as far as is possible without waiting.
@@ -131,19 +132,21 @@ pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> R
         entry => {
             let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
             let mut call = ask(engine, leader.as_ref(), request);
+            // By the moment at which it is asked: what is left of this acquisition may be polled much later.
+            let give_up = give_up(request.wait);
             let first = poll_fn(|cx| match call.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Ok(answer)),
                 Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
             });
             match first.await {
                 Err(task) if engine.backend.capabilities().shared_between_processes => {
-                    let stage = Stage::Asked { leader, call, about: about(permit) };
+                    let stage = Stage::Asked { leader, call, give_up, about: about(permit) };
                     return Ok(Begun::Waits(Rest { stage, task: Some(task) }));
                 }
-                Err(_) => At::Store(leader, Ok(call)),
+                Err(_) => At::Store(leader, Ok(call), give_up),
                 Ok(answer) => match judge(engine, leader.as_ref(), request, answer) {
                     Judged::Over(turn) => return Ok(Begun::Acquired(enter(permit, leader, turn?))),
-                    Judged::AskAgain(error) => At::Store(leader, Err(error)),
+                    Judged::AskAgain(error) => At::Store(leader, Err(error), give_up),
                 },
             }
         }
@@ -158,17 +161,18 @@ impl Future for Rest {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Stage::Asked { call, .. } = &mut self.stage {
             let answer = call.as_mut().poll(cx);
-            let Stage::Asked { about, leader, call } = mem::replace(&mut self.stage, Stage::Over) else {
+            let Stage::Asked { about, leader, call, give_up } = mem::replace(&mut self.stage, Stage::Over)
+            else {
                 unreachable!("looked at above")
             };
             let at = match answer {
-                Poll::Pending => At::Store(leader, Ok(call)),
+                Poll::Pending => At::Store(leader, Ok(call), give_up),
                 Poll::Ready(answer) => {
                     match judge(about.permit.engine(), leader.as_ref(), &about.request, answer) {
                         Judged::Over(turn) => {
                             return Poll::Ready(Ok(enter(about.permit, leader, turn?)));
                         }
-                        Judged::AskAgain(error) => At::Store(leader, Err(error)),
+                        Judged::AskAgain(error) => At::Store(leader, Err(error), give_up),
                     }
                 }
             };
@@ -187,9 +191,9 @@ impl About {
         let Self { request, id, permit, asking } = self;
         let _asking = asking;
         let engine = Arc::clone(permit.engine());
-        let (leader, call) = loop {
+        let (leader, call, give_up) = loop {
             at = match at {
-                At::Store(leader, call) => break (leader, call),
+                At::Store(leader, call, give_up) => break (leader, call, give_up),
                 At::Queue(follower) => match follow(&engine, follower, request.wait).await? {
                     Waited::Entered(turn) if engine.is_worth_it(&turn) => {
                         turn.hold_until(Instant::now() + request.options.hold_at_least);
@@ -212,7 +216,7 @@ impl About {
                 },
             };
         };
-        let turn = ask_store(&engine, leader.as_ref(), call, &request).await?;
+        let turn = ask_store(&engine, leader.as_ref(), call, give_up, &request).await?;
         Ok(enter(permit, leader, turn))
     }
 }
@@ -230,7 +234,7 @@ fn ask_first(engine: &Arc<Engine>, leader: Leader, request: &Request) -> Result<
     // A store that grants at once would be asked after the end.
     engine.check_open()?;
     let call = ask(engine, Some(&leader), request);
-    Ok(At::Store(Some(leader), Ok(call)))
+    Ok(At::Store(Some(leader), Ok(call), give_up(request.wait)))
 }
 
 /// The store granted it.
@@ -246,7 +250,12 @@ fn enter(permit: Permit, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
 
 #[cfg(test)]
 mod tests {
-    use crate::{LockErrorKind, mock::Mock};
+    use std::time::{Duration, Instant};
+
+    use crate::{
+        LockErrorKind,
+        mock::{Mock, Reply},
+    };
 
     #[tokio::test]
     async fn a_mode_that_the_store_does_not_have_is_refused_before_it_is_asked() {
@@ -261,6 +270,19 @@ mod tests {
             assert!(error.to_string().contains("Exclusive"), "{error}");
         }
         assert_eq!(store.acquires().total(), 0);
+    }
+
+    /// Until then only the answer wakes its task.
+    #[tokio::test]
+    async fn the_time_for_an_answer_counts_from_the_question_and_not_from_the_second_poll() {
+        let store = Mock::new();
+        let locks = store.manager();
+        store.acquires().set(Reply::Silent);
+        let began = Instant::now();
+        let error = locks.lock("k").wait(Duration::from_millis(10)).acquire().await.expect_err("no answer");
+        assert_eq!(error.kind(), LockErrorKind::Backend);
+        // Half a second at the most until it is polled, and as long after the wait for the answer: not one after the other.
+        assert!(began.elapsed() < Duration::from_millis(850), "{:?}", began.elapsed());
     }
 
     #[tokio::test]

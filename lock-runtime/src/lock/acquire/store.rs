@@ -38,16 +38,21 @@ pub(super) fn ask(
     })
 }
 
-/// Waits for the answer to `call`, and asks the store again until it answers or the wait is over.
+/// Until when a store that is asked now has time to answer.
+pub(super) fn give_up(wait: Wait) -> Instant {
+    // One attempt ends when the store gives up; only the store knows how long an answer may take.
+    if wait == Wait::No { Instant::FAR_FUTURE } else { answer_deadline(wait.end()) }
+}
+
+/// Waits for the answer to `call` until `give_up`, and asks the store again until it answers or the wait is over.
 pub(super) async fn ask_store(
     engine: &Arc<Engine>,
     leader: Option<&Leader>,
     mut call: StoreCall,
+    give_up: Instant,
     request: &Request,
 ) -> Result<Arc<Turn>, LockError> {
     let Request { key, options, wait, .. } = request;
-    // One attempt ends when the store gives up; only the store knows how long an answer may take.
-    let give_up = if *wait == Wait::No { Instant::FAR_FUTURE } else { answer_deadline(wait.end()) };
     for attempt in 0.. {
         let error = match call {
             Err(error) => error,
