@@ -1,4 +1,4 @@
-//! What stands in the parentheses of `#[distributed_lock(...)]`: which options, each at most once.
+//! The arguments of `#[distributed_lock(...)]`: known options, each at most once.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{
@@ -11,7 +11,7 @@ use syn::{
 
 use crate::{errors::Errors, suggest::did_you_mean};
 
-/// Every option there is, in the order of the documentation.
+/// All options, in the order of the documentation.
 const OPTIONS: [&str; 14] = [
     "key",
     "keys",
@@ -29,10 +29,10 @@ const OPTIONS: [&str; 14] = [
     "crate",
 ];
 
-/// Options of locks that are not built yet.
+/// Options of lock modes that do not exist yet.
 const PLANNED: [&str; 2] = ["mode", "permits"];
 
-/// The options as they were written.
+/// The options as written.
 pub(crate) struct Args {
     pub(crate) keys: Keys,
     pub(crate) ttl: Option<Setting>,
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     pub(crate) krate: Option<Path>,
 }
 
-/// The templates of the names.
+/// The templates of the keys.
 pub(crate) enum Keys {
     /// `key = "…"`
     One(LitStr),
@@ -57,15 +57,15 @@ pub(crate) enum Keys {
     Several(Vec<LitStr>),
 }
 
-/// A length of time.
+/// A duration.
 pub(crate) enum Setting {
     /// `"30s"`, read at compile time.
     Text(LitStr),
-    /// Everything else, evaluated by the program.
+    /// Any other expression, evaluated at run time.
     Code(Expr),
 }
 
-/// One of the words that an option knows.
+/// One of the words that an option accepts.
 pub(crate) struct Chosen<T> {
     pub(crate) value: T,
     pub(crate) span: Span,
@@ -87,7 +87,7 @@ impl Args {
     pub(crate) fn parse(args: TokenStream) -> Result<Self> {
         // `syn` would only say that it expected an identifier.
         if let Some(TokenTree::Literal(key)) = args.clone().into_iter().next() {
-            return Err(Error::new(key.span(), format!("an option has a name: write `key = {key}`")));
+            return Err(Error::new(key.span(), format!("options are named: write `key = {key}`")));
         }
 
         let (mut key, mut keys, mut manager, mut or_else, mut guard, mut krate) = Default::default();
@@ -131,7 +131,7 @@ impl Args {
             (Some(key), Some(_)) => {
                 return Err(Error::new(
                     key.span(),
-                    "there is a `key` and there are `keys`: move this one into `keys`",
+                    "both `key` and `keys` are given: move this key into `keys`",
                 ));
             }
             (None, None) => {
@@ -159,7 +159,7 @@ impl Args {
     }
 }
 
-/// Reads `= value`, unless the option was there before.
+/// Reads `= value` into `slot`; an error if the option was given before.
 fn once<T>(
     slot: &mut Option<T>,
     option: &ParseNestedMeta<'_>,
@@ -180,7 +180,7 @@ fn once<T>(
     Ok(())
 }
 
-/// Reads over what is written behind an unknown name, so that the options after it are looked at.
+/// Skips the value of an unknown option, so that the options after it are read.
 fn skip_value(option: &ParseNestedMeta<'_>) -> Result<()> {
     if option.input.peek(Token![=]) {
         option.value()?.parse::<Expr>()?;
@@ -208,7 +208,7 @@ fn not_an_option(option: &ParseNestedMeta<'_>) -> Error {
     Error::new_spanned(path, format!("unknown option `{written}`{hint}"))
 }
 
-/// The option that other libraries of locks call so.
+/// Returns our option for a name that other lock libraries use.
 fn elsewhere(written: &str) -> Option<&'static str> {
     Some(match written {
         "name" => "key",
@@ -252,8 +252,7 @@ pub(crate) fn template(written: Expr) -> Result<LitStr> {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
         other => Err(Error::new_spanned(
             other,
-            "the key is a string literal, such as \"user:<id>\": placeholders take the values in, so that they are \
-             encoded",
+            "the key must be a string literal, such as \"user:<id>\": its placeholders insert values and encode them",
         )),
     }
 }
@@ -299,7 +298,7 @@ fn function(input: ParseStream<'_>) -> Result<Expr> {
     match ungrouped(input.parse()?) {
         Expr::Lit(literal) => Err(Error::new_spanned(
             literal,
-            "`or_else` is a function from `LockError` to what is returned then, written without quotes, such as \
+            "`or_else` is a function from `LockError` to the value to return, written without quotes, such as \
              `or_else = busy` or `or_else = |error| …`",
         )),
         function => Ok(function),
@@ -309,7 +308,7 @@ fn function(input: ParseStream<'_>) -> Result<Expr> {
 fn variable(input: ParseStream<'_>) -> Result<Ident> {
     let written = ungrouped(input.parse()?);
     match word(&written) {
-        // Raw or not, these name no variable.
+        // No variable can have these names, raw or not.
         Some(name) if !["self", "Self", "super", "crate"].contains(&name.unraw().to_string().as_str()) => {
             Ok(name.clone())
         }
@@ -320,7 +319,7 @@ fn variable(input: ParseStream<'_>) -> Result<Ident> {
     }
 }
 
-/// `written` as a name of its own.
+/// Returns `written` if it is a single identifier.
 fn word(written: &Expr) -> Option<&Ident> {
     match written {
         Expr::Path(path) if path.attrs.is_empty() && path.qself.is_none() => path.path.get_ident(),
@@ -332,11 +331,11 @@ pub(crate) fn path(input: ParseStream<'_>) -> Result<Path> {
     if input.peek(LitStr) {
         return Err(input.error("a path is written without quotes, such as `crate = my_crate::lock_runtime`"));
     }
-    // Unlike `Path::parse`, this takes `crate` and `self`.
+    // Unlike `Path::parse`, this accepts `crate` and `self`.
     input.call(Path::parse_mod_style)
 }
 
-/// The expression without the invisible brackets around what a `macro_rules!` macro passes on.
+/// Strips the invisible delimiters that a `macro_rules!` macro puts around an expression.
 pub(crate) fn ungrouped(mut expr: Expr) -> Expr {
     while let Expr::Group(group) = expr {
         expr = *group.expr;

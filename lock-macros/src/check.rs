@@ -1,4 +1,4 @@
-//! What an option means for this function, and whether it can mean anything.
+//! Turns the options into a plan for this function, and refuses those that cannot work.
 
 mod contradictions;
 mod durations;
@@ -22,7 +22,7 @@ use crate::{
     template::{self, Piece},
 };
 
-/// What is to be generated; nothing in it is wrong any more, as far as can be seen without types.
+/// The code to be generated, free of errors as far as that shows without types.
 pub(crate) struct Plan {
     pub(crate) keys: Keys,
     pub(crate) manager: Option<Expr>,
@@ -46,7 +46,7 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// The names of the parameters in them.
+    /// The names of the parameters in the keys.
     pub(crate) fn roots(&self) -> HashSet<String> {
         let keys = match self {
             Self::One(key) => std::slice::from_ref(key),
@@ -58,7 +58,7 @@ impl Keys {
 
 pub(crate) struct Key {
     pub(crate) parts: Vec<KeyPart>,
-    /// The names of the parameters in it.
+    /// The names of the parameters in the key.
     pub(crate) roots: HashSet<String>,
     pub(crate) span: Span,
 }
@@ -68,9 +68,11 @@ pub(crate) enum KeyPart {
     Value { placeholder: String, value: TokenStream, shape: Shape },
 }
 
+/// Checks the options against each other and against the function.
+///
 /// # Errors
 ///
-/// All that is wrong at once.
+/// All mistakes, reported together.
 pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
     let mut errors = Errors::default();
     let parameters = function.parameters();
@@ -85,7 +87,7 @@ pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
     let (Some(output), Some(keys), Some(ttl), Some(wait), Some(max_hold), Some(hold_at_least), Some(guard)) =
         (output, keys, ttl, wait, max_hold, hold_at_least, guard)
     else {
-        return Err(errors.or(()).expect_err("what is missing was refused"));
+        return Err(errors.or(()).expect_err("a missing part was refused"));
     };
     let plan = Plan {
         keys,
@@ -132,11 +134,11 @@ fn not_a_parameter(name: Ident, parameters: &Parameters) -> Result<Ident> {
     Ok(name)
 }
 
-/// What a placeholder may begin with.
+/// The names with which a placeholder may begin.
 #[derive(Clone, Copy)]
 pub(crate) enum Names<'a> {
     Parameters(&'a Parameters),
-    /// Whatever rustc finds where the key is written.
+    /// Any variable that rustc finds where the key is written.
     Variables,
 }
 
@@ -148,7 +150,7 @@ impl Names<'_> {
         }
     }
 
-    /// The name that a path begins with, if it can be one.
+    /// Returns the variable named `root`; `None` if that is no identifier, an error if there is no such parameter.
     fn find(self, root: &str, span: Span) -> std::result::Result<Option<(Ident, Shape)>, String> {
         let plain = |ident| Some((ident, Shape::Plain));
         let parameters = match self {
@@ -183,8 +185,8 @@ pub(crate) fn key(template: &LitStr, names: Names<'_>) -> Result<Key> {
         && let Some(name) = forgotten_brackets(text, parameters)
     {
         let message = format!(
-            "`{name}` in the lock key is text, so all values of the parameter `{name}` have one lock: write `<{name}>`, \
-             or another word where that is meant"
+            "`{name}` in the lock key is text, so all values of the parameter `{name}` share one lock: write \
+             `<{name}>`, or another word if that is intended"
         );
         return Err(Error::new(span, message));
     }
@@ -210,8 +212,9 @@ pub(crate) fn key(template: &LitStr, names: Names<'_>) -> Result<Key> {
     Ok(key)
 }
 
-/// The parameter whose name is a word of a key without placeholders, as in `user:id` or `user:$id`. The first word says
-/// what the key is about, and may well be one.
+/// Finds a parameter whose name is a word of a key without placeholders, as in `user:id` or `user:$id`.
+///
+/// The first word names the subject of the key, and may well be the name of a parameter.
 fn forgotten_brackets(text: &str, parameters: &Parameters) -> Option<String> {
     let names = parameters.named.iter().map(|parameter| parameter.ident.unraw().to_string());
     let is_word = |name: &String| {
@@ -220,7 +223,7 @@ fn forgotten_brackets(text: &str, parameters: &Parameters) -> Option<String> {
     names.into_iter().find(is_word)
 }
 
-/// The name that `path` begins with, the expression that it stands for, and what is known of its type.
+/// Returns the first name of `path`, the expression for the path, and the shape of its type.
 fn value(
     path: &str,
     names: Names<'_>,
@@ -233,13 +236,13 @@ fn value(
         };
         format!(
             "`<{path}>` in the lock key is not a {kind} or a field of one, like `<id>` or `<user.id>`: code does not \
-             belong into the key, {way_out}"
+             belong in the key, {way_out}"
         )
     };
     let mut segments = path.split('.');
     let root = segments.next().unwrap_or_default();
     let (mut value, mut shape) = names.find(root, span)?.ok_or_else(no_path)?;
-    // Means what the parameter means, also in a `macro_rules!` macro, and is shown where the key is written.
+    // Keeps the hygiene of the parameter, for `macro_rules!` macros, with the location of the key.
     value.set_span(value.span().located_at(span));
     let mut value = quote_spanned!(span=> #value);
     for segment in segments {
@@ -249,7 +252,8 @@ fn value(
             quote_spanned!(span=> #value.#index)
         } else {
             let mut field = identifier(segment).ok_or_else(no_path)?;
-            // A macro's own: of the user's, rustc would offer to replace the whole template by a field of a similar name.
+            // The hygiene of a macro: with the user's, rustc would offer to replace the whole template by a field of a
+            // similar name.
             field.set_span(Span::call_site().located_at(span));
             quote_spanned!(span=> #value.#field)
         };
@@ -257,17 +261,17 @@ fn value(
     Ok((unraw(root).to_owned(), value, shape))
 }
 
-/// A name without the mark that lets it be a keyword.
+/// Returns the name without `r#`.
 fn unraw(name: &str) -> &str {
     name.strip_prefix("r#").unwrap_or(name)
 }
 
-/// `text` as an identifier, if it is one and nothing else.
+/// Parses `text` as an identifier; `None` if it is anything else.
 fn identifier(text: &str) -> Option<Ident> {
     syn::parse_str::<Ident>(text).ok().filter(|ident| ident == text)
 }
 
-/// `text` as the index of a tuple's field.
+/// Parses `text` as the index of a tuple's field; `None` if it is anything else.
 fn index(text: &str) -> Option<u32> {
     text.parse().ok().filter(|index: &u32| index.to_string() == text)
 }
@@ -295,5 +299,5 @@ fn unknown(root: &str, parameters: &Parameters) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::needless_pass_by_value, reason = "so that the cases are `quote!(…)` and nothing more")]
+#[expect(clippy::needless_pass_by_value, reason = "keeps each case a bare `quote!(…)`")]
 mod tests;

@@ -2,7 +2,7 @@
 
 use syn::{Error, Result};
 
-/// Collects what is wrong, so that it is told at once.
+/// Collects errors, so that they are reported together.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
 
@@ -14,12 +14,12 @@ impl Errors {
         }
     }
 
-    /// The value, where there is one.
+    /// Returns the value, or collects the error.
     pub(crate) fn out<T>(&mut self, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.add(error)).ok()
     }
 
-    /// `value`, if nothing is wrong.
+    /// Returns `value`, or all collected errors.
     pub(crate) fn or<T>(self, value: T) -> Result<T> {
         self.0.map_or(Ok(value), Err)
     }

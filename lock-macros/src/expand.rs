@@ -1,7 +1,7 @@
 //! The code that takes the place of the function.
 //!
-//! What can be a function lives in `lock_runtime::__private`; what is left here is what only code inside the user's
-//! function can do: read the parameters, return from it, and wrap its body without boxing it.
+//! Everything that can be a function lives in `lock_runtime::__private`. The rest has to be code inside the user's
+//! function: it reads the parameters, returns from the function, and wraps its body without boxing it.
 
 mod body;
 pub(crate) mod lock;
@@ -19,11 +19,12 @@ use crate::{
 use body::{mention_rebound, moved, never_run};
 use lock::acquire;
 
-/// The whole attribute. After an error the function is still there, so that nothing else is reported because of it
-/// and editors go on working.
+/// Expands the attribute.
+///
+/// After an error the function is kept, so that no further errors follow and editors go on working.
 pub(crate) fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     try_expand(args, item.clone()).unwrap_or_else(|error| {
-        // What the key would have used is not to be called unused.
+        // Without the key, a parameter that only the key uses would be reported as unused.
         let mut tokens = quote!(#[allow(unused)]);
         tokens.extend(item);
         tokens.extend(error.into_compile_error());
@@ -50,7 +51,7 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
         quote!(#krate::__private)
     };
     let roots = plan.keys.roots();
-    // A block moves its own parameters, as `#[async_trait]` does.
+    // A `Body::Block` moves its parameters itself, as `#[async_trait]` writes it.
     let moved = match &function.body {
         Body::Async(body) => Some(moved(plan, &roots, &function.parameters(), body)),
         Body::Block(_) => None,
@@ -73,7 +74,7 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
     let what_counts = if plan.output.is_plain {
         quote!(#runtime::Kept::kept(#ended))
     } else {
-        // A method of `Outcome` itself comes first, where the output is a `Result`.
+        // If the output is a `Result`, the method of `Outcome` itself takes precedence.
         quote! {{
             #[allow(unused_imports)]
             use #runtime::Kept as _;
@@ -83,7 +84,7 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
     function.map(|body, braces| {
         let body = if used.is_some() { body } else { mention_rebound(body, &roots) };
         let body = group(Delimiter::Brace, quote!(#never_run #used #body), braces);
-        // Where the user's block stands: of variables that a macro's block takes along, rustc tells no names.
+        // Located at the user's braces: rustc's errors do not name the variables that a macro's block captures.
         let body = quote_spanned!(braces=> async move #body);
         quote! {
             let #lock = #wanted;
@@ -100,10 +101,9 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
     })
 }
 
-/// What the function returns.
+/// Creates the expression that the function returns.
 ///
-/// rustc blames an error about types on the expression that it is about: what the user did not write stands where the
-/// return type stands.
+/// rustc reports a type error at the expression concerned, so generated expressions are located at the return type.
 fn answer(plan: &Plan, runtime: &TokenStream, place: Span) -> TokenStream {
     let [outcome, error] =
         ["outcome", "error"].map(|name| Ident::new(name, Span::mixed_site().located_at(place)));

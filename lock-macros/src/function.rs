@@ -1,4 +1,4 @@
-//! The annotated function: its signature understood, its body left as it is.
+//! The annotated function: its signature parsed, its body left as it is.
 //!
 //! The body stays raw tokens, so that a half-typed one still expands (an editor completes inside it) and syntax that
 //! `syn` does not know passes through. The signature goes back token by token as the user wrote it.
@@ -19,17 +19,17 @@ use crate::{
 pub(crate) struct Function {
     /// Everything before the body.
     head: TokenStream,
-    /// `#[…]` before it.
+    /// `#[…]` before the signature.
     outer: Vec<Attribute>,
     pub(crate) sig: Signature,
     /// `#![…]` at the beginning of the body.
     inner: Vec<Attribute>,
     pub(crate) body: Body,
-    /// The user's braces. With new ones the function would count as a macro's code, where lints keep quiet.
+    /// The user's braces. With new ones the function would count as macro-generated code, in which lints are silent.
     braces: Span,
 }
 
-/// Where the code stands that runs under the lock.
+/// The code that runs under the lock, by the place where it stands.
 pub(crate) enum Body {
     /// In the braces of an `async fn`.
     Async(TokenStream),
@@ -46,7 +46,7 @@ pub(crate) struct AsyncBlock {
     call: Option<Call>,
 }
 
-/// The call that an `async` block is the argument of.
+/// The call whose argument is an `async` block.
 struct Call {
     /// `Box::pin`.
     start: Vec<TokenTree>,
@@ -65,8 +65,8 @@ impl Function {
         }
         let block = head.pop().as_ref().and_then(braced);
         let head: TokenStream = if block.is_some() { head.into_iter().collect() } else { item };
-        // rustc has said what is wrong with it, or knows a syntax that `syn` does not; the list of what `syn` expected is
-        // no help in either case.
+        // Either rustc has reported the error, or it knows a syntax that `syn` does not. The list of tokens that `syn`
+        // expected helps in neither case.
         let (outer, sig) = signature.parse2(head.clone()).map_err(|error| {
             Error::new(error.span(), "`#[distributed_lock]` does not understand this signature")
         })?;
@@ -118,9 +118,9 @@ impl Function {
         all
     }
 
-    /// The function with other code under the lock.
+    /// Replaces the code under the lock.
     ///
-    /// `wrap` gets the content of the block and where its braces are, and returns the new content.
+    /// `wrap` gets the content of the block and the span of its braces, and returns the new content.
     pub(crate) fn map(self, wrap: impl FnOnce(TokenStream, Span) -> TokenStream) -> TokenStream {
         let mut content = TokenStream::new();
         content.append_all(self.inner);
@@ -151,13 +151,13 @@ impl AsyncBlock {
             None => Ok(block),
             Some(code) => Err(Error::new_spanned(
                 code,
-                "what stands before the `async` block would run without the lock: move it into the block, or write \
-                 an `async fn`",
+                "code before the `async` block would run without the lock: move it into the block, or write an \
+                 `async fn`",
             )),
         }
     }
 
-    /// The block at the end of `trees`, and what is before it.
+    /// Splits `trees` into the block at its end and the tokens before it.
     fn split(trees: &[TokenTree]) -> Option<(&[TokenTree], Self)> {
         let (TokenTree::Group(last), start) = trees.split_last()? else { return None };
         match last.delimiter() {
@@ -202,7 +202,7 @@ impl AsyncBlock {
     }
 }
 
-/// The parser of a signature with its attributes and visibility. A declaration ends with a semicolon.
+/// Parses a signature with its attributes and visibility, and the semicolon after a declaration.
 fn signature(input: ParseStream<'_>) -> Result<(Vec<Attribute>, Signature)> {
     let outer = input.call(Attribute::parse_outer)?;
     input.parse::<Visibility>()?;
@@ -211,12 +211,12 @@ fn signature(input: ParseStream<'_>) -> Result<(Vec<Attribute>, Signature)> {
     Ok((outer, sig))
 }
 
-/// The parser of a body: its inner attributes and the rest.
+/// Parses a body into its inner attributes and the rest.
 fn content(input: ParseStream<'_>) -> Result<(Vec<Attribute>, TokenStream)> {
     Ok((input.call(Attribute::parse_inner)?, input.parse()?))
 }
 
-/// The first token of an item after its attributes.
+/// Returns the first token of an item after its attributes.
 fn after_attributes(item: &[TokenTree]) -> Option<&TokenTree> {
     let mut rest = item;
     while let [TokenTree::Punct(pound), TokenTree::Group(_), after @ ..] = rest
@@ -227,7 +227,7 @@ fn after_attributes(item: &[TokenTree]) -> Option<&TokenTree> {
     rest.first()
 }
 
-/// The block that `tree` is, also behind the invisible brackets around what a `macro_rules!` macro passes on.
+/// Returns `tree` if it is a block, also inside the invisible delimiters of a `macro_rules!` macro.
 fn braced(tree: &TokenTree) -> Option<Group> {
     let TokenTree::Group(group) = tree else { return None };
     match group.delimiter() {

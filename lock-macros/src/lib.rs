@@ -1,6 +1,6 @@
 //! The attribute `#[distributed_lock]` of [`lock-runtime`](https://docs.rs/lock-runtime).
 //!
-//! Use it as `lock_runtime::distributed_lock`: what it generates calls that crate.
+//! Use it as `lock_runtime::distributed_lock`: the generated code calls that crate.
 
 mod args;
 mod check;
@@ -25,11 +25,11 @@ pub fn distributed_lock(
     expand::distributed_lock(args.into(), item.into()).into()
 }
 
-/// A [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the variables
-/// where it stands, for closures and for locks that are taken by hand.
+/// Builds a [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the
+/// variables in scope, for closures and for locks acquired without the attribute.
 ///
-/// The template is that of [`macro@distributed_lock`], and so is the name: a key that is built here and one that the
-/// attribute builds from the same values are one lock. Values are encoded, so that different ones never give one name.
+/// The template has the syntax of [`macro@distributed_lock`]. From the same template and values, this macro and the
+/// attribute build the same key, so they name the same lock. Values are encoded: different ones never give one name.
 ///
 /// Evaluates to a `Result<LockKey, LockError>`. The error is of kind `InvalidKey`: a value was empty, or the name is too
 /// long.
@@ -48,7 +48,7 @@ pub fn distributed_lock(
 /// assert_eq!(lock_key!("<tenant>/order:<id>").unwrap().as_str(), "a%3Ab/order:42");
 /// ```
 ///
-/// A crate that re-exports the runtime names it: `lock_key!("user:<id>", crate = my_framework::locks)`.
+/// Where the runtime is re-exported, add its path: `lock_key!("user:<id>", crate = my_framework::locks)`.
 #[proc_macro]
 pub fn lock_key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     lock_key::lock_key(input.into()).into()

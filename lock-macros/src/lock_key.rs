@@ -1,4 +1,4 @@
-//! The macro `lock_key!`: a key from a template and the variables where it stands.
+//! The macro `lock_key!`: a key from a template and the variables in scope.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -39,7 +39,7 @@ impl Parse for Written {
         }
         if !input.is_empty() {
             return Err(input.error(
-                "after the template there is nothing but `crate = …`: the values are named in it, like `<id>`",
+                "nothing but `crate = …` may follow the template: name the values in it, like `<id>`",
             ));
         }
         Ok(Self { key, krate })

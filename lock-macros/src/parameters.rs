@@ -1,4 +1,4 @@
-//! The parameters of the annotated function: what a key may name, and what else is asked of them.
+//! The parameters of the annotated function: the names that a key may use, and the properties that matter elsewhere.
 
 use std::collections::HashSet;
 
@@ -10,28 +10,28 @@ use syn::{
 
 use crate::tokens::identifiers;
 
-/// What a key may name.
+/// The names that a key may use.
 pub(crate) struct Parameters {
     /// `self`, with the hygiene of the receiver.
     pub(crate) receiver: Option<Ident>,
     /// Whether the receiver is owned, not borrowed.
     pub(crate) receiver_is_owned: bool,
-    /// All that the patterns bind, in their order.
+    /// The variables that the patterns bind, in order.
     pub(crate) named: Vec<Parameter>,
-    /// Whether `#[async_trait]` put names of its own in place of patterns.
+    /// Whether `#[async_trait]` replaced patterns by names of its own.
     pub(crate) has_hidden_patterns: bool,
 }
 
 pub(crate) struct Parameter {
     pub(crate) ident: Ident,
-    /// The conditions under which it exists.
+    /// The `#[cfg(…)]` attributes of the parameter.
     pub(crate) cfg: Vec<Attribute>,
-    /// Nothing is to be said of it if it is unused.
+    /// Whether an `allow` keeps rustc from warning if the parameter is unused.
     pub(crate) may_be_unused: bool,
     pub(crate) shape: Shape,
 }
 
-/// What the type of a parameter looks like, which decides the advice where it has no text.
+/// The kind of a parameter's type, judged by its syntax. It decides the advice if the type has no `Display`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Shape {
     #[default]
@@ -44,7 +44,7 @@ pub(crate) enum Shape {
 
 impl Shape {
     pub(crate) fn of(typed: &PatType, generics: &Generics) -> Self {
-        // What a pattern takes out of it has another type.
+        // A variable inside a pattern has another type than the parameter.
         if !matches!(*typed.pat, Pat::Ident(_)) {
             return Self::Plain;
         }
@@ -64,7 +64,7 @@ impl Shape {
         };
         let Some(last) = path.segments.last() else { return Self::Plain };
         match &last.arguments {
-            // Those of the `impl` block cannot be seen; by custom they are one capital letter.
+            // The type parameters of the `impl` block are out of sight; by custom they are one capital letter.
             PathArguments::None if path.segments.len() == 1 => {
                 let name = last.ident.to_string();
                 let is_letter = matches!(name.as_bytes(), [b'A'..=b'Z']);
@@ -86,7 +86,7 @@ impl Shape {
     }
 }
 
-/// Whether this is `#[allow(unused_variables)]` or the like, also under a condition.
+/// Whether the attribute is `#[allow(unused_variables)]` or the like, directly or in `cfg_attr`.
 pub(crate) fn allows_unused(attribute: &Attribute) -> bool {
     let mut words = HashSet::new();
     identifiers(attribute.meta.to_token_stream(), &mut words);
@@ -94,7 +94,7 @@ pub(crate) fn allows_unused(attribute: &Attribute) -> bool {
         && ["unused", "unused_variables", "warnings"].iter().any(|lint| words.contains(*lint))
 }
 
-/// The names that a pattern binds.
+/// Returns the names that a pattern binds.
 pub(crate) fn bound_by(pattern: &Pat) -> Vec<Ident> {
     let mut bindings = Bindings(Vec::new());
     bindings.visit_pat(pattern);

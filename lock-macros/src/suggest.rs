@@ -1,10 +1,10 @@
 //! "Did you mean …?"
 
-/// ``; did you mean `key`?`` for the known name that is closest to what was written, or nothing when none is close.
+/// Returns ``; did you mean `key`?`` with the known name closest to `written`, or an empty text if none is close.
 pub(crate) fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let close = known.into_iter().map(|name| (distance(written, name), name)).min();
     match close {
-        // Two edits make any two-letter name out of any other; in a longer one they are still a slip.
+        // Two edits turn any two-letter name into any other; in a longer name they are still a slip.
         Some((edits, name)) if edits <= 1 || (edits == 2 && name.chars().count() > 4) => {
             format!("; did you mean `{name}`?")
         }
@@ -12,8 +12,8 @@ pub(crate) fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'
     }
 }
 
-/// How many letters are changed, put in, left out, or swapped with their neighbour: Damerau's distance, as far as no
-/// part is edited twice.
+/// Counts the letters that are changed, inserted, left out or swapped with a neighbour: the optimal string alignment
+/// distance, which is Damerau's without editing a part twice.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];

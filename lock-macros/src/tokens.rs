@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 
-/// What `tokens` may refer to: their identifiers, raw ones without `r#`, without fields, methods and lifetimes.
+/// Adds the names to which `tokens` may refer: identifiers without `r#`, but no fields, methods or lifetimes.
 pub(crate) fn identifiers(tokens: TokenStream, found: &mut HashSet<String>) {
-    // The punctuation before a token; two dots are a range and stand before a value.
+    // The punctuation in the two tokens before this one. Two dots are a range, so a value follows.
     let (mut before, mut last) = (' ', ' ');
     for tree in tokens {
         let mut this = ' ';
@@ -31,7 +31,7 @@ pub(crate) fn group(delimiter: Delimiter, content: TokenStream, span: Span) -> G
     group
 }
 
-/// The same tokens, shown at `place`; they mean what they meant.
+/// Returns the same tokens, located at `place`; they keep their hygiene.
 pub(crate) fn located(tokens: TokenStream, place: Span) -> TokenStream {
     let tree = |tree| match tree {
         TokenTree::Group(inside) => {
@@ -47,7 +47,7 @@ pub(crate) fn located(tokens: TokenStream, place: Span) -> TokenStream {
     tokens.into_iter().map(tree).collect()
 }
 
-/// A variable that the user's code can neither see nor shadow.
+/// Creates a variable name that the user's code can neither see nor shadow.
 pub(crate) fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }

@@ -11,7 +11,7 @@ use std::{sync::OnceLock, thread};
 use lock_runtime::LockManager;
 use support::redis_server::RedisServer;
 
-/// From a runtime of its own, which the manager outlives.
+/// Connects from a separate runtime, which the manager outlives.
 fn connect() -> LockManager {
     static SERVER: OnceLock<RedisServer> = OnceLock::new();
     let server = SERVER.get_or_init(|| RedisServer::start(&[]));

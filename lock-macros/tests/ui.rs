@@ -1,10 +1,10 @@
-//! The error messages of rustc for wrong uses of the macros; one file for each rule.
+//! The messages of rustc for wrong uses of the macros, one file for each rule.
 //!
-//! Without a case that compiles, `trybuild` checks the dependencies instead of building them, and all cases at once;
-//! what must compile is in `it/accepted`.
+//! While no case compiles, `trybuild` only checks the dependencies instead of building them, and all cases at once;
+//! code that must compile is in `it/accepted`.
 //!
-//! The texts are those of the toolchain that the workspace is built with. After a change on purpose,
-//! `TRYBUILD=overwrite cargo test -p lock-macros --test ui` writes them again.
+//! The texts are those of the workspace's toolchain. After an intended change,
+//! `TRYBUILD=overwrite cargo test -p lock-macros --test ui` rewrites them.
 
 #[test]
 fn mistakes_are_explained() {

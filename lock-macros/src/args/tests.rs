@@ -43,11 +43,11 @@ fn several_keys_are_a_list() {
         refusal(quote!(keys = [])),
         r#"`keys` is empty: write at least one, like `keys = ["user:<id>"]`"#
     );
-    assert!(refusal(quote!(keys = [id])).starts_with("the key is a string literal"));
+    assert!(refusal(quote!(keys = [id])).starts_with("the key must be a string literal"));
     assert_eq!(refusal(quote!(key = ["a"])), "`key` is one name: write `keys = […]` for several");
     assert_eq!(
         refusal(quote!(key = "a", keys = ["b"])),
-        "there is a `key` and there are `keys`: move this one into `keys`"
+        "both `key` and `keys` are given: move this key into `keys`"
     );
 }
 
@@ -122,9 +122,9 @@ fn options_that_are_planned_do_not_exist_yet() {
 
 #[test]
 fn values_of_another_kind_are_answered_with_what_to_write() {
-    assert_eq!(refusal(quote!("user:<id>")), r#"an option has a name: write `key = "user:<id>"`"#);
-    assert!(refusal(quote!(key = 5)).starts_with("the key is a string literal"));
-    assert!(refusal(quote!(key = format!("user:{id}"))).starts_with("the key is a string literal"));
+    assert_eq!(refusal(quote!("user:<id>")), r#"options are named: write `key = "user:<id>"`"#);
+    assert!(refusal(quote!(key = 5)).starts_with("the key must be a string literal"));
+    assert!(refusal(quote!(key = format!("user:{id}"))).starts_with("the key must be a string literal"));
     assert_eq!(
         refusal(quote!(key = "a", ttl = 30)),
         r#"a length of time is written in quotes: `ttl = "30s"`"#

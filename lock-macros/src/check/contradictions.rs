@@ -1,4 +1,4 @@
-//! Options that contradict each other, as far as they are written down; the manager knows the others.
+//! Options of one attribute that contradict each other. The manager's defaults are not known here.
 
 use proc_macro2::Span;
 use syn::{Error, LitStr, Result};
@@ -6,21 +6,21 @@ use syn::{Error, LitStr, Result};
 use super::{Length, Plan, Wait};
 use crate::args::OnContention;
 
-/// `contention` is where `on_contention` says what it says.
+/// Refuses contradictions; `contention` is the location of the value of `on_contention`.
 pub(super) fn check(plan: &Plan, contention: Option<Span>) -> Result<()> {
     let renewed = plan.auto_renew.as_ref().is_none_or(|on| on.value);
     if let Some((least, most)) = longer(plan.hold_at_least.as_ref(), plan.max_hold.as_ref()) {
         return refuse(
             least,
-            format!("`hold_at_least` is longer than `max_hold`, which is {most:?}: no lock can be both"),
+            format!("`hold_at_least` is longer than `max_hold`, which is {most:?}: no lock can meet both"),
         );
     }
     if !renewed && let Some((least, ttl)) = longer(plan.hold_at_least.as_ref(), plan.ttl.as_ref()) {
         return refuse(
             least,
             format!(
-                "`hold_at_least` is longer than `ttl`, which is {ttl:?}, and the lock ends with it under \
-                 `auto_renew = false`: make `ttl` longer, or let it be renewed"
+                "`hold_at_least` is longer than `ttl`, which is {ttl:?}, and `auto_renew = false` ends the lock after \
+                 `ttl`: make `ttl` longer, or let the lease be renewed"
             ),
         );
     }
@@ -28,8 +28,8 @@ pub(super) fn check(plan: &Plan, contention: Option<Span>) -> Result<()> {
         return refuse(
             most,
             format!(
-                "`max_hold` is longer than `ttl`, which is {ttl:?}, and the lock ends with that under \
-                 `auto_renew = false`: leave `max_hold` out"
+                "`max_hold` is longer than `ttl`, which is {ttl:?}, and `auto_renew = false` ends the lock after \
+                 `ttl`: leave `max_hold` out"
             ),
         );
     }
@@ -44,7 +44,7 @@ pub(super) fn check(plan: &Plan, contention: Option<Span>) -> Result<()> {
     Ok(())
 }
 
-/// The texts of two lengths of which the first is the longer one.
+/// Returns the texts of both lengths if `first` is longer than `second` and both are literals.
 fn longer<'a>(first: Option<&'a Length>, second: Option<&'a Length>) -> Option<(&'a LitStr, String)> {
     match (first?, second?) {
         (Length::Fixed { length: first, text }, Length::Fixed { length: second, text: limit })

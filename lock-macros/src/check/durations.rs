@@ -1,4 +1,4 @@
-//! The options that are lengths of time.
+//! The options whose values are durations.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -6,12 +6,12 @@ use syn::{Error, Expr, LitStr, Result};
 
 use crate::{args::Setting, duration};
 
-/// What the manager accepts too; a ttl that the program computes is checked there.
+/// The bounds of `ttl`. The manager has the same ones, and checks a `ttl` that is computed at run time.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
 
 pub(crate) enum Length {
     Fixed {
-        /// [`Duration::MAX`] is no limit.
+        /// [`Duration::MAX`] means no limit.
         length: Duration,
         text: LitStr,
     },
@@ -24,7 +24,7 @@ pub(crate) enum Wait {
 }
 
 impl Length {
-    /// What the program evaluates.
+    /// The expression that is evaluated at run time, if there is one.
     pub(crate) fn code(&self) -> Option<&Expr> {
         match self {
             Self::Fixed { .. } => None,
@@ -45,7 +45,7 @@ impl Length {
 }
 
 impl Wait {
-    /// What the program evaluates.
+    /// The expression that is evaluated at run time, if there is one.
     pub(crate) fn code(&self) -> Option<&Expr> {
         match self {
             Self::AtMost(length) => length.code(),
@@ -54,7 +54,7 @@ impl Wait {
     }
 }
 
-/// The text, where the option is the word `forever`.
+/// Returns the text if it is `forever`.
 fn forever(setting: &Setting) -> Option<&LitStr> {
     match setting {
         Setting::Text(text) if text.value() == "forever" => Some(text),
@@ -105,10 +105,10 @@ pub(super) fn hold_at_least(setting: Setting) -> Result<Length> {
     if let Some(text) = forever(&setting) {
         return Err(Error::new(
             text.span(),
-            "a lock that is never released is of no use: write how long it is kept",
+            "a lock that is never released is useless: write the shortest time to hold it",
         ));
     }
-    not_zero(Length::read(setting)?, "every lock is held for no time at least: leave `hold_at_least` out")
+    not_zero(Length::read(setting)?, "a minimum of zero has no effect: leave `hold_at_least` out")
 }
 
 fn not_zero(length: Length, message: &str) -> Result<Length> {

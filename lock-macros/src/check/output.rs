@@ -1,4 +1,4 @@
-//! What the function returns, and whether a lock that is not held can be told by it.
+//! The return type of the function, and whether it can express that the lock is not held.
 
 use quote::ToTokens;
 use syn::{
@@ -11,11 +11,11 @@ use crate::{
     function::{Body, Function},
 };
 
-/// What the code under the lock evaluates to.
+/// The output of the code under the lock.
 pub(crate) struct Output {
-    /// The type, where it can be written in a `let`.
+    /// The type; `None` if it cannot be written in a `let`.
     pub(crate) ty: Option<Type>,
-    /// Whether it is surely no `Result`.
+    /// Whether the type is certainly not a `Result`.
     pub(crate) is_plain: bool,
 }
 
@@ -26,14 +26,14 @@ pub(super) fn check(
 ) -> Result<Output> {
     let no_result = |place: &dyn ToTokens, hint: &str| {
         let fails = match on_contention {
-            OnContention::Error => "taking the lock can fail",
-            OnContention::Skip => "`skip` is for a lock that is held; the store can fail as well",
+            OnContention::Error => "acquiring the lock can fail",
+            OnContention::Skip => "`skip` covers only a lock that is held; the store can fail as well",
         };
         Err(Error::new_spanned(
             place,
             format!(
                 "{fails}: return `Result<_, E>` where `E: From<LockError>`, or write `or_else = …`, a function from \
-                 `LockError` to what is returned then{hint}"
+                 `LockError` to the value to return{hint}"
             ),
         ))
     };
@@ -58,13 +58,13 @@ pub(super) fn check(
             no_result(ty, "; `impl Trait` hides the error, write `Result<impl Trait, E>`")
         }
         ty if is_plain && or_else.is_none() => no_result(ty, ""),
-        // The body alone knows the type, and for `!` there is none that could be written.
+        // Only the body knows the type, or it is `!`, which cannot be written in a `let`.
         Type::ImplTrait(_) | Type::Never(_) => Ok(Output { ty: None, is_plain }),
         ty => Ok(Output { ty: Some(ty.clone()), is_plain }),
     }
 }
 
-/// Everything else may be an alias; rustc knows.
+/// Whether `ty` is certainly not a `Result`. Any type not listed here may be an alias of one; only rustc knows.
 fn is_surely_no_result(ty: &Type) -> bool {
     const NAMES: [&str; 20] = [
         "bool", "char", "str", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128",
@@ -84,7 +84,7 @@ fn is_surely_no_result(ty: &Type) -> bool {
     }
 }
 
-/// The type without parentheses and the invisible brackets of a `macro_rules!` macro.
+/// Strips parentheses and the invisible delimiters of a `macro_rules!` macro from the type.
 fn ungrouped(mut ty: &Type) -> &Type {
     loop {
         ty = match ty {

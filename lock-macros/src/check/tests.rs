@@ -14,7 +14,7 @@ fn refusals(args: TokenStream, item: TokenStream) -> Vec<String> {
     error.into_iter().map(|error| error.to_string()).collect()
 }
 
-/// What is said about the only thing that is wrong.
+/// Returns the message of the only error.
 fn refusal(args: TokenStream, item: TokenStream) -> String {
     let mut all = refusals(args, item);
     assert_eq!(all.len(), 1, "{all:?}");
@@ -103,7 +103,7 @@ fn code_in_a_key_is_refused() {
             key_refusal(&format!("<{path}>"), quote!(id: u8, a: u8, x: u8)),
             format!(
                 "`<{path}>` in the lock key is not a parameter or a field of one, like `<id>` or `<user.id>`: code \
-                 does not belong into the key, pass its result as a parameter"
+                 does not belong in the key, pass its result as a parameter"
             )
         );
     }
@@ -119,7 +119,7 @@ fn forgotten_brackets_are_seen() {
         let told = key_refusal(key, quote!(id: u64));
         assert!(told.contains("text, so all values") && told.contains("write `<id>`"), "{key}: {told}");
     }
-    // The first word may say what the key is about, and placeholders show that brackets are known.
+    // The first word may name the subject of the key, and a placeholder shows that the author knows the brackets.
     for key in ["id", "id:all", "user:ids", "user:my_id", "user:<id>:id"] {
         assert_eq!(values(key, quote!(id: u64)).len(), usize::from(key.contains('<')), "{key}");
     }
@@ -212,7 +212,7 @@ fn max_hold_and_hold_at_least_are_lengths_above_zero() {
     for nothing in ["0s", "0ms"] {
         assert_eq!(
             refusal(quote!(key = "a", hold_at_least = #nothing), item()),
-            "every lock is held for no time at least: leave `hold_at_least` out"
+            "a minimum of zero has no effect: leave `hold_at_least` out"
         );
     }
     assert!(refusal(quote!(key = "a", hold_at_least = "forever"), item()).contains("never released"));
@@ -306,7 +306,7 @@ fn options_that_contradict_each_other_are_refused() {
 #[test]
 fn what_is_surely_no_result_is_refused() {
     let way_out = "return `Result<_, E>` where `E: From<LockError>`, or write `or_else = …`, a function from \
-                   `LockError` to what is returned then";
+                   `LockError` to the value to return";
     let outputs = [
         quote!(),
         quote!(-> ()),
@@ -323,18 +323,18 @@ fn what_is_surely_no_result_is_refused() {
         quote!(-> Option<u8>),
     ];
     for output in outputs {
-        assert_eq!(output_refusal(output.clone()), format!("taking the lock can fail: {way_out}"));
+        assert_eq!(output_refusal(output.clone()), format!("acquiring the lock can fail: {way_out}"));
         let item = quote!(async fn f() #output {});
         assert_eq!(
             refusal(quote!(key = "a", on_contention = skip), item.clone()),
-            format!("`skip` is for a lock that is held; the store can fail as well: {way_out}")
+            format!("`skip` covers only a lock that is held; the store can fail as well: {way_out}")
         );
         checked(quote!(key = "a", or_else = g), item).expect("has a way out");
     }
     assert_eq!(
         output_refusal(quote!(-> impl IntoResponse)),
         format!(
-            "taking the lock can fail: {way_out}; `impl Trait` hides the error, write `Result<impl Trait, E>`"
+            "acquiring the lock can fail: {way_out}; `impl Trait` hides the error, write `Result<impl Trait, E>`"
         )
     );
     for output in

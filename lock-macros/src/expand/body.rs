@@ -1,4 +1,4 @@
-//! The body under the lock: the parameters that it takes along, and what rustc has to know of it.
+//! The body under the lock: the parameters that it captures, and the type hints that rustc needs.
 
 use std::collections::HashSet;
 
@@ -17,15 +17,15 @@ use crate::{
     tokens::{identifiers, local},
 };
 
-/// Statements that make the code under the lock own the parameters, so that they are dropped before the lock is
-/// released; and statements that use those that are used outside of it.
+/// Returns statements that make the code under the lock own the parameters, so that they are dropped before the lock is
+/// released; and statements that use those parameters that are used outside of it.
 ///
-/// `async move` takes along what it mentions, and of that only the fields that are used. So whatever is mentioned
-/// somewhere is mentioned as a whole, and what is by its name not to be mentioned too. The first statements are not to be
-/// run: a mention that is not run takes the parameter along and is no use of it, so that rustc still says of a parameter
-/// that it is unused where the body mentions only another variable of its name.
+/// `async move` captures only the variables that it mentions, and of those only the fields that are used. So every
+/// parameter that is mentioned somewhere is mentioned as a whole, and so is each whose name begins with `_`. The first
+/// statements must not run: a mention in dead code captures the parameter but does not use it, so rustc still reports a
+/// parameter as unused if the body mentions only another variable of its name.
 ///
-/// What only `or_else` mentions is left alone: that runs outside of the block.
+/// A parameter that only `or_else` mentions is left alone, because `or_else` runs outside of the block.
 pub(super) fn moved(
     plan: &Plan,
     roots: &HashSet<String>,
@@ -52,7 +52,7 @@ pub(super) fn moved(
         let (ident, cfg) = (&parameter.ident, &parameter.cfg);
         let name = ident.unraw().to_string();
         let is_mentioned = inside.contains(&name);
-        // Of what nothing runs rustc also says that it is taken along in vain, whatever is allowed of the parameter.
+        // rustc also warns of a captured variable that no running code uses, even if the parameter allows that.
         let is_used = outside.contains(&name) || (is_mentioned && parameter.may_be_unused);
         if is_used || is_mentioned || name.starts_with('_') {
             moved.extend(quote!(#(#cfg)* let _ = &#ident;));
@@ -68,8 +68,9 @@ pub(super) fn moved(
     (moved, used)
 }
 
-/// Mentions what is in the key where `#[async_trait]` moves it into the block, which is by `let id = id;`: that `id`
-/// is not the one the key uses, and rustc is not to say that it is unused.
+/// Adds a use of each parameter in the key after the `let id = id;` by which `#[async_trait]` moves it into the block.
+///
+/// The key uses the outer `id`, so rustc would report the inner one as unused.
 pub(super) fn mention_rebound(body: TokenStream, roots: &HashSet<String>) -> TokenStream {
     let trees: Vec<TokenTree> = body.into_iter().collect();
     let mut tokens = TokenStream::new();
@@ -93,10 +94,10 @@ pub(super) fn mention_rebound(body: TokenStream, roots: &HashSet<String>) -> Tok
     tokens
 }
 
-/// Code that never runs and tells rustc what the block evaluates to, as a function's signature does, and what it takes
-/// along.
+/// Creates code that never runs. It gives rustc the output type of the block, as a function's signature does, and the
+/// variables to capture.
 ///
-/// Without it, `?` and `collect()` in the body would not know their types.
+/// Without it, rustc could not infer the types of `?` and `collect()` in the body.
 pub(super) fn never_run(output: Option<&Type>, moved: Option<&TokenStream>, place: Span) -> TokenStream {
     let ends = output.map_or_else(
         || quote_spanned!(place=> loop {}),

@@ -1,4 +1,4 @@
-//! The lock and its options, put together before anything is awaited.
+//! The lock and its options, built before anything is awaited.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use crate::{
     tokens::local,
 };
 
-/// The lock, which borrows nothing: what its arguments borrow is given back before anything is awaited. And the function
-/// that acquires it.
+/// Returns the expression of the lock, and the function that acquires it.
+///
+/// The lock borrows nothing: the borrows of its arguments end before anything is awaited.
 pub(super) fn acquire(plan: &Plan, runtime: &TokenStream) -> [TokenStream; 2] {
     let manager = plan.manager.as_ref().map_or_else(
         || quote!(#runtime::default_manager()),
         |manager| {
-            // As an expression, which puts parentheses where they are needed and only there.
+            // Built as an expression, which puts parentheses only where they are needed.
             let reference = ExprReference {
                 attrs: Vec::new(),
                 and_token: Token![&](manager.span()),
@@ -41,12 +42,12 @@ pub(super) fn acquire(plan: &Plan, runtime: &TokenStream) -> [TokenStream; 2] {
     }
 }
 
-/// A block that puts a lock's name together.
+/// Creates a block that builds a lock's name.
 pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
     let key = local("key");
     let parts = parts.iter().map(|part| match part {
         KeyPart::Literal(text) => quote!(#key.literal(#text);),
-        // Where the key is written, for the error about a value that has no text.
+        // Located at the key, for the error about a value without `Display`.
         KeyPart::Value { placeholder, value, shape } => {
             let add = match shape {
                 Shape::Plain => quote_spanned!(*span=> value),
@@ -63,7 +64,7 @@ pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> Toke
     }}
 }
 
-/// What is not given stays as the manager has it.
+/// Creates the options that are given; the manager's defaults fill in the others.
 fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
     let length =
         |name, length: Option<&Length>| length.map(|length| set(name, length, |length| quote!(#length)));
@@ -98,7 +99,7 @@ fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
     }}
 }
 
-/// The right side of an assignment to the option `name`.
+/// Creates `name = Some(…)`, the assignment to an option.
 fn set(name: &str, length: &Length, wrap: impl FnOnce(TokenStream) -> TokenStream) -> TokenStream {
     let name = local(name);
     match length {
@@ -112,7 +113,7 @@ fn set(name: &str, length: &Length, wrap: impl FnOnce(TokenStream) -> TokenStrea
             quote!(#name = ::core::option::Option::Some(#length))
         }
         Length::Code(code) => {
-            // A variable of its own, so that an expression of another type is told what it should be.
+            // A variable with a type, so that rustc names the expected type if the expression has another one.
             let length = wrap(name.to_token_stream());
             quote! {
                 #name = {

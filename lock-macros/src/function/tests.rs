@@ -49,10 +49,7 @@ fn code_that_would_run_without_the_lock_is_refused() {
     for start in [quote!(let x = 1;), quote!(run();)] {
         for block in [quote!(async move { x }), quote!(Box::pin(async move { x }))] {
             let told = refusal(quote!(fn f() -> F { #start #block }));
-            assert!(
-                told.starts_with("what stands before the `async` block would run without the lock"),
-                "{told}"
-            );
+            assert!(told.starts_with("code before the `async` block would run without the lock"), "{told}");
         }
     }
 }

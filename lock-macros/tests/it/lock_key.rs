@@ -1,4 +1,4 @@
-//! `lock_key!` in the places where it is written.
+//! `lock_key!` in the places where it is used.
 
 #![deny(warnings, clippy::pedantic)]
 
@@ -91,7 +91,7 @@ async fn it_is_the_lock_that_the_attribute_takes() {
     }
     let locks = LockManager::new(Memory::new());
     let (tenant, id) = ("a/b:c", 7);
-    // An error would be one of the acquisition.
+    // No `?` after `lock_key!`: its error would be reported by `acquire`.
     let guard = locks.lock(lock_key!("<tenant>/user:<id>")).acquire().await.expect("free");
     let error = charge(&locks, tenant, id).await.expect_err("held");
     assert_eq!(error.kind(), LockErrorKind::Contended);

@@ -1,4 +1,4 @@
-//! The macros in code that compiles: `lock_key!`, and the attribute beside other names and lints.
+//! The macros in code that compiles: `lock_key!`, and the attribute among other names and lints.
 
 mod accepted {
     pub(crate) mod facade;

@@ -1,4 +1,4 @@
-//! What the attribute's expansion and the layer call; not for anybody else, and without promises.
+//! The interface for the attribute's expansion and the layer. Not for other callers: nothing here is stable.
 
 mod outcome;
 
@@ -34,7 +34,7 @@ pub use crate::{
     time::duration,
 };
 
-/// The options that were written; the manager's defaults fill in the others.
+/// The options that were set; the manager's defaults fill in the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// `ttl = …`
@@ -51,14 +51,14 @@ pub struct Options {
     pub reentrant: bool,
 }
 
-/// What `manager = …` may name.
+/// A value that `manager = …` may name.
 #[diagnostic::on_unimplemented(
     message = "`manager` must be a `LockManager`, or a reference, an `Arc` or a `LazyLock` of one, not `{Self}`",
     label = "not a `LockManager`",
-    note = "of an `OnceLock` or an `Option` name what is in it, like `manager = LOCKS.get().expect(\"set at start\")`"
+    note = "for a `OnceLock` or an `Option`, name the value inside, like `manager = LOCKS.get().expect(\"set at start\")`"
 )]
 pub trait AsLockManager {
-    /// The manager.
+    /// Returns the manager.
     fn as_lock_manager(&self) -> &LockManager;
 }
 
@@ -89,12 +89,12 @@ impl<M: AsLockManager, F: FnOnce() -> M> AsLockManager for LazyLock<M, F> {
     }
 }
 
-/// The manager that `manager = …` names.
+/// Returns the manager that `manager = …` names.
 pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, LockError> {
     Ok(manager.as_lock_manager())
 }
 
-/// The manager where none is named.
+/// Returns the manager to use if none is named.
 pub fn default_manager() -> Result<LockManager, LockError> {
     current_manager().ok_or_else(|| {
         LockError::new(
@@ -123,12 +123,12 @@ fn name(key: KeyParts) -> Result<String, LockError> {
     key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()))
 }
 
-/// What `lock_key!` evaluates to.
+/// Returns the value of `lock_key!`.
 pub fn lock_key(key: KeyParts) -> Result<LockKey, LockError> {
     LockKey::new(name(key)?)
 }
 
-/// The lock that is asked for.
+/// Returns the requested lock.
 pub fn lock<M: AsLockManager>(
     manager: Result<M, LockError>,
     key: KeyParts,
@@ -140,13 +140,13 @@ pub fn lock<M: AsLockManager>(
     Ok(lock)
 }
 
-/// Acquires the lock; borrows nothing, so that nothing of the user's is held across the wait.
+/// Acquires the lock. Borrows nothing, so that nothing of the user's is held across the wait.
 pub async fn acquire(lock: Result<Lock, LockError>) -> Result<LockGuard, LockError> {
-    // Not moved out, which would take its room twice.
+    // Not moved out: the future would reserve space for it twice.
     lock.as_ref().map_err(Clone::clone)?.acquire().await
 }
 
-/// All the locks that are asked for.
+/// Returns all the requested locks.
 pub fn all<M: AsLockManager, const N: usize>(
     manager: Result<M, LockError>,
     keys: [KeyParts; N],
@@ -158,7 +158,7 @@ pub fn all<M: AsLockManager, const N: usize>(
     Ok(locks)
 }
 
-/// Acquires all the locks; borrows nothing either.
+/// Acquires all the locks. Borrows nothing, like [`acquire`].
 pub async fn acquire_all(locks: Result<MultiLock, LockError>) -> Result<MultiGuard, LockError> {
     locks.as_ref().map_err(Clone::clone)?.acquire().await
 }
@@ -169,7 +169,7 @@ pub fn run<F: Future>(guard: impl Into<Guards>, body: F, on_lost: OnLost) -> Run
 }
 
 pin_project! {
-    /// A struct and no `async fn`, which would keep the body's room twice.
+    /// The future of [`run`]: a struct, because an `async fn` would reserve space for the body twice.
     #[must_use = "futures do nothing unless awaited"]
     pub struct RunBody<F: Future> {
         #[pin]

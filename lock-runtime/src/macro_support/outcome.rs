@@ -1,10 +1,11 @@
-//! What a locked function returns: the body's output, or something else where the lock was not held.
+//! The return value of a locked function: the body's output, or another value if the lock was not held.
 
 use crate::{LockError, LockErrorKind, section::run::Outcome};
 
 impl<T, E> Outcome<Result<T, E>> {
-    /// What counts. An error of the body's own is kept although it came too late: it says more than the loss.
-    #[expect(clippy::missing_errors_doc, reason = "what is in there")]
+    /// Returns the output, if it counts. The body's own error counts even if it came too late: it says more than the
+    /// loss.
+    #[expect(clippy::missing_errors_doc, reason = "the error is the loss in the outcome")]
     pub fn kept(self) -> Result<Result<T, E>, LockError> {
         match self {
             Self::InTime(output) | Self::Late(output @ Err(_), _) => Ok(output),
@@ -13,10 +14,10 @@ impl<T, E> Outcome<Result<T, E>> {
     }
 }
 
-/// What counts of an output that is no `Result`: rustc prefers the method above where both fit.
+/// Provides [`kept`](Self::kept) for an output other than a `Result`: rustc prefers the inherent method if both fit.
 pub trait Kept<T> {
-    /// The output, if it came in time.
-    #[expect(clippy::missing_errors_doc, reason = "what is in there")]
+    /// Returns the output, if it came in time.
+    #[expect(clippy::missing_errors_doc, reason = "the error is the loss in the outcome")]
     fn kept(self) -> Result<T, LockError>;
 }
 
@@ -29,34 +30,34 @@ impl<T> Kept<T> for Outcome<T> {
     }
 }
 
-/// What a locked function may return without `or_else`.
+/// A type that a locked function may return without `or_else`.
 #[diagnostic::on_unimplemented(
-    message = "taking the lock can fail, and `{Self}` cannot say so",
+    message = "acquiring the lock can fail, but `{Self}` cannot represent an error",
     label = "is neither `Result<_, E>` where `E: From<LockError>`, nor is there an `or_else`",
     note = "return a `Result`, or write `or_else = …` in the attribute: a function from `LockError` to `{Self}`"
 )]
 pub trait CanFail {
-    /// The failure.
+    /// Returns the value that represents `error`.
     fn from_lock_error(error: LockError) -> Self;
 }
 
-// With the advice for the error, so not `do_not_recommend`.
+// Not `do_not_recommend`, so that rustc gives the advice for the error type.
 impl<T, E: FromLockError> CanFail for Result<T, E> {
     fn from_lock_error(error: LockError) -> Self {
         Err(E::from_lock_error(error))
     }
 }
 
-/// What the error of a locked function has to be.
+/// An error type that a locked function may return without `or_else`.
 #[diagnostic::on_unimplemented(
-    message = "taking the lock can fail, and the error `{Self}` cannot say so",
+    message = "acquiring the lock can fail, but the error `{Self}` cannot represent that",
     label = "is not `From<LockError>`",
     note = "implement `From<LockError>` for an error of your own and return that, or write `or_else = …` in the attribute: \
-            a function from `LockError` to what is returned, such as `or_else = |error| Err(error.to_string())`",
+            a function from `LockError` to the value to return, such as `or_else = |error| Err(error.to_string())`",
     note = "`tonic::Status` is `From<LockError>` with the feature `tonic` of lock-runtime"
 )]
 pub trait FromLockError {
-    /// The error.
+    /// Converts the error.
     fn from_lock_error(error: LockError) -> Self;
 }
 
@@ -67,26 +68,26 @@ impl<E: From<LockError>> FromLockError for E {
     }
 }
 
-/// The output, or the error as the function returns it.
+/// Returns the output, or the error in the function's return type.
 pub fn or_error<R: CanFail>(outcome: Result<R, LockError>) -> R {
     outcome.unwrap_or_else(R::from_lock_error)
 }
 
-/// The output, or what `or_else` makes of the error.
+/// Returns the output, or the value that `or_else` makes of the error.
 ///
-/// The output comes first, so that rustc knows what `or_else` is to return before it looks at it.
+/// The outcome comes first, so that rustc knows the return type of `or_else` before it checks the closure.
 pub fn or_else<R>(outcome: Result<R, LockError>, or_else: impl FnOnce(LockError) -> R) -> R {
     outcome.unwrap_or_else(or_else)
 }
 
-/// What a function with `on_contention = skip` may return.
+/// A type that a function with `on_contention = skip` may return.
 #[diagnostic::on_unimplemented(
     message = "`on_contention = skip` needs a return type that has a value for \"nothing was done\", and `{Self}` has none",
     label = "is none of `()`, `Option<_>`, `Result<(), _>`, `Result<Option<_>, _>`",
     note = "return an `Option`, or leave `on_contention` out and let `or_else` or the error say that the lock is held"
 )]
 pub trait Nothing {
-    /// That value.
+    /// Returns the value for "nothing was done".
     fn nothing() -> Self;
 }
 
@@ -109,13 +110,13 @@ impl<T: Nothing, E> Nothing for Result<T, E> {
     }
 }
 
-/// What the function returns when it was skipped.
+/// Returns the value of a function that was skipped.
 #[must_use]
 pub fn nothing<R: Nothing>() -> R {
     R::nothing()
 }
 
-/// Whether `on_contention = skip` is meant for this error.
+/// Returns whether `on_contention = skip` applies to this error.
 #[must_use]
 pub fn is_contention(error: &LockError) -> bool {
     matches!(error.kind(), LockErrorKind::Contended | LockErrorKind::Timeout)

@@ -65,7 +65,7 @@ async fn conditional(
     Ok(a)
 }
 
-/// Names that the expansion uses itself.
+/// Parameters with names that the expansion itself uses.
 #[distributed_lock(key = "free:names:<key>:<guard>")]
 async fn names(key: u8, guard: u8, out: u8, error: u8, ret: u8) -> Result<u8, AppError> {
     assert_held("free:names:1:2").await;

@@ -1,4 +1,4 @@
-//! The hold inside the body: `guard`, and keys and options beside it.
+//! The hold inside the body: `guard`, with various keys and options.
 
 use super::*;
 
@@ -10,7 +10,7 @@ async fn several((from, to): (u8, u8)) -> Result<Vec<String>, AppError> {
     Ok(held.iter().map(|held| held.key().to_string()).collect())
 }
 
-/// `held` is the name of the function's own.
+/// The body reuses the name `held` for a variable of its own.
 #[distributed_lock(key = "hold:own:<guard>", guard = held, max_hold = "forever", reentrant = true)]
 async fn own_name(guard: u8) -> Result<u64, AppError> {
     let held = held.fencing_token();

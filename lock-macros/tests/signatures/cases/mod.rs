@@ -1,6 +1,6 @@
-//! The attribute on every kind of function; the crate around it says on which store.
+//! The attribute on every kind of function; the crate that includes this module chooses the store.
 //!
-//! The lints are part of the test: annotated code is to be as clean as it was.
+//! The lints are part of the test: the attribute must add no warning.
 #![deny(warnings)]
 #![warn(clippy::pedantic)]
 
@@ -25,7 +25,7 @@ use std::{
 
 use lock_runtime::{LockError, LockErrorKind, LockManager, backend::Memory, distributed_lock};
 
-/// The manager of all tests; each has keys of its own.
+/// The manager of all tests; each test has its own keys.
 fn locks() -> &'static LockManager {
     static LOCKS: OnceLock<LockManager> = OnceLock::new();
     LOCKS.get_or_init(|| {
@@ -35,7 +35,7 @@ fn locks() -> &'static LockManager {
     })
 }
 
-/// Whether the lock is held; asked from another task, which is another scope.
+/// Whether the lock is held. Tries it from another task, which is outside of the scope.
 async fn is_held(key: &str) -> bool {
     let lock = locks().lock(key);
     tokio::spawn(async move {
@@ -47,7 +47,7 @@ async fn is_held(key: &str) -> bool {
     .expect("no panic")
 }
 
-/// Asserts that `key` is held in here, by its name as the store has it.
+/// Asserts that the lock is held, where `key` is its name with encoded values.
 async fn assert_held(key: &str) {
     assert!(is_held(key).await, "`{key}` is not held");
 }

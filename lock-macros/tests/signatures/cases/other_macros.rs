@@ -1,4 +1,4 @@
-//! The attribute inside and beside other macros: `macro_rules!`, `tracing::instrument`, `async_trait`, `tokio::main`.
+//! The attribute inside and next to other macros: `macro_rules!`, `tracing::instrument`, `async_trait`, `tokio::main`.
 
 use super::*;
 

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Takes the place of what was not done.
-#[expect(clippy::needless_pass_by_value, reason = "as `or_else` calls it")]
+/// The output if the lock was not held.
+#[expect(clippy::needless_pass_by_value, reason = "`or_else` passes it by value")]
 fn refused(error: LockError) -> String {
     format!("refused: {:?}", error.kind())
 }
@@ -35,7 +35,7 @@ async fn skip_result() -> Result<Option<u8>, AppError> {
     Ok(Some("5".parse()?))
 }
 
-/// The body alone says what it is.
+/// Only the body determines the type.
 #[distributed_lock(key = "output:hidden", wait = "0s", or_else = refused)]
 async fn hidden() -> impl Display + Send {
     assert_held("output:hidden").await;
@@ -71,7 +71,7 @@ async fn never() -> ! {
     panic!("on purpose")
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as `or_else` calls it")]
+#[expect(clippy::needless_pass_by_value, reason = "`or_else` passes it by value")]
 fn gives_up(error: LockError) -> ! {
     panic!("{error}")
 }
@@ -121,7 +121,7 @@ impl Service {
         None
     }
 
-    #[expect(clippy::manual_async_fn, reason = "it is what is tested")]
+    #[expect(clippy::manual_async_fn, reason = "the form under test")]
     #[distributed_lock(key = "output:written:<id>", or_else = refused, on_lost = finish)]
     fn written(&self, id: u32) -> impl Future<Output = String> + Send {
         async move {
@@ -131,7 +131,7 @@ impl Service {
     }
 }
 
-/// One test holds the locks that the other one takes without waiting.
+/// Keeps the two tests apart: one holds the locks that the other acquires without waiting.
 static IN_TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test]

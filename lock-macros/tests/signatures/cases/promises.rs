@@ -1,15 +1,15 @@
-//! The course of one call: order of drops, ways out, one evaluation of the key, choice of the manager.
+//! The course of one call: order of drops, exits, one evaluation of the key, choice of the manager.
 
 use super::*;
 
-/// What happened, in this order.
+/// Events in order.
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn log(text: impl Into<String>) {
     LOG.lock().expect("no panic").push(text.into());
 }
 
-/// Says when it is dropped, and whether the lock was held then.
+/// Logs its drop, and whether the lock was held at that time.
 struct Witness(&'static str);
 
 impl Drop for Witness {
@@ -25,7 +25,7 @@ impl Drop for Witness {
     }
 }
 
-struct Pair(Witness, #[expect(dead_code, reason = "it is there to be dropped")] Witness);
+struct Pair(Witness, #[expect(dead_code, reason = "kept only to be dropped")] Witness);
 
 #[distributed_lock(key = "promise:drop")]
 async fn drops(first: Witness, _second: Witness, pair: Pair, _: Witness) -> Result<(), AppError> {
@@ -49,13 +49,13 @@ async fn parameters_are_dropped_before_the_lock_is_released() {
             "pair.1 held=true",
             "second held=true",
             "first held=true",
-            // A parameter without a name cannot be taken along.
+            // A parameter without a name cannot be captured.
             "anonymous held=false",
         ]
     );
 }
 
-/// Counts how often it is written.
+/// Counts how often it is formatted.
 struct Counted(Arc<std::sync::atomic::AtomicUsize>);
 
 impl Display for Counted {

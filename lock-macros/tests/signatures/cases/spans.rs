@@ -13,7 +13,7 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Knows how many spans this thread is in.
+/// Counts the spans that this thread is in.
 struct Depth(AtomicU64);
 
 impl Subscriber for Depth {

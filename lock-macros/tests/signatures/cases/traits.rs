@@ -35,7 +35,7 @@ impl Sendable for Service {
         Ok(id)
     }
 
-    #[expect(clippy::manual_async_fn, reason = "it is what is tested")]
+    #[expect(clippy::manual_async_fn, reason = "the form under test")]
     #[distributed_lock(key = "trait:written:<id>", manager = self.0)]
     fn go_written_out(&self, id: u32) -> impl Future<Output = Result<u32, AppError>> + Send {
         async move {

@@ -40,14 +40,14 @@ async fn not_send(n: Rc<u8>) -> Result<Rc<u8>, AppError> {
     Ok(n)
 }
 
-/// Nothing may refer to `id` while it waits: `Cell` is not `Sync`, so the future would not be `Send`.
+/// No borrow of `id` may live across the wait: `Cell` is not `Sync`, so the future would not be `Send`.
 #[distributed_lock(key = "type:cell:<id.0>")]
 async fn not_sync(id: (u8, std::cell::Cell<u8>)) -> Result<u8, AppError> {
     tokio::task::yield_now().await;
     Ok(id.0 + id.1.get())
 }
 
-/// The kind of body for which rustc finds it hardest to prove that a future is `Send`.
+/// A body whose future rustc finds hard to prove `Send`.
 #[distributed_lock(key = "type:borrows:<names.0>")]
 async fn borrows<'a, F>(names: (&'a str, &'a [String]), f: F) -> Result<Vec<&'a str>, AppError>
 where

@@ -12,7 +12,7 @@ async fn unknown(id: u64) -> Result<(), LockError> {
 }
 
 async fn callers() {
-    // The functions are there all the same: nothing else is reported.
+    // The functions exist despite the errors, so nothing else is reported.
     let _: Result<(), LockError> = misspelt(1).await;
     let _: Result<(), LockError> = unknown(1).await;
 }
