@@ -1,4 +1,4 @@
-//! A response body that may hold the lock, and releases it before its end leaves.
+//! A response body that may hold the lock, and releases it before the body's last frame leaves.
 
 use std::{
     error::Error,
@@ -22,8 +22,8 @@ pin_project! {
     ///
     /// Its error is the inner body's, or the [`LockError`] of a lock that was lost before the body ended.
     pub struct ResponseBody<B> {
-        // Declared before the section: dropped, the body goes before its lock. None once it ended, so that it is not
-        // polled again.
+        // Declared before the section, so that the body is dropped before its lock. `None` once it has ended, so that
+        // it is not polled again.
         #[pin]
         inner: Option<B>,
         state: State,
@@ -37,7 +37,7 @@ enum State {
     Plain,
     Held {
         section: Section,
-        /// How many bytes are left, where the response says so: servers do not ask for more.
+        /// Number of bytes left, if the response states its length: servers do not poll for more.
         left: Option<u64>,
     },
     Releasing {
@@ -60,7 +60,7 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// An empty body without a lock, as the layers that answer for a service make one (CORS, a timeout, authorisation).
+/// An empty body without a lock, for layers that answer in a service's stead (CORS, timeouts, authorisation).
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
         Self::own(Bytes::new())
@@ -118,7 +118,7 @@ where
                     *this.state = State::Plain;
                     return Poll::Ready(match (released, last) {
                         (Ok(()), last) => last,
-                        // The error that was there first is kept.
+                        // The first error is kept.
                         (Err(_), Some(Err(error))) => Some(Err(error)),
                         (Err(loss), _) => {
                             this.inner.set(None);
@@ -134,7 +134,7 @@ where
         match &self.state {
             State::Own(data) => data.is_none(),
             State::Plain => self.inner.as_ref().is_none_or(Body::is_end_stream),
-            // A server that is told that nothing is left drops the body without another poll, and nothing awaits the release.
+            // If this returned `true`, the server would drop the body unpolled, and nothing would await the release.
             State::Held { .. } | State::Releasing { .. } => false,
         }
     }

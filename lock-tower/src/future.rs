@@ -45,7 +45,7 @@ pin_project! {
         Unlocked { #[pin] inner: F },
         Rejected { response: Response<Bytes> },
         Acquiring { guards: SyncFuture<Result<Guards, LockError>>, service: S, request: R, call: Call },
-        // The section comes last: dropped, the inner future goes before its lock.
+        // The section comes last, so that the inner future is dropped before its lock.
         Working { #[pin] inner: F, call: Call, section: Section },
         // The output, or the loss that came before it.
         Releasing { released: SyncFuture<Result<(), LockError>>, output: Result<T, LockError>, call: Call },
@@ -53,12 +53,12 @@ pin_project! {
     }
 }
 
-/// What is known of a request that is locked.
+/// The context of a locked request.
 struct Call {
     layer: Arc<LockLayer>,
     wire: Wire,
     method: Method,
-    /// Its wait is shorter than the layer's, because the client waits no longer.
+    /// Whether the wait is shorter than the layer's because the client waits no longer.
     is_cut: bool,
 }
 
@@ -108,7 +108,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
-            // What is awaited first, then what is done with it: the old state is taken apart by the second match.
+            // The first match awaits an event, the second one takes the old state apart and acts on the event.
             let event = match state.as_mut().project() {
                 StateProj::Unlocked { inner } => Event::Answered(ready!(inner.poll(cx))),
                 StateProj::Acquiring { guards, .. } => Event::Acquired(ready!(guards.poll(cx))),
@@ -119,7 +119,7 @@ where
                 StateProj::Rejected { .. } => Event::Nothing,
                 StateProj::Done => panic!("polled after it was ready"),
             };
-            // Drops the inner future, before anything is done with its lock.
+            // This drops the inner future, before its lock is released.
             match (state.as_mut().project_replace(State::Done), event) {
                 (StateOwned::Unlocked { .. }, Event::Answered(output)) => {
                     return Poll::Ready(output.map(|response| response.map(ResponseBody::plain)));
@@ -172,7 +172,7 @@ where
     }
 }
 
-/// What a state waited for.
+/// The event that a state waited for.
 enum Event<T> {
     Nothing,
     Answered(T),
@@ -181,7 +181,7 @@ enum Event<T> {
     Released(Result<(), LockError>),
 }
 
-/// Puts a view of the holds where the inner service finds it.
+/// Puts a view of the holds into the request's extensions, for the inner service.
 fn show(guards: &Guards, extensions: &mut Extensions) {
     match guards {
         Guards::One(guard) => drop(extensions.insert(guard.held())),

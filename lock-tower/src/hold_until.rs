@@ -1,4 +1,4 @@
-//! Until when a request holds its lock: to the head of its response, or to its end.
+//! Until when a request holds its lock: until the head of its response, or until the end.
 
 use http::{Method, Response, StatusCode, header};
 use http_body::Body;
@@ -7,11 +7,11 @@ use http_body::Body;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HoldUntil {
-    /// Until the work is done: to the head of a response of known size, which is complete by then, and to the end of
-    /// one that is produced while it is sent.
+    /// Until the work is done: until the head of a response of known size, which is complete by then, or until the end
+    /// of one that is produced while it is sent.
     #[default]
     Auto,
-    /// Until the inner service has answered, whatever is still to be sent.
+    /// Until the inner service has returned its response, even if the body is still to be sent.
     ResponseHead,
     /// Until the last part of the response is handed to the server, of known size or not. A client that reads slowly
     /// keeps the lock, up to `max_hold`.
@@ -19,10 +19,10 @@ pub enum HoldUntil {
 }
 
 impl HoldUntil {
-    /// Whether the lock is held until this response to a request of this method is sent.
+    /// Whether the lock stays held beyond the head of this response to a request of this method.
     pub(crate) fn is_after<B: Body>(self, response: &Response<B>, method: &Method) -> bool {
         let (status, body) = (response.status(), response.body());
-        // Servers drop the body of such a response without a look at it, and nothing would await the release.
+        // Servers drop the body of such a response unpolled, so nothing would await the release.
         let ends_with_head = *method == Method::HEAD
             || (*method == Method::CONNECT && status.is_success())
             || status.is_informational()
@@ -31,14 +31,14 @@ impl HoldUntil {
             || length(response) == Some(0);
         match self {
             Self::ResponseHead => false,
-            // What is of known size is sent from memory.
+            // A body of known size is sent from memory.
             Self::Auto => !ends_with_head && body.size_hint().exact().is_none(),
             Self::ResponseEnd => !ends_with_head,
         }
     }
 }
 
-/// How many bytes a server sends of this response, where that is known.
+/// Number of bytes that a server sends of this response's body, if known.
 pub(crate) fn length<B: Body>(response: &Response<B>) -> Option<u64> {
     let header = || response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     response.body().size_hint().exact().or_else(header)

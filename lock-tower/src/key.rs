@@ -1,4 +1,4 @@
-//! What a request's lock is named by.
+//! The extraction of a lock's key from a request.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use lock_runtime::{LockError, LockErrorKind, LockKey};
 
 /// Finds the key of a request's lock.
 ///
-/// Functions and closures are key extractors; [`LockLayer::with_key_fn`](crate::LockLayer::with_key_fn) takes a closure as
-/// it is usually written. A type of one's own is one where it has settings:
+/// Functions and closures are key extractors; [`LockLayer::with_key_fn`](crate::LockLayer::with_key_fn) takes a
+/// closure without type annotations. Implement the trait for a type that has settings:
 ///
 /// ```
 /// use http::request::Parts;
@@ -33,12 +33,12 @@ use lock_runtime::{LockError, LockErrorKind, LockKey};
 /// # }
 /// ```
 ///
-/// It runs for every request whose method is locked, before anything is asked of the store, and must not block.
+/// It runs for every request whose method is locked, before the store is asked, and must not block.
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// The key of this request; `None` lets it run without a lock.
+    /// Returns the key of this request, or `None` to let it run without a lock.
     ///
     /// # Errors
-    /// When there is none, and the request must not run either.
+    /// If there is no key, and the request must not run without one.
     fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection>;
 }
 
@@ -53,34 +53,38 @@ where
 
 /// Why a request has no key and is refused.
 ///
-/// It is made of a [`LockError`] as well: a name that is not allowed is the client's fault.
+/// It can be made from a [`LockError`]: an invalid name is the client's fault, every other error the server's.
 #[derive(Clone, Debug)]
 pub struct KeyRejection {
     pub(crate) fault: Fault,
     pub(crate) text: Cow<'static, str>,
     /// For the log.
     pub(crate) source: Option<LockError>,
-    /// A value that a template names is not there at all.
+    /// Whether a value that the template names is absent.
     pub(crate) missing: bool,
 }
 
-/// Who has to do something about it.
+/// Who has to correct the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The client; it is told the text.
+    /// The client, which receives the text.
     Request,
-    /// The operator's; the text goes into the log.
+    /// The operator; the text goes into the log.
     Server,
 }
 
 impl KeyRejection {
-    /// The client's fault: 400. The client reads `text`, so it should say what is missing and nothing that is secret.
+    /// Creates a rejection that is the client's fault: 400.
+    ///
+    /// The client reads `text`, which should say what is missing, and contain nothing secret.
     #[must_use]
     pub fn bad_request(text: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Request, text: text.into(), source: None, missing: false }
     }
 
-    /// The server's fault: 500. `text` goes into the log, and the client does not see it.
+    /// Creates a rejection that is the server's fault: 500.
+    ///
+    /// `text` goes into the log, and the client does not see it.
     #[must_use]
     pub fn internal(text: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Server, text: text.into(), source: None, missing: false }
@@ -100,7 +104,7 @@ impl KeyRejection {
 impl From<LockError> for KeyRejection {
     fn from(error: LockError) -> Self {
         if error.kind() == LockErrorKind::InvalidKey {
-            Self::bad_request("what names the lock in this request is empty, too long or not allowed")
+            Self::bad_request("the lock key in this request is empty, too long or not allowed")
         } else {
             Self::internal("no key")
         }

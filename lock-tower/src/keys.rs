@@ -1,4 +1,4 @@
-//! The keys of one request: of one lock, or of several.
+//! The keys of one request, for one lock or for several.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use lock_runtime::LockKey;
 
 use crate::{KeyExtractor, KeyRejection, MissingKey, template::KeyTemplate};
 
-/// Where the keys of a layer's requests come from.
+/// The source of the keys of a layer's requests.
 #[derive(Clone)]
 pub(crate) enum Keys {
     One(Arc<dyn KeyExtractor>),
@@ -21,7 +21,7 @@ pub(crate) enum Found {
 }
 
 impl Keys {
-    /// `None` for a request that runs without a lock.
+    /// Returns the keys of a request, or `None` if it runs without a lock.
     pub(crate) fn of(
         &self,
         parts: &mut Parts,

@@ -15,7 +15,7 @@ use crate::{
     template::KeyTemplate,
 };
 
-/// How long a request holds its lock at most, unless it is set.
+/// The default of [`LockLayer::max_hold`].
 const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 
 /// Runs each request under the lock of its key.
@@ -40,17 +40,17 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 /// # }
 /// ```
 ///
-/// The [crate's page](crate) says where to put it, what a key can be made of, how long a lock is held, and what is answered
-/// without it.
+/// The [crate's page](crate) says where to put it, what a key can be made of, how long a lock is held, and how a
+/// request is answered without it.
 ///
 /// | option | default |
 /// |---|---|
 /// | [`ttl`](Self::ttl), how long a lock outlives a crash of its holder | the manager's: 30 s |
 /// | [`wait`](Self::wait), how long a request waits | 0 s |
-/// | [`max_hold`](Self::max_hold), the longest that a request holds it | 5 min |
-/// | [`hold_at_least`](Self::hold_at_least), the shortest | 0 s |
+/// | [`max_hold`](Self::max_hold), the maximum time a request holds it | 5 min |
+/// | [`hold_at_least`](Self::hold_at_least), the minimum time | 0 s |
 /// | [`auto_renew`](Self::auto_renew), whether the lease is renewed | the manager's: `true` |
-/// | [`retry_after`](Self::retry_after), the advice where the lock is held | the manager's: 1 s |
+/// | [`retry_after`](Self::retry_after), the advised pause while the lock is held | the manager's: 1 s |
 /// | [`contended_status`](Self::contended_status) | 409 |
 /// | [`methods`](Self::methods) | all but `GET`, `HEAD`, `OPTIONS`, `TRACE` |
 /// | [`missing_key`](Self::missing_key) | [`Reject`](MissingKey::Reject) |
@@ -60,11 +60,11 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 /// | [`protocol`](Self::protocol) | by the request's `content-type` |
 ///
 /// # Cancel safety
-/// Dropping the response future, or a response body that holds the lock, drops the handler's part and then releases
-/// the lock in the background; one that was being asked for is given back.
+/// Dropping the response future, or a response body that holds the lock, drops the inner future or body and then
+/// releases the lock in the background; a lock that was still being acquired is given back.
 #[derive(Clone)]
 pub struct LockLayer {
-    /// With the layer's options as its defaults.
+    /// The manager, with the layer's options as its defaults.
     locks: LockManager,
     pub(crate) keys: Keys,
     pub(crate) methods: Methods,
@@ -84,7 +84,7 @@ type OnRejection = dyn Fn(&LockRejection) -> Response<Bytes> + Send + Sync;
 /// Which requests are locked.
 #[derive(Clone, Debug)]
 pub(crate) enum Methods {
-    /// All but those that only read.
+    /// All methods but those that only read.
     Writing,
     These(Arc<[Method]>),
 }
@@ -93,7 +93,7 @@ impl Methods {
     pub(crate) fn contains(&self, method: &Method) -> bool {
         match self {
             Self::Writing => !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE),
-            // Servers answer `HEAD` with what they have for `GET`.
+            // Servers answer `HEAD` with the handler of `GET`.
             Self::These(methods) => {
                 methods.contains(method) || (*method == Method::HEAD && methods.contains(&Method::GET))
             }
@@ -102,18 +102,19 @@ impl Methods {
 }
 
 impl LockLayer {
-    /// A layer whose keys come from a template, `user:<id:u64>`; see [the crate's page](crate#keys).
+    /// Creates a layer whose keys come from a template, `user:<id:u64>`; see [the crate's page](crate#keys).
     ///
     /// # Errors
-    /// [`InvalidKey`](lock_runtime::LockErrorKind::InvalidKey) for text that is not a template; it says what to write.
+    /// [`InvalidKey`](lock_runtime::LockErrorKind::InvalidKey) for an invalid template; the error says what to write.
     pub fn new(locks: LockManager, template: &str) -> Result<Self, LockError> {
         Ok(Self::with_key(locks, KeyTemplate::parse(template)?))
     }
 
-    /// A layer of several locks for each request, which are held together: all of them or none, with one wait for all, and
-    /// the loss of one is the loss of all. They are taken in the order of their names, so that requests never wait for each
-    /// other in a circle; two keys that turn out to be the same are one lock. The inner service finds a
-    /// [`HeldLocks`](lock_runtime::HeldLocks).
+    /// Creates a layer of several locks for each request, which are held together: all or none.
+    ///
+    /// There is one wait for all, and the loss of one is the loss of all. They are acquired in the order of their
+    /// names, so that requests never wait for each other in a circle. Two keys that turn out to be equal are one
+    /// lock. The inner service finds [`HeldLocks`](lock_runtime::HeldLocks) in the request's extensions.
     ///
     /// ```
     /// # #[cfg(feature = "axum")]
@@ -129,7 +130,7 @@ impl LockLayer {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidKey`](LockErrorKind::InvalidKey) for text that is not a template, and when there is none.
+    /// [`InvalidKey`](LockErrorKind::InvalidKey) for an invalid template, and if there is no template.
     pub fn all<T: AsRef<str>>(
         locks: LockManager,
         templates: impl IntoIterator<Item = T>,
@@ -142,8 +143,8 @@ impl LockLayer {
         Ok(Self::with_keys(locks, Keys::Several(templates)))
     }
 
-    /// A layer whose keys come from a closure: the caller's session, a claim of its token, an extension that another layer
-    /// put there. `None` lets the request run without a lock.
+    /// Creates a layer whose keys come from a closure: from the caller's session, a claim of its token, or an
+    /// extension that another layer inserted. `None` lets the request run without a lock.
     ///
     /// ```
     /// use lock_runtime::lock_key;
@@ -154,7 +155,7 @@ impl LockLayer {
     /// let lock = LockLayer::with_key_fn(locks, |parts| {
     ///     let tenant = parts.headers.get("x-tenant").and_then(|value| value.to_str().ok());
     ///     let tenant = tenant.ok_or_else(|| KeyRejection::bad_request("no `x-tenant`"))?;
-    ///     // The lock of a function with `#[distributed_lock(key = "tenant:<tenant>")]`.
+    ///     // The same lock as in a function with `#[distributed_lock(key = "tenant:<tenant>")]`.
     ///     Ok(Some(lock_key!("tenant:<tenant>")?))
     /// });
     /// # let _ = lock;
@@ -169,8 +170,10 @@ impl LockLayer {
         Self::with_key(locks, key)
     }
 
-    /// A layer whose keys come from a [`KeyExtractor`]. Of a closure, rustc wants to know the types here, `|parts: &mut
-    /// Parts| -> Result<_, KeyRejection>`; [`with_key_fn`](Self::with_key_fn) knows them.
+    /// Creates a layer whose keys come from a [`KeyExtractor`].
+    ///
+    /// A closure needs type annotations here, `|parts: &mut Parts| -> Result<_, KeyRejection>`; with
+    /// [`with_key_fn`](Self::with_key_fn) it needs none.
     #[must_use]
     pub fn with_key(locks: LockManager, key: impl KeyExtractor) -> Self {
         Self::with_keys(locks, Keys::One(Arc::new(key)))
@@ -193,69 +196,74 @@ impl LockLayer {
         }
     }
 
-    /// How long the lease lasts unless it is renewed; the manager's unless set. See
-    /// [`LockManager::ttl`].
+    /// Sets how long the lease lasts unless it is renewed, by default as set in the manager. See [`LockManager::ttl`].
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.locks = self.locks.ttl(ttl);
         self
     }
 
-    /// How long a request waits for its lock; zero unless set, whatever the manager's is. A gRPC client that waits for
-    /// a shorter time, by its `grpc-timeout`, shortens it. See [the crate's page](crate#waiting) for what a wait costs.
+    /// Sets how long a request waits for its lock; zero by default, whatever the manager's is.
+    ///
+    /// The `grpc-timeout` of a client can shorten the wait. See [the crate's page](crate#waiting) for the costs of
+    /// waiting.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How long a request holds its lock at most, however often it is renewed; 5 minutes unless set, whatever the
-    /// manager's is. After it the request ends as one that lost its lock.
+    /// Sets the maximum time that a request holds its lock, however often it is renewed; 5 minutes by default,
+    /// whatever the manager's is. After it, the request ends as one that lost its lock.
     ///
-    /// It ends what nothing else does: a client that disappeared unnoticed, one that reads its answer too slowly, or one
-    /// that [sends its request too slowly](crate#slow-senders).
+    /// It ends holds that nothing else ends: those for a client that disappeared unnoticed, reads its answer too
+    /// slowly, or [sends its request too slowly](crate#slow-senders).
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.locks = self.locks.max_hold(max_hold);
         self
     }
 
-    /// How long the lock stays held at least, although the request is answered: for requests that a client sends twice. No
-    /// time unless set. The answer does not wait for it, and the next request for the key finds the lock held. It is not
-    /// longer than [`max_hold`](Self::max_hold). See [`Lock::hold_at_least`](lock_runtime::Lock::hold_at_least).
+    /// Sets the minimum time that the lock stays held, even if the request is answered earlier. None by default.
+    ///
+    /// This is for requests that a client sends twice: the answer does not wait for it, and the next request for the
+    /// key finds the lock held. It must not exceed [`max_hold`](Self::max_hold). See
+    /// [`Lock::hold_at_least`](lock_runtime::Lock::hold_at_least).
     #[must_use]
     pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
         self.hold_at_least = hold_at_least;
         self
     }
 
-    /// Whether a request that runs under the lock already, by an outer layer of the same key, shares that hold; a request
-    /// that would wait for itself is refused (500, and the log says so) unless switched on. Only an inner layer needs it. See
-    /// [`Lock::reentrant`](lock_runtime::Lock::reentrant).
+    /// Sets whether a request that already runs under the lock, by an outer layer of the same key, shares that hold;
+    /// off by default.
+    ///
+    /// If off, such a request would wait for itself, and is refused (500, and the log says so). Only an inner layer
+    /// needs this option. See [`Lock::reentrant`](lock_runtime::Lock::reentrant).
     #[must_use]
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
         self
     }
 
-    /// What a client is told to wait that finds the lock held, `Retry-After` or `RetryInfo`; the manager's unless set. See
-    /// [`LockManager::retry_after`].
+    /// Sets the pause advised to a client that finds the lock held, in `Retry-After` or `RetryInfo`, by default as
+    /// set in the manager. See [`LockManager::retry_after`].
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.locks = self.locks.retry_after(retry_after);
         self
     }
 
-    /// Whether the lease is renewed while the request is worked on; the manager's unless set. Without renewal the
-    /// lock is lost after `ttl`.
+    /// Sets whether the lease is renewed while the request is processed, by default as set in the manager. Without
+    /// renewal the lock is lost after `ttl`.
     #[must_use]
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
         self.locks = self.locks.auto_renew(auto_renew);
         self
     }
 
-    /// Locks requests of these methods and lets the others pass without a lock; all but `GET`, `HEAD`, `OPTIONS` and
-    /// `TRACE` unless set. `GET` stands for `HEAD` as well, which axum answers with the same handler.
+    /// Sets the methods whose requests are locked; by default all but `GET`, `HEAD`, `OPTIONS` and `TRACE`. Other
+    /// requests run without a lock. `GET` includes `HEAD`, which axum answers with the same handler.
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {
@@ -274,45 +282,44 @@ impl LockLayer {
         self
     }
 
-    /// What becomes of a request that has none of the values which the template names; it is rejected unless set.
+    /// Sets the treatment of a request that lacks a value named by the template; it is rejected by default.
     ///
-    /// A closure says so itself: it returns `None` for a request that is to run without a lock.
+    /// A closure decides this itself: it returns `None` for a request that is to run without a lock.
     #[must_use]
     pub fn missing_key(mut self, missing_key: MissingKey) -> Self {
         self.missing_key = missing_key;
         self
     }
 
-    /// Until when a request holds its lock; [`Auto`](HoldUntil::Auto) unless set.
+    /// Sets until when a request holds its lock; [`Auto`](HoldUntil::Auto) by default.
     #[must_use]
     pub fn hold_until(mut self, hold_until: HoldUntil) -> Self {
         self.hold_until = hold_until;
         self
     }
 
-    /// What becomes of the work whose lock is lost; [`Cancel`](OnLost::Cancel) unless set.
+    /// Sets what happens to work whose lock is lost; [`Cancel`](OnLost::Cancel) by default.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = on_lost;
         self
     }
 
-    /// How refusals are answered; by the request's `content-type` unless set.
+    /// Sets the protocol in which refusals are answered; by default it depends on the request's `content-type`.
     #[must_use]
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
 
-    /// The status where another request holds the lock; 409 unless set.
+    /// Sets the HTTP status of the answer if another request holds the lock; 409 by default.
     #[must_use]
     pub fn contended_status(mut self, status: StatusCode) -> Self {
         self.contended_status = status;
         self
     }
 
-    /// Answers refused requests with what `answer` makes of them; with
-    /// [`LockRejection::response`] unless set.
+    /// Answers refused requests with the result of `answer`; with [`LockRejection::response`] by default.
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {
@@ -338,7 +345,7 @@ impl LockLayer {
         self
     }
 
-    /// Asks for the locks of a request.
+    /// Acquires the locks of a request.
     pub(crate) fn acquire(&self, keys: Found, wait: Duration) -> SyncFuture<Result<Guards, LockError>> {
         match keys {
             Found::One(key) => {
@@ -354,7 +361,7 @@ impl LockLayer {
         }
     }
 
-    /// Writes the log and makes the answer.
+    /// Logs a rejection and makes the answer.
     pub(crate) fn answer(&self, rejection: &LockRejection) -> Response<Bytes> {
         rejection.log();
         self.on_rejection.as_ref().map_or_else(|| rejection.response(), |answer| answer(rejection))

@@ -1,14 +1,14 @@
-//! What becomes of a request without a key.
+//! The treatment of requests without a key.
 
-/// What becomes of a request that has none of the values which a template names.
+/// The treatment of a request that lacks a value named by the template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// It is refused: 400 for a header or a query value, 500 for a route parameter, which only a wrong wiring leaves
-    /// out.
+    /// The request is refused: 400 for a missing header or query value, 500 for a missing route parameter, which only
+    /// wrong wiring causes.
     #[default]
     Reject,
-    /// It runs without a lock; of a layer of [several](crate::LockLayer::all), without those whose values are missing. A
-    /// value that is there and not allowed is refused all the same.
+    /// The request runs without the lock; in a layer of [several](crate::LockLayer::all), without those locks whose
+    /// values are missing. A present but invalid value is refused all the same.
     Skip,
 }

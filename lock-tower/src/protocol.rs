@@ -1,4 +1,4 @@
-//! Whether a request is one of gRPC, and what that changes.
+//! The protocol of a request and of its answer: HTTP or gRPC.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, header};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// As gRPC where the request's `content-type` is `application/grpc` or one of its variants, else as HTTP.
+    /// As gRPC if the request's `content-type` is `application/grpc` or one of its variants, otherwise as HTTP.
     #[default]
     Auto,
     /// With a status code and an `application/problem+json`.
@@ -22,7 +22,7 @@ pub enum Protocol {
 pub(crate) enum Wire {
     Http,
     Grpc {
-        /// Of an answer without a message.
+        /// The `content-type` of an answer without a message.
         content_type: HeaderValue,
         /// How long the client waits for the answer.
         timeout: Option<Duration>,
@@ -54,7 +54,7 @@ impl Wire {
 
 enum Kind {
     Grpc,
-    /// gRPC-Web, whose clients want their own type back.
+    /// gRPC-Web, whose clients expect their own `content-type` back.
     Web,
     Other,
 }
@@ -68,7 +68,7 @@ fn kind(content_type: &HeaderValue) -> Kind {
     }
 }
 
-/// `TimeoutValue TimeoutUnit`: at most eight digits and one letter.
+/// Parses a `grpc-timeout`, `TimeoutValue TimeoutUnit`: at most eight digits and one letter.
 fn timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if !(1..=8).contains(&digits.len()) || !digits.bytes().all(|digit| digit.is_ascii_digit()) {

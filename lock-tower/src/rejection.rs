@@ -1,4 +1,4 @@
-//! What is answered instead of calling the inner service.
+//! The refusal of a request, and its answer.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ pub struct LockRejection {
 
 #[derive(Debug)]
 enum Reason {
-    /// It has no key.
+    /// The request has no key.
     Key(KeyRejection),
-    /// Its lock was not acquired, or was lost.
+    /// The request's lock was not acquired, or was lost.
     Lock(LockError),
 }
 
@@ -44,14 +44,15 @@ impl LockRejection {
         Self { reason: Reason::Lock(error), answer, wire }
     }
 
-    /// The wait was cut by the client's own deadline.
+    /// Marks the wait as cut short by the client's own timeout.
     pub(crate) fn cut(mut self) -> Self {
         self.answer.code = Code::DeadlineExceeded;
         self
     }
 
-    /// What went wrong: [`InvalidKey`](LockErrorKind::InvalidKey) for a request that gives no valid key,
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for a wrong wiring, else what the lock's error says.
+    /// Returns the kind of the failure: [`InvalidKey`](LockErrorKind::InvalidKey) for a request that gives no valid
+    /// key, [`InvalidOptions`](LockErrorKind::InvalidOptions) for wrong wiring, otherwise the kind of the lock's
+    /// error.
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
@@ -61,7 +62,7 @@ impl LockRejection {
         }
     }
 
-    /// The lock's error, where there is one. Its text names the key and is not meant for clients.
+    /// Returns the lock's error, if there is one. Its text names the key and is not meant for clients.
     #[must_use]
     pub fn error(&self) -> Option<&LockError> {
         match &self.reason {
@@ -70,19 +71,19 @@ impl LockRejection {
         }
     }
 
-    /// After how long another attempt makes sense, where that is known.
+    /// Returns the time after which another attempt makes sense, if known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.answer.retry_after()
     }
 
-    /// Whether the client speaks gRPC, and reads `grpc-status` and not the status code.
+    /// Returns whether the client speaks gRPC, and so reads `grpc-status` instead of the status code.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         matches!(self.wire, Wire::Grpc { .. })
     }
 
-    /// The answer that the layer gives unless it is told otherwise.
+    /// Returns the layer's default answer.
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
         let (status, content_type, headers, body) = match &self.wire {
@@ -106,7 +107,7 @@ impl LockRejection {
         response
     }
 
-    /// Writes what the client is not told into the log.
+    /// Logs the details that the client does not see.
     pub(crate) fn log(&self) {
         match &self.reason {
             Reason::Lock(error) => __private::log(error),

@@ -1,4 +1,4 @@
-//! The service: finds the key, and starts.
+//! The service: finds the keys of a request and starts its future.
 
 use std::{
     fmt, mem,
@@ -13,9 +13,9 @@ use tower::{Layer, Service};
 
 use crate::{LockLayer, ResponseBody, ResponseFuture, protocol::Wire};
 
-/// What [`LockLayer`] makes of a service.
+/// A service wrapped by [`LockLayer`].
 ///
-/// Errors of the inner service are passed on as they are; the layer's own are responses.
+/// Errors of the inner service are returned unchanged; the layer's own become responses.
 #[derive(Clone)]
 pub struct LockService<S> {
     inner: S,
@@ -51,7 +51,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // What was polled ready is called, or dropped with what it had reserved; its clone was not polled.
+        // The service that was polled ready is called, or dropped with its reservations; its clone was not polled.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         if !self.layer.methods.contains(request.method()) {

@@ -1,4 +1,4 @@
-//! Keys from what a request names: route parameters, headers, the query, the method of gRPC.
+//! Keys made of values of a request: route parameters, headers, the query, the gRPC method.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ mod source;
 
 use source::Source;
 
-/// `user:<id:u64>`: text with values of the request.
+/// A template of a key, such as `user:<id:u64>`: text with values of the request.
 #[derive(Debug)]
 pub(crate) struct KeyTemplate(Vec<Segment>);
 
@@ -40,7 +40,7 @@ enum Type {
 }
 
 impl KeyTemplate {
-    /// Reads a template; the error's kind is [`LockErrorKind::InvalidKey`] and it says what to write.
+    /// Parses a template; the error is of kind [`LockErrorKind::InvalidKey`] and says what to write.
     pub(crate) fn parse(text: &str) -> Result<Self, LockError> {
         let invalid = |problem: String| {
             LockError::new(LockErrorKind::InvalidKey, format!("lock key template {text:?}: {problem}"))
@@ -53,7 +53,7 @@ impl KeyTemplate {
         Ok(Self(segments))
     }
 
-    /// The key, with a value for each source.
+    /// Builds the key, with a value for each source.
     fn fill<'a>(
         &self,
         value_of: impl Fn(&Source) -> Result<Cow<'a, str>, KeyRejection>,
@@ -66,7 +66,7 @@ impl KeyTemplate {
             }
         }
         let name = key.finish().map_err(|empty| KeyRejection::internal(empty.to_string()))?;
-        // The literals were checked and values are encoded, so what is left to refuse is the length.
+        // The literals were checked and the values are encoded, so only the length can be refused.
         LockKey::new(name).map_err(|error| {
             KeyRejection::bad_request("the values that name the lock are too long").with_source(error)
         })
@@ -85,7 +85,7 @@ fn segment(piece: Piece) -> Result<Segment, String> {
         Some("uuid") => Type::Uuid,
         Some(other) => {
             return Err(format!(
-                "`{other}` in `<{name}:{other}>` is not a type that keys know: write `u64` or `i64`, which also fit \
+                "`{other}` in `<{name}:{other}>` is not a known type: write `u64` or `i64`, which also fit \
                  the smaller ones, `uuid`, or `<{name}>` for text"
             ));
         }
@@ -94,7 +94,7 @@ fn segment(piece: Piece) -> Result<Segment, String> {
 }
 
 fn push(key: &mut KeyParts, source: &Source, ty: Type, value: &str) -> Result<(), KeyRejection> {
-    // Said here, so that nothing is allocated for an error that does not occur.
+    // Empty values are refused below, so no placeholder has to be formatted for an error that does not occur.
     const UNNAMED: &str = "";
     let not = |what: &str| KeyRejection::bad_request(format!("{source} is not {what}"));
     match ty {
@@ -227,7 +227,7 @@ mod tests {
             Err((Fault::Request, "the path parameter `v` is empty".into()))
         );
         assert_eq!(filled("k:<v>", &[("v", &"x".repeat(510))]).map(|key| key.len()), Ok(512));
-        // It counts as encoded.
+        // The length counts as encoded.
         for long in ["x".repeat(511), ":".repeat(171)] {
             assert_eq!(
                 filled("k:<v>", &[("v", &long)]),

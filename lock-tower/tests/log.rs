@@ -1,6 +1,6 @@
-//! Misconfiguration is explained in the log, and not to the client. A program of its own: `tracing` remembers for each
-//! event whether it is wanted, and while one subscriber exists it asks that of the thread that comes first. A test beside
-//! this one that came first would switch the event off for both.
+//! Misconfiguration is explained in the log, and not to the client. This is a program of its own: `tracing` caches
+//! for each event whether it is wanted, and with a single subscriber it asks only the first thread to reach the
+//! event. A concurrent test that came first would switch the event off for both.
 
 #![cfg(feature = "axum")]
 
@@ -18,7 +18,7 @@ use tracing::{
     span,
 };
 
-#[allow(dead_code, reason = "what the other tests need")]
+#[allow(dead_code, reason = "used by the other tests")]
 #[path = "it/support.rs"]
 mod support;
 
@@ -26,7 +26,7 @@ use support::{DEADLINE, key, send, store};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Keeps what the layer writes.
+/// Collects the events of the layer.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 

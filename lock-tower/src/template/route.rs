@@ -12,7 +12,7 @@ use http::request::Parts;
 
 use crate::KeyRejection;
 
-/// The route's parameters, decoded. Axum has them ready: its extractor is asynchronous in form only.
+/// Returns the route's parameters, decoded. Axum has them ready: its extractor is asynchronous in form only.
 pub(super) fn params(parts: &mut Parts) -> Result<RawPathParams, KeyRejection> {
     let params = pin!(RawPathParams::from_request_parts(parts, &()));
     match params.poll(&mut Context::from_waker(Waker::noop())) {
@@ -20,7 +20,7 @@ pub(super) fn params(parts: &mut Parts) -> Result<RawPathParams, KeyRejection> {
         Poll::Ready(Err(RawPathParamsRejection::InvalidUtf8InPathParam(_))) => {
             Err(KeyRejection::bad_request("a path parameter is not valid UTF-8"))
         }
-        // Not `missing`: here no request at all would be locked.
+        // Not `missing`: with `MissingKey::Skip`, no request at all would be locked.
         Poll::Ready(Err(RawPathParamsRejection::MissingPathParams(_))) => Err(KeyRejection::internal(
             "the lock key names route parameters, but the layer runs before the route is known: add it to the route \
              itself, `post(handler).route_layer(lock)`, not around the `Router`",
@@ -32,7 +32,8 @@ pub(super) fn params(parts: &mut Parts) -> Result<RawPathParams, KeyRejection> {
     }
 }
 
-/// The one value of `name`. None, or several, mean that the layer stands where it cannot work: nothing is guessed.
+/// Returns the only value of `name`. None or several mean that the layer cannot work on this route, so nothing is
+/// guessed.
 pub(super) fn value<'a, P>(name: &str, params: impl Fn() -> P) -> Result<&'a str, KeyRejection>
 where
     P: Iterator<Item = (&'a str, &'a str)>,
@@ -51,8 +52,8 @@ where
             let (known, remedy) = if known.is_empty() {
                 (
                     " none",
-                    "this route has none, or none matched, where `Router::layer` runs as well; add the layer to the \
-                     routes that are to be locked",
+                    "this route has none, or no route matched, and `Router::layer` runs even then; add the layer to \
+                     the routes that are to be locked",
                 )
             } else {
                 (

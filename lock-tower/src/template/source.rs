@@ -6,7 +6,7 @@ use http::{HeaderName, request::Parts};
 
 use crate::KeyRejection;
 
-/// What a placeholder names.
+/// The source that a placeholder names.
 #[derive(Debug, PartialEq)]
 pub(super) enum Source {
     /// `<id>`
@@ -23,7 +23,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The source of this name; the error says what to write.
+    /// Parses the name of a source; the error says what to write.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
         match name.split_once('.') {
             Some(("header", header)) => header
@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// The one value of a source that is not the route.
+    /// Returns the only value of a source other than the route.
     pub(super) fn value<'a>(&self, parts: &'a Parts) -> Result<Cow<'a, str>, KeyRejection> {
         match self {
             Self::Param(_) => Err(KeyRejection::internal("no route")),
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// Which of several values the handler reads is its own business, so nothing is guessed.
+    /// Returns the only value. Which of several the handler would read is unknown, so nothing is guessed.
     fn only<T>(&self, mut values: impl Iterator<Item = T>) -> Result<T, KeyRejection> {
         match (values.next(), values.next()) {
             (Some(value), None) => Ok(value),
@@ -97,7 +97,7 @@ fn param(name: &str) -> Result<Source, String> {
     ))
 }
 
-/// `/package.Service/Method`. Servers compare it as it is, so it has one form only.
+/// Splits `/package.Service/Method`. Servers compare it without decoding, so it has one form only.
 fn rpc(parts: &Parts) -> Result<(&str, &str), KeyRejection> {
     let names = parts.uri.path().strip_prefix('/').and_then(|path| path.split_once('/'));
     names

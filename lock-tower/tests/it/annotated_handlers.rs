@@ -32,7 +32,7 @@ struct Withdrawal {
     amount: i64,
 }
 
-/// An error of the application's own.
+/// The application's own error.
 enum BankError {
     Lock(LockError),
     Poor,
@@ -116,7 +116,7 @@ async fn a_busy_lock_is_answered_like_the_layer_does() {
         answer.headers.keys().collect::<Vec<_>>(),
         "{answer:?}"
     );
-    // By the application's own error as well.
+    // The same through the application's own error.
     let (status, body) = withdraw(&app, "canary", 5).await;
     assert_eq!(status, 409);
     assert!(body.contains("#contended") && !body.contains("canary"), "{body}");

@@ -21,7 +21,7 @@ fn layer(locks: &LockManager) -> LockLayer {
     LockLayer::new(locks.clone(), "account:<header.x-account:u64>").expect("a template")
 }
 
-/// Where the layer stands.
+/// The position of the layer.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Server,
@@ -64,7 +64,7 @@ async fn a_busy_lock_is_aborted_with_advice() {
         let refused = soon("the refusal", client.unary("Withdraw", order(42, 0))).await.expect_err("busy");
         assert_eq!((refused.code(), refused.message()), (Code::Aborted, "Another request holds the lock"));
         let delay = refused.get_details_retry_info().expect("known").retry_delay.expect("known");
-        // Not the 30 s of a lease that is renewed.
+        // Not the 30 s of a renewed lease.
         assert_eq!(delay, Duration::from_secs(1), "{place:?}");
         // Another account, the same one in another form, and the same one once it is free.
         assert_eq!(client.unary("Withdraw", order(43, 0)).await.expect("free").key, "account:43");
@@ -136,11 +136,11 @@ async fn a_client_that_waits_no_longer_leaves_the_queue() {
     let start = Instant::now();
     let mut hurried = order(42, 0);
     hurried.set_timeout(100 * MS);
-    // Who is first to say so, the layer, tonic's server or its client, is a matter of microseconds.
+    // Whether the layer, tonic's server or its client gives up first is a matter of microseconds.
     let refused = client.unary("Withdraw", hurried).await.expect_err("busy");
     assert!(matches!(refused.code(), Code::DeadlineExceeded | Code::Cancelled), "{refused:?}");
     assert!(start.elapsed() < DEADLINE / 2);
-    // Who has time gets it.
+    // A request with enough time gets the lock.
     let (done, ()) = tokio::join!(client.unary("Withdraw", order(42, 0)), async {
         tokio::time::sleep(20 * MS).await;
         guard.release().await.expect("held");

@@ -28,7 +28,7 @@ use tower::{Service, service_fn};
 pub(crate) struct Order {
     #[prost(uint64, tag = "1")]
     pub(crate) account: u64,
-    /// How long it takes, or how many events there are.
+    /// Duration of the work, or number of events.
     #[prost(uint64, tag = "2")]
     pub(crate) millis: u64,
 }
@@ -52,14 +52,14 @@ impl Bank {
         Self { locks: locks.clone(), events: Arc::new(Semaphore::new(0)) }
     }
 
-    #[allow(clippy::unused_async, reason = "what a method is")]
+    #[allow(clippy::unused_async, reason = "gRPC methods are async")]
     async fn withdraw(&self, request: Request<Order>) -> Result<Response<Done>, Status> {
         let key = request.extensions().get::<HeldLock>().map(|lock| lock.key().to_string());
         tokio::time::sleep(Duration::from_millis(request.get_ref().millis)).await;
         Ok(Response::new(Done { key: key.unwrap_or_default() }))
     }
 
-    /// As it would be written: the inner method takes the message, whose fields name the lock.
+    /// As users would write it: the inner method takes the message, whose fields name the lock.
     async fn close(&self, request: Request<Order>) -> Result<Response<Done>, Status> {
         Ok(Response::new(self.close_account(request.into_inner()).await?))
     }
@@ -70,7 +70,7 @@ impl Bank {
         Ok(Done { key: lock_key(order.account)? })
     }
 
-    #[allow(clippy::unused_async, reason = "what a method is")]
+    #[allow(clippy::unused_async, reason = "gRPC methods are async")]
     async fn watch(
         &self,
         request: Request<Order>,
@@ -140,7 +140,7 @@ impl Service<http::Request<Body>> for Bank {
     }
 }
 
-/// A port of the test's own.
+/// Listens on a free port.
 pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");

@@ -20,7 +20,7 @@ use crate::support::{self, DEADLINE, KEY, Probed, held, layer, post, soon, store
 
 type Answered = Result<Response<Full<Bytes>>, Infallible>;
 
-/// A service that says when it has started, and then does what `work` does.
+/// A service that signals its start, and then does the `work`.
 fn working<W, F>(
     work: W,
 ) -> (
@@ -45,7 +45,7 @@ where
     (started, probed, service)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "what a service answers")]
+#[expect(clippy::unnecessary_wraps, reason = "a service answers with a `Result`")]
 fn done() -> Answered {
     Ok(Response::new(Full::from("done")))
 }
@@ -82,7 +82,7 @@ async fn a_hold_ends_at_its_limit_though_it_is_renewed() {
     let service = layer(&locks).max_hold(Duration::from_millis(150)).layer(service);
     let response = soon("the limit", service.oneshot(post())).await.expect("infallible");
     says_lost(&text(response).await);
-    // Ours in the store until then, and free before the client is told.
+    // In the store the lock is ours until then, and free before the client is notified.
     assert!(probed.dropped());
     until("the lock is free", || memory.is_empty()).await;
 }
@@ -93,11 +93,11 @@ async fn an_answer_that_comes_after_the_loss_is_withheld() {
         let (memory, locks) = store();
         let inner = service_fn(move |request: Request<()>| {
             let lock = held(&request);
-            // Never gives the layer a chance to end it, as a handler that computes.
+            // Never gives the layer a chance to end it, like a handler that computes.
             while lock.is_valid() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // Nor is it the store that tells.
+            // The store does not report the loss either.
             memory.set_failing(failing);
             ready(done())
         });
@@ -123,7 +123,7 @@ async fn a_long_handler_keeps_its_lock_by_renewal() {
         let lock = held(&request);
         async move {
             let mut left = lock.remaining();
-            // It grows by a renewal only.
+            // Only a renewal makes it grow.
             while lock.remaining() <= left {
                 left = lock.remaining();
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -138,7 +138,7 @@ async fn a_long_handler_keeps_its_lock_by_renewal() {
 #[tokio::test]
 async fn a_handler_that_asks_for_the_lock_of_its_request_is_told_so_or_enters_again() {
     let (memory, locks) = store();
-    // Through the layer's manager, and through one that was made on its own.
+    // Through the layer's manager, and through a separate one.
     for inner in [locks.clone(), LockManager::new(memory)] {
         let service = layer(&locks).layer(service_fn(move |request: Request<()>| {
             let (inner, ours) = (inner.clone(), held(&request));
@@ -219,7 +219,7 @@ async fn a_handler_that_panics_frees_its_lock() {
     assert!(probed.dropped_under_lock());
     until("the release in the background", || memory.is_empty()).await;
 
-    // Also one that panics when it is called, before there is a future.
+    // The same for one that panics when it is called, before there is a future.
     let service = layer(&locks)
         .layer(service_fn(|_: Request<()>| -> std::future::Ready<Answered> { panic!("on purpose") }));
     assert!(tokio::spawn(service.oneshot(post())).await.expect_err("panics").is_panic());
@@ -239,7 +239,7 @@ async fn what_was_polled_ready_is_called() {
     }
 }
 
-/// What the contract of tower asks: no call without readiness, and the readiness of the very service that is called.
+/// The contract of tower: no call without readiness, and the readiness of the very service that is called.
 #[tokio::test]
 async fn readiness_is_that_of_the_inner_service() {
     let (memory, locks) = store();
@@ -258,7 +258,7 @@ async fn readiness_is_that_of_the_inner_service() {
     assert_eq!(text(answer.await.expect("no panic").expect("answered")).await, (200, "done".into()));
     assert!(memory.is_empty());
 
-    // Its errors stay errors, of readiness and of the call.
+    // The inner service's errors stay errors, in readiness and in the call.
     handle.allow(1);
     assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
     let answer = tokio::spawn(service.call(post()));
@@ -347,7 +347,7 @@ async fn one_key_is_never_held_twice() {
     }
 }
 
-/// Compiles, which is the test: what the layer makes is as `Send` and `Sync` as what it wraps.
+/// Compiling is the test: the layer's types are as `Send` and `Sync` as the types that they wrap.
 #[test]
 fn types_are_as_send_and_sync_as_the_inner_ones() {
     fn send_and_sync<T: Send + Sync>(_: &T) {}

@@ -152,7 +152,7 @@ async fn a_response_without_a_body_holds_to_its_head_only() {
     }
 }
 
-/// As of a proxy that copied the header: servers stop at the last byte and do not ask for the end.
+/// As from a proxy that copied the header: servers stop at the last byte and do not poll for the end.
 #[tokio::test]
 async fn the_last_byte_of_a_content_length_leaves_after_the_release() {
     let (memory, locks) = slow_store();
@@ -189,7 +189,7 @@ async fn work_is_finished_after_the_loss_if_that_is_asked_for() {
                 }
             }));
         let response = soon("the end", service.oneshot(support::post())).await.expect("infallible");
-        // Told in either case.
+        // The client is notified in either case.
         assert_eq!(response.status(), 503, "{on_lost:?}");
         assert_eq!(done.load(Ordering::Acquire), finished, "{on_lost:?}");
     }
@@ -291,7 +291,7 @@ async fn a_wait_ends_with_the_clients_patience() {
         assert_eq!(answer.header("grpc-status"), Some(status), "{wait:?} {timeout:?}");
         assert!(start.elapsed() < DEADLINE / 2, "{wait:?} {timeout:?}");
     }
-    // A plain request has no such header to listen to.
+    // In a plain request this header has no meaning.
     let mut plain = support::post();
     plain.headers_mut().insert("grpc-timeout", "0m".parse().expect("a value"));
     let answer = refused(layer(&locks).wait(50 * MS), plain).await;
@@ -347,7 +347,7 @@ async fn a_lock_stays_held_for_its_least_time_although_the_request_is_answered()
 async fn a_layer_inside_of_one_of_the_same_key_enters_again_where_it_may() {
     for (reentrant, status) in [(false, 500), (true, 200)] {
         let (memory, locks) = store();
-        // Through a manager of its own: the store counts, not the manager.
+        // Through a separate manager: the store counts, not the manager.
         let inner =
             template(&LockManager::new(memory.clone()), "user:<id>").wait(DEADLINE).reentrant(reentrant);
         let outer = template(&locks, "user:<id>");

@@ -27,9 +27,9 @@ async fn a_busy_lock_is_409_at_once_with_advice() {
         r#"{"type":"https://docs.rs/lock-tower/#contended","title":"Another request holds the lock","status":409}"#
     );
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-    // Not the 30 s of a lease that is renewed.
+    // Not the 30 s of a renewed lease.
     assert_eq!(answer.header("retry-after"), Some("1"));
-    // Another one is free.
+    // Another key is free.
     assert_eq!(send(&app, "POST", "/other").await.status, 200);
 
     guard.release().await.expect("held");
@@ -51,7 +51,7 @@ async fn the_advice_is_the_layers_else_the_managers_and_the_rest_of_a_lease_that
     guard.release().await.expect("held");
     let guard = locks.lock("user:1").auto_renew(false).acquire().await.expect("free");
     let answer = send(&by_layer, "POST", "/1").await;
-    // 30 s less the margins, and less what the test took so far.
+    // 30 s less the margins, and less the time of the test so far.
     let seconds: u64 = answer.header("retry-after").expect("given").parse().expect("whole seconds");
     assert!((10..=30).contains(&seconds), "{seconds}");
     assert!(Duration::from_secs(seconds) >= guard.remaining(), "rounded up");
@@ -78,7 +78,7 @@ async fn a_wait_is_waited_for_and_ends() {
 
     let long = app(&locks, |lock| lock.wait(DEADLINE));
     let mut waiting = pin!(send(&long, "POST", "/1"));
-    // One that did not wait would be ready.
+    // A request that did not wait would be ready.
     tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.expect_err("waits");
     guard.release().await.expect("held");
     assert_eq!(waiting.await.status, 200);

@@ -17,7 +17,7 @@ fn layer(locks: &LockManager, template: &str) -> LockLayer {
     LockLayer::new(locks.clone(), template).expect(template)
 }
 
-/// With a store that fails, 503 says that a lock was asked for, and everything else that it was not.
+/// With a failing store, 503 shows that a lock was requested, and any other status that it was not.
 async fn rows(app: Router, rows: &[(&str, &str, u16)]) {
     for (method, uri, status) in rows {
         let answer = send(&app, method, uri).await;
@@ -158,7 +158,7 @@ async fn typed_parameter_cannot_be_written_otherwise_to_dodge_its_lock() {
         )
         .route("/orders/{id}", post(key).route_layer(layer(&locks, "order:<id:uuid>")));
 
-    // What the handler takes for the same value meets the same lock.
+    // Paths that give the handler the same value take the same lock.
     let same = [
         (
             "user:42",

@@ -69,7 +69,7 @@ impl Lease for SilentLease {
     }
 }
 
-/// The answer to a request whose handler keeps the thread, so that nobody can stop it, until it has lost its lock.
+/// The answer to a request whose handler, if it `loses_its_lock`, blocks its thread until then: it cannot be stopped.
 async fn answer(loses_its_lock: bool) -> (u16, String) {
     let ttl = if loses_its_lock { Duration::from_millis(100) } else { Duration::from_secs(30) };
     let locks = LockManager::new(Silent(Memory::new())).ttl(ttl).auto_renew(false);

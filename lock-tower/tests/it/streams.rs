@@ -1,4 +1,4 @@
-//! Streamed responses: until when the lock is held.
+//! Streamed responses: how long the lock is held.
 
 use std::{
     collections::VecDeque,
@@ -24,10 +24,10 @@ use crate::support::{KEY, Probe, Probed, held, layer, post, slow_store, soon, st
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A body that gives these frames, and panics when it is polled after its end.
+/// A body that yields these frames, and panics when it is polled after its end.
 struct Frames<E = Infallible> {
     left: VecDeque<Result<Frame<Bytes>, E>>,
-    /// Says so when nothing is left. One that does not is asked once more, and ends then.
+    /// Whether it knows its end once no frame is left. Otherwise it is polled once more, and ends then.
     knows_its_end: bool,
     ended: bool,
     pending: bool,
@@ -65,7 +65,7 @@ impl<E: Unpin> Body for Frames<E> {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, E>>> {
         assert!(!self.ended && !self.is_end_stream(), "polled after its end");
-        // Every frame has to be waited for.
+        // Every frame is pending once.
         self.pending = !self.pending;
         if !self.pending {
             cx.waker().wake_by_ref();
@@ -117,7 +117,7 @@ async fn known_size_is_released_before_the_head_leaves() {
     let response = respond(&locks, |_| Empty::<Bytes>::new()).await;
     assert!(memory.is_empty() && response.body().is_end_stream());
 
-    // Nothing is left of it, although it does not know its size.
+    // This body has nothing left to send, although it does not know its size.
     let response = respond(&locks, |_| Frames::<Infallible>::new([]).knowing_its_end()).await;
     assert!(memory.is_empty() && response.body().is_end_stream());
 }
@@ -175,7 +175,7 @@ async fn a_stream_keeps_the_lock_and_frees_it_before_its_end_leaves() {
     }
     assert!(next(&mut body).await.is_none());
     assert!(memory.is_empty() && body.is_end_stream());
-    // As often as anybody likes.
+    // However often it is polled.
     assert!(next(&mut body).await.is_none());
 }
 

@@ -18,20 +18,20 @@ use lock_runtime::{LockKey, LockManager, backend::Memory};
 use lock_tower::{HeldLock, KeyRejection, LockLayer};
 use tower::ServiceExt;
 
-/// Longer than anything here takes; reached only by what would never end.
+/// Longer than anything here takes; reached only if something would never end.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A store of the test's own, which can be hurt, and a manager of it.
+/// A private store, which can be hurt, and its manager.
 pub(crate) fn store() -> (Memory, LockManager) {
     let memory = Memory::new();
     (memory.clone(), LockManager::new(memory))
 }
 
-/// Awaits what must come.
+/// Awaits an output that must come.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let start = Instant::now();
     let output = tokio::time::timeout(DEADLINE, future).await;
-    // The time-out itself wakes the future once more, which must not be what helps it.
+    // The timeout itself wakes the future once more; an output that needs this wake-up does not count.
     match output {
         Ok(output) if start.elapsed() < DEADLINE => output,
         _ => panic!("{what} did not come"),
@@ -60,7 +60,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().expect("ASCII"))
     }
 
-    /// The last word of the problem's `type`.
+    /// The fragment of the problem's `type`.
     pub(crate) fn problem(&self) -> &str {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let rest = self.body.strip_prefix(r#"{"type":"https://docs.rs/lock-tower/#"#).expect(&self.body);
@@ -92,13 +92,13 @@ pub(crate) async fn send(app: &Router, method: &str, uri: &str) -> Answer {
 }
 
 /// Answers with the key that the request holds.
-#[allow(clippy::unused_async, reason = "what a handler is")]
+#[allow(clippy::unused_async, reason = "handlers are async")]
 pub(crate) async fn key(Extension(lock): Extension<HeldLock>) -> String {
     assert!(lock.is_valid());
     lock.key().to_string()
 }
 
-/// Tells, when it is dropped, whether the lock was still held then.
+/// Records, when it is dropped, whether the lock was still held then.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) lock: HeldLock,
@@ -145,7 +145,7 @@ pub(crate) fn layer(locks: &LockManager) -> LockLayer {
     })
 }
 
-/// A request for it.
+/// A request for this layer.
 pub(crate) fn post() -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = Method::POST;
@@ -157,7 +157,7 @@ pub(crate) fn held(request: &Request<()>) -> HeldLock {
     request.extensions().get::<HeldLock>().expect("put there by the layer").clone()
 }
 
-/// A store whose answers take a while: what does not await the release is seen to hold the lock still.
+/// A slow store, so that code that does not await the release is seen to hold the lock still.
 pub(crate) fn slow_store() -> (Memory, LockManager) {
     let (memory, locks) = store();
     memory.set_delay(Duration::from_millis(5));

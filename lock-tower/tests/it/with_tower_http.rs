@@ -51,7 +51,7 @@ async fn what_is_answered_outside_of_the_lock_takes_none() {
     let preflight = app.clone().oneshot(preflight).await.expect("infallible");
     assert_eq!(preflight.status(), StatusCode::OK);
     assert!(preflight.headers().contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN));
-    // And with the right word it would.
+    // With the right token the request would take a lock.
     let asked = app.oneshot(authorised("/1")).await.expect("infallible");
     assert_eq!(asked.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(asked.headers().contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN));

@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 on one connection that stays open, which sends and sees every byte.
+//! An HTTP/1.1 client on one keep-alive connection, which sends and sees every byte.
 
 use std::net::SocketAddr;
 
@@ -9,18 +9,18 @@ use tokio::{
 
 use crate::support::soon;
 
-/// What an HTTP/1.1 client sees of an answer.
+/// An answer as an HTTP/1.1 client sees it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: String,
 }
 
-/// A connection that is kept.
+/// A keep-alive connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
-    /// Read, and not yet taken.
+    /// Bytes read and not yet taken.
     pub(crate) received: Vec<u8>,
 }
 

@@ -81,7 +81,7 @@ async fn a_client_that_closes_its_half_frees_its_lock() {
     until("the release", || memory.is_empty()).await;
 }
 
-/// The server does not look at the connection then, so it is `max_hold` that frees the lock.
+/// The server does not watch the connection then, so only `max_hold` frees the lock.
 #[tokio::test]
 async fn a_client_whose_end_is_not_noticed_keeps_its_lock_to_the_limit_only() {
     for unread in [head("/1", 0) + &head("/1", 0), head("/1", 1 << 20) + "a part of it"] {
@@ -129,8 +129,8 @@ async fn a_waiting_client_that_disconnects_leaves_the_queue() {
     limits.waiters_per_key = 1;
     let locks = locks.with_limits(limits);
     let guard = locks.lock("user:1").acquire().await.expect("free");
-    // One more in each request that is there: in this runtime of one thread, one that has arrived also asks for its
-    // lock before anything else runs.
+    // The strong count of `there` rises by one for each request present. In this single-threaded runtime a request
+    // that has arrived also asks for its lock before anything else runs.
     let (arrived, there) = (Arc::new(AtomicUsize::new(0)), Arc::new(()));
     let (arrivals, mark) = (Arc::clone(&arrived), Arc::clone(&there));
     let by_mark = move |parts: &mut Parts| -> Result<_, KeyRejection> {

@@ -1,4 +1,4 @@
-//! Clients that hold back their body, or do not read the response: for how long they keep a lock.
+//! Clients that hold back their body, or do not read the response: how long they keep a lock.
 
 use std::{
     convert::Infallible,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::support::{key, soon, store, until};
 
-/// As the page of the crate has it.
+/// As in the crate's documentation.
 async fn read_first(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     match tokio::time::timeout(Duration::from_secs(10), to_bytes(body, 64 * 1024)).await {
@@ -101,7 +101,7 @@ async fn a_client_that_does_not_read_keeps_its_lock_to_the_limit_only() {
         }
     })
     .await;
-    // Nor does it look complete once it is read.
+    // The response does not look complete either.
     let (mut sink, mut last) = (vec![0; 1 << 16], 0);
     let complete = soon("the end", async {
         loop {
