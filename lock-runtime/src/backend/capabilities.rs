@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a store can do; plain data, so that tests and the parts above can select on it.
+/// What a store can do, as plain data on which tests and the code above the stores can branch.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -10,10 +10,10 @@ pub struct Capabilities {
     pub shared_between_processes: bool,
     /// Waiters of different processes are served in the order in which they came.
     pub fair: bool,
-    /// Holds live as long as a session with the store, whose timeout this is: after a crash they end with it, so a
-    /// shorter `ttl` is refused.
+    /// The timeout of the session with the store, if holds last as long as a session. After a crash they end with it,
+    /// so a shorter `ttl` is refused.
     pub session_timeout: Option<Duration>,
-    /// The modes in which its locks can be held; another is refused before the store is asked.
+    /// The modes in which its locks can be held; other modes are refused before the store is asked.
     pub modes: &'static [Mode],
     /// The prefix of the names of its locks, unless [`LockManager::with_prefix`](crate::LockManager::with_prefix) sets
     /// another.
@@ -21,7 +21,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Of a store whose locks are exclusive and seen by this process only, without an order of waiting.
+    /// Describes a store whose locks are exclusive and seen only by this process, with no order among the waiters.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -33,35 +33,35 @@ impl Capabilities {
         }
     }
 
-    /// Other processes see the same locks.
+    /// Declares that other processes see the same locks.
     #[must_use]
     pub const fn shared_between_processes(mut self) -> Self {
         self.shared_between_processes = true;
         self
     }
 
-    /// Waiters are served in the order in which they came.
+    /// Declares that waiters are served in the order in which they came.
     #[must_use]
     pub const fn fair(mut self) -> Self {
         self.fair = true;
         self
     }
 
-    /// Holds live as long as a session with this timeout.
+    /// Declares that holds last as long as a session with this timeout.
     #[must_use]
     pub const fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
-    /// Locks can be held in these modes.
+    /// Sets the modes in which locks can be held.
     #[must_use]
     pub const fn modes(mut self, modes: &'static [Mode]) -> Self {
         self.modes = modes;
         self
     }
 
-    /// The names of its locks begin with this unless another prefix is set.
+    /// Sets the default prefix of the names of its locks.
     #[must_use]
     pub const fn default_prefix(mut self, prefix: &'static str) -> Self {
         self.default_prefix = prefix;

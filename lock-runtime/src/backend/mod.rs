@@ -1,22 +1,22 @@
 //! What a store must provide: the whole contract, on one page.
 //!
-//! A store grants, renews and releases. It knows nothing of guards, of renewal in time, of several waiters in one
-//! process or of several keys: those stand above this contract, once for all stores. How to wait for a lock is
-//! the store's own business, hence one method that waits.
+//! A store grants, renews and releases. It knows nothing of guards, of when to renew, of several waiters in one process
+//! or of several keys: those stand above this contract, once for all stores. How to wait for a lock is the store's own
+//! business, hence one method that waits.
 //!
 //! # Where a store runs
 //!
-//! [`acquire`](Backend::acquire), [`ping`](Backend::ping) and a [`release`](Releasable::release) that a caller waits for are
-//! polled on the caller's tokio runtime. Renewals, releases in the background and the end of unpolled acquisitions
-//! run on a thread of the library's own, with a tokio runtime of one thread. It is one for all stores of the process: what
-//! blocks it makes other locks lose their leases. What may block, if only for the time of a write to a disk, belongs into
-//! [`tokio::task::spawn_blocking`].
+//! [`acquire`](Backend::acquire), [`ping`](Backend::ping) and a [`release`](Releasable::release) that a caller waits
+//! for are polled on the caller's tokio runtime. Renewals, background releases and the dropping of unpolled
+//! acquisitions run on the library's own thread, which has a single-threaded tokio runtime. All stores of the process
+//! share this thread: blocking it makes other locks lose their leases. Code that may block, if only for a disk write,
+//! belongs in [`tokio::task::spawn_blocking`].
 //!
 //! # What a store logs
 //!
-//! A store to which connections are made tells of an outage by one `WARN` when it begins, or one `ERROR` where the server
-//! refuses us ([permanently](LockError::is_permanent)), and by one `INFO` when it is over, all with the address, however many
-//! callers notice.
+//! A store that makes connections logs each outage once, however many callers notice it: a `WARN` when it begins, or an
+//! `ERROR` if the server refuses us ([permanently](LockError::is_permanent)), and an `INFO` when it is over. Each line
+//! names the address.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ mod reports;
 pub(crate) mod stores;
 
 pub(crate) use self::reports::{Reporter, Reports};
-#[allow(unused_imports, unreachable_pub, reason = "none of them may be compiled in")]
+#[allow(unused_imports, unreachable_pub, reason = "all of them may be compiled out")]
 pub use self::stores::*;
 pub use self::{
     capabilities::{Capabilities, Mode},
@@ -40,26 +40,27 @@ pub use self::{
 };
 pub use crate::time::{clock::Instant, deadline::valid_until};
 
-/// A boxed future: the contract is used as a trait object.
+/// A boxed future, because the contract is used as a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A store that can hold locks.
+/// A store: the system that decides who holds a lock.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// What this store can do.
+    /// Returns what this store can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// The names of this store, as `redis://10.0.0.1:6379/0`, as far as they are known by now.
+    /// Returns the names of this store that are known so far, such as `redis://10.0.0.1:6379/0`.
     ///
-    /// Managers whose stores have a name in common are of one store: a section that holds a lock through one of them
-    /// and asks for it through another is told so, or enters the hold again, see
+    /// Managers whose stores share a name count as managers of one store: a section that holds a lock through one of
+    /// them and asks for it through another gets an error, or re-enters the hold, see
     /// [`Lock::reentrant`](crate::Lock::reentrant). So a name must never fit two stores whose locks do not exclude each
-    /// other. A store without a name is the same only to clones of its manager.
+    /// other. A store without a name counts as the same only among clones of its manager.
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Asks for a sign of life, and connects first where that has not happened yet: an error says that locks cannot be
-    /// acquired now, and why.
+    /// Checks that the store answers, connecting first if it has not connected yet.
+    ///
+    /// An error means that locks cannot be acquired now, and gives the reason.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -69,28 +70,27 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Asks for one lock, waiting as `request.wait` allows. Busy is an answer, not an error.
     ///
-    /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends this attempt only: the caller asks again
-    /// while its own wait lasts, so a store does not loop over an outage. While it waits it tells what it hears
-    /// through [`Acquire::progress`]. Errors need not name the lock: the library adds it.
+    /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends only this attempt: the library asks again
+    /// while the caller's wait lasts, so a store does not retry through an outage. While it waits, a store reports
+    /// its progress through [`Acquire::progress`]. Errors need not name the lock: the library adds it.
     ///
-    /// The future has to be woken when the lock may have become ours, and in a store with a queue also when our place comes
-    /// to its front. The library drops a future that was woken and is not polled within two to two and a half seconds, so that
-    /// it does not stop others. In a store that is [shared](Capabilities::shared_between_processes) the first wake-up after the
-    /// first poll is taken for the answer to the first request, and counts; a future that was never woken counts as woken
-    /// after half a second.
+    /// The future must be woken when the lock may have become ours, and in a store with a queue also when our place
+    /// reaches the front. The library drops a woken future that stays unpolled for two to two and a half seconds, so
+    /// that it does not hold up others. In a [shared](Capabilities::shared_between_processes) store, the first
+    /// wake-up after the first poll is taken for the answer to the first request, and counts. A future that is not
+    /// woken at all counts as woken after half a second.
     ///
-    /// A future that only looks again, to refresh its place or because nothing is notified, sleeps with
-    /// [`Progress::sleep_until`], whose wake-ups do not count. Not polled then, it keeps its place for as long as the store
-    /// lets a place stay that is not refreshed, and that is as long as it may stop the callers behind it.
+    /// A future that only checks again, to refresh its place or because the store sends no wake-ups, sleeps with
+    /// [`Progress::sleep_until`], whose wake-ups do not count. If it is not polled then, it keeps its place for as long
+    /// as the store keeps places that are not refreshed. For that long it may hold up the callers behind it.
     ///
     /// # Cancel safety
-    /// Dropping the future must leave neither a hold nor a place in the store's queue. What a request that is
-    /// already on its way may still do is undone through [`Acquire::cleanup`]. The future may be dropped on a thread
-    /// that has never polled it.
+    /// Dropping the future must leave neither a hold nor a place in the store's queue. Any effect that a pending
+    /// request may still have is undone through [`Acquire::cleanup`]. The future may be dropped on a thread that has
+    /// never polled it.
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>>;
 
-    /// How the leases of this store are renewed. A store whose holds live as long as a session grants none and renews
-    /// none.
+    /// Returns how the leases of this store are renewed. A store of session locks grants no leases and renews none.
     fn renewal(&self) -> Option<&dyn Renew> {
         None
     }
@@ -98,14 +98,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
 /// The renewal of leases.
 pub trait Renew: Send + Sync {
-    /// Pushes the deadlines of these leases forward by their `ttl`: many leases, few round trips, one answer
-    /// each, in order. A slow part of the store must not delay the answers of the others.
+    /// Sets each of these leases to its full `ttl` again, in few round trips.
     ///
-    /// Called on the library's own thread, see the [module](self), never on the caller's runtime. A call that has not
-    /// answered after a third of what the shortest of these leases has left is dropped, and all of its answers are unknown.
+    /// Returns one answer per lease, in order. A slow part of the store must not delay the answers of the others.
+    ///
+    /// Called on the library's own thread (see the [module](self)), never on the caller's runtime. A call that takes
+    /// longer than a third of the shortest time that any of these leases has left is dropped, and all of its answers
+    /// are unknown.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; what was already sent may still be applied, which is safe.
+    /// May be dropped at any time. A request already sent may still be applied, which is safe.
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>>;
 }
 
@@ -115,23 +117,23 @@ pub trait Renew: Send + Sync {
 pub struct Acquire {
     /// The lock; [`LockKey::stored`] is the name to use in the store.
     pub key: LockKey,
-    /// How many holders may coexist: one of [`Capabilities::modes`]. A store matches it and refuses every mode that it does
-    /// not know, so that one which is added later is not granted as another.
+    /// How many holders may coexist: one of [`Capabilities::modes`]. A store matches on it and refuses every mode
+    /// that it does not know, so that a mode added later is not granted as another one.
     pub mode: Mode,
     /// How long the lease lasts unless it is renewed; between 100 ms and 24 h.
     pub ttl: Duration,
-    /// Whether the lease is renewed while it is held; if not, it has to be granted in its whole length.
+    /// Whether the lease is renewed while it is held; if not, it must be granted at full length.
     pub auto_renew: bool,
     /// How long to wait.
     pub wait: Wait,
-    /// Where to put what may have been left in the store.
+    /// Takes attempts that may have left something in the store.
     pub cleanup: Cleanup,
-    /// Where to report how it goes while it waits.
+    /// Where to report progress during the wait.
     pub progress: Progress,
 }
 
 impl Acquire {
-    /// The identity of a lease that answers this request.
+    /// Returns the identity of a lease granted for this request.
     #[must_use]
     pub fn lease_id(&self, owner: OwnerToken, token: FencingToken) -> LeaseId {
         LeaseId { key: self.key.clone(), mode: self.mode, owner, token, ttl: self.ttl }
@@ -142,17 +144,17 @@ impl Acquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// One attempt, which ends when the store has answered or its own time limit for a request is over.
+    /// One attempt, which ends with the store's answer or at the store's own time limit for a request.
     No,
-    /// Until this moment. For an answer that is on its way then, the future is polled half a second longer; a lock that
-    /// another client holds at that moment is [`Busy`](Acquired::Busy), not an error.
+    /// Until this moment. For a pending answer, the future is polled half a second longer. A lock that another client
+    /// holds at this moment is [`Busy`](Acquired::Busy), not an error.
     Until(Instant),
-    /// Without an end.
+    /// Without a time limit.
     Forever,
 }
 
 impl Wait {
-    /// The moment at which waiting ends.
+    /// Returns the moment at which the wait ends.
     #[must_use]
     pub fn end(self) -> Instant {
         match self {
@@ -169,130 +171,138 @@ impl Wait {
 pub enum Acquired {
     /// The lock is ours.
     Granted(Grant),
-    /// Another client had it for as long as we were willing to wait.
+    /// Other clients held the lock until our wait ended.
     #[non_exhaustive]
     Busy {
-        /// What the holder's lease has left, where the store knows it.
+        /// The remaining time of the holder's lease, if the store knows it.
         holder_remaining: Option<Duration>,
     },
 }
 
 impl Acquired {
-    /// Another client had it for as long as we were willing to wait; what its lease has left, where that is known.
+    /// Creates [`Busy`](Self::Busy), with the remaining time of the holder's lease, if known.
     #[must_use]
     pub const fn busy(holder_remaining: Option<Duration>) -> Self {
         Self::Busy { holder_remaining }
     }
 }
 
-/// A lock that the store has given to us. A lease with less than a tenth of its `ttl` left (500 ms of a long one) is given
-/// back, and the store is asked again.
+/// A lock that the store has granted to us.
+///
+/// A lease with less than a tenth of its `ttl` left (or 500 ms, if that is less) is released, and the store is asked
+/// again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Strictly larger than the token of every grant of this lock that ended before this one was asked for. Of a lease, made
-    /// by [`FencingToken::from_micros`].
+    /// Strictly larger than the token of every grant of this lock that ended before this one was requested. The token
+    /// of a lease is made by [`FencingToken::from_micros`].
     pub token: FencingToken,
     /// The hold itself.
     pub held: Held,
 }
 
 impl Grant {
-    /// A grant with this token.
+    /// Creates a grant.
     #[must_use]
     pub const fn new(token: FencingToken, held: Held) -> Self {
         Self { token, held }
     }
 }
 
-/// How the store remembers us.
+/// A hold: a lease or a session lock.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Held {
-    /// Until a deadline that must be pushed forward.
+    /// A lease: it lasts until a deadline, which renewals push forward.
     #[non_exhaustive]
     Lease {
         /// The hold in the store.
         lease: Arc<dyn Lease>,
-        /// Until when we may rely on it: [`valid_until`] of the moment before the request was sent.
+        /// The deadline: [`valid_until`] of a moment before the request was sent.
         valid_until: Instant,
     },
-    /// For as long as our session with the store lives. Each holder has one of its own: it is not passed on inside the
-    /// process.
+    /// A session lock: it lasts as long as our session with the store. Each holder gets its own: it is not handed over
+    /// within the process.
     #[non_exhaustive]
     Session {
         /// The hold in the store.
         session: Arc<dyn Session>,
-        /// A moment before the request was sent that made it ours; a hold that is not renewed ends one `ttl` after it.
+        /// A moment before the granting request was sent. A hold that is not renewed ends one `ttl` after it.
         since: Instant,
     },
 }
 
 impl Held {
-    /// Until this deadline, which must be pushed forward: [`valid_until`] of the moment before the request was sent.
+    /// Creates a lease with this deadline: [`valid_until`] of a moment before the request was sent.
     #[must_use]
     pub fn lease(lease: Arc<dyn Lease>, valid_until: Instant) -> Self {
         Self::Lease { lease, valid_until }
     }
 
-    /// For as long as our session lives; `since` is a moment before the request was sent that made it ours.
+    /// Creates a session lock; `since` is a moment before the granting request was sent.
     #[must_use]
     pub fn session(session: Arc<dyn Session>, since: Instant) -> Self {
         Self::Session { session, since }
     }
 }
 
-/// A hold, or an attempt at one, that can be given back.
+/// A hold, or an attempt at one, that can be released.
 pub trait Releasable: Any + fmt::Debug + Send + Sync {
-    /// The lock.
+    /// Returns the key of the lock.
     fn key(&self) -> &LockKey;
 
-    /// Ends it: removes the hold, or the place in the queue, if it is still this owner's, and lets the next
-    /// waiter in. An error means that the outcome is unknown. May be called again, also after it was applied.
+    /// Removes the hold or the place in the queue, if it is still this owner's, and lets the next waiter in.
+    ///
+    /// An error means that the outcome is unknown. May be called again, even after the release was applied.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; the caller repeats it elsewhere.
+    /// May be dropped at any time; the library repeats the release elsewhere.
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>>;
 }
 
 /// A hold, or an attempt at one, that ends at a deadline.
 pub trait Lease: Releasable {
-    /// What identifies it in the store.
+    /// Returns the identity of the lease in the store.
     fn id(&self) -> &LeaseId;
 
-    /// Whether a client outside this process is known, or must be feared, to wait for this lock. Asked at hand-overs inside
-    /// the process, under a mutex: it answers at once, from what the store has heard.
+    /// Returns whether another client is known, or must be assumed, to wait for this lock.
+    ///
+    /// Called at hand-overs within the process, under a mutex: it returns at once, without asking the server.
     fn is_contended(&self) -> bool;
 
-    /// How long this process waits after the release before it asks for the lock again for its own waiters. Not zero
-    /// where the lock is shared with clients that the store does not know to wait, or that only look from time to time. It
-    /// answers at once.
+    /// Returns how long this process pauses after the release before it asks for the lock again for its own waiters.
+    ///
+    /// Not zero if the lock is shared with clients that wait without the store's knowledge, or that only check from
+    /// time to time. Returns at once.
     fn leave_free(&self) -> Duration;
 }
 
-/// A hold that lives as long as our session with the store does.
+/// A hold that lasts as long as our session with the store.
 pub trait Session: Releasable {
-    /// Until when we may rely on it, as known now. The store moves it whenever it hears from the other side; once the
-    /// hold has ended, it lies in the past forever.
+    /// Returns the deadline as known now.
+    ///
+    /// The store pushes it forward whenever the server answers. Once the hold has ended, the deadline lies in the past
+    /// forever.
     fn valid_until(&self) -> Instant;
 
-    /// Registers what is to be notified if the hold ends before its deadline; notifies it at once if it has. Called once.
+    /// Registers `notifier` for a hold that ends before its deadline; notifies at once if it already has. Called once.
     fn on_loss(self: Arc<Self>, notifier: LossNotifier);
 }
 
-/// What identifies a lease in the store.
+/// The identity of a lease in the store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LeaseId {
-    /// The lock.
+    /// The key of the lock.
     pub key: LockKey,
-    /// In which mode it is held.
+    /// The mode in which it is held.
     pub mode: Mode,
-    /// Who holds it: fresh for every attempt, chosen before the first byte was sent.
+    /// The owner token: fresh for every attempt, chosen before the first byte is sent.
     pub owner: OwnerToken,
-    /// As the store granted it: hand-overs inside the process do not change it. Renewal compares owner and token.
+    /// The token that the store granted: hand-overs within the process do not change it. Renewal compares owner and
+    /// token.
     pub token: FencingToken,
-    /// What a renewal sets the lease to.
+    /// The length to which a renewal sets the lease.
     pub ttl: Duration,
 }
 
@@ -300,9 +310,9 @@ pub struct LeaseId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Released {
-    /// It was ours until now.
+    /// The hold was ours until now.
     Released,
-    /// It was not ours any more, and it will not become ours by a request that is still on its way.
+    /// The hold was no longer ours, and no pending request can make it ours.
     NotHeld,
 }
 
@@ -310,31 +320,32 @@ pub enum Released {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Renewal {
-    /// We may rely on it until then: [`valid_until`] of the moment before the request was sent.
+    /// Renewed until this deadline: [`valid_until`] of a moment before the request was sent.
     Renewed(Instant),
-    /// It is not ours any more. Final.
+    /// The lease is no longer ours, and never will be again.
     NotHeld,
-    /// It is unknown; it is tried again while the lease lasts.
+    /// The outcome is unknown; the renewal is tried again while the lease lasts.
     Unknown(LockError),
 }
 
-/// Where a store puts attempts whose outcome it does not know.
+/// Takes the attempts whose outcome a store does not know.
 ///
-/// They are released in the background, again and again, until the store gives a definite answer or the lease
-/// must have ended by itself.
+/// Each is released in the background, again and again, until the store gives a definite answer or the lease must have
+/// ended by itself.
 #[derive(Clone)]
 pub struct Cleanup(pub(crate) Arc<dyn ReleasesLater>);
 
-/// What releases in the background.
+/// Releases attempts in the background.
 pub(crate) trait ReleasesLater: Send + Sync {
     /// See [`Cleanup::release_later`].
     fn release_later(self: Arc<Self>, attempt: Arc<dyn Releasable>, until: Instant);
 }
 
 impl Cleanup {
-    /// Releases `attempt` in the background. `until` is when it must have ended by itself: one `ttl` after the
-    /// last request that could have granted it can have been executed, or [`Instant::FAR_FUTURE`] where only its
-    /// [`release`](Releasable::release) knows.
+    /// Releases `attempt` in the background.
+    ///
+    /// `until` is when it must have ended by itself: one `ttl` after the last moment at which a request can have
+    /// granted it, or [`Instant::FAR_FUTURE`] if only its [`release`](Releasable::release) can tell.
     ///
     /// May be called from a destructor: it neither blocks nor panics nor needs a runtime.
     pub fn release_later(&self, attempt: Arc<dyn Releasable>, until: Instant) {

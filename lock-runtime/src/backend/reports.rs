@@ -1,4 +1,4 @@
-//! What a store reports: how it goes while it waits, and the loss of a hold.
+//! The reports of a store: its progress while it waits, and the loss of a hold.
 
 use std::{fmt, sync::Arc};
 
@@ -8,15 +8,15 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// Where a store that waits reports how it goes.
+/// Where a waiting store reports its progress.
 ///
-/// Other tasks of the process wait behind the one that asks. When their time runs out they say why, by the last report:
-/// another client held the lock, or the store did not answer. An outage is never contention, and contention never an
-/// outage.
+/// Other tasks of the process wait behind the one that asks. When their time runs out, their error gives the reason
+/// from the last report: another client held the lock, or the store did not answer. An outage is never contention,
+/// and contention never an outage.
 #[derive(Clone)]
 pub struct Progress(pub(crate) Option<Reporter>);
 
-/// One attempt at a lock that others wait behind.
+/// An attempt at a lock, behind which other tasks may wait.
 #[derive(Clone)]
 pub(crate) struct Reporter {
     pub(crate) to: Arc<dyn Reports>,
@@ -24,7 +24,7 @@ pub(crate) struct Reporter {
     pub(crate) attempt: u64,
 }
 
-/// What takes the reports of a store that waits.
+/// Receives the reports of a waiting store.
 pub(crate) trait Reports: Send + Sync {
     /// See [`Progress::contended`].
     fn contended(&self, lock: &str, attempt: u64);
@@ -34,22 +34,22 @@ pub(crate) trait Reports: Send + Sync {
 }
 
 impl Progress {
-    /// The store answered that another client holds the lock; to be called at each such answer.
+    /// Reports that another client holds the lock. To be called at each such answer.
     pub fn contended(&self) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.contended(lock, *attempt);
         }
     }
 
-    /// The store failed or did not answer in time, and is asked again within the same acquisition.
+    /// Reports that the store failed or did not answer in time, and is asked again within the same acquisition.
     pub fn failed(&self, error: &LockError) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.failed(lock, *attempt, error);
         }
     }
 
-    /// Completes at `until`, to refresh a place or to look again. A future that is not polled then stops no other caller and
-    /// keeps its place.
+    /// Completes at `until`, to refresh a place or to check again. A future that is not polled then holds up no other
+    /// caller and keeps its place.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -64,11 +64,11 @@ impl fmt::Debug for Progress {
     }
 }
 
-/// What a store notifies when a hold of a session is lost.
+/// Notifies the holder of a session lock of its loss.
 pub struct LossNotifier(pub(crate) Box<dyn FnOnce(&str) + Send + Sync>);
 
 impl LossNotifier {
-    /// Notifies the holder; `why` is for the log. Does nothing once the hold is released.
+    /// Notifies the holder; `why` goes into the log. Does nothing once the hold is released.
     ///
     /// May be called from anywhere: it neither blocks nor panics nor needs a runtime.
     pub fn notify(self, why: &str) {

@@ -1,6 +1,6 @@
-//! What this machine is called, for the operator who looks at a stuck lock.
+//! The name of this machine, for the operator who inspects a stuck lock.
 
-/// The name, without anything that could mean something in a store.
+/// Returns the name without characters that could have a meaning in a store.
 pub(crate) fn name() -> String {
     host().chars().filter(|c| c.is_ascii_alphanumeric() || ".-".contains(*c)).take(64).collect()
 }

@@ -1,4 +1,4 @@
-//! What stores have in common: the settings of a URL, connecting once, TLS, and what is said of an outage.
+//! Shared parts of the stores: the settings of a URL, connecting once, TLS, and the log lines of an outage.
 
 pub(super) mod host;
 pub(super) mod outage;

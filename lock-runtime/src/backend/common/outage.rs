@@ -1,37 +1,37 @@
-//! What the log says of a store that goes away and comes back.
+//! Log lines about a store that becomes unreachable and returns.
 
 use std::sync::Mutex;
 
 use crate::{LockError, sync::lock, time::clock::Instant};
 
-/// One outage of a store, however many connections and callers notice it: a warning at its beginning, or an
-/// error where the store refuses us, and a line of information at its end.
+/// Logs each outage of a store once, however many connections and callers notice it: a warning when it begins, or an
+/// error if the store refuses us, and an info line when it ends.
 #[derive(Debug)]
 pub(crate) struct Outage {
-    /// With its address.
+    /// The name of the store, with its address.
     store: String,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Since this moment, or from the start.
+    /// Reached since this moment, or not tried yet.
     Reached(Instant),
     Away {
         since: Instant,
-        /// It was said that it refuses us.
+        /// Whether the refusal is in the log already.
         refused: bool,
     },
 }
 
 impl Outage {
-    /// Of a store that has not failed so far.
+    /// Creates the state of a store that has not failed so far.
     pub(crate) fn of(store: String) -> Self {
         Self { store, state: Mutex::new(State::Reached(Instant::from_nanos(0))) }
     }
 
-    /// The store cannot be reached, as is seen by an attempt or a connection that began at `began`. One from before the end
-    /// of an outage is a late witness of that, and nothing new.
+    /// Records that the store cannot be reached, as shown by an attempt or a connection that began at `began`. If
+    /// that was before the last outage ended, it is late evidence of that outage, and is ignored.
     pub(crate) fn begins(&self, began: Instant, error: &LockError) {
         let refused = !error.is_retryable();
         let mut state = lock(&self.state);
@@ -43,13 +43,13 @@ impl Outage {
         }
         drop(state);
         if refused {
-            tracing::error!(%error, "{} refuses us: no lock is granted until a person sets it right", self.store);
+            tracing::error!(%error, "{} refuses us: no lock is granted until the configuration is fixed", self.store);
         } else {
             tracing::warn!(%error, "{} cannot be reached: no lock is granted until it can", self.store);
         }
     }
 
-    /// The store was reached.
+    /// Records that the store was reached.
     pub(crate) fn ends(&self) {
         let now = Instant::now();
         let mut state = lock(&self.state);
@@ -57,7 +57,7 @@ impl Outage {
             *state = State::Reached(now);
             drop(state);
             let outage = now.saturating_duration_since(since);
-            tracing::info!(?outage, "{} is reached again", self.store);
+            tracing::info!(?outage, "{} can be reached again", self.store);
         }
     }
 }

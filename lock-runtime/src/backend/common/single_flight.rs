@@ -6,13 +6,13 @@ use tokio::sync::watch;
 
 use crate::{LockError, sync::lock, time::clock::Instant};
 
-/// The least time from a failed attempt to the next one: many callers do not make many connections.
+/// Pause after a failed attempt, so that many callers do not make many connections.
 pub(in crate::backend) const PAUSE: Duration = Duration::from_millis(50);
 
-/// What an attempt has come to; none while it is under way.
+/// The result of an attempt; `None` while it is under way.
 pub(in crate::backend) type Made<T> = Option<Result<T, LockError>>;
 
-/// The present connection of a store, or the attempt to make one.
+/// The current connection of a store, or the attempt to make one.
 #[derive(Debug)]
 pub(in crate::backend) struct SingleFlight<T> {
     state: Mutex<State<T>>,
@@ -23,7 +23,7 @@ enum State<T> {
     Idle,
     Connecting(watch::Receiver<Made<T>>),
     Open(T),
-    /// Until this moment no attempt is made.
+    /// No attempt is made until this moment.
     Failed(Instant, LockError),
 }
 
@@ -34,7 +34,7 @@ impl<T> Default for SingleFlight<T> {
 }
 
 impl<T: Clone> SingleFlight<T> {
-    /// The connection, if it is there and usable.
+    /// Returns the connection, if there is a usable one.
     pub(in crate::backend) fn open(&self, is_usable: impl FnOnce(&T) -> bool) -> Option<T> {
         match &*lock(&self.state) {
             State::Open(connection) if is_usable(connection) => Some(connection.clone()),
@@ -42,18 +42,18 @@ impl<T: Clone> SingleFlight<T> {
         }
     }
 
-    /// Whether the last attempt failed, and callers would make a new one by now.
+    /// Returns whether the last attempt failed and a caller may make a new one by now.
     pub(in crate::backend) fn has_failed(&self) -> bool {
         matches!(&*lock(&self.state), State::Failed(until, _) if until.has_passed())
     }
 
-    /// What will come of the attempt that is under way, or else of the one that `begin` starts.
+    /// Joins the attempt that is under way, or starts one with `begin`; returns the receiver of its result.
     ///
-    /// An attempt belongs in a task of its own: in a caller that is dropped, or not polled while it is in the middle, it
-    /// would keep all others from the store. It ends with [`finish`](Self::finish).
+    /// An attempt belongs in a task of its own: inside a caller that is dropped, or left unpolled halfway, it would
+    /// keep all others from the store. It ends with [`finish`](Self::finish).
     ///
     /// # Errors
-    /// Those of `begin`, and that of the last attempt for a moment after it.
+    /// Those of `begin`; for a [`PAUSE`] after a failed attempt, the error of that attempt.
     pub(in crate::backend) fn join(
         &self,
         is_usable: impl FnOnce(&T) -> bool,
@@ -75,7 +75,7 @@ impl<T: Clone> SingleFlight<T> {
         Ok(made)
     }
 
-    /// Ends an attempt.
+    /// Ends an attempt, and gives its result to all callers that joined it.
     pub(in crate::backend) fn finish(&self, Attempt(tell): Attempt<T>, made: Result<T, LockError>) {
         *lock(&self.state) = match &made {
             Ok(connection) => State::Open(connection.clone()),
@@ -85,7 +85,7 @@ impl<T: Clone> SingleFlight<T> {
     }
 }
 
-/// An attempt that is under way: dropped unfinished, it leaves the next caller to begin another one.
+/// An attempt that is under way. If it is dropped unfinished, the next caller begins another one.
 pub(in crate::backend) struct Attempt<T>(watch::Sender<Made<T>>);
 
 impl<T> fmt::Debug for Attempt<T> {
@@ -94,7 +94,7 @@ impl<T> fmt::Debug for Attempt<T> {
     }
 }
 
-/// Waits for the end of an attempt; none where it was given up, with the runtime it ran on.
+/// Waits for the result of an attempt; `None` if the attempt was dropped with its runtime.
 ///
 /// # Cancel safety
 /// Cancel safe.

@@ -1,5 +1,5 @@
-//! The stores of this version, and the way from a URL to one of them. A new store is its folder, and here its `mod` line and
-//! its row.
+//! The stores of this version, and how a URL selects one of them. A new store adds a folder, and here its `mod` and
+//! `use` lines and its row.
 
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -23,11 +23,11 @@ type Open = fn(&str) -> Result<Arc<dyn Backend>, LockError>;
 
 /// A kind of store.
 struct Store {
-    /// What URLs of it begin with.
+    /// The schemes of its URLs.
     schemes: &'static [&'static str],
     /// The feature that compiles it in.
     feature: &'static str,
-    /// Makes one from its URL, without asking it; none where it is not compiled in.
+    /// Creates a store from its URL without asking the server; `None` if it is not compiled in.
     open: Option<Open>,
 }
 
@@ -44,15 +44,15 @@ macro_rules! store {
     };
 }
 
-/// A row for each store: its feature, its schemes, and its type, whose `connect_lazy(url: &str) -> Result<Self, LockError>`
-/// reads the URL without asking the server.
+/// A row for each store: its feature, its schemes, and its type, whose
+/// `connect_lazy(url: &str) -> Result<Self, LockError>` reads the URL without asking the server.
 const STORES: &[Store] = &[
     store!("memory", "memory", memory::Memory),
     store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
     store!("zookeeper", "zookeeper" | "zookeeper+tls", zookeeper::ZooKeeper),
 ];
 
-/// The schemes that are planned; they deserve a better answer than "unknown".
+/// Planned schemes, which deserve a better answer than "unknown".
 const PLANNED: &[&str] = &[
     "redis-cluster",
     "redis-sentinel",
@@ -66,7 +66,7 @@ const PLANNED: &[&str] = &[
     "sqlite",
 ];
 
-/// The store, which connects when it is first asked for something.
+/// Returns the store for a URL; it connects at its first request.
 pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     let no_scheme = || invalid(format!("the URL of a store begins with its scheme, one of {}", known()));
     let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
@@ -87,7 +87,7 @@ pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
             format!("the store `{scheme}:` is not in this version of lock-runtime; it has {}", known());
         return Err(unsupported(message));
     }
-    // Shown only if it looks like a scheme: of a URL without one it may be a password.
+    // Shown only if it looks like a scheme: in a URL without one, it may be a password.
     if scheme.len() > 32 || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
         return Err(no_scheme());
     }
@@ -96,10 +96,10 @@ pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     } else {
         String::new()
     };
-    Err(invalid(format!("unknown scheme `{scheme}:` in the URL of a store; known are {}{remedy}", known())))
+    Err(invalid(format!("unknown scheme `{scheme}:` in a store URL; known schemes are {}{remedy}", known())))
 }
 
-/// The schemes, as they are written in a message.
+/// Lists the schemes for a message.
 fn known() -> String {
     let schemes = STORES.iter().flat_map(|store| store.schemes);
     schemes.map(|scheme| format!("`{scheme}:`")).collect::<Vec<_>>().join(", ")

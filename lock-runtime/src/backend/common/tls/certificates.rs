@@ -1,4 +1,5 @@
-//! Which CAs we trust and who we are: the files, read anew for each connection, or session, so that certificates may be renewed.
+//! The files with the CAs that we trust and with our own certificate. They are read anew for each connection, or
+//! session, so that certificates can be renewed.
 
 use std::{
     fs,
@@ -17,15 +18,15 @@ use tokio::sync::Mutex;
 use super::settings::Files;
 use crate::{LockError, LockErrorKind, backend::common::settings::invalid};
 
-/// Where the certificates are.
+/// The paths of the certificates.
 #[derive(Clone, Debug)]
 pub(in crate::backend) struct Tls {
-    /// As it is called in messages.
+    /// The store's name in messages.
     store: &'static str,
-    /// None for the CAs of this system.
+    /// `None` for the CAs of this system.
     ca: Option<PathBuf>,
     identity: Option<Identity>,
-    /// One reads at a time: a file system that hangs holds up one thread.
+    /// Serializes the reads, so that a file system that hangs blocks only one thread.
     reading: Arc<Mutex<()>>,
 }
 
@@ -37,7 +38,7 @@ struct Identity {
 }
 
 impl Tls {
-    /// Checks the settings of a URL, and that certificates can be for its hosts; the files are not read yet.
+    /// Checks the settings of a URL, and that its hosts can have certificates. Does not read the files yet.
     pub(in crate::backend) fn new(
         store: &'static str,
         _scheme: &str,
@@ -55,7 +56,7 @@ impl Tls {
         };
         if let Some(host) = hosts.iter().find(|host| ServerName::try_from(**host).is_err()) {
             return Err(invalid(format!(
-                "the {store} URL is not understood: no certificate can be for the host `{host}`"
+                "the {store} URL is not understood: no certificate can be issued for the host `{host}`"
             )));
         }
         Ok(Self { store, ca: files.ca, identity, reading: Arc::default() })
@@ -97,7 +98,7 @@ impl Tls {
             .build()
             .map_err(|error| {
                 let path = self.ca.as_deref().unwrap_or(Path::new(""));
-                self.unusable("tls_ca", path, &format!("a revocation list of no use: {error}"))
+                self.unusable("tls_ca", path, &format!("an unusable revocation list: {error}"))
             })?;
         let client = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -162,27 +163,27 @@ impl Tls {
     }
 
     fn not_whole(&self, setting: &str, path: &Path) -> LockError {
-        self.unusable(setting, path, "a part in PEM that is not whole; is it being written?")
+        self.unusable(setting, path, "an incomplete section in PEM; is it being written?")
     }
 
     fn unusable(&self, setting: &str, path: &Path, what: &str) -> LockError {
         failed(format!("`{}`, named by `{setting}` in the {} URL, has {what}", path.display(), self.store))
     }
 
-    /// `tls_ca` has nothing that a driver can use.
-    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "its driver parses the files itself"))]
+    /// Returns the error for a `tls_ca` without a certificate that the driver can use.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only ZooKeeper's driver needs it"))]
     pub(in crate::backend) fn no_certificate(&self) -> LockError {
         self.unusable("tls_ca", self.ca.as_deref().unwrap_or(Path::new("")), "no certificate in PEM")
     }
 
-    /// `tls_key` has nothing that can be used.
+    /// Returns the error for a `tls_key` without a usable key.
     pub(in crate::backend) fn no_key(&self) -> LockError {
         let path = self.identity.as_ref().map_or(Path::new(""), |identity| &identity.key);
-        self.unusable("tls_key", path, "no private key in PEM without a password")
+        self.unusable("tls_key", path, "no private key in unencrypted PEM")
     }
 }
 
-/// Which CAs a server's certificate is checked against.
+/// The CAs against which a server's certificate is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Trust {
     /// Those in the file of `tls_ca`.
@@ -197,38 +198,40 @@ pub(in crate::backend) enum Trust {
 pub(in crate::backend) struct Certificates {
     pub(in crate::backend) client: Arc<ClientConfig>,
     pub(in crate::backend) trust: Trust,
-    /// Whether we have a certificate of our own to show.
+    /// Whether we have a certificate of our own to present.
     pub(in crate::backend) has_identity: bool,
     /// The text of `tls_ca`, for a driver that parses it itself.
-    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "its driver parses the files itself"))]
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only ZooKeeper's driver needs it"))]
     pub(in crate::backend) ca: Option<String>,
-    /// The texts of `tls_cert` and `tls_key`, for the same.
-    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "its driver parses the files itself"))]
+    /// The texts of `tls_cert` and `tls_key`, for the same driver.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only ZooKeeper's driver needs it"))]
     pub(in crate::backend) identity: Option<(String, String)>,
 }
 
-/// All that stands under `label` in `text`; none where one of them is not whole. The parser leaves out what begins in the line
-/// in which the part before it ends, as after a file without a last newline: a revocation list would count for nothing.
+/// Returns all sections labelled `label` in `text`; `None` if one of them is incomplete.
+///
+/// The parser skips a section that begins on the line on which the previous one ends, as after a file without a final
+/// newline: a revocation list would be ignored.
 fn whole<T: PemObject>(text: &str, label: &str) -> Option<Vec<T>> {
     let found = T::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>().ok()?;
     (found.len() == text.matches(&format!("-----BEGIN {label}-----")).count()).then_some(found)
 }
 
-/// The cryptography of this process: rustls' default where the program chose one, else AWS-LC.
+/// Returns the cryptography of this process: rustls' default if the program chose one, otherwise AWS-LC.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().map_or_else(|| Arc::new(aws_lc_rs::default_provider()), Arc::clone)
 }
 
-/// Makes it rustls' default. A driver that relies on the default panics where the program chose none and several, or none,
-/// are compiled in.
+/// Makes AWS-LC rustls' default, unless the program chose one. Without a default, a driver that relies on it panics if
+/// several kinds of cryptography, or none, are compiled in.
 pub(in crate::backend) fn install_provider() {
     if CryptoProvider::get_default().is_none() {
-        // Fails where another thread was faster, whose choice is as good.
+        // Fails if another thread was faster; its choice is as good.
         let _ = aws_lc_rs::default_provider().install_default();
     }
 }
 
-/// An error that is tried again: files that are being replaced may not fit together for a moment.
+/// Returns a retryable error: files that are being replaced may not fit together for a moment.
 fn failed(message: String) -> LockError {
     LockError::new(LockErrorKind::Backend, message)
 }
@@ -247,7 +250,7 @@ mod tests {
         };
         assert_eq!(counts(&format!("a comment\n{cert}{cert}{list}")), (Some(2), Some(1)));
         assert_eq!(counts(""), (Some(0), Some(0)));
-        // The last newline is missing, as where files are put together.
+        // The last newline is missing, as when files are concatenated.
         let (_, lists) = counts(&format!("{}{list}", cert.trim_end()));
         assert_eq!(lists, None);
         for cut in [&list[..list.len() - 10], &list[..30]] {

@@ -1,4 +1,4 @@
-//! What is wrong with the TLS of a server, in words: what a handshake shows.
+//! Explains what is wrong with the TLS of a server, as a handshake shows it.
 
 use std::{
     error::Error,
@@ -16,18 +16,18 @@ use super::{
     probe::{Line, is_silence},
 };
 
-/// What a handshake shows of a server.
+/// The result of a handshake with a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Look {
-    /// A fault that does not pass by itself, as a sentence without its subject, the server.
+    /// A fault that does not go away by itself, as a sentence without its subject, the server.
     Wrong(String),
-    /// The server does not continue the handshake, as one that does not know TLS.
+    /// The server does not continue the handshake, like one that does not know TLS.
     Closed,
-    /// Nothing that speaks against the server.
+    /// No fault of the server was found.
     Unclear,
 }
 
-/// Shakes hands with the server at the other end of `line`, and sees why that fails.
+/// Attempts a handshake with the server at the other end of `line`, and explains why it fails.
 pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Line) -> Look {
     let Err((error, shaking_hands)) = shake_hands(&certificates.client, host, line) else {
         return Look::Unclear;
@@ -39,11 +39,11 @@ pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Li
     }
 }
 
-/// Whether the server at the other end of `line` knows TLS, whatever its certificate.
+/// Returns whether the server at the other end of `line` knows TLS, whatever its certificate.
 pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
     let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let Ok(client) = client else { return false };
-    // Trusts no CA: the handshake is not to succeed.
+    // Trusts no CA: the handshake is not meant to succeed.
     let client = client.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     match shake_hands(&Arc::new(client), host, line) {
         Ok(()) => true,
@@ -58,27 +58,27 @@ pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
     }
 }
 
-/// The error, and whether it came before the end of the handshake.
+/// Attempts a handshake. The error comes with whether it occurred before the end of the handshake.
 fn shake_hands(client: &Arc<ClientConfig>, host: &str, mut line: Line) -> Result<(), (io::Error, bool)> {
     let connection = ServerName::try_from(host.to_owned())
         .map_err(io::Error::other)
         .and_then(|name| ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other));
     let mut connection = connection.map_err(|error| (error, false))?;
-    // A server that refuses our certificate may say so only after the handshake, and says nothing otherwise.
+    // A server that refuses our certificate may report it only after the handshake; otherwise it sends nothing.
     match Stream::new(&mut connection, &mut line).read_exact(&mut [0]) {
         Ok(()) => Ok(()),
         Err(error) => Err((error, connection.is_handshaking())),
     }
 }
 
-/// The error of rustls within that of a stream or a driver.
+/// Returns the rustls error inside an error of a stream or a driver.
 pub(in crate::backend) fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref() {
             return Some(error);
         }
-        // The sources of these two are those of the error within, not that error itself.
+        // The `source()` of these two is that of the error inside, not that error itself.
         next = if let Some(error) = error.downcast_ref::<io::Error>() {
             error.get_ref().map(|within| within as &(dyn Error + 'static))
         } else if let Some(error) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
@@ -91,20 +91,20 @@ pub(in crate::backend) fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> 
 }
 
 pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_identity: bool) -> Look {
-    let nothing_in_common = "has no version of TLS, or no cipher, in common with us";
+    let nothing_in_common = "has no TLS version, or no cipher, in common with us";
     Look::Wrong(match error {
         rustls::Error::InvalidCertificate(error) => match error {
             CertificateError::UnknownIssuer => match trust {
                 Trust::File => "has a certificate that no CA in `tls_ca` has signed".into(),
                 Trust::System => {
-                    "has a certificate that no CA of this system has signed; name the file with its CA by \
+                    "has a certificate that no CA of this system has signed; name the file with its CA in \
                                   `tls_ca`"
                         .into()
                 }
                 Trust::Client => "has a certificate that no CA of the given client has signed".into(),
             },
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "has a certificate for other names; name it in the URL as the certificate does".into()
+                "has a certificate for other names; use one of them in the URL".into()
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "has a certificate that has expired".into()
@@ -128,7 +128,7 @@ pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_ident
             (_, Trust::Client) => format!("does not accept the certificate of the given client ({alert:?})"),
             (true, _) => format!("does not accept the certificate in `tls_cert` ({alert:?})"),
             (false, _) => {
-                "wants a certificate of ours; name it with `tls_cert` and its key with `tls_key`".into()
+                "requires a client certificate; name it with `tls_cert` and its key with `tls_key`".into()
             }
         },
         // Before TLS 1.3 this is also the alert of a server that wants a certificate (RFC 5246, section 7.4.6).
@@ -136,7 +136,7 @@ pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_ident
             if !has_identity && trust != Trust::Client =>
         {
             format!(
-                "{nothing_in_common}, or wants a certificate of ours; name that with `tls_cert` and its key with `tls_key`"
+                "{nothing_in_common}, or requires a client certificate; name it with `tls_cert` and its key with `tls_key`"
             )
         }
         rustls::Error::AlertReceived(
@@ -145,7 +145,7 @@ pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_ident
             | AlertDescription::InsufficientSecurity,
         )
         | rustls::Error::PeerIncompatible(_) => nothing_in_common.into(),
-        // The server answered with something else than TLS.
+        // The server answered with something other than TLS.
         rustls::Error::InvalidMessage(_) => return Look::Closed,
         _ => return Look::Unclear,
     })

@@ -1,5 +1,5 @@
-//! TLS to the servers, alike for all stores: the settings of a URL and the files they name, what a failed handshake means,
-//! and what listens on a port.
+//! TLS to the servers, the same for all stores: the settings of a URL and the files they name, the meaning of a failed
+//! handshake, and the protocol that a port speaks.
 
 #[cfg(feature = "tls")]
 mod certificates;

@@ -1,4 +1,4 @@
-//! Asks a port what it speaks, over a connection of its own, once a store could not be reached.
+//! Finds out what a port speaks, over a separate connection, after a store could not be reached.
 
 use std::{
     io::{self, Read, Write},
@@ -8,16 +8,16 @@ use std::{
 
 /// Upper bound on each step of a probe: the connection, one write, one read.
 pub(in crate::backend) const PATIENCE: Duration = Duration::from_millis(500);
-/// Upper bound on all that is said over a connection.
+/// Upper bound on a whole exchange over a connection.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// A connection that is over [`LONGEST`] after it was made, however slowly the other end goes on.
+/// A connection that ends [`LONGEST`] after it was made, however slowly the other end goes on.
 pub(in crate::backend) struct Line {
     socket: TcpStream,
     end: Instant,
 }
 
-/// Connects; none where nothing accepts.
+/// Connects; `None` if nothing accepts the connection.
 pub(in crate::backend) fn dial(host: &str, port: u16) -> Option<Line> {
     let mut addresses = (host, port).to_socket_addrs().ok()?;
     let socket = addresses.find_map(|address| TcpStream::connect_timeout(&address, PATIENCE).ok())?;
@@ -25,7 +25,7 @@ pub(in crate::backend) fn dial(host: &str, port: u16) -> Option<Line> {
 }
 
 impl Line {
-    /// What a step has; an error once nothing is left.
+    /// Returns the time limit of the next step; an error once no time is left.
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left.min(PATIENCE))) }
@@ -50,21 +50,21 @@ impl Write for Line {
     }
 }
 
-/// What came back on a question that is not TLS.
+/// The answer to a question that is not TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Answer {
     /// An answer without TLS.
     Plain,
-    /// A record of TLS.
+    /// A TLS record.
     Tls,
-    /// The end of the connection: the port may be one for TLS, and a server that has reached its limit of connections closes
-    /// as well.
+    /// The end of the connection. The port may be one for TLS, but a server that has reached its limit of connections
+    /// also closes.
     Closed,
     /// Nothing within [`PATIENCE`].
     Silence,
 }
 
-/// Asks `question`, which every server of the store answers, if only by an error.
+/// Asks `question`, which every server of the store answers, if only with an error.
 pub(in crate::backend) fn ask(mut line: Line, question: &[u8]) -> Answer {
     let mut answer = [0; 2];
     match line.write_all(question).and_then(|()| line.read_exact(&mut answer)) {
@@ -76,7 +76,7 @@ pub(in crate::backend) fn ask(mut line: Line, question: &[u8]) -> Answer {
     }
 }
 
-/// Whether nothing came within the time limit of a socket.
+/// Returns whether a socket reached its time limit.
 pub(super) fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

@@ -1,20 +1,20 @@
-//! The settings `tls_…` in a store's URL.
+//! The `tls_…` settings in a store's URL.
 
 use std::path::PathBuf;
 
 /// The files that a URL names, in PEM.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::backend) struct Files {
-    /// Who signs the servers' certificates.
+    /// The CAs that sign the servers' certificates.
     pub(in crate::backend) ca: Option<PathBuf>,
-    /// Our own certificate, where the servers ask for one.
+    /// Our own certificate, if the servers ask for one.
     pub(in crate::backend) cert: Option<PathBuf>,
-    /// The key that belongs to it.
+    /// The key of our certificate.
     pub(in crate::backend) key: Option<PathBuf>,
 }
 
 impl Files {
-    /// Where the file named by the setting `name` is kept; none for other settings.
+    /// Returns the field of the setting `name`; `None` for other settings.
     pub(in crate::backend) fn of_setting(&mut self, name: &str) -> Option<&mut Option<PathBuf>> {
         match name {
             "tls_ca" => Some(&mut self.ca),

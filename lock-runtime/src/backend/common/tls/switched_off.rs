@@ -1,4 +1,4 @@
-//! Stands for TLS where the feature `tls` is off: a value that cannot be made.
+//! Stands in for TLS if the feature `tls` is off: a type without values.
 
 use super::{probe::Line, settings::Files};
 use crate::{LockError, LockErrorKind};
@@ -21,7 +21,7 @@ impl Tls {
     }
 }
 
-/// Not found out without TLS of our own.
+/// Returns `false`: without TLS of our own, this cannot be found out.
 pub(in crate::backend) fn speaks_tls(_host: &str, _line: Line) -> bool {
     false
 }

@@ -1,4 +1,4 @@
-//! Faults on demand, so that programs can test how they take a loss or an outage.
+//! Faults on demand, so that programs can test how they handle a loss or an outage.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -28,7 +28,7 @@ impl Faults {
         self.delay.send_replace(delay);
     }
 
-    /// Passes at once unless a fault is switched on; a call that began at `began` is given up at `limit`.
+    /// Returns at once unless a fault is switched on; a call that began at `began` is given up at `limit`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -43,7 +43,7 @@ impl Faults {
         Ok(())
     }
 
-    /// A call that is held up goes on as soon as the delay is shortened.
+    /// Waits for the delay. A waiting call goes on as soon as the delay is shortened.
     async fn delay(&self, began: Instant, limit: Instant) -> Result<(), LockError> {
         if self.delay.borrow().is_zero() {
             return Ok(());

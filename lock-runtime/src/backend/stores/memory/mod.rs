@@ -29,16 +29,16 @@ use crate::{
     time::{clock::Instant, deadline::valid_until},
 };
 
-/// How often a waiter looks at least.
+/// Upper bound on the pause between two checks of a waiter.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long after the end of a wait the last look waits for a store that is slow on demand.
+/// How long after the end of a wait the last check waits for a store that is slow on demand.
 const LAST_LOOK_LIMIT: Duration = Duration::from_millis(400);
-/// How long a release waits for a store that is slow on demand.
+/// How long a release or a ping waits for a store that is slow on demand.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The store inside this process: no server, the whole behaviour.
+/// The in-process store: the whole behaviour without a server.
 ///
-/// Clones are one store. See the [module](self) for what it promises.
+/// Clones share one store. See the [module](self) for what it promises.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Store>);
 
@@ -56,7 +56,7 @@ struct State {
     waiting: HashMap<OwnerToken, oneshot::Sender<Told>>,
 }
 
-/// What a waiter is told when the lock has become its own.
+/// The notification to a waiter that the lock is now its own.
 #[derive(Debug)]
 struct Told {
     fence: u64,
@@ -65,13 +65,13 @@ struct Told {
 }
 
 impl Memory {
-    /// A store that no other manager sees.
+    /// Creates a store that no other manager sees.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The store of this process with this name, the same for all who ask; `memory:name` as a URL.
+    /// Returns the store of this process with this name, the same for every caller. Its URL is `memory:name`.
     #[must_use]
     pub fn named(name: &str) -> Self {
         static NAMED: OnceLock<Mutex<HashMap<String, Memory>>> = OnceLock::new();
@@ -79,7 +79,7 @@ impl Memory {
         lock(named).entry(name.to_owned()).or_default().clone()
     }
 
-    /// The store of `memory:name`.
+    /// Returns the store for the URL `memory:name`.
     ///
     /// # Errors
     /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for a URL that is not understood.
@@ -92,19 +92,19 @@ impl Memory {
         Ok(Self::named(name))
     }
 
-    /// How many locks are held or waited for.
+    /// Returns the number of locks that are held or waited for.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.lock().locks.len(Instant::now())
     }
 
-    /// Whether no lock is held or waited for.
+    /// Returns whether no lock is held or waited for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many wait for the lock named `key`, under whatever prefix: one for each manager that has waiters.
+    /// Returns the number of waiters for the lock `key`, under any prefix: one for each manager that has waiters.
     #[must_use]
     pub fn waiting(&self, key: &str) -> usize {
         let state = self.0.lock();
@@ -112,9 +112,10 @@ impl Memory {
         keys.map(|locked| state.locks.waiting(locked.stored())).sum()
     }
 
-    /// Fault: takes the lock named `key`, under whatever prefix, away from its holder, as a store does that loses
-    /// its data. Returns whether it was held. The holder learns of it at its next renewal, a third of its
-    /// `ttl` later at most.
+    /// Fault: takes the lock `key`, under any prefix, away from its holder, like a store that loses its data.
+    ///
+    /// Returns whether the lock was held. The holder notices the loss at its next renewal, at most a third of its `ttl`
+    /// later.
     #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn lose(&self, key: &str) -> bool {
         let mut state = self.0.lock();
@@ -129,12 +130,13 @@ impl Memory {
         held
     }
 
-    /// Fault: every call fails from now on, or works again.
+    /// Fault: makes every call fail from now on, or work again.
     pub fn set_failing(&self, failing: bool) {
         self.0.faults.set_failing(failing);
     }
 
-    /// Fault: every call takes this much longer from now on. Longer than a lease is valid, it makes holders lose it.
+    /// Fault: makes every call take `delay` longer from now on. A delay longer than a lease is valid makes its holder
+    /// lose the lock.
     pub fn set_delay(&self, delay: Duration) {
         self.0.faults.set_delay(delay);
     }
@@ -167,7 +169,8 @@ impl Store {
             let mut state = self.lock();
             let now = now();
             let answer = state.locks.acquire(key, owner, request.ttl, queues, now);
-            // The first in the queue has not looked since the lease ran out; from here on its turn does not last.
+            // The first in the queue has not checked since the lease ran out. It gets the lock now, and keeps others
+            // out no longer than its lease.
             if matches!(answer, Answer::Held { expires } if expires <= now.at) {
                 let next = state.locks.expire(key.stored(), now);
                 state.tell(next.as_ref(), now);
@@ -204,7 +207,7 @@ impl Store {
             let now = now();
             let next = state.locks.expire(key.stored(), now);
             state.tell(next.as_ref(), now);
-            // Told while the timer ran out: the next round takes it.
+            // Granted while the timer ran out: the next round takes the grant.
             if !state.waiting.contains_key(&owner) {
                 continue;
             }
@@ -235,13 +238,13 @@ impl State {
         if let Some(Granted { owner, fence }) = granted
             && let Some(waiter) = self.waiting.remove(owner)
         {
-            // A waiter that is gone gives its place, and with it this grant, back when it is dropped.
+            // A waiter that is gone releases its place, and this grant with it, when it is dropped.
             let _ = waiter.send(Told { fence: *fence, at: now.at });
         }
     }
 }
 
-/// A place in the queue, or a grant on its way; dropped, it is given up.
+/// A place in the queue, or a grant not delivered yet; dropping it gives it up.
 struct Place<'a> {
     store: &'a Arc<Store>,
     key: &'a LockKey,
@@ -254,7 +257,7 @@ impl Place<'_> {
         let id = request.lease_id(self.owner, token);
         let lease = Arc::new(MemoryLease { store: Arc::clone(self.store), id });
         let held = Held::lease(lease, valid_until(at, request.ttl));
-        // The lease has it from here on.
+        // From here on the lease owns the grant.
         let _disarmed = std::mem::ManuallyDrop::new(self);
         Acquired::Granted(Grant::new(token, held))
     }
@@ -272,7 +275,7 @@ impl Backend for Memory {
     }
 
     fn names(&self) -> Vec<String> {
-        // Its place in memory, which it keeps while anything asks for it.
+        // Its address, which no other store can have while this one is in use.
         vec![format!("memory {:p}", Arc::as_ptr(&self.0))]
     }
 

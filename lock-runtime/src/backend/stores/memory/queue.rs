@@ -25,7 +25,8 @@ struct Slot {
 }
 
 impl Slot {
-    /// A holder that never came back keeps the slot until the next one takes the lock, but not the lock.
+    /// Returns whether the lock is held or waited for. A holder whose lease has expired keeps the slot, but not the
+    /// lock.
     fn is_used(&self, now: Instant) -> bool {
         !self.queue.is_empty() || self.holder.as_ref().is_some_and(|holder| holder.expires > now)
     }
@@ -44,7 +45,7 @@ struct Place {
     ttl: Duration,
 }
 
-/// The answer to one question for a lock.
+/// The answer to one request for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Granted { fence: u64 },
@@ -58,7 +59,7 @@ pub(super) struct Granted {
     pub(super) fence: u64,
 }
 
-/// The moment of a change: on the clock of the leases, and in microseconds of the time of day, for fences.
+/// The moment of a change: on the clock of the leases, and as the time of day in microseconds, for fencing tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) at: Instant,
@@ -66,7 +67,7 @@ pub(super) struct Now {
 }
 
 impl Locks {
-    /// Takes the lock if it is free and no other came before; else takes a place at the end, if `queues`.
+    /// Takes the lock if it is free and no other came before; otherwise takes a place at the end, if `queues`.
     pub(super) fn acquire(
         &mut self,
         key: &LockKey,
@@ -91,7 +92,7 @@ impl Locks {
             if queues && slot.queue.iter().all(|place| place.owner != owner) {
                 slot.queue.push_back(Place { owner, ttl });
             }
-            // Without a holder, the first in the queue has not looked yet; its turn is not taken from it.
+            // Without a holder, the first in the queue has not checked yet; the lock is left to it.
             return Answer::Held { expires: slot.holder.as_ref().map_or(now.at, |holder| holder.expires) };
         }
         slot.queue.pop_front();
@@ -100,7 +101,7 @@ impl Locks {
         Answer::Granted { fence }
     }
 
-    /// Lets the first in the queue of a lock in whose lease has run out.
+    /// Makes the first in the queue the holder, if the lease has expired.
     pub(super) fn expire(&mut self, name: &str, now: Now) -> Option<Granted> {
         let slot = self.by_name.get_mut(name)?;
         if slot.holder.as_ref().is_some_and(|holder| holder.expires > now.at) {
@@ -110,7 +111,7 @@ impl Locks {
         self.hand_over(name, now)
     }
 
-    /// Pushes the end of a lease forward; false when it is not this owner's any more.
+    /// Pushes the end of a lease forward; returns false if it is no longer this owner's.
     pub(super) fn renew(
         &mut self,
         name: &str,
@@ -129,7 +130,7 @@ impl Locks {
         }
     }
 
-    /// Ends a hold or gives up a place; says whether the lock was held until now, and who holds it next.
+    /// Ends a hold or gives up a place; returns whether the lock was held until now, and the next holder.
     pub(super) fn release(&mut self, name: &str, owner: OwnerToken, now: Now) -> (bool, Option<Granted>) {
         let Some(slot) = self.by_name.get_mut(name) else { return (false, None) };
         slot.queue.retain(|place| place.owner != owner);
@@ -140,7 +141,7 @@ impl Locks {
         (holder.expires > now.at, self.hand_over(name, now))
     }
 
-    /// Takes a lock away from its holder, as a store that lost its data does.
+    /// Takes a lock away from its holder, like a store that lost its data.
     pub(super) fn revoke(&mut self, name: &str, now: Now) -> (bool, Option<Granted>) {
         match self.by_name.get(name).and_then(|slot| slot.holder.as_ref()) {
             Some(holder) => {
@@ -152,17 +153,17 @@ impl Locks {
         }
     }
 
-    /// How many wait for a lock.
+    /// Returns the number of waiters for a lock.
     pub(super) fn waiting(&self, name: &str) -> usize {
         self.by_name.get(name).map_or(0, |slot| slot.queue.len())
     }
 
-    /// How many locks are held or waited for.
+    /// Returns the number of locks that are held or waited for.
     pub(super) fn len(&self, now: Instant) -> usize {
         self.by_name.values().filter(|slot| slot.is_used(now)).count()
     }
 
-    /// The locks that are held or waited for.
+    /// Returns the keys of all slots.
     pub(super) fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.by_name.values().map(|slot| &slot.key)
     }
@@ -186,7 +187,7 @@ impl Locks {
     }
 }
 
-/// A hybrid clock: the time of day, or one more than the last, whichever is larger.
+/// A hybrid clock: the time of day, or one more than the last token, whichever is larger.
 fn mint(last: &mut u64, now: Now) -> u64 {
     *last = now.micros.max(*last + 1);
     *last

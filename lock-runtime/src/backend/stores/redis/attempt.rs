@@ -1,4 +1,4 @@
-//! One attempt at a lock: ask, wait in the queue, enter.
+//! One attempt to acquire a lock: ask, wait in the queue, enter.
 
 use std::{
     fmt,
@@ -34,17 +34,18 @@ pub(super) enum Ended {
     Gone,
 }
 
-/// An owner token, from before the first byte until the grant is handed on; dropped earlier, what it may have left on
-/// the server is removed in the background.
+/// One owner token, from before the first byte is sent until its grant is returned.
+///
+/// If the attempt is dropped earlier, anything that it may have left on the server is removed in the background.
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
     connections: &'a Arc<Connections<Participant>>,
     owner: OwnerToken,
-    /// When the last request was sent that could have taken the lock; long ago while there was none.
+    /// When the last request that could take the lock was sent; long ago before the first.
     last_sent: Instant,
-    /// Something may be on the server.
+    /// Whether the attempt may have left something on the server.
     open: bool,
-    /// Where a request that could take the lock was sent and not answered.
+    /// The unanswered request that could take the lock, if any.
     unanswered: Option<Unanswered>,
 }
 
@@ -64,12 +65,12 @@ impl<'a> Attempt<'a> {
         self.connections.service()
     }
 
-    /// The owner, as the server knows it.
+    /// Returns the owner as the server knows it.
     fn name(&self) -> impl fmt::Display {
         names::owner(self.request.mode, self.participant().process(), self.owner)
     }
 
-    /// The connection to use; a server that cannot be reached is tried again while the caller waits for its lock.
+    /// Returns the connection to use; retries an unreachable server while the caller waits for its lock.
     async fn line(&self) -> Result<Arc<Line>, Failure> {
         let mut failures = 0;
         loop {
@@ -83,7 +84,7 @@ impl<'a> Attempt<'a> {
                 return answer;
             }
             self.request.progress.failed(error);
-            // No longer than 160 ms: it costs the server nothing, and the caller waits for it.
+            // At most 160 ms: a retry costs the server nothing, and the caller is waiting.
             clock::sleep_until(end.min(Instant::now() + backoff(failures))).await;
             failures = 3.min(failures + 1);
         }
@@ -91,14 +92,14 @@ impl<'a> Attempt<'a> {
 
     pub(super) async fn run(mut self) -> Result<Ended, Failure> {
         let line = self.line().await?;
-        // Also for one that does not wait: as the holder it is told there that others do.
+        // Needed without waiting, too: as the holder, this process is notified there that others wait.
         let address = Address::on(line, self.request.key.prefix(), self.owner).await?;
         let want = if self.request.wait == Wait::No { Want::Lock } else { Want::LockOrPlace };
         let foreign = self.participant().foreign();
         if !foreign.is_empty() {
             let now = Instant::now();
             if let Some(until) = foreign.open_until(self.request.key.stored(), now) {
-                // Left open by this process, which used it last, for clients that do not queue.
+                // This process used the lock last, and leaves it open to clients that do not queue.
                 if want == Want::Lock {
                     let holder_remaining = Some(until.saturating_duration_since(now));
                     return Ok(Ended::With(Acquired::busy(holder_remaining)));
@@ -113,7 +114,7 @@ impl<'a> Attempt<'a> {
             (sent, Answer::Waiting(waiting)) if want == Want::LockOrPlace => {
                 self.request.progress.contended();
                 let place = self.placed(sent, waiting);
-                // Boxed, so that a caller that finds the lock free need not have room for it.
+                // Boxed, so that a caller that finds the lock free does not pay for its size.
                 Box::pin(self.wait(address, place)).await
             }
             (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
@@ -127,9 +128,9 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Waits in the queue for a push, looking from time to time.
+    /// Waits in the queue for a push, and polls from time to time.
     async fn wait(&mut self, mut address: Address, mut place: Place) -> Result<Ended, Failure> {
-        // None when the connection is gone, and pushes with it.
+        // `None` once the connection is gone, and pushes with it.
         let mut notices = Some(address.listen());
         let end = self.request.wait.end();
         let mut heard = Instant::now();
@@ -147,7 +148,7 @@ impl<'a> Attempt<'a> {
                                 Push::ValidUntil(until) => {
                                     let enough = Instant::now() + min_validity(self.request.ttl) <= until;
                                     self.remember_foreign(foreign);
-                                    // A lease that is not renewed has to have its whole length.
+                                    // Without renewal, the lease must have its whole length.
                                     if enough && self.request.auto_renew {
                                         return Ok(self.granted(fence, others_wait, until));
                                     }
@@ -169,14 +170,14 @@ impl<'a> Attempt<'a> {
                             look_at = heard;
                         }
                     }
-                    // However much comes, the looks go on.
+                    // However many notices come, polling goes on.
                     if !look_at.min(end).has_passed() {
                         continue;
                     }
                 }
                 () = self.request.progress.sleep_until(look_at.min(end)) => {}
             }
-            // The last look, at the end of the wait, is worth it: the lock may be ours already.
+            // A last poll at the end of the wait is worth it: the lock may be ours already.
             let last = end.has_passed();
             match self.look(&mut address, &mut notices).await {
                 Ok((sent, Answer::Granted { fence, others_wait })) => {
@@ -193,14 +194,14 @@ impl<'a> Attempt<'a> {
                     return Ok(Ended::Gone);
                 }
                 Ok((_, Answer::Held { .. })) => {
-                    return Err(Failure::Refused(error::unexpected("a look at the queue")));
+                    return Err(Failure::Refused(error::unexpected("a poll of the queue")));
                 }
-                // The place lasts for a while; an outage that is shorter costs nothing.
+                // The place lasts for a while; a shorter outage costs nothing.
                 Err(failure) if last || heard + place::STALE <= Instant::now() => return Err(failure),
                 Err(failure) => {
                     let error = failure.into_error();
                     self.request.progress.failed(&error);
-                    tracing::debug!(key = %self.request.key, %error, "looking again");
+                    tracing::debug!(key = %self.request.key, %error, "polling again");
                     look_at = Instant::now() + backoff(failures);
                     failures += 1;
                 }
@@ -213,14 +214,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What is known of the place, by an answer to a request of `sent`.
+    /// Returns the place as described by the answer to a request sent at `sent`.
     fn placed(&self, sent: Instant, waiting: Waiting) -> Place {
         let Waiting { seen, first, standing, pttl_ms } = waiting;
         if matches!(standing, Standing::HeldByForeign { .. }) {
             self.remember_foreign(queue::REMEMBERED);
         }
         let now = Instant::now();
-        // Negative where it has no end, or was not asked for.
+        // Negative if there is no expiry, or it was not queried.
         let ends = u64::try_from(pttl_ms).ok().map(|ms| now + Duration::from_millis(ms));
         Place { proven: sent, seen, first, standing, ends, rush: None }
     }
@@ -231,7 +232,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Refreshes the place, on a new connection if the old one is gone.
+    /// Refreshes the place, over a new connection if the old one is unusable.
     async fn look(
         &mut self,
         address: &mut Address,
@@ -254,7 +255,7 @@ impl<'a> Attempt<'a> {
             };
             match address.line.look(look, give_up).await {
                 Ok(Some(answer)) => return Ok((self.last_sent, answer)),
-                // What one of a batch may not do is refused to all of it; alone it says why.
+                // One operation that is not permitted fails its whole batch; alone, each gets its own answer.
                 Ok(None) => {}
                 Err(Failure::Refused(_)) if address.line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
@@ -264,7 +265,7 @@ impl<'a> Attempt<'a> {
         self.ask(address, Want::Place).await
     }
 
-    /// Asks for the lock for the first time: together with others where others are under way, else alone.
+    /// Asks for the lock for the first time: in a batch if one is due, otherwise alone.
     async fn ask_first(&mut self, address: &Address, want: Want) -> Result<(Instant, Answer), Failure> {
         let line = &address.line;
         if line.is_batch_due() {
@@ -285,7 +286,7 @@ impl<'a> Attempt<'a> {
                 Ok(Some(fence)) => {
                     return Ok((self.last_sent, Answer::Granted { fence, others_wait: false }));
                 }
-                // What one of a batch may not do is refused to all of it; alone it says why.
+                // One operation that is not permitted fails its whole batch; alone, each gets its own answer.
                 Ok(None) => {}
                 Err(Failure::Refused(_)) if address.line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
@@ -295,7 +296,7 @@ impl<'a> Attempt<'a> {
         self.ask(address, want).await
     }
 
-    /// A request that may take the lock goes out now. Until when it may be executed.
+    /// Records that a request that may take the lock is sent now. Returns until when it may be executed.
     fn sends(&mut self, line: &Arc<Line>) -> Instant {
         self.last_sent = Instant::now();
         let give_up = self.last_sent + line.connection().response_timeout();
@@ -303,8 +304,9 @@ impl<'a> Attempt<'a> {
         give_up
     }
 
-    /// Makes one request alone. One that came too late was refused by the server, whose clock is known better then, and
-    /// is made once more.
+    /// Makes one request alone.
+    ///
+    /// If the server refuses it as too late, its clock is known better, and the request is made once more.
     async fn ask(&mut self, address: &Address, want: Want) -> Result<(Instant, Answer), Failure> {
         if let Some(answer) = self.ask_once(address, want).await? {
             return Ok(answer);
@@ -312,14 +314,14 @@ impl<'a> Attempt<'a> {
         self.ask_once(address, want).await?.ok_or_else(Failure::too_late)
     }
 
-    /// None where the server refused the request because it came too late.
+    /// Makes one request alone. `None` if the server refused it as too late.
     async fn ask_once(
         &mut self,
         address: &Address,
         want: Want,
     ) -> Result<Option<(Instant, Answer)>, Failure> {
         let connection = address.line.connection();
-        // A look neither makes a place nor, without one, takes the lock: executed late it does no harm.
+        // A poll neither creates a place nor, without one, takes the lock: executed late, it does no harm.
         let give_up = if want == Want::Place {
             self.last_sent = Instant::now();
             self.last_sent + connection.response_timeout()
@@ -363,11 +365,11 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
-            // Executed at its limit at the latest, it has ended one `ttl` later.
+            // The last request is executed at its limit at the latest, so its hold has ended one `ttl` later.
             let limit =
                 self.last_sent + self.connections.server().config().response_timeout + server_clock::ERROR;
             let until = limit + self.request.ttl;
-            // No grant has this token; a release does not ask for it.
+            // No grant has this token; a release does not check it.
             let lease = self.lease(FencingToken::from_micros(0), false);
             self.request.cleanup.release_later(Arc::new(lease), until);
         }

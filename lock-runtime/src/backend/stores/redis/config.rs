@@ -1,4 +1,4 @@
-//! Settings, from the URL or from a client that exists.
+//! Settings, from a URL or from an existing client.
 
 use std::time::Duration;
 
@@ -33,18 +33,18 @@ const SETTINGS: Settings = Settings {
 /// When calls share a round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupCommit {
-    /// Those that are due while many others are under way.
+    /// Calls that are due while many others are under way.
     Auto,
     Always,
     Never,
 }
 
-/// What is known of one server.
+/// The configuration of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// Its text is never shown: it holds the password.
+    /// Never shown, because it contains the password.
     pub(crate) info: ConnectionInfo,
-    /// The certificates of `rediss:`; `tls_ca`, `tls_cert` and `tls_key` in the URL. The driver knows nothing of them.
+    /// The certificates of `rediss:`; `tls_ca`, `tls_cert` and `tls_key` in the URL. The driver does not get them.
     pub(crate) tls: Option<Tls>,
     /// How long to wait for a connection; `connect_timeout` in the URL.
     pub(crate) connect_timeout: Duration,
@@ -78,8 +78,8 @@ impl Config {
         let hosts = authority.rsplit('@').next().unwrap_or("");
         if hosts.contains(',') {
             return Err(invalid(
-                "the Redis URL names several servers, and `redis:` is one: write `redis://host:6379`, with a name that \
-                 leads to the primary"
+                "the Redis URL names several servers, but `redis:` is for one: write `redis://host:6379`, with a name \
+                 that leads to the primary"
                     .into(),
             ));
         }
@@ -100,7 +100,7 @@ impl Config {
                         .into(),
                 ));
             }
-            // The address is the same; the TLS is ours.
+            // The driver gets the same address without TLS, which is added here.
             url.set_scheme("redis").expect("neither scheme is special (RFC 3986, section 3.1)");
         }
         if !for_driver.is_empty() {
@@ -116,11 +116,11 @@ impl Config {
             .with_source(error)
         })?;
         if info.redis_settings().db() < 0 {
-            return Err(invalid("the Redis URL is not understood: a database has a number from 0 on".into()));
+            return Err(invalid("the Redis URL is not understood: databases are numbered from 0".into()));
         }
         if let ConnectionAddr::TcpTls { .. } = info.addr() {
             return Err(invalid(
-                "the Redis URL is not understood: with TLS it is `rediss://host:6379`".into(),
+                "the Redis URL is not understood: for TLS write `rediss://host:6379`".into(),
             ));
         }
         let mut config = Self::new(info);
@@ -161,7 +161,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Where the server listens; none for a socket of this machine, and for a client with a TLS of its own.
+    /// Returns host and port of the server. `None` for a Unix socket, and for a client with TLS of its own.
     pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
         match self.info.addr() {
             ConnectionAddr::Tcp(host, port) => Some((host, *port)),
@@ -169,7 +169,7 @@ impl Config {
         }
     }
 
-    /// What says which store it is: the address, one way of writing it for all, and the database.
+    /// Returns the identity of the store: the address in one spelling, and the database.
     pub(crate) fn store(&self) -> (String, i64) {
         let address = match self.info.addr() {
             ConnectionAddr::Unix(path) => path.display().to_string(),
@@ -178,18 +178,19 @@ impl Config {
         (address, self.info.redis_settings().db())
     }
 
-    /// The address, without credentials.
+    /// Returns the address, without credentials.
     pub(crate) fn address(&self) -> String {
         self.info.addr().to_string()
     }
 }
 
-/// What is in between must not forget a connection that is quiet for long, as that for renewals, and if it does, we notice.
+/// Returns the settings that keep a quiet connection, such as that for renewals, from being forgotten on its way, and
+/// show whether it was.
 pub(crate) fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5))
 }
 
-/// How long what was sent may stay without an acknowledgement.
+/// How long sent data may stay unacknowledged.
 #[cfg(target_os = "linux")]
 pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(10);
 

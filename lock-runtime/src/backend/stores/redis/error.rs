@@ -1,4 +1,4 @@
-//! From the driver's and the server's words to an error that says what to do.
+//! Translates failures of the driver and the server into errors that say what to do.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use super::names;
 use crate::backend::common::tls::{self, Look, Trust};
 use crate::{LockError, LockErrorKind};
 
-/// What is said of servers of other kinds.
+/// The messages about servers of other kinds.
 pub(crate) const SENTINEL: &str =
     "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it watches";
 pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
      several nodes; use one without `cluster-enabled`";
 
-/// Why a call got no answer that can be used.
+/// Why a call got no usable answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The server refused the call: it was not applied.
     Refused(LockError),
-    /// It was not applied, and the connection is given up: another one may do it.
+    /// The call was not applied, and the connection is given up: the call may succeed over another one.
     GivenUp(LockError),
-    /// It is unknown whether it was applied, and the connection is unusable.
+    /// It is unknown whether the call was applied, and the connection is unusable.
     Disconnected(LockError),
-    /// No answer in time: it is unknown whether it was or will be applied.
+    /// No answer came in time: it is unknown whether the call was or will be applied.
     TimedOut(LockError),
 }
 
-/// What an error says of the connection on which it came.
+/// What an error means for the connection over which it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is of no more use.
+    /// The connection is unusable.
     Broken,
     /// Its server is a replica.
     ReadOnly,
     /// Its server takes no calls for now.
     NotReady,
-    /// Nothing: another connection would not change it.
+    /// Nothing: another connection would not help.
     OfThisCall,
 }
 
@@ -49,7 +49,7 @@ impl Refusal {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly,
             ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => Self::NotReady,
-            // Before version 7 it stands in the text of the script's own error.
+            // Before Redis 7 the code stands in the text of the script's own error.
             _ if error.detail().is_some_and(|detail| detail.contains("-READONLY ")) => Self::ReadOnly,
             _ => Self::OfThisCall,
         }
@@ -64,18 +64,18 @@ impl Failure {
         ))
     }
 
-    /// The server refused to execute a request after its limit, twice.
+    /// Returns the failure of a request that the server refused twice because its limit had passed.
     pub(crate) fn too_late() -> Self {
         Self::Refused(LockError::new(
             LockErrorKind::Backend,
-            "requests reach Redis so late that they are not executed any more; is the server or the network overloaded?",
+            "requests reach Redis too late to be executed; is the server or the network overloaded?",
         ))
     }
 
     pub(crate) fn not_sent() -> Self {
         Self::GivenUp(LockError::new(
             LockErrorKind::Backend,
-            "the connection to Redis broke before it was asked",
+            "the connection to Redis broke before the request was sent",
         ))
     }
 
@@ -95,21 +95,21 @@ impl Failure {
         }
     }
 
-    /// Whether the call was not applied, and will not be.
+    /// Returns whether the call was certainly not applied, and will not be.
     pub(crate) fn is_definite(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::GivenUp(_))
     }
 }
 
-/// An answer that is not one of those that the script gives.
+/// Returns the error for an answer that the script cannot give.
 pub(crate) fn unexpected(what: &str) -> LockError {
     LockError::new(
         LockErrorKind::Backend,
-        format!("Redis answered {what} with something that is not understood; is a proxy in between?"),
+        format!("Redis gave an unexpected answer to {what}; is a proxy in between?"),
     )
 }
 
-/// What a server that can hold no locks says before it can be asked what it is, or behind a proxy.
+/// Recognizes a server that can hold no locks by its errors, before its kind is known or behind a proxy.
 fn not_fit(error: &RedisError) -> Option<String> {
     let detail = error.detail().unwrap_or_default();
     match error.kind() {
@@ -132,18 +132,18 @@ fn not_fit(error: &RedisError) -> Option<String> {
     }
 }
 
-/// What happened and what to do, with the driver's error as the source.
+/// Explains what happened and what to do, with the driver's error as the source.
 pub(crate) fn explain(error: RedisError) -> LockError {
     let is_no_lock = |text: &str| text.contains("WRONGTYPE");
     if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
-        let message = "a key with the lock's name exists and is no lock; choose another name or prefix";
+        let message = "a key with the lock's name exists and is not a lock; choose another name or prefix";
         return LockError::new(LockErrorKind::InvalidKey, message).into_permanent().with_source(error);
     }
     if error.code() == Some("FENCE") {
         let message = format!(
             "the counter of fencing tokens stands at {}, beyond the year 2112: a clock was wrong, or it was set by hand. \
-             With the right time on the server, delete the key that ends in `~{}:fence`, and reset what the resources \
-             remember",
+             Once the server's time is right, delete the key that ends in `~{}:fence`, and reset the tokens that the \
+             resources remember",
             error.detail().unwrap_or("a number"),
             names::FORMAT,
         );
@@ -165,11 +165,11 @@ pub(crate) fn explain(error: RedisError) -> LockError {
             "Redis refused the credentials; check user and password in the URL".into()
         }
         ErrorKind::Parse => {
-            "what answers there does not speak the protocol of Redis; check address and port".into()
+            "the server there does not speak the Redis protocol; check address and port".into()
         }
         ErrorKind::RESP3NotSupported => "this Redis is too old: version 6.0 is needed for RESP3".into(),
         _ if Refusal::of(&error) == Refusal::ReadOnly => {
-            "the Redis server of this connection is a replica now; the primary is looked for over a new connection"
+            "the Redis server of this connection is a replica now; a new connection will look for the primary"
                 .into()
         }
         ErrorKind::Server(ServerErrorKind::MasterDown) => {
@@ -187,7 +187,7 @@ pub(crate) fn explain(error: RedisError) -> LockError {
             Some("MISCONF") => "Redis refuses writes because it cannot persist them; see its log".into(),
             Some("BUSY") => "Redis is busy with a long script".into(),
             Some("NOREPLICAS") => "Redis refuses writes because too few replicas are in sync".into(),
-            Some("NOAUTH") => "Redis wants credentials; add user and password to the URL".into(),
+            Some("NOAUTH") => "Redis requires credentials; add user and password to the URL".into(),
             Some("WRONGPASS") => "Redis refused the credentials; check user and password in the URL".into(),
             _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => {
                 "Redis is out of memory (`maxmemory`); no lock can be taken until there is room".into()
@@ -203,7 +203,7 @@ pub(crate) fn explain(error: RedisError) -> LockError {
     if permanent { explained.into_permanent() } else { explained }
 }
 
-/// Why a connection was not made.
+/// Explains why a connection was not made.
 pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
     let (refused, io, detail) = (error.is_connection_refusal(), error.is_io_error(), error.to_string());
     let error = explain(error);
@@ -217,7 +217,7 @@ pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
     error.saying(message)
 }
 
-/// What is wrong with the TLS of the server, where that is why no connection was made.
+/// Explains what is wrong with TLS, if that is known to be why no connection was made.
 #[cfg(feature = "tls")]
 pub(super) fn refused_handshake(
     address: &str,
@@ -231,7 +231,7 @@ pub(super) fn refused_handshake(
     }
 }
 
-/// The error of a server of which that sentence is said.
+/// Returns the error for a server about which `what`, a predicate, is true.
 pub(super) fn unfit(address: &str, what: &str) -> LockError {
     let message = format!("cannot connect to Redis at {address}: the server {what}");
     LockError::new(LockErrorKind::Backend, message)

@@ -1,4 +1,4 @@
-//! A hold on the server, or an attempt at one that may have left something there.
+//! A hold on the server, or an attempt that may have left a hold or a place there.
 
 use std::{
     sync::{
@@ -26,22 +26,22 @@ use crate::{
 pub(super) struct RedisLease {
     pub(super) connections: Arc<Connections<Participant>>,
     pub(super) id: LeaseId,
-    /// For an attempt whose acquisition was not answered.
+    /// The unanswered request of an attempt, if any.
     pub(super) unanswered: Option<Unanswered>,
-    /// Others were in the queue when it was granted.
+    /// Whether others were in the queue when it was granted.
     pub(super) others_wait: bool,
-    /// Not later than when it was granted.
+    /// A time no later than the grant.
     pub(super) granted_at: Instant,
-    /// A release was sent and not answered: it may have been applied.
+    /// Whether a release was sent and not answered; it may have been applied.
     pub(super) release_unanswered: AtomicBool,
 }
 
-/// A request that may take the lock, and was not answered.
+/// An unanswered request that may take the lock.
 #[derive(Debug)]
 pub(super) struct Unanswered {
-    /// Where it was sent: what is sent behind it there is sure to be executed after it.
+    /// The connection over which it was sent. Requests sent later over the same one are executed after it.
     pub(super) on: Arc<Line>,
-    /// From here on it is not executed any more.
+    /// The time from which the server no longer executes it.
     pub(super) until: Instant,
 }
 
@@ -50,8 +50,9 @@ impl RedisLease {
         self.connections.service()
     }
 
-    /// For how long the lock is to be left open for clients that do not queue. Where others wait in the store, the
-    /// script of the release decides.
+    /// Returns how long the lock is to be left open to clients that do not queue.
+    ///
+    /// Zero if others wait in the store: then the release script decides.
     fn leave_open(&self, now: Instant) -> Duration {
         if self.is_contended() {
             return Duration::ZERO;
@@ -61,7 +62,9 @@ impl RedisLease {
         opening.due(self.granted_at, now)
     }
 
-    /// Releases over a connection on which «not yours» is a definite answer or not.
+    /// Releases over `line`.
+    ///
+    /// `definite` is whether "not yours" is a definite answer there: not if an unanswered acquisition may follow.
     async fn release_over(&self, line: &Line, definite: bool) -> Result<Released, Failure> {
         let foreign = self.participant().foreign();
         let remembered = if foreign.is_empty() {
@@ -77,7 +80,7 @@ impl RedisLease {
         })?;
         match left {
             Some(released) => Ok(released),
-            // The one before was applied, and its answer lost.
+            // An earlier release was applied, and its answer was lost.
             None if definite && self.release_unanswered.load(Ordering::Acquire) => Ok(Released::Released),
             None if definite => Ok(Released::NotHeld),
             None => Err(Failure::Refused(LockError::new(
@@ -91,19 +94,20 @@ impl RedisLease {
         let contended = self.is_contended();
         let foreign = self.participant().foreign();
         if !foreign.is_empty() {
-            // Also this process's next acquisition minds it, for which none of its tasks may wait yet.
+            // This process's next acquisition must respect the opening, too, even if none of its tasks waits yet.
             let now = Instant::now();
             foreign.leave_open(self.id.key.stored(), now, self.leave_open(now));
         }
         let Some(unanswered) = &self.unanswered else {
             let mut line = self.connections.here().await?;
-            // What was not answered before is asked in one step: in a batch it might be told to ask again.
+            // A release that was not answered is repeated in one step: a batch might only answer that it must be
+            // sent alone.
             let again = self.release_unanswered.load(Ordering::Acquire);
             if !contended && !again && line.is_batch_due() {
                 match self.release_in_batch(&line, Behind::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
-                    // What fails here fails again on the other way, which says why; what failed because the
-                    // connection was given up goes over the next one.
+                    // A release that is refused here is refused again alone, with the reason. One that failed because
+                    // the connection was given up is sent over the next one.
                     Ok(false) | Err(Failure::Refused(_) | Failure::GivenUp(_)) => {
                         line = self.connections.here().await?;
                     }
@@ -113,14 +117,14 @@ impl RedisLease {
             let _alone = line.alone();
             return self.release_over(&line, true).await;
         };
-        // Sent behind the unanswered request it is executed after it, also when the connection was given up.
+        // Sent behind the unanswered request, the release is executed after it, even if the connection was given up.
         if !unanswered.on.connection().is_gone()
             && let Ok(released) = self.release_behind(&unanswered.on).await
         {
             return Ok(released);
         }
         let line = self.connections.here().await?;
-        // Over another connection it may overtake the request, as long as that is executed at all.
+        // Over another connection the release may overtake the request, until that is no longer executed.
         let definite = (unanswered.until + server_clock::ERROR).has_passed();
         self.release_over(&line, definite).await
     }
@@ -133,9 +137,9 @@ impl RedisLease {
         })
     }
 
-    /// Behind what waits for the next round trip of a connection, too.
+    /// Releases behind everything on `line`, including operations that still wait for its next round trip.
     async fn release_behind(&self, line: &Line) -> Result<Released, Failure> {
-        // Its task may belong to a runtime that is blocked.
+        // The batch's task may belong to a blocked runtime.
         let limit = 2 * self.connections.server().config().response_timeout;
         match tokio::time::timeout(limit, self.release_in_batch(line, Behind::Unanswered)).await {
             Ok(Ok(true)) => Ok(Released::Released),
@@ -154,7 +158,7 @@ impl Releasable for RedisLease {
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
             match self.send_release().await {
-                // The connection was of no use, perhaps for long: once more over a new one.
+                // The connection was unusable, perhaps for a long time: try once more over a new one.
                 Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {
                     self.send_release().await.map_err(Failure::into_error)
                 }

@@ -26,24 +26,25 @@ use crate::{
     time::{clock::Instant, deadline::valid_until},
 };
 
-/// The most leases that one call renews; more would hold up the server for too long.
+/// Upper bound on the leases that one call renews; more would hold up the server for too long.
 const RENEWALS_PER_CALL: usize = 128;
 
 /// One logical Redis server.
 ///
-/// Clones use the same connections. See the [module](self) for what it needs and promises.
+/// Clones share their connections. See the [module](self) for requirements and guarantees.
 #[derive(Clone)]
 pub struct Redis {
     connections: Arc<Connections<Participant>>,
 }
 
 impl Redis {
-    /// Connects to `redis://[user[:password]@]host[:port][/db][?setting=value&…]`, with the feature `tls` to the same with
-    /// `rediss:`, or to `redis+unix:///path`.
+    /// Connects to `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path`.
+    ///
+    /// With the feature `tls`, also to `rediss://…`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood,
-    /// [`Backend`](crate::LockErrorKind::Backend) when the server does not answer or refuses us.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not answer or refuses this client.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -53,19 +54,21 @@ impl Redis {
         Ok(redis)
     }
 
-    /// As [`connect`](Self::connect), but connects at the first use. A server that cannot be reached, refuses us or is not
-    /// fit for locks is an error of what is asked of it then.
+    /// Does the same as [`connect`](Self::connect), but connects at the first use.
+    ///
+    /// An operation then fails if the server cannot be reached, refuses this client or is not fit for locks.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         Self::with_config(Config::from_url(url)?)
     }
 
-    /// Uses the address, the credentials and the TLS of a client of the `redis` crate, with connections of its own.
+    /// Connects with the address, credentials and TLS settings of a client of the `redis` crate, over new
+    /// connections.
     ///
     /// # Errors
-    /// [`Backend`](crate::LockErrorKind::Backend) when the server does not answer or refuses us.
+    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not answer or refuses this client.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -120,14 +123,14 @@ impl Backend for Redis {
                     Ok(Ended::With(answer)) => return Ok(answer),
                     Ok(Ended::Gone) if is_over() => return Ok(Acquired::busy(None)),
                     Ok(Ended::Gone) => {}
-                    // The connection was of no use, perhaps for long: once more over a new one.
+                    // The connection was unusable, perhaps for a long time: try once more over a new one.
                     Err(Failure::GivenUp(_)) if !repeated && !is_over() => repeated = true,
                     Err(failure) => {
                         let error = failure.into_error();
                         if error.kind() != LockErrorKind::InvalidKey {
                             return Err(error);
                         }
-                        // Boxed, because it is rare and needs much room.
+                        // Boxed, because it is rare and large.
                         let found = Box::pin(of_wrong_type(&connections, &request.key)).await;
                         return Err(found.unwrap_or(error));
                     }
@@ -144,15 +147,15 @@ impl Backend for Redis {
 impl Renew for Redis {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
-            // Those of one counter in a call, as in a batch: a user who may not touch a prefix any more loses only the locks
-            // under that.
+            // As in a batch, one call has leases of one counter only: a user who loses the permissions for a prefix
+            // loses only the locks under it.
             let terms = |number: &usize| (due[*number].ttl, names::fence(&due[*number].key));
             let mut numbers: Vec<usize> = (0..due.len()).collect();
             numbers.sort_by(|a, b| terms(a).cmp(&terms(b)));
             let alike = numbers.chunk_by(|a, b| terms(a) == terms(b));
             let parts: Vec<&[usize]> = alike.flat_map(|alike| alike.chunks(RENEWALS_PER_CALL)).collect();
             let sent = Instant::now();
-            // All are on their way before one is answered.
+            // All calls are started before the first answer is awaited.
             let calls: Vec<_> = parts
                 .iter()
                 .map(|part| {
@@ -183,7 +186,7 @@ impl Renew for Redis {
     }
 }
 
-/// A call of its own task, which ends with it: unanswered at its end, the connection is known to be mute.
+/// A call in a task of its own, which is aborted on drop: if it is unanswered then, its connection counts as silent.
 struct Call<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Drop for Call<T> {
@@ -197,7 +200,7 @@ async fn send_renewals(
     call: &Renewals,
 ) -> Result<Vec<bool>, Failure> {
     match node::renew(connections.here().await?.connection(), call).await {
-        // The connection was of no use, perhaps for long: once more over a new one.
+        // The connection was unusable, perhaps for a long time: try once more over a new one.
         Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {
             node::renew(connections.here().await?.connection(), call).await
         }
@@ -205,7 +208,7 @@ async fn send_renewals(
     }
 }
 
-/// Which key beside the holder's has a wrong type, where that can be found out.
+/// Returns an error that names the key of a wrong type, unless it is the holder's or cannot be found out.
 async fn of_wrong_type(connections: &Arc<Connections<Participant>>, key: &LockKey) -> Option<LockError> {
     queue::of_wrong_type(connections.here().await.ok()?.connection(), key).await
 }

@@ -1,8 +1,13 @@
-//! The names that one lock has on the server.
+//! The names that a lock has on the server.
 //!
 //! The holder's key is exactly the prefix and the lock's name, so that any client that follows the published recipe
-//! (`SET key token NX PX`, compare-and-delete) excludes us and is excluded by us. What is kept beside it stays under
-//! the prefix, for an ACL, and in the same hash slot; no lock can have such a name, because `:~` is refused.
+//! (`SET key token NX PX`, compare-and-delete) excludes us and is excluded by us. The keys of the lock's queue stay
+//! under the prefix, for an ACL, and in the same hash slot. No lock can have such a name, because `:~` is refused.
+//!
+//! As long as a lock is held, its holder's key exists, whatever the format or the mode: so different versions of this
+//! library always exclude each other. Within one format they share queues and fences. The letter behind the format is
+//! the mode; an owner with an unknown letter is waited for, notified and granted the lock like any other, as the only
+//! holder. A version with another format keeps its own queue, and treats a holder of this format as a foreign client.
 
 use std::{
     fmt::{self, Display},
@@ -16,10 +21,10 @@ use crate::{
     key::{HashTag, hash_tag},
 };
 
-/// The format of what is kept beside a holder; a new one lets old and new processes tell each other apart.
+/// The version of the format on the server; a new one lets old and new processes tell each other apart.
 pub(crate) const FORMAT: &str = "1";
 
-/// `std::fmt::from_fn` of Rust 1.93.
+/// A stand-in for `std::fmt::from_fn` of Rust 1.93.
 struct Written<F>(F);
 
 fn written(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> impl Display {
@@ -32,31 +37,33 @@ impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> Display for Written<F> {
     }
 }
 
-/// What is kept beside the holder of a lock: `queue` or `places`.
+/// Returns the name of a key that stands next to the holder's: `what` is `queue` or `places`.
 pub(crate) fn beside(key: &LockKey, what: &'static str) -> impl Display {
     written(move |f| {
         let stored = key.stored();
         match hash_tag(stored) {
-            // A name with a hash tag of its own keeps it; else the whole name becomes the tag.
+            // A name with a hash tag of its own keeps it; otherwise the whole name becomes the tag.
             HashTag::Tag | HashTag::Malformed => write!(f, "{stored}:~{FORMAT}:{what}"),
             HashTag::None => write!(f, "{}{{{stored}}}:~{FORMAT}:{what}", key.prefix()),
         }
     })
 }
 
-/// The counter of fences of a lock: one for all locks under a prefix.
+/// Returns the counter of fences of a lock, which is one for all locks under a prefix.
 pub(crate) fn fence(key: &LockKey) -> Fence<'_> {
     Fence::under(key.prefix())
 }
 
-/// A counter of fences. Locks with the same one may share a call: it is what the users' rights are checked for, too.
+/// A counter of fences.
+///
+/// Locks with the same counter may share a call; the user's permissions are checked for each counter, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fence<'a> {
     prefix: &'a str,
 }
 
 impl<'a> Fence<'a> {
-    /// That of the locks under a prefix.
+    /// Returns the counter of the locks under `prefix`.
     pub(crate) const fn under(prefix: &'a str) -> Self {
         Self { prefix }
     }
@@ -68,12 +75,13 @@ impl Display for Fence<'_> {
     }
 }
 
-/// The channel on which a process is told about locks under `prefix`.
+/// Returns the channel on which a process is notified about locks under `prefix`.
 pub(crate) fn inbox(prefix: &str, id: &str) -> String {
     format!("{}~{FORMAT}:inbox:{id}", Root(prefix))
 }
 
-/// A prefix as the beginning of a name that no lock can have under any prefix: `~` comes first, or behind `:`.
+/// A prefix as the beginning of a name that no lock can have under any prefix: the `~` after it comes first, or
+/// behind `:`.
 struct Root<'a>(&'a str);
 
 impl Display for Root<'_> {
@@ -84,7 +92,7 @@ impl Display for Root<'_> {
     }
 }
 
-/// An owner as the server knows it, `1x:<pid>@<host>:<inbox>:<token>`: the format and the mode, then whom to look for.
+/// Returns an owner as the server knows it, `1x:<pid>@<host>:<inbox>:<token>`: format and mode, process, and token.
 pub(crate) fn owner(mode: Mode, process: &str, token: OwnerToken) -> impl Display {
     written(move |f| {
         owners(mode, process).fmt(f)?;
@@ -92,7 +100,7 @@ pub(crate) fn owner(mode: Mode, process: &str, token: OwnerToken) -> impl Displa
     })
 }
 
-/// What the owners of a process in a mode begin with.
+/// Returns the beginning that all owners of a process in one mode share.
 pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
     written(move |f| {
         let letter = match mode {
@@ -102,10 +110,10 @@ pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
     })
 }
 
-/// What tells an owner from the others of its process.
+/// Returns the part that tells an owner from the others of its process.
 pub(crate) fn token(token: OwnerToken) -> impl Display {
     written(move |f| {
-        // Faster than the formatter's own way, and written for every lock of a group.
+        // Faster than the formatter's `{:x}`, and called for every lock of a group.
         let mut digits = [0; 32];
         for (two, byte) in digits.chunks_exact_mut(2).zip(token.expose().to_be_bytes()) {
             two.copy_from_slice(&[byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
@@ -114,7 +122,7 @@ pub(crate) fn token(token: OwnerToken) -> impl Display {
     })
 }
 
-/// What the holder's key has while a grant lasts.
+/// Returns the value of the holder's key while a grant lasts.
 pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) -> impl Display {
     written(move |f| {
         owner(mode, process, token).fmt(f)?;
@@ -123,7 +131,7 @@ pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) ->
     })
 }
 
-/// What a waiter is told of a lock that was given to it.
+/// The terms of a grant, as the waiter is notified of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) fence: u64,
@@ -131,15 +139,15 @@ pub(crate) struct Terms {
     pub(crate) px: Duration,
     /// Whether others were left in the queue.
     pub(crate) others_wait: bool,
-    /// For how much longer another kind of client is remembered to use the lock.
+    /// How much longer the lock is remembered as used by foreign clients.
     pub(crate) foreign: Duration,
 }
 
 impl Terms {
-    /// What shows that a message with these terms comes from a script that read the owner's place: see `queue.lua`.
+    /// Returns the proof that a message with these terms comes from a script that read the owner's place: see
+    /// `queue.lua`.
     ///
-    /// It is computed from what was understood of the message, so nothing can be appended to a message that was
-    /// overheard.
+    /// It is computed from the parsed message, so nothing can be appended to an overheard one.
     pub(crate) fn proof(&self, owner: &impl Display) -> Proof {
         let Self { fence, px, others_wait, foreign } = self;
         let (px, others, foreign) = (millis(*px), u8::from(*others_wait), millis(*foreign));
@@ -148,7 +156,7 @@ impl Terms {
     }
 }
 
-/// A proof, as it was sent or as it must be.
+/// A proof, received or computed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Proof([u8; 20]);
 
@@ -160,21 +168,21 @@ impl FromStr for Proof {
     }
 }
 
-/// Of its own grant, it is no secret: it is good for nothing else.
+/// Shows no digits, although a proof is no secret: it is good for its own grant only.
 impl fmt::Debug for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Proof")
     }
 }
 
-/// A length as Redis counts it: whole milliseconds.
+/// Returns a length in the unit of Redis, whole milliseconds.
 pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a person can find this process by, and where it is told: the part of its owners that is the same for all.
+/// Returns the part that all owners of this process share: `<pid>@<host>`, for operators, and its inbox.
 ///
-/// Up to the colon it is free text without one, so a label may follow the host.
+/// The text before the colon is free, as long as it has no colon itself, so a label may follow the host.
 pub(crate) fn process(inbox_id: &str) -> String {
     format!("{}@{}:{inbox_id}", std::process::id(), host::name())
 }
@@ -198,7 +206,7 @@ mod tests {
     fn a_hash_tag_of_its_own_is_kept() {
         let key = LockKey::with_prefix("lock:", "{acme}:orders").expect("valid");
         assert_eq!(beside(&key, "queue").to_string(), "lock:{acme}:orders:~1:queue");
-        // The scripts tell by the first brace as well.
+        // The scripts, too, decide by the first brace.
         let key = LockKey::with_prefix("{app}:", "{acme}:orders").expect("valid");
         assert_eq!(beside(&key, "queue").to_string(), "{app}:{acme}:orders:~1:queue");
     }

@@ -1,5 +1,5 @@
-//! What one server can do for locks, many of them in a call: acquire those that are free, release and renew. It has no
-//! queue of its own and looks at one only to see whether there are waiters.
+//! The lock operations of one server, many locks in a call: acquire free ones, release and renew. They have no queue
+//! of their own, and check queues only for waiters.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{FencingToken, LockKey, OwnerToken, backend::LeaseId, backend::Mode, 
 /// How long the counter of fences outlasts the last grant: twice the longest lease, 24 h.
 const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
 const QUEUES: &str = include_str!("scripts/queues.lua");
-/// Mints a fence.
+/// The Lua function that mints a fence.
 pub(crate) const MINT: &str = include_str!("scripts/fence.lua");
 
 pub(crate) static ACQUIRE_GROUP: LazyLock<Script> = LazyLock::new(|| {
@@ -27,13 +27,13 @@ pub(crate) static RELEASE_GROUP: LazyLock<Script> =
 pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[include_str!("scripts/renew.lua")]));
 
-/// The constants of [`MINT`].
+/// Returns the constants of [`MINT`], in Lua.
 pub(crate) fn fence_constants() -> String {
     let retention = FENCE_RETENTION.as_millis();
     format!("local FENCE_RETENTION_MS, LAST_FENCE = '{retention}', {}", FencingToken::LAST_MICROS)
 }
 
-/// The constants of the scripts for many locks.
+/// Returns the constants of the scripts for many locks, in Lua.
 fn group_constants() -> String {
     format!("local QUEUE = ':~{}:queue'", names::FORMAT)
 }
@@ -47,9 +47,10 @@ pub(crate) struct Acquisition {
     pub(crate) ttl_ms: u64,
 }
 
-/// Acquires those of these locks that are free and without waiters: the fence of each that is ours now. They have
-/// one counter of fences and one mode. None where nothing was done, because the server did not know the script, which it
-/// knows now, or because `give_up` had passed.
+/// Acquires those of `locks` that are free and without waiters, and returns the fence of each that is ours now.
+///
+/// All must have the same counter of fences and the same mode. `None` if nothing was done, because `give_up` had
+/// passed or the server did not know the script, which it does now.
 ///
 /// # Cancel safety
 /// Dropped, the acquisitions may still be applied.
@@ -72,13 +73,13 @@ pub(crate) async fn acquire<'a>(
         call.arg(lock.ttl_ms);
     }
     let sent = Instant::now();
-    // A script that was not known is not run now: a caller that is gone by now may have released already.
+    // An unknown script is loaded but not run: a caller may have gone and released in the meantime.
     let Some(answers) = connection.run_once::<Vec<u64>>(&ACQUIRE_GROUP, &call).await? else {
         return Ok(None);
     };
     let (time, answers) = answers.split_first().ok_or_else(unexpected)?;
     let Some((fence, refused)) = answers.split_first() else {
-        // It came too late.
+        // The request came too late.
         connection.clock().replace(Instant::now(), *time);
         return Ok(None);
     };
@@ -88,8 +89,10 @@ pub(crate) async fn acquire<'a>(
     Ok(Some(granted))
 }
 
-/// Releases those of these grants that are still ours and without waiters: whether each was. Their locks have one
-/// prefix. None where nothing was done, because the server did not know the script, which it knows now.
+/// Releases those of `grants` that are still ours and without waiters, and returns whether each was released.
+///
+/// All locks must have the same prefix. `None` if nothing was done because the server did not know the script, which
+/// it does now.
 ///
 /// # Cancel safety
 /// Dropped, the releases may still be applied.
@@ -115,7 +118,7 @@ pub(crate) async fn release<'a>(
     Ok(Some(released))
 }
 
-/// Renews leases of one length, under one prefix: whether each is still ours.
+/// Renews leases of one length under one prefix, and returns whether each is still ours.
 ///
 /// # Cancel safety
 /// Dropped, the renewals may still be applied.
@@ -134,7 +137,7 @@ pub(crate) struct Renewals {
 }
 
 impl Renewals {
-    /// Of one length and under one prefix.
+    /// Creates the call for leases of one length under one prefix.
     pub(crate) fn of<'a>(process: &str, leases: impl ExactSizeIterator<Item = &'a LeaseId> + Clone) -> Self {
         let count = leases.len();
         let mut call = call_about(&RENEW, count);
@@ -149,7 +152,7 @@ impl Renewals {
     }
 }
 
-/// What the holder's key has while a grant lasts.
+/// Returns the value of the holder's key while a grant lasts.
 fn value(process: &str, grant: &LeaseId) -> impl std::fmt::Display {
     names::grant(grant.mode, process, grant.owner, grant.token.micros())
 }
@@ -158,7 +161,7 @@ fn call_about(script: &Script, keys: usize) -> Cmd {
     script.call_with_room(keys, 6 + 2 * keys, 128 + 160 * keys)
 }
 
-/// Marks the answers of those that a script names, by their numbers from 1, each once and in order.
+/// Sets the answers whose numbers a script names: from 1, each once, in ascending order.
 fn mark<T: Copy>(answers: &mut [T], named: &[u64], as_what: T) -> Result<(), Failure> {
     if !named.is_sorted_by(|a, b| a < b) {
         return Err(unexpected());
@@ -171,7 +174,7 @@ fn mark<T: Copy>(answers: &mut [T], named: &[u64], as_what: T) -> Result<(), Fai
 }
 
 fn unexpected() -> Failure {
-    Failure::Refused(error::unexpected("a call about many locks"))
+    Failure::Refused(error::unexpected("a call for many locks"))
 }
 
 #[cfg(test)]

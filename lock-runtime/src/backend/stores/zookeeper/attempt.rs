@@ -1,4 +1,9 @@
-//! One attempt at a lock: a node of our own, its place among the others, and the wait for the one before it.
+//! One attempt at a lock: a node of our own, its place among the others, and the wait for the one ahead of it.
+//!
+//! A process has at most one contender for a lock, so a crash leaves one node, and a process with more tasks gets no
+//! more turns. If an attempt is given up or unpolled, or its answer is lost, its node is found by name, and its
+//! removal is repeated in the background until the servers confirm it or the session has ended: otherwise the session
+//! would keep the node at the head of the queue for as long as the process lives.
 
 use std::sync::Arc;
 
@@ -24,17 +29,18 @@ use crate::{
 /// How an attempt ended without an error.
 pub(super) enum Ended {
     With(Acquired),
-    /// The node is gone, or its session; a new attempt begins at the end of the queue.
+    /// The node or its session is gone; a new attempt begins at the end of the queue.
     Gone,
 }
 
-/// From before the first byte until the grant is handed on; dropped earlier, the node is removed in the background.
+/// An attempt, from before its first request until the grant is returned. Dropping it earlier removes the node in the
+/// background.
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
     contender: Arc<Contender>,
-    /// Something may be on the server.
+    /// Whether a node of this attempt may exist in the store.
     open: bool,
-    /// Before the request was sent after which the node stood where it stands.
+    /// A time no later than the sending of the request that showed the node's current place.
     since: Instant,
 }
 
@@ -52,7 +58,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn contend(&mut self) -> Result<Ended, Failure> {
-        // From before the first question on, so that no change is missed.
+        // Subscribed before the first request, so that no change is missed.
         let states = self.contender.session().states();
         let Some(children) = self.join().await? else { return Ok(self.gone()) };
         if queue::is_used_up(self.name()) {
@@ -64,8 +70,9 @@ impl<'a> Attempt<'a> {
         self.wait(children, states).await
     }
 
-    /// Makes the node and looks who is there, in one round trip. None when the node surely does not exist and has to
-    /// be asked for anew.
+    /// Creates the node and lists the contenders, in one round trip.
+    ///
+    /// `None` if the node definitely does not exist and has to be requested anew.
     async fn join(&mut self) -> Result<Option<Vec<String>>, Failure> {
         let session = Arc::clone(self.contender.session());
         let client = session.client();
@@ -73,11 +80,11 @@ impl<'a> Attempt<'a> {
         let data = names::process();
         let options = zk::CreateMode::EphemeralSequential.with_acls(session.acls());
         loop {
-            // What is sent without a connection stands in the queue when it comes, whether it is still wanted or not.
+            // While disconnected, the driver queues requests and sends them later, even if the caller has given up.
             session.answering().await?;
             self.open = true;
             let sent = Instant::now();
-            // Both are on their way when they are called; the server carries them out in this order.
+            // Both calls send at once, before they are polled; the server carries them out in this order.
             let create = client.create(&template, data.as_bytes(), &options);
             let list = client.list_children(self.contender.parent());
             let (created, listed) = tokio::join!(session.answer(create), session.answer(list));
@@ -101,7 +108,7 @@ impl<'a> Attempt<'a> {
                 },
             }
             session.wrote(sent);
-            // A node that was found may be older than the list.
+            // The list may contain the node even if the answer to its creation was lost.
             return match listed {
                 Ok(children) if children.iter().any(|child| child == self.name()) => Ok(Some(children)),
                 _ => self.list().await.map(Some),
@@ -109,13 +116,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Of our node; nothing while it is not known to have been made.
+    /// The name of our node; empty until the node is known to exist.
     fn name(&self) -> &str {
         self.contender.made().map_or("", |made| &made.name)
     }
 
-    /// A lock's own node goes by itself when it has been empty for a while, at any time; but not before it ever had a
-    /// child. So it gets one at once: the client that makes it may not come to make one of its own.
+    /// Creates the lock's node, and in the same transaction a child that it deletes again.
+    ///
+    /// The servers remove a container that has been empty for a while, but only if it has ever had a child. The client
+    /// that creates it may never come to add its contender.
     async fn make_parent(&self, session: &Session) -> Result<(), Failure> {
         let (client, path) = (session.client(), self.contender.parent());
         let child = format!("{path}/made");
@@ -133,10 +142,10 @@ impl<'a> Attempt<'a> {
 
     async fn list(&self) -> Result<Vec<String>, Failure> {
         let session = self.contender.session();
-        // Nor would it help to be first while the session is not to be relied on.
+        // Being first is worthless, too, while the session cannot be relied on.
         session.answering().await?;
         match session.answer(session.client().list_children(self.contender.parent())).await {
-            // With the lock's node, ours is gone.
+            // The lock's node is gone, and ours with it.
             Err(zk::Error::NoNode) => Ok(Vec::new()),
             listed => listed.map_err(Failure::of),
         }
@@ -146,7 +155,8 @@ impl<'a> Attempt<'a> {
         queue::place(children, self.name(), |_| true)
     }
 
-    /// There are no more numbers for contenders. They begin anew with the lock's node, once it has no more children.
+    /// Leaves the queue, whose sequence numbers are used up, and deletes the lock's node once it has no children: in a
+    /// new node the numbers begin anew.
     async fn use_up(&mut self) -> Result<Ended, Failure> {
         let (busy, session) = (self.busy().await, Arc::clone(self.contender.session()));
         for attempt in 0.. {
@@ -173,7 +183,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Waits until no contender is before us.
+    /// Waits until no contender is ahead of us.
     async fn wait(
         &mut self,
         mut children: Vec<String>,
@@ -186,7 +196,7 @@ impl<'a> Attempt<'a> {
                 Place::Gone => return Ok(self.gone()),
                 Place::Behind(before) => before.to_owned(),
             };
-            // They may be many, and the wait long.
+            // The list may be long, and so may the wait.
             drop(children);
             self.request.progress.contended();
             if end.has_passed() {
@@ -202,8 +212,9 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Looks who is there, after what was heard last. The place lasts as long as the session, so an outage that is
-    /// shorter costs nothing.
+    /// Lists the contenders. In-doubt failures, `last` included, are retried until `end`.
+    ///
+    /// A place lasts as long as its session, so a shorter outage costs nothing.
     async fn look(&mut self, mut last: Result<(), Failure>, end: Instant) -> Result<Vec<String>, Failure> {
         let mut failures = 0;
         loop {
@@ -219,7 +230,7 @@ impl<'a> Attempt<'a> {
                 }
                 Err(Failure::Unknown(error)) if !end.has_passed() => {
                     self.request.progress.failed(&error);
-                    tracing::debug!(key = %self.request.key, %error, "looking again");
+                    tracing::debug!(key = %self.request.key, %error, "checking the queue again");
                     clock::sleep_until((Instant::now() + backoff(failures)).min(end)).await;
                     failures += 1;
                     last = Ok(());
@@ -229,7 +240,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Completes when the contender `before` us has left, or anything else happened to its node.
+    /// Completes when the contender `before` us has left, or when anything else has happened to its node.
     async fn left(&self, before: &str) -> Result<(), Failure> {
         let session = self.contender.session();
         let path = format!("{}/{before}", self.contender.parent());
@@ -243,7 +254,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Completes when the servers answer again, or never will: a look is due.
+    /// Completes when the servers answer again or never will: the queue has to be checked.
     async fn heard_again(&self, states: &mut watch::Receiver<State>) {
         while states.changed().await.is_ok() {
             match *states.borrow_and_update() {
@@ -266,7 +277,7 @@ impl<'a> Attempt<'a> {
         Ended::Gone
     }
 
-    /// Leaves the queue, and waits for that; what cannot be confirmed is repeated in the background.
+    /// Leaves the queue and waits for the confirmation; without one, the release is repeated in the background.
     async fn busy(&mut self) -> Ended {
         use crate::backend::Releasable;
         if self.contender.release().await.is_ok() {
@@ -279,13 +290,13 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
-            // As long as the session lives, its node does.
+            // Without a deadline: the node lives as long as its session.
             self.request.cleanup.release_later(Arc::<Contender>::clone(&self.contender), Instant::FAR_FUTURE);
         }
     }
 }
 
-/// The error of an acquisition whose nodes vanish again and again, or at the end of the wait.
+/// The error of an acquisition whose nodes keep vanishing, or whose node vanished at the end of the wait.
 pub(super) fn gone() -> LockError {
     LockError::new(
         LockErrorKind::Backend,

@@ -1,4 +1,4 @@
-//! Settings, from the URL.
+//! The settings, read from the URL.
 
 use std::{fmt, time::Duration};
 
@@ -32,21 +32,21 @@ const SETTINGS: Settings = Settings {
 };
 const PLAIN: &str = "zookeeper://";
 const WITH_TLS: &str = "zookeeper+tls://";
-/// The driver's.
+/// The driver's default.
 const DEFAULT_PORT: u16 = 2181;
 
-/// What is known of one ensemble.
+/// The settings for one ensemble.
 #[derive(Clone)]
 pub(super) struct Config {
     /// `host:port,host:port`, without credentials.
     pub(super) servers: String,
-    /// The node below which all locks are; none for the root.
+    /// The node below which all locks are; `None` for the root.
     pub(super) chroot: Option<String>,
-    /// Who we are; never shown.
+    /// Our user and password; never printed.
     credentials: Option<Credentials>,
     /// The certificates of `zookeeper+tls:`; `tls_ca`, `tls_cert` and `tls_key` in the URL.
     pub(super) tls: Option<Tls>,
-    /// What is asked of the servers; `session_timeout` in the URL.
+    /// The timeout requested from the servers; `session_timeout` in the URL.
     pub(super) session_timeout: Duration,
     /// How long to wait for a session; `connect_timeout` in the URL.
     pub(super) connect_timeout: Duration,
@@ -55,7 +55,8 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Reads `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`, or the same with `zookeeper+tls:`.
+    /// Reads `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`, or the same with
+    /// `zookeeper+tls:`.
     pub(super) fn from_url(url: &str) -> Result<Self, LockError> {
         let plain = url.strip_prefix(PLAIN);
         let rest = plain.or_else(|| url.strip_prefix(WITH_TLS)).ok_or_else(|| {
@@ -92,7 +93,7 @@ impl Config {
         };
         if config.chroot.as_ref().is_some_and(|path| !is_path(path)) {
             return Err(invalid(
-                "the ZooKeeper URL is not understood: the path behind the servers is no node".into(),
+                "the ZooKeeper URL is not understood: the path after the servers is not a valid node".into(),
             ));
         }
         let (mut scheme, mut files) = (None, Files::default());
@@ -114,7 +115,7 @@ impl Config {
             }
             None if scheme.is_some() => {
                 return Err(invalid(
-                    "setting `auth` in the ZooKeeper URL: it says how to show credentials, so add `user:password@`"
+                    "setting `auth` in the ZooKeeper URL: it says how to send credentials, so add `user:password@`"
                         .into(),
                 ));
             }
@@ -126,8 +127,8 @@ impl Config {
             config.tls = Some(Tls::new(SETTINGS.store, "zookeeper+tls", files, &hosts)?);
             if !has_ca {
                 return Err(invalid(
-                    "the ZooKeeper URL needs the setting `tls_ca`, in PEM: the file with the certificates of the CAs \
-                     that sign the servers' certificates"
+                    "the ZooKeeper URL needs the setting `tls_ca`: a PEM file with the certificates of the CAs that \
+                     sign the servers' certificates"
                         .into(),
                 ));
             }
@@ -145,19 +146,19 @@ impl Config {
         self.servers.split(',').filter_map(host_and_port).collect()
     }
 
-    /// What says which store it is: each of its servers, one way of writing it for all, with the node below which all
-    /// locks are. One server belongs to one ensemble.
+    /// The names of the store: one for each server, in one spelling, with the chroot. A server belongs to one ensemble
+    /// only.
     pub(super) fn stores(&self) -> Vec<String> {
         let chroot = self.chroot.as_deref().unwrap_or_default();
         let hosts = self.hosts().into_iter();
         hosts.map(|(host, port)| format!("zookeeper://{}:{port}{chroot}", host.to_lowercase())).collect()
     }
 
-    /// After this time without an answer the driver leaves a connection, and one that it tries to make.
+    /// Time without an answer after which the driver leaves a connection, or gives up an attempt to connect.
     ///
-    /// A server that went mute may cost it twice, once to notice and once for an attempt that begins before the server is
-    /// back, and a hold ends when after both no heartbeat has proved another. Less than two seconds may be too short for
-    /// TLS and credentials over a long way, and is chosen for short sessions only.
+    /// A mute server may cost this time twice: once to notice, and once for an attempt to connect that begins before
+    /// the server is back. A hold ends if no heartbeat has moved its deadline by then. Less than two seconds may be
+    /// too short for TLS and authentication over a long distance, and is chosen for short sessions only.
     fn connection_timeout(&self) -> Duration {
         let enough = Duration::from_secs(2).min(self.session_timeout / 3);
         enough.max(self.session_timeout / 6)
@@ -174,19 +175,19 @@ impl Config {
         }
     }
 
-    /// How often to ask for a session before it counts as refused.
+    /// Number of rounds, each of all servers, in which to request a session before it counts as refused.
     ///
-    /// ZooKeeper's server that does TLS (`NettyServerCnxn`) may answer the credentials, which follow the request for a
-    /// session, before it answers that: it sends the one itself, and leaves the other to a queue. The driver takes the
-    /// first answer for that to the request, and the server for one of no use. It is the more frequent the faster a
-    /// server makes sessions: up to every second time where it has no disk to wait for. Each time all servers are asked;
-    /// those that choose a leader send everybody away, and are not to be asked more often than it takes.
+    /// ZooKeeper's server for TLS (`NettyServerCnxn`) may answer the credentials before the request for a session
+    /// that precedes them: it sends the one answer itself, and leaves the other to a queue. The driver takes the
+    /// first answer for that to the request, and considers the server unusable. The faster a server makes sessions,
+    /// the more often this happens: up to every second time if there is no disk to wait for. Servers that are
+    /// electing a leader turn all clients away, and should not be asked more often than necessary.
     pub(super) fn attempts(&self) -> u32 {
         let asked: u32 = if self.credentials.is_some() { 16 } else { 1 };
         asked.div_ceil(u32::try_from(self.hosts().len()).unwrap_or(u32::MAX))
     }
 
-    /// Who may touch our nodes: where we say who we are, only we.
+    /// The ACL of our nodes: only our own user if the URL names one, otherwise everyone.
     pub(super) fn acls(&self) -> zk::Acls<'static> {
         if self.credentials.is_some() { zk::Acls::creator_all() } else { zk::Acls::anyone_all() }
     }
@@ -203,10 +204,10 @@ impl fmt::Debug for Config {
     }
 }
 
-/// The host, without the brackets of an address, and the port; none when it is not written as the driver takes it.
+/// The host, without the brackets of an address, and the port; `None` if the driver would not accept the text.
 fn host_and_port(server: &str) -> Option<(&str, u16)> {
     let (host, port) = match server.rsplit_once(':') {
-        // The colons of an address in brackets are not those of a port.
+        // A colon inside the brackets of an address does not begin a port.
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok().filter(|port| *port > 0)?),
         _ => (server, DEFAULT_PORT),
     };
@@ -218,7 +219,7 @@ fn host_and_port(server: &str) -> Option<(&str, u16)> {
     is_name.then_some((host, port))
 }
 
-/// A path as ZooKeeper takes it.
+/// Whether ZooKeeper accepts `path`.
 fn is_path(path: &str) -> bool {
     path.split('/')
         .skip(1)
@@ -275,8 +276,8 @@ mod tests {
             ("//u:canary@h,,i", "host:port"),
             ("//u:canary@[::1", "host:port"),
             ("//canary@h", "user:password@"),
-            ("//u:canary@h/a//b", "no node"),
-            ("//u:canary@h/a/../b", "no node"),
+            ("//u:canary@h/a//b", "not a valid node"),
+            ("//u:canary@h/a/../b", "not a valid node"),
             ("//u:canary@h?auth=plain", "`digest` or `sasl`"),
             ("//h?auth=digest", "user:password@"),
             ("//u:canary@h?tls_ca=/ca.pem", "zookeeper+tls://"),

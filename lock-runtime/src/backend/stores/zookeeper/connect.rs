@@ -1,4 +1,4 @@
-//! Makes a session with the ensemble, and says why where it cannot.
+//! Makes a session with the ensemble, or finds out why that fails.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use ::zookeeper_client as zk;
 use super::{config::Config, diagnosis, error::Failure, heartbeat, session::Session, tls::Certificates};
 use crate::{LockError, LockErrorKind, backend::common::outage::Outage, time::clock::Instant};
 
-/// Pause after the first failed round of the servers; it grows with each round, up to eight times.
+/// Pause after the first failed round of all servers; it grows with each round, up to eightfold.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Makes a session. To be called on the library's own runtime: the driver's tasks stay there.
@@ -16,7 +16,7 @@ pub(super) async fn open(config: &Config, outage: &Arc<Outage>) -> Result<Arc<Se
     Ok(begin(connect(config).await?, sent, config, Arc::clone(outage)))
 }
 
-/// The session of a client that was asked for at `sent`, with its heartbeats.
+/// Starts the session of a client that was requested at `sent`, with its heartbeats.
 fn begin(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>) -> Arc<Session> {
     let states = client.state_watcher();
     let session = Arc::new(Session::new(client, sent, config, outage));
@@ -24,7 +24,7 @@ fn begin(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>
     session
 }
 
-/// A session as the driver makes it, within the timeout for that.
+/// Makes the driver's client within the connect timeout, or finds out why that fails.
 async fn connect(config: &Config) -> Result<zk::Client, LockError> {
     let limit = config.connect_timeout;
     let end = Instant::now() + limit;
@@ -82,7 +82,7 @@ async fn connect(config: &Config) -> Result<zk::Client, LockError> {
     Err(if lasts { told.into_permanent() } else { told })
 }
 
-/// Below `chroot`, which is made if it is not there.
+/// Enters `chroot`, and creates it first if it is missing.
 async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::Client, zk::Error> {
     let options = zk::CreateMode::Persistent.with_acls(config.acls());
     if client.check_stat(chroot).await?.is_none() {
@@ -95,17 +95,17 @@ async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::
 mod tests {
     use super::{super::session::State, *};
 
-    /// What answers like a server until a session is made, and never again.
+    /// Starts a server that grants one session, answers one ping and then falls silent.
     fn server() -> std::net::SocketAddr {
         use std::io::{Read as _, Write as _, copy, sink};
 
-        // The version, the timeout in ms, number and password of the session, whether it takes no writes.
+        // The version, the timeout in ms, number and password of the session, and whether it is read-only.
         const SESSION: [u8; 37] = {
             let mut answer = [0; 37];
             (answer[6], answer[7], answer[15], answer[19]) = (1, 44, 1, 16);
             answer
         };
-        // The number of its request, which is -2, and of the last change; an error.
+        // The number of the request, which is -2, the number of the last change, and the error code.
         const PING: [u8; 16] = {
             let mut answer = [0; 16];
             (answer[0], answer[1], answer[2], answer[3]) = (255, 255, 255, 254);

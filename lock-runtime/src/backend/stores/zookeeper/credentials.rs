@@ -1,11 +1,11 @@
-//! Who we are to the servers.
+//! The credentials that the servers see.
 
 use ::zookeeper_client as zk;
 
 use super::url::decode;
 use crate::{LockError, backend::common::settings::invalid};
 
-/// User and password, from the URL; without `Debug`, because they must not be shown.
+/// User and password, from the URL; without `Debug`, because they must not be printed.
 #[derive(Clone)]
 pub(super) struct Credentials {
     user: String,
@@ -13,10 +13,10 @@ pub(super) struct Credentials {
     scheme: Scheme,
 }
 
-/// How they are shown to the servers.
+/// How credentials are sent to the servers.
 #[derive(Clone, Copy, Default)]
 pub(super) enum Scheme {
-    /// `addauth digest`: the servers believe anybody, and compare the password with that of a node's owner.
+    /// `addauth digest`: the servers accept any credentials, and compare the password with that of a node's owner.
     #[default]
     Digest,
     /// SASL with DIGEST-MD5: the servers know the users.
@@ -43,7 +43,7 @@ impl Scheme {
 }
 
 impl Credentials {
-    /// Reads `user:password`, as it stands in a URL.
+    /// Reads `user:password`, as written in a URL.
     pub(super) fn from_url(pair: &str, scheme: Scheme) -> Result<Self, LockError> {
         let (user, password) =
             pair.split_once(':').map(|(user, password)| (decode(user), decode(password))).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Credentials {
                 "the ZooKeeper URL is not understood: credentials are `user:password@`".into(),
             ));
         }
-        // The first colon ends the user, also for the servers; SASL has the user between quotes.
+        // The first colon ends the user, to the servers as well; SASL puts the user between quotes.
         let forbidden: &[char] = match scheme {
             Scheme::Digest => &[':'],
             #[cfg(feature = "zookeeper-sasl")]
@@ -60,14 +60,14 @@ impl Credentials {
         };
         if user.contains(forbidden) || user.chars().any(char::is_control) {
             return Err(invalid(
-                "the ZooKeeper URL is not understood: the user has a character that ZooKeeper does not take"
+                "the ZooKeeper URL is not understood: the user has a character that ZooKeeper does not accept"
                     .into(),
             ));
         }
         Ok(Self { user, password, scheme })
     }
 
-    /// Shows them on each connection of the session, also when it is made again.
+    /// Has `connector` send the credentials on each connection of the session, reconnections included.
     pub(super) fn on(&self, connector: zk::Connector) -> zk::Connector {
         match self.scheme {
             Scheme::Digest => {

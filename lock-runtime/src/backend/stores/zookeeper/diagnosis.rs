@@ -1,4 +1,4 @@
-//! Why no server takes us. The driver says only that none does, so each of them is looked at once more.
+//! Finds out why no server accepts us. The driver reports only that none does, so each one is probed once more.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::backend::common::tls::{
     speaks_tls,
 };
 
-/// Why no server takes us.
+/// Why no server accepts us.
 pub(super) struct Reason {
     pub(super) text: String,
-    /// It is so with all of them, and does not pass by itself.
+    /// Whether every server has a reason, and none of these passes by itself.
     pub(super) lasts: bool,
 }
 
-/// Looks at each server; none where nothing is found that an operator has to change.
+/// Probes each server; `None` if nothing is found that an operator has to change.
 pub(super) async fn reason(config: &Config, certificates: Option<&Arc<Certificates>>) -> Option<Reason> {
     tokio::time::timeout(4 * PATIENCE, look_at_all(config, certificates)).await.ok().flatten()
 }
@@ -41,7 +41,7 @@ async fn look_at_all(config: &Config, certificates: Option<&Arc<Certificates>>) 
     found.into_iter().next().map(|reason| Reason { lasts, ..reason })
 }
 
-/// What a person has to change at one server, or about it.
+/// Probes one server, and returns what an operator has to change.
 fn look(host: &str, port: u16, certificates: Option<&Certificates>) -> Option<Reason> {
     let (what, lasts) = match certificates {
         Some(certificates) => (certificates.look(host, port)?, true),
@@ -50,11 +50,11 @@ fn look(host: &str, port: u16, certificates: Option<&Certificates>) -> Option<Re
     Some(Reason { text: format!("the server `{host}:{port}` {what}"), lasts })
 }
 
-/// Why a server does not take us without TLS, and whether it stays so.
+/// Returns why a server does not accept us without TLS, and whether that lasts.
 ///
-/// ZooKeeper's port for TLS is silent for as long as a question is shorter than the head of a record, and closes the
-/// connection after a longer one, without an alert (seen with 3.8). A server that has reached its limit of connections closes
-/// at once, so only a handshake shows which of both it is.
+/// ZooKeeper's port for TLS is silent as long as a request is shorter than the head of a record, and closes the
+/// connection after a longer one, without an alert (seen with 3.8). A server that has reached its connection limit
+/// closes connections at once, so only a handshake tells the two apart.
 fn look_without_tls(host: &str, port: u16) -> Option<(String, bool)> {
     const REMEDY: &str = "write `zookeeper+tls://`, or name its port without TLS";
     let wants_tls = || format!("wants TLS; {REMEDY}");
@@ -63,11 +63,11 @@ fn look_without_tls(host: &str, port: u16) -> Option<(String, bool)> {
         Answer::Closed | Answer::Silence if speaks_tls(host, probe::dial(host, port)?) => {
             Some((wants_tls(), true))
         }
-        // Which may pass.
+        // The silence may pass.
         Answer::Silence if cfg!(not(feature = "tls")) => {
             Some((format!("is silent; if it wants TLS, {REMEDY}"), false))
         }
-        // A port for both, as while its clients change over, has another reason.
+        // A port that accepts both, as during a migration to TLS, fails for another reason.
         Answer::Plain | Answer::Closed | Answer::Silence => None,
     }
 }
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers a handshake, and a question without TLS.
+    /// Starts a server that answers a handshake with `handshake`, and any other request with `plain`.
     fn server(handshake: &'static [u8], plain: &'static [u8]) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
@@ -105,7 +105,7 @@ mod tests {
             (ALERT, ALERT, true),
             (ALERT, b"imok", false),
             (b"", b"imok", false),
-            // As a server that has reached its limit of connections.
+            // Like a server that has reached its connection limit.
             (b"", b"", false),
         ] {
             let said = look("127.0.0.1", server(handshake, plain), None).map(|reason| reason.text);

@@ -1,17 +1,17 @@
-//! From the driver's words to an outcome, and to an error that says what to do.
+//! The outcome of a call, and an error that says what to do, from the driver's errors.
 
 use ::zookeeper_client::Error;
 
 use crate::{LockError, LockErrorKind};
 
-/// Why a call got no answer that can be used.
+/// Why a call has no usable answer.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// The servers refused the call: it was not applied.
     Refused(LockError),
-    /// It is unknown whether it was or will be applied.
+    /// The call is in doubt: it is unknown whether it was or will be applied.
     Unknown(LockError),
-    /// The session is over, and what it held with it.
+    /// The session is over, and its holds with it.
     Ended(LockError),
 }
 
@@ -40,10 +40,10 @@ fn is_end(error: &Error) -> bool {
     matches!(error, Error::SessionExpired | Error::ClientClosed | Error::AuthFailed)
 }
 
-/// Whether the call was surely not applied.
+/// Whether the call was definitely not applied.
 ///
-/// Not what the driver makes of a heartbeat that failed, of input and output, and of a peer that is not understood: each
-/// of them may come after the call was applied.
+/// The driver's errors for failed heartbeats, failed I/O and unintelligible answers are not among these: each of them
+/// may come after the call was applied.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error,
@@ -63,44 +63,45 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-/// What happened and what to do, with the driver's error as the source.
+/// Builds the error that says what happened and what to do, with the driver's error as its source.
 fn explain(error: Error) -> LockError {
     let (kind, message) = match &error {
         Error::NoAuth => (
             LockErrorKind::Backend,
-            "ZooKeeper refuses the access; check user and password in the URL, and the ACL of the lock's node and of the \
+            "ZooKeeper denied access; check user and password in the URL, and the ACL of the lock's node and of the \
              node above it",
         ),
-        // The node was to be ours, and we are not authenticated.
+        // The node was to belong to our user, but we are not authenticated.
         Error::InvalidAcl => (
             LockErrorKind::Backend,
-            "ZooKeeper refuses the access: it did not look at the credentials; is the scheme switched on at the servers \
-             that `auth` in the URL names?",
+            "ZooKeeper denied access: it ignored the credentials; do the servers support the scheme that `auth` in the \
+             URL names?",
         ),
         Error::AuthFailed => (
             LockErrorKind::Backend,
-            "ZooKeeper refused the credentials, or wants some; check user, password and `auth` in the URL",
+            "ZooKeeper refused the credentials, or requires some; check user, password and `auth` in the URL",
         ),
         Error::NoChildrenForEphemerals => (
             LockErrorKind::InvalidKey,
-            "a temporary node with the lock's name exists and is no lock; choose another name or prefix",
+            "an ephemeral node with the lock's name exists and is not a lock; choose another name or prefix",
         ),
         Error::NoNode => {
-            (LockErrorKind::Backend, "the node below which the locks are is gone; make the chroot again")
+            (LockErrorKind::Backend, "the chroot, below which all locks are, is gone; create it again")
         }
         Error::SessionExpired => (LockErrorKind::Backend, "the session with ZooKeeper expired"),
         Error::ClientClosed => (LockErrorKind::Backend, "the session with ZooKeeper was closed"),
         Error::Timeout => (LockErrorKind::Backend, "ZooKeeper did not answer in time"),
-        Error::NoHosts => (
-            LockErrorKind::Backend,
-            "none of the ZooKeeper servers answers; are they running, and a majority of them?",
-        ),
+        Error::NoHosts => {
+            (LockErrorKind::Backend, "none of the ZooKeeper servers answers; is a majority of them running?")
+        }
         Error::QuotaExceeded => (LockErrorKind::Backend, "a quota of ZooKeeper is used up; raise it"),
         Error::Throttled => (LockErrorKind::Backend, "ZooKeeper is overloaded and refused the call"),
         Error::Unimplemented => {
             (LockErrorKind::Backend, "this ZooKeeper is too old: version 3.5.3 is needed")
         }
-        Error::NotReadOnly => (LockErrorKind::Backend, "this ZooKeeper has no majority and takes no writes"),
+        Error::NotReadOnly => {
+            (LockErrorKind::Backend, "this ZooKeeper server has no majority and accepts no writes")
+        }
         _ => (LockErrorKind::Backend, "the connection to ZooKeeper failed"),
     };
     let lasts = matches!(

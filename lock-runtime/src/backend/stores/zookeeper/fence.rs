@@ -1,23 +1,23 @@
 //! Writes into ZooKeeper that are carried out only while a lock is held.
 //!
-//! Every other resource has to compare fencing tokens. What lies in the same ensemble as the lock need not: a
-//! transaction that begins with a look at the lock's node is carried out as a whole, or, once the hold has ended, not at
-//! all, however late it arrives.
+//! Every other resource has to compare fencing tokens. Data in the same ensemble as the lock need not: a transaction
+//! that begins with a check of the holder's node is carried out as a whole or, once the hold has ended, not at all,
+//! however late it arrives.
 
 use ::zookeeper_client as zk;
 
 use super::hold::Contender;
 use crate::{HeldLock, LockError, LockErrorKind};
 
-/// Begins a transaction of a client of your own that is carried out only while `held` is held.
+/// Begins a transaction on your own client that is carried out only while `held` is held.
 ///
-/// Add writes to it and commit it. It fails with
-/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) when the hold had ended, or when the client may not see the lock's
-/// node: where the URL of the store has a user, the client has to be the same one.
+/// Add writes to it and commit it. The commit fails with [`CheckFailed`](zk::CheckWriteError::CheckFailed) if the hold
+/// has ended, or if the client may not see the holder's node: if the URL of the store has a user, the client has to be
+/// the same user.
 ///
 /// # Errors
-/// [`Unsupported`](LockErrorKind::Unsupported) when the lock is of another store,
-/// [`InvalidOptions`](LockErrorKind::InvalidOptions) when the client has a chroot in which the lock is not.
+/// [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in ZooKeeper,
+/// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the lock lies outside the client's chroot.
 ///
 /// # Example
 /// ```no_run

@@ -1,4 +1,4 @@
-//! The job that sends the heartbeats of a session and ends it.
+//! The task that sends the heartbeats of a session and ends the session.
 
 use std::{
     sync::{Arc, Weak},
@@ -15,11 +15,11 @@ use super::{
 };
 use crate::time::clock::{self, Instant};
 
-/// Upper bound on unanswered heartbeats; behind those of a silent server there is nothing to learn.
+/// Upper bound on unanswered heartbeats: more of them would reveal nothing about a silent server.
 const MOST_UNDER_WAY: usize = 10;
 
-/// Session timeouts without an answer after which the session is given up although the driver has not reported its end:
-/// the driver's task may be gone, as after a panic.
+/// Number of session timeouts without an answer after which the session is given up although the driver has not
+/// reported its end: the driver's task may be gone, as after a panic.
 const FORGOTTEN: u32 = 3;
 
 const REFUSED: &str = "ZooKeeper refused the credentials when the connection was made again";
@@ -27,7 +27,7 @@ const REFUSED: &str = "ZooKeeper refused the credentials when the connection was
 /// Sends heartbeats and reports their answers to the session, until it has ended or is dropped.
 pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Duration) {
     let mut connected = true;
-    // More than one where answers take long.
+    // Several if answers take long.
     let mut under_way = JoinSet::new();
     let mut heard_since_last = true;
     let mut heard = Instant::now();
@@ -45,7 +45,7 @@ pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, i
                         under_way = JoinSet::new();
                     }
                     zk::SessionState::AuthFailed => {
-                        tracing::warn!("ZooKeeper refuses credentials that it took before; its session is given up");
+                        tracing::warn!("ZooKeeper refuses credentials that it accepted before; the session is lost");
                         return session.end(REFUSED);
                     }
                     _ => return session.end(SESSION_OVER),
@@ -75,10 +75,10 @@ pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, i
                 next = sent + interval;
                 let Some(session) = session.upgrade() else { return };
                 if heard + session.timeout() * FORGOTTEN <= sent {
-                    tracing::warn!("the session with ZooKeeper is given up: nothing was heard of it for long");
+                    tracing::warn!("the session with ZooKeeper is given up: no heartbeat was answered for long");
                     return session.end(SESSION_OVER);
                 }
-                // Nothing for a whole interval, though there is something to answer.
+                // No answer for a whole interval, although heartbeats are pending.
                 if !std::mem::take(&mut heard_since_last) && !under_way.is_empty() {
                     session.suspect();
                 }

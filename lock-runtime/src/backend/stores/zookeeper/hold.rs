@@ -1,4 +1,8 @@
 //! A contender's node in ZooKeeper: from the request that makes it, through the queue, to the end of the hold.
+//!
+//! The fencing token is the node's `czxid`, the number of the transaction that created it, for which a majority of
+//! the servers has voted. Unlike the sequence in the node's name, it does not begin anew when the lock's node is made
+//! again. Because a node has only one `czxid`, a hold is not handed over inside the process.
 
 use std::{
     fmt,
@@ -22,29 +26,30 @@ use crate::{
     time::clock::Instant,
 };
 
-/// One attempt's node. It belongs to one session, and its name to this attempt: what is found under that name is ours.
+/// The node of one attempt, in one session. Its name is unique to the attempt, so a node found under that name is
+/// ours.
 pub(super) struct Contender {
     session: Arc<Session>,
     key: LockKey,
     /// The lock's node.
     parent: String,
-    /// What the name begins with; the server appends a number.
+    /// The beginning of the node's name; the server appends the sequence number.
     prefix: String,
     made: OnceLock<Made>,
-    /// It is not there any more, or will not be: it must not be relied on.
+    /// Whether the node is gone or about to be deleted: the hold must not be relied on any more.
     over: AtomicBool,
-    /// A deletion was sent and not answered: it may have been applied.
+    /// Whether a deletion is in doubt: sent, not answered, perhaps applied.
     delete_unanswered: AtomicBool,
     watched: AtomicBool,
-    /// Whom to tell when it is lost, and the number under which the session knows that.
+    /// The notifier of a loss, and the number of this hold in the session.
     held: Mutex<Option<(LossNotifier, u64)>>,
 }
 
-/// What is known of a node that exists.
+/// The identity of an existing node.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     pub(super) name: String,
-    /// The transaction that made it: the fencing token.
+    /// The number of the transaction that created it, which is the fencing token.
     pub(super) czxid: i64,
 }
 
@@ -76,37 +81,38 @@ impl Contender {
         self.made.get()
     }
 
-    /// Where the server is to make it.
+    /// The path to create; the server appends the sequence number.
     pub(super) fn template(&self) -> String {
         format!("{}/{}", self.parent, self.prefix)
     }
 
-    /// The server made it.
+    /// Records that the server created the node.
     pub(super) fn was_made(&self, number: zk::CreateSequence, stat: &zk::Stat) {
         let _ = self.made.set(Made { name: format!("{}{number}", self.prefix), czxid: stat.czxid });
     }
 
-    /// Below the chroot of our session.
+    /// The node's path below the session's chroot, once the node is known to exist.
     fn path(&self) -> Option<String> {
         self.made().map(|made| format!("{}/{}", self.parent, made.name))
     }
 
-    /// From the root of the ensemble.
+    /// The node's path from the root of the ensemble, once the node is known to exist.
     pub(super) fn absolute_path(&self) -> Option<String> {
         let chroot = self.session.client().path();
         self.path().map(|path| if chroot == "/" { path } else { format!("{chroot}{path}") })
     }
 
-    /// Looks whether the server made it although its answer was lost. `Ok(false)` is definite: it is not there, and
-    /// the request that could make it is not on its way any more.
+    /// Checks whether the server created the node although its answer was lost.
+    ///
+    /// `Ok(false)` is definite: the node does not exist, and no pending request can create it any more.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn find(&self) -> Result<bool, zk::Error> {
         let client = self.session.client();
-        // On the connection on which it was asked for, requests are carried out in their order. On another one they
-        // are as soon as the session has moved, which is so before this is voted for; and what was carried out until
-        // then, the server knows after it.
+        // On the connection that carried the request to create the node, requests are carried out in order. On another
+        // one they are once the session has moved there, which happens before the vote on this write. Once it is
+        // answered, the server knows everything that was carried out before it.
         self.session.answer(self.session.write_barrier()).await?;
         let children = match self.session.answer(client.list_children(&self.parent)).await {
             Ok(children) => children,
@@ -136,7 +142,7 @@ impl Contender {
         let path = self.path().expect("made or found");
         match self.session.answer(self.session.client().delete(&path, None)).await {
             Ok(()) => Ok(Released::Released),
-            // The one before was applied, and its answer lost.
+            // The previous deletion was applied, and its answer was lost.
             Err(zk::Error::NoNode) if self.delete_unanswered.load(Ordering::Acquire) => {
                 Ok(Released::Released)
             }
@@ -178,7 +184,7 @@ async fn watch(node: Arc<Contender>) {
     let session = Arc::clone(&node.session);
     match session.answer(session.client().check_and_watch_stat(&path)).await {
         Ok((Some(_), watcher)) => {
-            // It must not keep the session from being closed.
+            // A watch must not keep the session open.
             let node = Arc::downgrade(&node);
             drop(session);
             let event = watcher.changed().await;
@@ -186,12 +192,12 @@ async fn watch(node: Arc<Contender>) {
             if event.event_type == zk::EventType::NodeDeleted {
                 node.lost("its node was deleted");
             } else if !node.over.load(Ordering::Acquire) {
-                // Its data was changed, or the session is over, which is told elsewhere.
+                // The node's data was changed, or the session ended, which is reported elsewhere.
                 node.watched.store(false, Ordering::Release);
             }
         }
         Ok((None, _)) => node.lost("its node was deleted"),
-        // With the next heartbeat again.
+        // The next heartbeat tries again.
         Err(_) => node.watched.store(false, Ordering::Release),
     }
 }
@@ -204,7 +210,7 @@ impl Releasable for Contender {
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
             let released = match self.delete().await {
-                // With the session its nodes end.
+                // The node ended with its session.
                 Err(Failure::Ended(_)) => Ok(Released::NotHeld),
                 Err(failure) => Err(failure.into_error()),
                 Ok(released) => Ok(released),
@@ -240,7 +246,7 @@ impl Drop for Contender {
     }
 }
 
-/// Without the name, which is enough to release the lock.
+/// Omits the node's name, because it suffices to release the lock.
 impl fmt::Debug for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Contender")

@@ -1,4 +1,4 @@
-//! The present session of a store: one for the whole process, made anew when it has ended.
+//! The current session of a store: one for the whole process, replaced once it has ended.
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Link {
     config: Config,
     session: SingleFlight<Arc<Session>>,
-    /// The timeout that the servers last granted, ns.
+    /// The session timeout that the servers granted last, in nanoseconds; before that, the requested one.
     timeout: AtomicU64,
     outage: Arc<Outage>,
 }
@@ -44,7 +44,8 @@ impl Link {
         Duration::from_nanos(self.timeout.load(Ordering::Relaxed))
     }
 
-    /// The session, made if there is none, on the library's own runtime: it outlives the caller's.
+    /// Returns the session, and makes one if there is none: on the library's own runtime, because it outlives the
+    /// caller's.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -77,15 +78,17 @@ impl Link {
     }
 }
 
-/// Refuses a child of a process that had connected. The driver waits for its sockets and timers on a thread of its own,
-/// one for each process, which is not forked and not started again.
+/// Fails in a process that was forked from one that had connected.
+///
+/// The driver waits for its sockets and timers on a thread of its own, one per process, which is neither forked nor
+/// restarted.
 fn check_process() -> Result<(), LockError> {
     static FIRST: OnceLock<Process> = OnceLock::new();
     if FIRST.get_or_init(Process::this).is_this() {
         return Ok(());
     }
-    let message = "this process was forked from one that had connected to ZooKeeper, and the driver's thread was not; \
-                   connect in the children only, or start them as programs (`exec`)";
+    let message = "this process was forked from one that had connected to ZooKeeper, without the driver's thread; \
+                   connect only in the children, or start them as programs (`exec`)";
     Err(LockError::new(LockErrorKind::Unsupported, message))
 }
 

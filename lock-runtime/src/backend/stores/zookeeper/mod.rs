@@ -31,21 +31,21 @@ use crate::{
 
 /// A ZooKeeper ensemble.
 ///
-/// Clones use the same session. See the [module](self) for what it needs and promises.
+/// Clones share one session. See the [module](self) for its needs and promises.
 #[derive(Clone)]
 pub struct ZooKeeper {
     link: Arc<Link>,
 }
 
 impl ZooKeeper {
-    /// Connects to `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`, or, with the feature `tls`, to
-    /// the same with `zookeeper+tls:`.
+    /// Connects to `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`, or, with the feature
+    /// `tls`, to the same URL with `zookeeper+tls:`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood,
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for what is not compiled in, and in a process that was forked from
-    /// one that had connected,
-    /// [`Backend`](crate::LockErrorKind::Backend) when no server answers or they refuse us.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for an invalid URL,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for a feature that is not compiled in, and in a process
+    /// forked from one that had connected,
+    /// [`Backend`](crate::LockErrorKind::Backend) if no server answers, or the servers refuse us.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -55,13 +55,14 @@ impl ZooKeeper {
         Ok(zookeeper)
     }
 
-    /// As [`connect`](Self::connect), but makes its session at the first use. Servers that do not answer or refuse us are
-    /// an error of what is asked of them then. The session's timeout is the one that the URL asks for until the servers
-    /// have granted another.
+    /// Creates the store like [`connect`](Self::connect), but makes the session at the first use.
+    ///
+    /// If the servers do not answer then, or refuse us, the operation that needed the session fails. Until they have
+    /// granted a session timeout, the one in the URL counts.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for a URL that is not understood,
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for what is not compiled in.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for an invalid URL,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         Ok(Self { link: Link::new(Config::from_url(url)?) })
     }
@@ -86,7 +87,7 @@ impl Backend for ZooKeeper {
             Mode::Exclusive => {}
         }
         Box::pin(async move {
-            // A session that has ended is replaced. A node that vanishes under one that lives was removed by hand.
+            // An ended session is replaced. A node that vanishes from a live session was removed by hand.
             for _ in 0..3 {
                 let session = link.session().await?;
                 match Attempt::new(&request, session).run().await? {

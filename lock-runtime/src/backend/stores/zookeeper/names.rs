@@ -1,4 +1,4 @@
-//! Where a lock and its contenders stand in the tree.
+//! The paths of a lock and of its contenders.
 //!
 //! A lock is one node below the chroot, `/<prefix><name>`; each contender is a child of it with the name that Apache
 //! Curator gives it, `_c_<guid>-lock-<sequence>`.
@@ -8,7 +8,7 @@ use crate::{LockKey, OwnerToken, key::encode::percent};
 /// The path of a lock's node below the chroot.
 pub(super) fn lock(key: &LockKey) -> String {
     let name = key.stored();
-    // What the path syntax, or the server, has a meaning of its own for.
+    // These names have a meaning of their own in paths or to the server.
     let reserved = matches!(name, "." | ".." | "zookeeper");
     let mut path = String::with_capacity(name.len() + 1);
     path.push('/');
@@ -22,12 +22,13 @@ pub(super) fn lock(key: &LockKey) -> String {
     path
 }
 
-/// What the server takes in a path (`PathUtils.validatePath`); it looks at UTF-16, so nothing beyond the first plane.
+/// Whether the server accepts `c` in a path (`PathUtils.validatePath`): it checks UTF-16, so nothing beyond the first
+/// plane.
 pub(super) fn is_allowed(c: char) -> bool {
     !c.is_control() && c <= '\u{d7ff}' || ('\u{f900}'..='\u{ffef}').contains(&c)
 }
 
-/// What the name of a contender begins with; the server appends the sequence.
+/// The beginning of a contender's name; the server appends the sequence number.
 pub(super) fn contender(owner: OwnerToken) -> String {
     let guid = owner.expose();
     format!(
@@ -40,7 +41,7 @@ pub(super) fn contender(owner: OwnerToken) -> String {
     )
 }
 
-/// What a contender's node holds: the format, then who it is, for an operator.
+/// The data of a contender's node, for operators: the number of its format, then the process and its host.
 pub(super) fn process() -> String {
     format!("1:{}@{}", std::process::id(), crate::backend::common::host::name())
 }

@@ -1,21 +1,26 @@
-//! Who may pass, and whom to watch: decided from the names of the children alone.
+//! The order of a queue: which contender holds the lock and which one to watch, decided from the children's names
+//! alone.
+//!
+//! Each contender watches only the nearest one that keeps it out, so a release wakes exactly one waiter.
 
 /// Where a contender stands among the children of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place<'a> {
-    /// No contender before it keeps it out.
+    /// No contender ahead of it keeps it out.
     First,
-    /// The nearest before it that keeps it out: nothing changes for it until that one leaves.
+    /// The nearest contender ahead that keeps it out: nothing changes for it until that one leaves.
     Behind(&'a str),
-    /// It is not there any more.
+    /// Its node is gone.
     Gone,
 }
 
-/// Finds the place of `own` among `children`. `keeps_out` says of one that stands before it whether it has to be
-/// waited for: each of them under an exclusive lock, only writers for a reader.
+/// Returns the place of `own` among `children`.
 ///
-/// The order is that of the sequence numbers, which the server counts for all children of a node, whatever they are
-/// called; a child without one contends for nothing.
+/// `keeps_out` decides whether `own` has to wait for a contender ahead of it: for each one under an exclusive lock,
+/// for writers only in the case of a reader.
+///
+/// The order is that of the sequence numbers, which the server counts across all children of a node, whatever their
+/// names. A child without a number contends for nothing.
 pub(super) fn place<'a>(children: &'a [String], own: &str, keeps_out: impl Fn(&str) -> bool) -> Place<'a> {
     if !children.iter().any(|child| child == own) {
         return Place::Gone;
@@ -25,31 +30,31 @@ pub(super) fn place<'a>(children: &'a [String], own: &str, keeps_out: impl Fn(&s
         .iter()
         .filter_map(|child| {
             let number = sequence(child)?;
-            // It is unknown which of two with the same number was first.
+            // Which of two contenders with the same number was first is unknown, so each keeps the other out.
             (number <= own_number && child != own && keeps_out(child)).then_some((number, child))
         })
         .max();
     nearest.map_or(Place::First, |(_, child)| Place::Behind(child))
 }
 
-/// The numbers after this one are not used.
+/// The largest sequence number that is used.
 ///
-/// The counter of a node's children ends at `i32::MAX`: from there on the server (3.8 and 3.9) gives this number to each
-/// new child again, and negative ones to those that come at the same moment. What is left is enough for all who try
-/// until the lock's node, and its counter with it, has been made anew.
+/// The counter of a node's children ends at `i32::MAX`: from there on the server (3.8 and 3.9) gives that number to
+/// every new child, and negative numbers to children created at the same moment. The numbers above this bound suffice
+/// for all contenders that come before the lock's node, and its counter with it, has been made anew.
 const LAST_NUMBER: i32 = i32::MAX - (1 << 20);
 
-/// Whether the contender `own` came too late in the life of the lock's node.
+/// Whether the sequence number of the contender `own` lies outside the range that is used.
 pub(super) fn is_used_up(own: &str) -> bool {
     sequence(own).is_some_and(|number| !(0..=LAST_NUMBER).contains(&number))
 }
 
-/// What a contender's name has before its number, here and in the clients that share locks with us.
+/// The text before the sequence number in our names, and in those of foreign clients that share locks with us.
 const MARKERS: [&str; 2] = ["lock-", "__lock__"];
-/// The server writes `%010d`, which is longer for the most negative numbers.
+/// Minimum length of a sequence number: the server writes `%010d`, which is longer for the most negative numbers.
 const DIGITS: usize = 10;
 
-/// The sequence number at the end of a name, a signed 32-bit one.
+/// Parses the sequence number at the end of a name, a signed 32-bit integer.
 fn sequence(name: &str) -> Option<i32> {
     // With a known marker it is clear whether a `-` is a sign.
     let marked = MARKERS.iter().find_map(|marker| {

@@ -1,5 +1,4 @@
-//! One session with the ensemble, shared by all locks of a store: whether and until when it may be relied on, and what is
-//! held in it.
+//! One session with the ensemble, shared by all locks of a store: its state, its deadline and its holds.
 
 use std::{
     collections::HashMap,
@@ -26,51 +25,51 @@ use crate::{
     time::{clock::Instant, deadline::valid_until},
 };
 
-/// What is heard of the servers.
+/// Whether the servers answer in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// They answer, and what they grant may be relied on for a while.
+    /// The servers answer, and a new grant may be relied on for a while.
     Answering,
-    /// They do not, or have only just begun to again; the session may still live.
+    /// The servers do not answer, or have only just resumed; the session may still live.
     Suspect,
-    /// It is over. Final.
+    /// The session has ended for good.
     Ended,
 }
 
-/// What is held in a session and ends with it.
+/// A hold that ends with its session.
 pub(super) trait InSession: Send + Sync {
-    /// It is not there any more.
+    /// Ends the hold and notifies its holder of the loss.
     fn lost(&self, why: &str);
 
-    /// Begins to watch whether it is removed by hand. To be called on the library's own runtime.
+    /// Starts to watch the hold's node for a removal by hand. To be called on the library's own runtime.
     fn watch(self: Arc<Self>);
 }
 
-/// A session; dropped, it is closed, and its nodes go with it.
+/// A session. Dropping it closes it, which removes its nodes.
 pub(super) struct Session {
     client: zk::Client,
     acls: zk::Acls<'static>,
     response_timeout: Duration,
     beats: Mutex<Heartbeats>,
-    /// Until when the session may be relied on; writes move it.
+    /// The session's deadline, in nanoseconds; writes move it forward.
     valid_until: AtomicU64,
-    /// How many nodes there are in it, or may be.
+    /// Number of nodes that exist in the session, or may exist.
     nodes: AtomicUsize,
     state: watch::Sender<State>,
-    /// What is held in it.
+    /// The holds of the session, by number.
     held: Mutex<HashMap<u64, Weak<dyn InSession>>>,
     numbers: AtomicU64,
     outage: Arc<Outage>,
 }
 
 impl Session {
-    /// With a client that was asked for at `sent`.
+    /// Wraps a client that was requested at `sent`.
     pub(super) fn new(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>) -> Self {
         tracing::debug!(servers = config.servers, timeout = ?client.session_timeout(), "session with ZooKeeper");
         Self {
             acls: config.acls(),
             response_timeout: config.response_timeout,
-            // The leader itself made it after that, by a write.
+            // The leader itself made the session after that, by a write.
             valid_until: AtomicU64::new(valid_until(sent, client.session_timeout()).as_nanos()),
             beats: Mutex::new(Heartbeats::new(client.session_timeout(), sent)),
             nodes: AtomicUsize::new(0),
@@ -90,7 +89,7 @@ impl Session {
         self.acls
     }
 
-    /// As the servers granted it, which may be other than what was asked for.
+    /// The session timeout that the servers granted, which may differ from the one requested.
     pub(super) fn timeout(&self) -> Duration {
         self.client.session_timeout()
     }
@@ -103,7 +102,7 @@ impl Session {
         lock(&self.beats)
     }
 
-    /// A write that was sent at `sent` has been carried out.
+    /// Moves the deadline forward, now that a write sent at `sent` was carried out.
     pub(super) fn wrote(&self, sent: Instant) {
         let until = self.beats().valid_until(sent);
         if let Some(until) = until {
@@ -111,12 +110,12 @@ impl Session {
         }
     }
 
-    /// How long to wait between two heartbeats.
+    /// Time between two heartbeats.
     pub(super) fn interval(&self) -> Duration {
         self.beats().interval()
     }
 
-    /// A heartbeat that was sent at `sent` was answered.
+    /// Records that a heartbeat sent at `sent` was answered.
     pub(super) fn heartbeat_answered(&self, sent: Instant, probe: Probe) {
         let interval = {
             let mut beats = self.beats();
@@ -133,8 +132,8 @@ impl Session {
                 self.beats().valid_until(sent).unwrap_or(Instant::from_nanos(0)).max(self.valid_until())
             }
         };
-        // Three intervals pass until something is proved that was sent after an outage. What is granted by less would be
-        // given back as worth nothing.
+        // After an outage, three intervals pass before a heartbeat sent since then proves anything. A grant that
+        // rests on less would be given back as worthless.
         let enough = proved.remaining() >= interval * 4;
         self.set_state(if enough { State::Answering } else { State::Suspect });
         if enough {
@@ -142,19 +141,19 @@ impl Session {
         }
     }
 
-    /// The connection was lost. The session may still live.
+    /// Records that the connection was lost. The session may still live.
     pub(super) fn disconnected(&self) {
         let error = LockError::new(LockErrorKind::Backend, "the connection was lost");
         self.outage.begins(Instant::now(), &error);
         self.suspect();
     }
 
-    /// The servers are silent. The session may still live.
+    /// Records that the servers are silent. The session may still live.
     pub(super) fn suspect(&self) {
         self.set_state(State::Suspect);
     }
 
-    /// A node begins that may be in this session, until [`node_ends`](Self::node_ends).
+    /// Counts a node that may exist in this session, until [`node_ends`](Self::node_ends).
     pub(super) fn node_begins(&self) {
         self.nodes.fetch_add(1, Ordering::Relaxed);
     }
@@ -163,7 +162,7 @@ impl Session {
         self.nodes.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether there is a node in it, or may be.
+    /// Whether a node exists in the session, or may exist.
     pub(super) fn has_nodes(&self) -> bool {
         self.nodes.load(Ordering::Relaxed) > 0
     }
@@ -172,12 +171,13 @@ impl Session {
         *self.state.borrow() == State::Ended
     }
 
-    /// What is heard of the servers, from now on.
+    /// Subscribes to the changes of the state.
     pub(super) fn states(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// Completes when the servers answer; at once, where nothing else is known.
+    /// Waits until the servers answer, for the response timeout at most; returns at once unless they are known to be
+    /// silent.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -191,23 +191,25 @@ impl Session {
         }
     }
 
-    /// A call that has been sent; within the timeout of an answer.
+    /// Waits for the answer to a call that has been sent, for the response timeout at most.
     ///
     /// # Cancel safety
-    /// Dropped, the call is made all the same.
+    /// Dropping the future does not cancel the call.
     pub(super) async fn answer<T>(
         &self,
         sent: impl Future<Output = Result<T, zk::Error>>,
     ) -> Result<T, zk::Error> {
-        // What the driver sends while it is not connected waits there without an end.
+        // While disconnected, the driver keeps requests in its queue without a time limit.
         tokio::time::timeout(self.response_timeout, sent).await.unwrap_or(Err(zk::Error::Timeout))
     }
 
-    /// A write that changes nothing. When it is answered, the server to which we are connected knows all that was
-    /// carried out before it; after a `sync` it may know only what a leader did that was cut off and replaced.
+    /// Makes a write that changes nothing.
+    ///
+    /// When it is answered, the server to which we are connected knows everything that was carried out before it.
+    /// After a `sync` it may know only the changes of a leader that was cut off and replaced.
     ///
     /// # Cancel safety
-    /// Dropped, it is made all the same.
+    /// Dropping the future does not cancel a write that was sent.
     pub(super) async fn write_barrier(&self) -> Result<(), zk::Error> {
         let mut write = self.client.new_multi_writer();
         write.add_check_version("/", -1)?;
@@ -218,12 +220,12 @@ impl Session {
         lock(&self.held)
     }
 
-    /// Tells this hold when the session ends; returns the number by which it is [forgotten](Self::forget).
+    /// Registers a hold to be notified when the session ends; returns its number for [`forget`](Self::forget).
     pub(super) fn remember(&self, node: &Arc<dyn InSession>) -> u64 {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         self.held().insert(number, Arc::downgrade(node));
         if self.has_ended() {
-            // Ended before it could be told with the others.
+            // The session ended before this hold could be notified with the others.
             node.lost(SESSION_OVER);
         }
         number
@@ -244,7 +246,7 @@ impl Session {
         });
     }
 
-    /// Ends the session: all that is held in it is lost.
+    /// Ends the session: all its holds are lost.
     pub(super) fn end(&self, why: &str) {
         self.valid_until.store(0, Ordering::Release);
         self.set_state(State::Ended);
@@ -254,7 +256,7 @@ impl Session {
         }
     }
 
-    /// Holds that have lasted for a heartbeat are watched: an operator may delete their nodes.
+    /// Watches the nodes of the holds that have lasted until this heartbeat: an operator may delete them.
     pub(super) fn watch_held(&self) {
         let held: Vec<_> = self.held().values().filter_map(Weak::upgrade).collect();
         held.into_iter().for_each(InSession::watch);
@@ -263,19 +265,22 @@ impl Session {
 
 pub(super) const SESSION_OVER: &str = "the session with ZooKeeper is over";
 
-/// The error of callers that wait for servers which went silent.
+/// The error of callers that wait for silent servers.
 pub(super) fn silent() -> LockError {
-    LockError::new(LockErrorKind::Backend, "ZooKeeper does not answer, or too late to rely on the session")
+    LockError::new(
+        LockErrorKind::Backend,
+        "ZooKeeper does not answer, or answers too late to rely on the session",
+    )
 }
 
-/// Whether what was answered shows that a majority has voted for a transaction of a session that lived.
+/// Returns `Ok` if the answer shows that a majority has voted for a transaction of a live session.
 fn voted(answer: Result<Vec<zk::MultiWriteResult>, zk::MultiWriteError>) -> Result<(), zk::Error> {
     match answer {
-        // Of a session that it ends, the leader lets the check fail as well.
+        // The leader also lets the check fail in a session that it is ending.
         Err(zk::MultiWriteError::OperationFailed { source: ended @ zk::Error::SessionExpired, .. }) => {
             Err(ended)
         }
-        // That the check fails, because the chroot was removed or must not be read, has been voted for as well.
+        // A check that fails because the chroot was removed or must not be read was voted for as well.
         Ok(_) | Err(zk::MultiWriteError::OperationFailed { .. }) => Ok(()),
         Err(zk::MultiWriteError::RequestFailed { source }) => Err(source),
     }

@@ -8,10 +8,10 @@ use crate::LockErrorKind;
 use crate::backend::common::tls::{self, Look, install_provider, probe};
 use crate::{LockError, backend::common::tls::Tls};
 
-/// Every server answers it, if only by saying that it is not allowed.
+/// A command that every server answers, if only to say that it is not allowed.
 pub(super) const QUESTION: &[u8] = b"ruok";
 
-/// The content of the files, for the driver and for a look at the servers.
+/// The content of the certificate files, for the driver and for the diagnosis of servers.
 #[cfg(feature = "tls")]
 pub(super) struct Certificates {
     ours: tls::Certificates,
@@ -22,7 +22,7 @@ pub(super) struct Certificates {
 impl Certificates {
     pub(super) async fn read(tls: &Tls) -> Result<Self, LockError> {
         let (ours, tls) = (tls.read().await?, tls.clone());
-        // The driver parses them again, which is not for the thread that renews locks.
+        // The driver parses them again, which must not happen on the thread that renews locks.
         let parsed = tokio::task::spawn_blocking(move || Self::parse(ours, &tls)).await;
         parsed.unwrap_or_else(|_| {
             Err(LockError::new(LockErrorKind::Backend, "the certificates for ZooKeeper could not be read"))
@@ -49,7 +49,7 @@ impl Certificates {
         connector.with_tls(self.options.clone()).secure_connect(servers).await
     }
 
-    /// What is wrong with a server, of which that sentence is said.
+    /// Probes a server, and returns its fault as the rest of a sentence that begins with the server.
     pub(super) fn look(&self, host: &str, port: u16) -> Option<String> {
         match tls::look(&self.ours, host, probe::dial(host, port)?) {
             Look::Wrong(what) => Some(what),
@@ -60,7 +60,7 @@ impl Certificates {
     }
 }
 
-/// Stands for them where the feature is off: a value that cannot be made.
+/// A type without values, in place of the certificates while the feature is off.
 #[cfg(not(feature = "tls"))]
 pub(super) enum Certificates {}
 

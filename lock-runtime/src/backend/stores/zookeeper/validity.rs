@@ -1,38 +1,45 @@
-//! Until when the session is sure to live at the servers: decided from the heartbeats that were answered.
+//! The session's deadline: until when the servers surely keep the session, derived from the answered heartbeats.
 //!
-//! The leader of the ensemble ends a session when it has not heard of it for the session's timeout. It hears of it
-//! from the server to which we are connected, which collects the signs of life of its clients and reports them each
-//! half tick. So an answer proves less than it seems: the server may have died, or have lost the leader, before it
-//! reported what it had just answered. And the leader itself may have lost the others, who then choose another one while
-//! it still answers, for several ticks: reads, and also a `sync`.
+//! The leader of the ensemble ends a session after one session timeout without a sign of life. The server to which we
+//! are connected collects the signs of life of its clients and reports them to the leader every half tick. So an
+//! answer proves less than it seems: the server may have died, or lost the leader, before it reported the heartbeat
+//! that it had just answered. And a leader that has lost the other servers still answers reads, and even a `sync`,
+//! for several ticks, while the others may have elected another one.
 //!
-//! Hence only a write counts: a majority has voted for it, so a leader that is chosen later begins the time of all
-//! sessions after it was sent. And the server passes it to the leader on the way on which it reports, so the leader that
-//! carried it out knew of what had been answered half a tick before it was sent: an answer shows when the sign of life had
-//! arrived, while its sending does not. A session's timeout is two ticks or more, so a quarter of it is long enough.
+//! Hence only a write counts. A majority has voted for it, so a leader elected later starts the timeouts of all
+//! sessions after the write was sent. And the server forwards the write to the leader on the path of its reports, so
+//! the leader that carried it out knew of every sign of life answered half a tick before the write was sent. The time
+//! of the answer counts, because the answer shows that the sign of life had arrived, while its sending does not. A
+//! session timeout is two ticks or more, so a quarter of it is long enough.
+//!
+//! The deadline therefore counts from an earlier heartbeat, one answered at least a quarter of the timeout before a
+//! write that was carried out. A hold outlasts an outage of about six tenths of the timeout, and is lost long before
+//! the servers end the session. Two events break this: the leader stands still for longer than that quarter less half
+//! a tick and our server is lost right after, or the session moves to a server with other bounds, which gives it
+//! another timeout without notifying us.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::time::{clock::Instant, deadline::valid_until};
 
-/// Heartbeats in one session timeout: between three of them a quarter of it passes, and an answer has time to come.
+/// Heartbeats per session timeout: three intervals are a quarter of it, and some time for the answer.
 const IN_A_TIMEOUT: u32 = 10;
 
 /// The request that a heartbeat makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Probe {
-    /// While holds rely on the session: only a write proves something.
+    /// While nodes of ours may exist in the session: only a write proves anything.
     Write,
-    /// While none do: it costs the servers nothing.
+    /// While none exist: it costs the servers no vote.
     Read,
 }
 
-/// The heartbeats of one session that were answered.
+/// The answered heartbeats of one session.
 #[derive(Debug)]
 pub(super) struct Heartbeats {
     timeout: Duration,
-    /// When they were sent and answered, in this order; before them the session, which the leader itself made after it
-    /// had been asked for.
+    /// In the order of their answers. The first entry stands for the session, which the leader itself made after it
+    /// was requested.
     beats: VecDeque<Beat>,
 }
 
@@ -43,17 +50,17 @@ struct Beat {
 }
 
 impl Heartbeats {
-    /// Of a session that was asked for at `sent`.
+    /// The heartbeats of a session that was requested at `sent`.
     pub(super) fn new(timeout: Duration, sent: Instant) -> Self {
         Self { timeout, beats: VecDeque::from([Beat { sent, answered: sent }]) }
     }
 
-    /// How long to wait between two.
+    /// Time between two heartbeats.
     pub(super) fn interval(&self) -> Duration {
         self.timeout / IN_A_TIMEOUT
     }
 
-    /// One that was sent at `sent` was answered at `answered`.
+    /// Records a heartbeat that was sent at `sent` and answered at `answered`.
     pub(super) fn answered(&mut self, sent: Instant, answered: Instant) {
         self.beats.push_back(Beat { sent, answered });
         while self.beats.get(1).is_some_and(|earlier| self.is_reported(*earlier, sent)) {
@@ -65,8 +72,8 @@ impl Heartbeats {
         earlier.answered + self.timeout / 4 <= sent
     }
 
-    /// Until when the session may be relied on, now that a write was carried out that was sent at `sent`; none where that
-    /// proves nothing.
+    /// The session's deadline, as proved by a write that was sent at `sent` and carried out; `None` if it proves
+    /// nothing.
     pub(super) fn valid_until(&self, sent: Instant) -> Option<Instant> {
         let reported = self.beats.iter().rev().find(|earlier| self.is_reported(**earlier, sent))?;
         Some(valid_until(reported.sent, self.timeout))

@@ -1,7 +1,7 @@
 //! One connection to the server.
 //!
-//! The driver neither notices a peer that went silent nor says when its runtime is gone. So each call has a timeout of
-//! its own, and a connection that broke or stays silent is given up.
+//! The driver neither notices a silent peer nor reports that its runtime is gone. So each call has a timeout of its
+//! own, and a connection that broke or stays silent is given up.
 
 use std::{
     fmt,
@@ -34,38 +34,38 @@ use crate::{
     time::clock::Instant,
 };
 
-/// From this age on, a call that is dropped without an answer says as much about the connection as one that timed out.
+/// Age from which a call dropped without an answer counts against the connection like one that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
-/// After this time without a call a connection is looked at before it is used.
+/// Time without a call after which a connection is checked before it is used.
 const IDLE: Duration = Duration::from_millis(100);
-/// The least age at which a connection is given up because its server takes no calls for now (it loads its data, or has
-/// lost its primary): its name may lead to another one by then, and a new connection each second does no harm.
+/// Minimum age at which a connection is given up because its server takes no calls for now (it loads its data, or has
+/// lost its primary). By then the name may lead to another server, and a new connection each second does no harm.
 const NOT_READY: Duration = Duration::from_secs(1);
-/// Commands that may wait to be written; more callers wait for room.
+/// Upper bound on the commands that wait to be written; further callers wait for room.
 const WRITE_QUEUE: usize = 4096;
 
-/// What takes the messages that a server sends without being asked.
+/// The receiver of the messages that a server sends unasked.
 pub(crate) trait Pushes: fmt::Debug + Send + Sync {
-    /// A message has come. Called by the driver, in the order of arrival; must not block.
+    /// Takes a message. The driver calls this in the order of arrival; it must not block.
     fn take(&self, push: &PushInfo);
 
-    /// Nothing comes over this connection any more.
+    /// Reports that no more messages will come over a connection.
     fn hang_up(&self, connection: u64);
 }
 
-/// One connection, from its making to its end.
+/// One connection to the server.
 pub(crate) struct Connection {
     driver: MultiplexedConnection,
-    /// Reads and writes for the driver, where it does not do so itself; ends with the connection.
+    /// Reads and writes for the driver, unless the driver does so itself; ends with the connection.
     _task: Option<Task>,
-    /// Unlike that of any other connection of the store.
+    /// Unique among the connections of the store.
     id: u64,
     made: Instant,
     /// When the last call was made.
     last_used: AtomicU64,
-    /// New calls use another one; a call behind an unanswered one may still want this.
+    /// If set, new calls use another connection; one that must follow an unanswered call may still need this.
     given_up: AtomicBool,
-    /// The driver says that it is disconnected.
+    /// Whether the driver has reported its disconnection, or its runtime was shut down.
     gone: Arc<AtomicBool>,
     pushes: Arc<dyn Pushes>,
     response_timeout: Duration,
@@ -74,13 +74,15 @@ pub(crate) struct Connection {
     silent: AtomicU32,
     silence_limit: u32,
     outage: Arc<Outage>,
-    /// Dropped with it.
+    /// Completes the future that [`open`](Self::open) returned, when it is dropped with the connection.
     _end: oneshot::Sender<()>,
 }
 
 impl Connection {
-    /// Connects to a server on which locks can be held, and asks for its `INFO`, which is empty where the user may not ask
-    /// for it; beside the result, what completes when the connection is no longer used.
+    /// Connects to a server that can hold locks, and returns its `INFO`.
+    ///
+    /// The `INFO` is empty if the user may not ask for it. Also returns a future that completes when the connection
+    /// is no longer used.
     pub(super) async fn open(
         server: &Server,
         pushes: Arc<dyn Pushes>,
@@ -107,7 +109,7 @@ impl Connection {
         let address = server.config().address();
         let opening = async {
             let (driver, task) = server.dial().connect(server.config(), &settings).await?;
-            // In one round trip: a renewal may wait for it.
+            // In one round trip, because a renewal may be waiting for it.
             let (fit, info) =
                 tokio::join!(check_server(driver.clone(), &address), info(driver.clone(), &address));
             fit?;
@@ -145,27 +147,27 @@ impl Connection {
         (async move { _ = ended.await }, made)
     }
 
-    /// Whether new calls may use it.
+    /// Returns whether new calls may use the connection.
     pub(crate) fn is_usable(&self) -> bool {
         !self.given_up.load(Ordering::Acquire) && !self.is_gone()
     }
 
-    /// Whether it was not used for so long that what happened to it may not be known yet.
+    /// Returns whether the connection was unused for so long that its end may not have been noticed yet.
     pub(crate) fn is_idle(&self) -> bool {
         (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
     }
 
-    /// Whether nothing that was sent over it will be answered any more.
+    /// Returns whether no request sent over the connection will be answered any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Unlike that of any other connection of the store.
+    /// Returns a number that is unique among the connections of the store.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Its runtime was shut down.
+    /// Marks the connection as gone, because its runtime was shut down.
     pub(super) fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
         self.pushes.hang_up(self.id);
@@ -186,33 +188,33 @@ impl Connection {
         }
     }
 
-    /// How long an answer is waited for, and a request may be executed.
+    /// Returns how long a call waits for its answer, and how long its request may be executed.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.response_timeout
     }
 
-    /// The server's clock, as far as answers have told it.
+    /// Returns the server's clock, as known from its answers.
     pub(crate) fn clock(&self) -> &ServerClock {
         &self.clock
     }
 
-    /// Runs a script; sends its text where the server does not know it.
+    /// Runs a script, and sends its text if the server does not know it.
     ///
     /// # Cancel safety
     /// Dropped, the call may still be applied.
     pub(crate) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
         match self.call(call).await {
-            // In one step: between loading and calling, the server may be told to forget its scripts again.
+            // In one step: between a load and a call, the server's scripts may be flushed again.
             Err(Failure::Refused(error)) if is_no_script(&error) => {
                 let call = script.with_text(call);
-                // Boxed, because it is rare and needs much room.
+                // Boxed, because it is rare and large.
                 Box::pin(self.call(&call)).await
             }
             answer => answer,
         }
     }
 
-    /// Runs a script, unless the server does not know it: it does afterwards.
+    /// Runs a script if the server knows it; otherwise only loads it, and returns `None`.
     ///
     /// # Cancel safety
     /// Dropped, the call may still be applied.
@@ -243,7 +245,7 @@ impl Connection {
         let answer = if let Ok(answer) = in_time {
             answer
         } else {
-            // The limit may have passed while the runtime did not run, and the answer lie there since.
+            // The timeout may have passed while the runtime did not run, and the answer may have come meanwhile.
             catch_up().await;
             match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
                 Poll::Ready(answer) => answer,
@@ -255,12 +257,12 @@ impl Connection {
         answer.map_err(|error| self.failure(error))
     }
 
-    /// What an error means for the call; gives the connection up where another one may do what this one did not.
+    /// Returns what an error means for the call; gives the connection up if the call may succeed over another one.
     fn failure(&self, error: RedisError) -> Failure {
         let refusal = Refusal::of(&error);
         let (why, least_age) = match refusal {
             Refusal::Broken => ("it broke", Duration::ZERO),
-            // A server closes no connection when it becomes a replica, and the name may lead to another one by now.
+            // A server closes no connection when it becomes a replica; the name may lead to another server by now.
             Refusal::ReadOnly => ("its server is a replica", PAUSE),
             Refusal::NotReady => ("its server is not ready", NOT_READY),
             Refusal::OfThisCall => return Failure::Refused(error::explain(error)),
@@ -283,7 +285,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A call on its way: a caller that stops waiting for it, by its own timeout or ours, has heard nothing.
+/// A pending call. Dropped before [`disarm`](Self::disarm), by the caller's timeout or ours, it is unanswered.
 struct Unanswered<'a> {
     connection: &'a Connection,
     sent: Instant,
@@ -303,28 +305,30 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// Lets a runtime that did not run for a while look at its sockets, and then the driver's task read them.
+/// Lets a runtime that did not run for a while check its sockets, and then the driver's task read them.
 pub(crate) async fn catch_up() {
-    // In a task of its own: the caller's may be polled for other reasons, which would count as having yielded.
+    // In a task of its own: the caller's task may be polled for other reasons, which would count as having yielded.
     let passes = tokio::spawn(async {
         yield_now().await;
         yield_now().await;
     });
-    // Fails when the runtime is shut down, and then nothing is to be caught up with.
+    // Fails when the runtime is shut down, and then there is nothing to catch up with.
     let _ = passes.await;
 }
 
-/// Refuses a server that can hold no locks; each new connection may lead to another one. Every user may ask this.
+/// Refuses a server that can hold no locks.
+///
+/// Each new connection may lead to another server. Every user may call `HELLO`.
 async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Result<(), LockError> {
     let hello = redis::cmd("HELLO").arg(3).query_async(&mut driver).await;
     fitness::check_server(&hello.map_err(|error| error::cannot_connect(address, error))?, address)
 }
 
-/// What the server says of itself, where the user may ask.
+/// Returns the server's `INFO`, empty if the user may not ask for it.
 async fn info(mut driver: MultiplexedConnection, address: &str) -> Result<String, LockError> {
     match redis::cmd("INFO").query_async(&mut driver).await {
         Ok(info) => Ok(info),
-        // Behind a script that runs for long the same server has an answer later.
+        // A server that is busy with a long script will have an answer later.
         Err(cause) if Refusal::of(&cause) != Refusal::OfThisCall || cause.code() == Some("BUSY") => {
             Err(error::cannot_connect(address, cause))
         }

@@ -33,15 +33,15 @@ const SILENCE_LIMIT: u32 = 2;
 /// The same for the library's own runtime: a renewal has no time to find out twice.
 const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
 
-/// What is said over the connections of a store.
+/// The protocol of a store over its connections.
 pub(crate) trait Service: fmt::Debug + Send + Sync + 'static {
-    /// A connection, with what belongs to it: this is what callers get.
+    /// A connection with everything that belongs to it, as callers get it.
     type Line: AsRef<Connection> + fmt::Debug + Send + Sync + 'static;
 
-    /// What takes what the server sends without being asked.
+    /// Returns the receiver of the messages that the server sends unasked.
     fn pushes(&self) -> Arc<dyn Pushes>;
 
-    /// Begins on a new connection; an error means that it is of no use.
+    /// Begins on a new connection; an error means that the connection cannot be used.
     fn begin(
         &self,
         connection: Arc<Connection>,
@@ -62,7 +62,7 @@ pub(crate) struct Connections<S: Service> {
 enum Seen {
     #[default]
     None,
-    /// With its run id, where it tells that.
+    /// With its run id, if it reports one.
     Server(Option<Box<str>>),
 }
 
@@ -79,7 +79,7 @@ impl<S: Service> Connections<S> {
         &self.service
     }
 
-    /// What the server that answered last is called from its start to its end.
+    /// Returns the run id of the server that answered last, if known.
     pub(crate) fn run_id(&self) -> Option<Box<str>> {
         match &*lock(&self.seen) {
             Seen::None => None,
@@ -87,7 +87,7 @@ impl<S: Service> Connections<S> {
         }
     }
 
-    /// The connection of the caller's runtime, made if there is none.
+    /// Returns the connection of the caller's runtime; makes one if there is none.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -98,7 +98,7 @@ impl<S: Service> Connections<S> {
             if !connection.is_idle() {
                 return Ok(line);
             }
-            // What the server closed meanwhile is not known to a runtime that did not run.
+            // A runtime that did not run does not know yet whether the server has closed the connection.
             connection::catch_up().await;
             if connection.is_usable() {
                 return Ok(line);
@@ -118,8 +118,9 @@ impl<S: Service> Connections<S> {
         made.map_err(Failure::Refused)
     }
 
-    /// A new connection to a server that may be used for locks, with its service begun; beside it, what completes when it
-    /// is no longer used.
+    /// Opens a connection to a server that may be used for locks, and begins its service.
+    ///
+    /// Also returns a future that completes when the connection is no longer used.
     async fn open(&self) -> (impl Future<Output = ()> + use<S>, Result<Arc<S::Line>, LockError>) {
         let open = |silence_limit| Connection::open(&self.server, self.service.pushes(), silence_limit);
         let ours = runtime::Handle::current().id() == background::handle().id();
@@ -135,8 +136,10 @@ impl<S: Service> Connections<S> {
         (end, made)
     }
 
-    /// Looks at what the server of a new connection says of itself. It may be another one than before. Over the connection
-    /// of renewals and clean-up no lock is acquired, so `strict` does not end there what is held.
+    /// Judges the server of a new connection, which may be another one than before, by its `INFO`.
+    ///
+    /// Over the connection for renewals and clean-up no lock is acquired, so `strict` does not apply there: held
+    /// locks are kept.
     fn judge(&self, info: &str, for_renewals: bool) -> Result<(), LockError> {
         let config = self.server.config();
         let danger = fitness::danger(info, &config.address());
@@ -152,7 +155,7 @@ impl<S: Service> Connections<S> {
         }
         let server = || Seen::Server(fitness::run_id(info).map(Box::from));
         let last = std::mem::replace(&mut *lock(&self.seen), server());
-        // Once for each server, however many connections lead there.
+        // Warns once for each server, however many connections lead there.
         if let Some(danger) = danger
             && last != server()
         {
@@ -177,7 +180,7 @@ fn is_usable<S: Service>(line: &Arc<S::Line>) -> bool {
     connection.is_usable()
 }
 
-/// The present connection of one runtime.
+/// The current connection of one runtime.
 #[derive(Debug)]
 struct Slot<S: Service> {
     flight: SingleFlight<Arc<S::Line>>,
@@ -191,7 +194,7 @@ impl<S: Service> Default for Slot<S> {
 }
 
 impl<S: Service> Slot<S> {
-    /// Whether it has to be remembered: its runtime may be gone where it has no connection and makes none.
+    /// Returns whether to keep the slot: without a connection or an attempt at one, its runtime may be gone.
     fn is_of_use(&self) -> bool {
         !self.flight.has_failed() && !self.runtime_is_gone.load(Ordering::Acquire)
     }
@@ -201,7 +204,7 @@ impl<S: Service> Slot<S> {
         connections: Arc<Connections<S>>,
         attempt: single_flight::Attempt<Arc<S::Line>>,
     ) {
-        // Dropped unfinished with the task, should the runtime go.
+        // Dropped unfinished, with the task, if the runtime is shut down.
         let mut sentinel = Sentinel { slot: Arc::downgrade(&this), line: Weak::new(), finished: false };
         let began = Instant::now();
         let (end, made) = connections.open().await;
@@ -220,10 +223,11 @@ impl<S: Service> Slot<S> {
     }
 }
 
-/// The first of several attempts, of which one begins every quarter of a second.
+/// Returns the output of the first of several attempts, of which one begins every quarter of a second.
 ///
-/// What an attempt sent while the server could not be reached may never be answered; the next one shows that it is back.
-/// Only for the library's own runtime, so that a server in trouble does not see more of each process.
+/// A request that was sent while the server was unreachable may never be answered; the next attempt shows that the
+/// server is back. Only for the library's own runtime, so that a struggling server gets few attempts from each
+/// process.
 async fn first_of<F: Future>(begin: impl Fn() -> F) -> F::Output {
     const PAUSE: Duration = Duration::from_millis(250);
     const ATTEMPTS: usize = 8;
@@ -246,7 +250,7 @@ async fn first_of<F: Future>(begin: impl Fn() -> F) -> F::Output {
     }
 }
 
-/// Notices that a runtime was shut down: its connection is not driven any more, and the driver does not say so.
+/// Notices that a runtime was shut down: its connection is no longer driven, and the driver does not report that.
 struct Sentinel<S: Service> {
     slot: Weak<Slot<S>>,
     line: Weak<S::Line>,
@@ -272,7 +276,7 @@ impl<S: Service> Drop for Sentinel<S> {
 mod tests {
     use super::{super::super::config::Config, *};
 
-    /// Says nothing over its connections.
+    /// Sends nothing over its connections.
     #[derive(Debug)]
     struct Silent;
 

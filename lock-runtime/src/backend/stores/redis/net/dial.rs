@@ -1,4 +1,4 @@
-//! Makes connections, by the driver or over a stream with TLS of our own.
+//! Makes connections: by the driver, or over a TLS stream of our own.
 
 use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, aio::MultiplexedConnection};
 use tokio::task::AbortHandle;
@@ -22,17 +22,17 @@ pub(super) struct Dial {
 
 #[derive(Debug)]
 enum Way {
-    /// By the driver, also with the TLS of a given client.
+    /// By the driver, including its TLS for a given client.
     Driver(Client),
-    /// Over a stream of ours.
+    /// Over a TLS stream of our own.
     ///
-    /// The driver would read all CAs of the system for each connection, on the caller's runtime and also where they are not
-    /// wanted, would know no revocation lists, and would panic where several kinds of cryptography are compiled in and the
+    /// The driver would read all CAs of the system for each connection, on the caller's runtime and even where they
+    /// are not wanted. It has no revocation lists, and panics if several crypto providers are compiled in and the
     /// program chose none.
     Tls(Tls),
 }
 
-/// The task of a connection; dropped, it ends.
+/// The task of a connection, aborted on drop.
 pub(super) struct Task(AbortHandle);
 
 impl Drop for Task {
@@ -85,7 +85,7 @@ impl Dial {
         Ok(made)
     }
 
-    /// Why the driver did not connect.
+    /// Explains why the driver did not connect.
     async fn why_not(&self, config: &Config, error: RedisError) -> LockError {
         #[cfg(feature = "tls")]
         if let Some(told) = error::refused_handshake(&config.address(), &error, Trust::Client, false) {

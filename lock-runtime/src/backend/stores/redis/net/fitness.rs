@@ -1,4 +1,4 @@
-//! Whether a server is fit for locks, from what it says of itself. Pure: it reads the answers to `HELLO` and `INFO`.
+//! Whether a server is fit for locks, judged by its answers to `HELLO` and `INFO`. Pure.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use redis::{FromRedisValue, Value};
 use super::super::error::{CLUSTER, SENTINEL};
 use crate::{LockError, LockErrorKind};
 
-/// The oldest version whose commands the scripts need: `SET … GET`.
+/// The oldest version with the commands that the scripts need: `SET … GET`.
 const OLDEST: (u64, u64) = (6, 2);
 
-/// Refuses a server on which no lock can be held, from its answer to `HELLO`.
+/// Refuses a server that can hold no locks, judged by its answer to `HELLO`.
 pub(super) fn check_server(hello: &HashMap<String, Value>, address: &str) -> Result<(), LockError> {
     let field = |name: &str| hello.get(name).and_then(|value| String::from_redis_value_ref(value).ok());
     let version = field("version").unwrap_or_default();
@@ -36,7 +36,7 @@ pub(super) fn check_server(hello: &HashMap<String, Value>, address: &str) -> Res
     Ok(())
 }
 
-/// What is dangerous but possible, from the text of `INFO`.
+/// Returns a warning if the text of `INFO` shows that the server may evict locks.
 pub(super) fn danger(info: &str, address: &str) -> Option<String> {
     let field = |name: &str| {
         info.lines()
@@ -48,8 +48,8 @@ pub(super) fn danger(info: &str, address: &str) -> Option<String> {
     let evicts = !["", "0"].contains(&limit) && !["", "noeviction"].contains(&policy);
     evicts.then(|| {
         format!(
-            "Redis at {address} may evict locks when memory runs out (maxmemory-policy {policy}), and then two can hold \
-             one lock; set `maxmemory-policy noeviction`"
+            "Redis at {address} may evict locks when memory runs out (maxmemory-policy {policy}), and then two clients \
+             can hold one lock; set `maxmemory-policy noeviction`"
         )
     })
 }
@@ -58,7 +58,7 @@ fn unsupported(message: String) -> LockError {
     LockError::new(LockErrorKind::Unsupported, message)
 }
 
-/// What a server is called from its start to its end, unlike any other.
+/// Returns the run id: unique to a server, from its start to its end.
 pub(super) fn run_id(info: &str) -> Option<&str> {
     info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim).filter(|id| !id.is_empty())
 }

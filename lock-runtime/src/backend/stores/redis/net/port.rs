@@ -1,4 +1,4 @@
-//! What listens at the address of a server to which no connection could be made: Redis with TLS, or without.
+//! Finds out what listens at an address to which no connection could be made: Redis with TLS, or without.
 
 use std::sync::{
     Arc,
@@ -18,20 +18,20 @@ use crate::{
     },
 };
 
-/// Every server without TLS answers it, if only by asking for a password.
+/// A command that every server without TLS answers, if only by requiring a password.
 const QUESTION: &[u8] = b"PING\r\n";
 
 /// The address of a server, and whether a connection was ever made.
 ///
-/// Before that, what is wrong with its TLS is wrong for good, and it is asked what it speaks. After that the settings are
-/// known to be right: certificates are being renewed, and not on both sides at once, or there is an outage, in which a
-/// question would cost time.
+/// Before the first connection a TLS error is permanent, and the port is probed for what it speaks. After that the
+/// settings are known to be right: either certificates are being renewed, not on both sides at once, or there is an
+/// outage, in which a probe would cost time.
 #[derive(Debug)]
 pub(super) struct Port {
-    /// None for a socket of this machine, and for a client with a TLS of its own.
+    /// `None` for a Unix socket, and for a client with TLS of its own.
     address: Option<(Arc<str>, u16)>,
     is_right: AtomicBool,
-    /// One question at a time: a server that does not let it end holds up one thread.
+    /// Allows one probe at a time: a server that does not let it end blocks only one thread.
     asking: Arc<Mutex<()>>,
 }
 
@@ -41,25 +41,25 @@ impl Port {
         Self { address, is_right: AtomicBool::new(false), asking: Arc::default() }
     }
 
-    /// A connection was made.
+    /// Records that a connection was made.
     pub(super) fn set_right(&self) {
         self.is_right.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one was ever made.
+    /// Returns whether a connection was ever made.
     pub(super) fn is_right(&self) -> bool {
         self.is_right.load(Ordering::Relaxed)
     }
 
-    /// An error of the TLS to it: permanent unless a connection was ever made.
+    /// Marks a TLS error as permanent, unless a connection was ever made.
     pub(super) fn wrong(&self, error: LockError) -> LockError {
         if self.is_right() { error } else { error.into_permanent() }
     }
 
-    /// Whether what listens there knows TLS, and nothing without.
+    /// Probes whether the port speaks TLS only.
     ///
-    /// Redis' port for TLS closes a connection that begins without, and sends no alert (seen with 7.0). So does a server in
-    /// trouble, and only a handshake tells them apart.
+    /// Redis' TLS port closes a connection that begins without TLS, and sends no alert (seen with 7.0). So does a
+    /// failing server; only a handshake tells them apart.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -73,7 +73,7 @@ impl Port {
         .is_some()
     }
 
-    /// Whether what listens there answers without TLS.
+    /// Probes whether the port answers without TLS.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -84,7 +84,7 @@ impl Port {
             .is_some()
     }
 
-    /// What is wrong with its TLS, as a handshake of its own shows.
+    /// Finds out by a separate handshake what is wrong with the server's TLS.
     ///
     /// # Cancel safety
     /// Cancel safe.

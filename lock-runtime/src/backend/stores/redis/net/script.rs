@@ -10,20 +10,20 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// A script of these parts.
+    /// Creates a script from its parts.
     pub(crate) fn of(parts: &[&str]) -> Self {
         let text = parts.join("\n");
         Self { sha: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 
-    /// The beginning of a call with `keys` keys, which are added first; with room for so many arguments and bytes.
+    /// Begins a call with `keys` keys, which the caller adds first; with room for this many arguments and bytes.
     pub(crate) fn call_with_room(&self, keys: usize, arguments: usize, bytes: usize) -> Cmd {
         let mut call = Cmd::with_capacity(arguments, bytes);
         call.arg("EVALSHA").arg(&self.sha).arg(keys);
         call
     }
 
-    /// The same call for a server that does not know it: it does afterwards.
+    /// Returns the same call with the text of the script, for a server that does not know it yet.
     pub(super) fn with_text(&self, call: &Cmd) -> Cmd {
         let mut with_text = redis::cmd("EVAL");
         with_text.arg(&self.text);
@@ -35,7 +35,7 @@ impl Script {
         with_text
     }
 
-    /// Makes the server know it.
+    /// Returns the call that loads the script into the server.
     pub(crate) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&self.text);

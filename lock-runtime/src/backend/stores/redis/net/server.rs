@@ -1,4 +1,4 @@
-//! Where the connections of a store lead, and what they have in common.
+//! The server of a store's connections, and the state that they share.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use crate::{LockError, backend::common::outage::Outage};
 pub(crate) struct Server {
     config: Config,
     dial: Dial,
-    /// How many connections were made.
+    /// The number of the next connection.
     made: AtomicU64,
     outage: Arc<Outage>,
 }
@@ -36,7 +36,7 @@ impl Server {
         &self.outage
     }
 
-    /// A number for a new connection, unlike that of any other.
+    /// Returns a number for a new connection, unique among those of the store.
     pub(super) fn next_connection(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,10 +1,10 @@
-//! What is known of the server's clock: enough to say in its time until when a request may be executed.
+//! An estimate of the server's clock, so that a request can state in the server's time until when it may be executed.
 //!
-//! An answer with the server's time came from the server after that moment, so the difference between that time and
-//! the arrival is a lower bound of how far the server's clock is ahead of ours; the largest bound of the last minute
-//! comes closest. A limit that is computed from it lies hardly later than meant ([`ERROR`]), so a request is not executed
-//! after its caller has given it up; where the bound is too low, as after a jump of the server's clock, the request is
-//! refused with the server's time, and asked again.
+//! An answer arrives after the server has read the time in it. So that time, less the time of arrival on our clock,
+//! is a lower bound of how far the server's clock is ahead of ours. The largest bound of the last minute is the
+//! closest. A limit computed from it lies at most [`ERROR`] later than meant, so a request is not executed after
+//! its caller has given it up. If the bound is too low, as after a jump of the server's clock, the server refuses
+//! the request and states its time, and the request is repeated.
 
 use std::{
     sync::{Mutex, MutexGuard},
@@ -14,22 +14,22 @@ use std::{
 use crate::sync::lock;
 use crate::time::clock::Instant;
 
-/// For how long a bound counts at least; it counts for twice as long at most.
+/// Minimum time for which a bound counts; the maximum is twice as long.
 const KEPT: Duration = Duration::from_secs(30);
-/// What two clocks may drift apart while a bound counts, µs.
+/// Upper bound on the drift of the two clocks while a bound counts, in µs.
 const DRIFT: i64 = 10_000;
-/// How much later than meant a limit may lie all the same: by the drift, and by a step back that is not noticed.
+/// Upper bound on how much later than meant a limit may lie: by the drift, and by an unnoticed step back.
 pub(crate) const ERROR: Duration = Duration::from_millis(20);
 
 /// The clock of one server, as seen over one connection.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(Mutex<Option<Known>>);
 
-/// Bounds of how many microseconds the server's clock is ahead of ours.
+/// Lower bounds of how far the server's clock is ahead of ours, in µs.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     best: i64,
-    /// That of the period before this one.
+    /// The best bound of the period before this one.
     before: i64,
     since: Instant,
 }
@@ -39,7 +39,8 @@ impl ServerClock {
         lock(&self.0)
     }
 
-    /// An answer that came at `arrived` to a request of `sent` was given at `time`, µs of the server's clock.
+    /// Learns from an answer that the server gave at `time`, in µs of its clock, and that came at `arrived` to a
+    /// request sent at `sent`.
     pub(crate) fn learn(&self, sent: Instant, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
         let mut known = self.known();
@@ -56,13 +57,13 @@ impl ServerClock {
         });
     }
 
-    /// The clock has jumped: forgets what was known before this answer.
+    /// Forgets everything known before this answer, because the clock has jumped.
     pub(crate) fn replace(&self, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
         *self.known() = Some(Known { best: bound, before: bound, since: arrived });
     }
 
-    /// The server's time at `moment`, or an earlier one, in µs; zero while nothing is known.
+    /// Returns the server's time at `moment`, or an earlier time, in µs; zero while nothing is known.
     pub(crate) fn at(&self, moment: Instant) -> u64 {
         self.known().map_or(0, |known| {
             let micros = micros(moment).saturating_add(known.best.max(known.before));
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn a_bound_counts_for_a_minute_at_most() {
         let clock = ServerClock::default();
-        // Ours is too slow by 9 ms in each half minute, which the server's time does not follow.
+        // The server's clock loses 9 ms against ours in each half minute.
         for half_minute in 0..10 {
             let (now, given) = (half_minute * 30_000 + 1, half_minute * 29_991 + 1);
             clock.learn(at(now), at(now), given * 1_000);

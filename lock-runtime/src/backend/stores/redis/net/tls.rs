@@ -23,11 +23,11 @@ use crate::{
     backend::common::tls::{Certificates, Tls},
 };
 
-/// How long a server may be silent before it is asked without TLS whether it takes the handshake for the beginning of a
-/// command. Redis waits for the end of it.
+/// How long a server may be silent before it is probed without TLS. A Redis without TLS takes the handshake for the
+/// beginning of a command, and waits for the end of it.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Connects, with the certificates that are in the files now; beside the connection, the task that drives it.
+/// Connects with the current certificates in the files. Also returns the task that drives the connection.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -42,7 +42,7 @@ pub(super) async fn connect(
         LockError::new(LockErrorKind::InvalidOptions, "the Redis URL names no host, which TLS needs")
     })?;
     let stream = dial(host, number).await.map_err(|error| cannot_connect(&address, error.into()))?;
-    // After that: while nothing listens, no file is read.
+    // Only now, so that no file is read while nothing listens.
     let certificates = Arc::new(tls.read().await?);
     let stream = shake_hands(&certificates, host, stream, port, &address).await?;
     let made =
@@ -53,7 +53,7 @@ pub(super) async fn connect(
     }
 }
 
-/// The first connection to one of the host's addresses.
+/// Dials all addresses of the host, and returns the first connection made.
 async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut attempts: JoinSet<_> = lookup_host((host, port)).await?.map(TcpStream::connect).collect();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
@@ -108,8 +108,10 @@ async fn shake_hands(
     }
 }
 
-/// Why Redis did not greet us. A server that refuses our certificate may say so only after the handshake (RFC 8446, section
-/// 4.4.2.4), and the connection may be reset before that is read: a handshake of its own then shows it.
+/// Explains why Redis did not answer the greeting.
+///
+/// A server that refuses our certificate may say so only after the handshake (RFC 8446, section 4.4.2.4), and the
+/// connection may be reset before that is read. A separate handshake then shows it.
 async fn why_not(
     certificates: Arc<Certificates>,
     config: &Config,

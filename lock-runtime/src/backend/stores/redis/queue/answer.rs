@@ -1,11 +1,11 @@
-//! What the scripts answer to one who asks for a lock.
+//! The scripts' answers to a request for a lock.
 
 use redis::{FromRedisValue, ParsingError, Value};
 
 use super::{super::net::server_clock::ServerClock, place::Standing};
 use crate::time::clock::Instant;
 
-/// What the acquire script answers.
+/// An answer of the acquire script.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Granted { fence: u64, others_wait: bool },
@@ -22,7 +22,7 @@ pub(crate) struct Waiting {
     pub(crate) pttl_ms: i64,
 }
 
-/// An answer, none where the request came too late, with the server's time where it is said.
+/// An answer, `None` if the request came too late, with the server's time if the server gave it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     answer: Option<Answer>,
@@ -30,7 +30,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// The answer to a request of `sent` that has just come, from which `clock` learns the server's time.
+    /// Returns the answer, which has just come to a request sent at `sent`; `clock` learns the server's time from it.
     pub(crate) fn learn(self, sent: Instant, clock: &ServerClock) -> Option<Answer> {
         match (self.time, &self.answer) {
             (Some(time), Some(_)) => clock.learn(sent, Instant::now(), time),

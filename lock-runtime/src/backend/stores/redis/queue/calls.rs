@@ -1,4 +1,4 @@
-//! The calls that know the queue: ask for a lock, look at places, leave.
+//! The calls that involve the queue: ask for a lock, poll places, leave.
 
 use std::{fmt, time::Duration};
 
@@ -22,11 +22,11 @@ use crate::{
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// The lock, and no place in its queue.
+    /// The lock, but no place in its queue.
     Lock,
     /// The lock, or a place.
     LockOrPlace,
-    /// What has become of the place. It neither makes one nor, without one, takes the lock.
+    /// The state of the place. This neither creates a place nor, without one, takes the lock.
     Place,
 }
 
@@ -40,8 +40,9 @@ impl Want {
     }
 }
 
-/// Asks for a lock or for what has become of a place, by a request that is not executed after `give_up`. A waiter is
-/// told at `address`.
+/// Asks for a lock, or for the state of a place, by a request that is not executed after `give_up`.
+///
+/// A waiter is notified at `address`.
 ///
 /// # Cancel safety
 /// Dropped, the request may still be applied.
@@ -61,18 +62,18 @@ pub(crate) async fn ask(
     connection.run::<Told>(&scripts::ACQUIRE, &call).await
 }
 
-/// A place in a queue, to be looked at.
+/// A place in a queue, to be polled.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) key: LockKey,
     pub(crate) mode: Mode,
     pub(crate) owner: OwnerToken,
     pub(crate) ttl_ms: u64,
-    /// Where its owner is told.
+    /// Where its owner is notified.
     pub(crate) address: String,
 }
 
-/// Looks at many places of locks with one counter of fences.
+/// Polls many places of locks with one counter of fences.
 ///
 /// # Cancel safety
 /// Dropped, the places may still be refreshed, and locks taken for their owners.
@@ -100,12 +101,13 @@ pub(crate) async fn look<'a>(
     if answers.len() == count {
         Ok(answers)
     } else {
-        Err(Failure::Refused(error::unexpected("a look at many queues")))
+        Err(Failure::Refused(error::unexpected("a poll of many queues")))
     }
 }
 
-/// Gives a hold or a place back, and the lock to the next waiter; `foreign` is for how long another kind of client is
-/// remembered to use it. None where there is neither.
+/// Releases a hold and hands the lock to the next waiter, or gives up a place. `None` if there is neither.
+///
+/// `foreign` is how much longer the lock is remembered as used by foreign clients.
 ///
 /// # Cancel safety
 /// Dropped, it may still be applied.
@@ -125,8 +127,9 @@ pub(crate) async fn leave(
     }
 }
 
-/// Which key beside the holder's has a wrong type: the script's error does not name it, and then it is not the lock's
-/// name that is wrong. None where it cannot be found out.
+/// Returns an error that names the key of a wrong type, which the script's error does not.
+///
+/// `None` if that is the holder's, because then the lock's name is wrong, or if it cannot be found out.
 pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Option<LockError> {
     for (command, name, argument, what) in [
         ("GET", key.stored().to_owned(), None, None),
@@ -139,14 +142,14 @@ pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Opt
         if let Err(Failure::Refused(error)) = connection.call::<redis::Value>(&look).await
             && error.kind() == LockErrorKind::InvalidKey
         {
-            let message = format!("the key `{name}` should be {}, and is of another type; delete it", what?);
+            let message = format!("the key `{name}` should be {}, but has another type; delete it", what?);
             return Some(LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error));
         }
     }
     None
 }
 
-/// The beginning of a call about one lock: its keys, and the owner.
+/// Begins a call about one lock, with its keys and the owner.
 fn about(script: &Script, key: &LockKey, mode: Mode, process: &str, owner: OwnerToken) -> Cmd {
     let mut call = script.call_with_room(4, 12, 512);
     call.arg(key.stored());

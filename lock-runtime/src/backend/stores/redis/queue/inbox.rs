@@ -1,7 +1,7 @@
-//! What the server tells this process without being asked: grants, and that others wait.
+//! The messages that the server sends to this process unasked: grants, openings and contention notices.
 //!
-//! Any client that may publish on the channel can send what looks like it. So a grant has to prove itself, everything else is
-//! a hint, and nothing that is sent here makes memory grow.
+//! Any client that may publish on the channel can send messages that look the same. So a grant has to prove itself,
+//! everything else is a hint, and no message makes memory grow.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,18 +25,19 @@ use super::{
 };
 use crate::{OwnerToken, backend::LeaseId, sync::lock};
 
-/// Pushes that are kept for waiters which do not listen yet.
+/// Upper bound on the pushes kept for waiters that do not listen yet.
 const UNCLAIMED: usize = 1024;
-/// Pushes that are kept for one waiter. It is sent two or three; one that finds no room is found by the next poll.
+/// Upper bound on the pushes kept for one waiter. It is sent two or three; the next poll makes up for one that
+/// finds no room.
 const KEPT_PER_WAITER: usize = 8;
-/// How many holds are remembered as contended. A notice may take the place of another, which costs fairness for a
+/// Number of holds that can be remembered as contended. A notice may overwrite another, which costs fairness for a
 /// moment.
 const CONTENDED: usize = 4096;
 
 /// Where the pushes of all connections of one store arrive.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// Not a secret, but unlike that of any other process.
+    /// Not a secret, but unique to this process.
     id: String,
     boxes: Mutex<Boxes>,
     contended: Contended,
@@ -47,7 +48,7 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct Boxes {
     by_number: HashMap<u64, Waiter>,
-    /// A push may arrive before its waiter has seen the answer that says that it waits.
+    /// Pushes without a listener yet: one may arrive before its waiter has read that it waits.
     unclaimed: VecDeque<(u64, Notice)>,
 }
 
@@ -57,19 +58,19 @@ struct Waiter {
     connection: u64,
 }
 
-/// What a waiter is told.
+/// A message to a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The lock was given to it, if the proof is right.
+    /// The lock was granted to it, if the proof is right.
     Granted { proof: Proof, terms: Terms },
-    /// The lock is left open for this time, and it is the first in the queue.
+    /// The lock is left open for this time, and the waiter is the first in the queue.
     Free { length: Duration },
 }
 
-/// The holds for which others are said to wait: a table of fixed size, in which each has one place.
+/// The holds with a contention notice: a table of fixed size, in which each has one slot.
 #[derive(Debug)]
 struct Contended {
-    /// No one outside can tell which names share a place.
+    /// Random, so that no sender knows which names share a slot.
     hasher: RandomState,
     holds: Box<[AtomicU64]>,
 }
@@ -111,18 +112,19 @@ impl Inbox {
         &self.id
     }
 
-    /// The public number of a waiter. It follows from the owner token, so a copy of this process has others, and says
-    /// nothing of it.
+    /// Returns the public number of a waiter.
+    ///
+    /// Derived from the owner token, which it does not reveal, so a copy of this process has other numbers.
     pub(crate) fn number(&self, owner: OwnerToken) -> u64 {
         self.numbers.hash_one(owner)
     }
 
-    /// Which locks other kinds of clients use, too.
+    /// Returns the locks that foreign clients use, too.
     pub(crate) fn foreign(&self) -> &Foreign {
         &self.foreign
     }
 
-    /// Opens a mailbox, with what has come for it already.
+    /// Opens the mailbox of a waiter, with the notices that have already come for it.
     pub(crate) fn listen(this: &Arc<Self>, number: u64, connection: u64) -> Notices {
         let (deliver, delivered) = mpsc::channel(KEPT_PER_WAITER);
         let mut boxes = lock(&this.boxes);
@@ -137,7 +139,7 @@ impl Inbox {
         Notices { number, delivered, inbox: Arc::clone(this) }
     }
 
-    /// Whether others are known to wait for this hold.
+    /// Returns whether others are known to wait for this hold.
     pub(crate) fn is_contended(&self, id: &LeaseId) -> bool {
         self.contended.contains(id.key.stored(), id.token.micros())
     }
@@ -155,7 +157,7 @@ impl Pushes for Inbox {
         }
     }
 
-    /// A task that waited for it sees its mailbox closed.
+    /// Closes the mailboxes of the connection, which their waiters notice.
     fn hang_up(&self, connection: u64) {
         lock(&self.boxes).by_number.retain(|_, waiter| waiter.connection != connection);
     }
@@ -164,7 +166,7 @@ impl Pushes for Inbox {
 impl Boxes {
     fn put(&mut self, number: u64, notice: Notice) {
         if let Some(waiter) = self.by_number.get(&number) {
-            // A waiter that is gone gives its grant back by itself.
+            // A waiter that has gone gives its grant back by itself.
             let _ = waiter.deliver.try_send(notice);
             return;
         }
@@ -226,7 +228,7 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    /// The next grant; none when the connection is gone.
+    /// Returns the next notice; `None` once the connection is gone.
     ///
     /// # Cancel safety
     /// Cancel safe.

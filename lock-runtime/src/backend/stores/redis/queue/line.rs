@@ -1,4 +1,4 @@
-//! A connection over which locks are acquired: with its batches, and the channels on which this process is told.
+//! A connection over which locks are acquired, with its batches and the channels on which this process is notified.
 
 use std::{
     collections::HashMap,
@@ -30,14 +30,14 @@ use super::{
 };
 use crate::{LockError, LockErrorKind, OwnerToken, backend::LeaseId, sync::lock, time::clock::Instant};
 
-/// This process, as it takes part in the queues of one store.
+/// This process as a participant in the queues of one store.
 #[derive(Debug)]
 pub(crate) struct Participant {
     inbox: Arc<Inbox>,
-    /// What is the same in all its owners.
+    /// The part that all its owners share.
     process: Arc<str>,
     group_commit: GroupCommit,
-    /// A server knows the scripts, and the user may run them.
+    /// Whether a server has accepted the scripts from this user.
     scripts_are_known: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ impl Participant {
         &self.inbox
     }
 
-    /// Which locks other kinds of clients use, too.
+    /// Returns the locks that foreign clients use, too.
     pub(crate) fn foreign(&self) -> &Foreign {
         self.inbox.foreign()
     }
@@ -70,7 +70,7 @@ impl Service for Participant {
     }
 
     async fn begin(&self, connection: Arc<Connection>) -> Result<Arc<Line>, LockError> {
-        // A server that is asked later is given what it does not know when it is called.
+        // A later server gets a script when a call shows that it does not know it.
         if !self.scripts_are_known.load(Ordering::Acquire) {
             for script in scripts::all() {
                 connection.call::<redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
@@ -92,14 +92,14 @@ impl Service for Participant {
     }
 }
 
-/// One connection.
+/// One connection, with its batches and channels.
 #[derive(Debug)]
 pub(crate) struct Line {
     connection: Arc<Connection>,
     batcher: Batcher<Operation>,
     inbox: Arc<Inbox>,
     process: Arc<str>,
-    /// The channel of each prefix that is subscribed to.
+    /// The subscribed channel of each prefix.
     channels: Mutex<HashMap<String, Arc<str>>>,
 }
 
@@ -118,18 +118,19 @@ impl Line {
         &self.process
     }
 
-    /// Whether to put a call into a batch.
+    /// Returns whether to put a call into a batch.
     pub(crate) fn is_batch_due(&self) -> bool {
         self.batcher.is_due()
     }
 
-    /// Counts a call that is made alone, until the answer is dropped.
+    /// Counts a call made alone until the returned value is dropped.
     pub(crate) fn alone(&self) -> Alone<'_> {
         self.batcher.alone()
     }
 
-    /// Acquires a lock with a batch: the fence, or none when it is not simply free. The server does not execute it after
-    /// `give_up`.
+    /// Acquires a lock in a batch, and returns its fence; `None` if the caller has to ask alone, as for a held lock.
+    ///
+    /// The server does not execute it after `give_up`.
     ///
     /// # Cancel safety
     /// Dropped, the acquisition may still be applied.
@@ -137,8 +138,9 @@ impl Line {
         self.put(|answer| Operation::Acquire(Asked { what, give_up, answer })).await
     }
 
-    /// Looks at a place with a batch: what has become of it, or none when that has to be asked for alone. The server does
-    /// not execute it after `give_up`.
+    /// Polls a place in a batch, and returns its state; `None` if the caller has to ask alone.
+    ///
+    /// The server does not execute it after `give_up`.
     ///
     /// # Cancel safety
     /// Dropped, the place may still be refreshed, and the lock taken for its owner.
@@ -146,7 +148,7 @@ impl Line {
         self.put(|answer| Operation::Look(Asked { what, give_up, answer })).await
     }
 
-    /// Releases a grant with a batch: whether it was this very grant; not so when the lock is not simply ours.
+    /// Releases a grant in a batch, and returns whether that was done; if not, the caller has to release alone.
     ///
     /// # Cancel safety
     /// Dropped, the release may still be applied.
@@ -163,8 +165,9 @@ impl Line {
         answered.await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
     }
 
-    /// The channel on which this process is told about locks under `prefix`; subscribed to at first use, when it is
-    /// also seen whether the user may do there what locks need.
+    /// Returns the channel on which this process is notified about locks under `prefix`.
+    ///
+    /// At first use, subscribes to it and checks the user's permissions under the prefix.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -172,7 +175,7 @@ impl Line {
         if let Some(channel) = lock(&self.channels).get(prefix) {
             return Ok(Arc::clone(channel));
         }
-        // Boxed, so that the callers that come later need not have room for it.
+        // Boxed, so that later callers do not pay for its size.
         Box::pin(self.open_channel(prefix)).await
     }
 
@@ -193,7 +196,7 @@ impl Line {
         }
     }
 
-    /// Fails when the user may not do under `prefix` what locks need.
+    /// Fails if the user lacks permissions under `prefix` that locks need.
     async fn check_rights(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
         let mut call = scripts::RIGHTS.call_with_room(1, 5, 256);
         call.write_arg_fmt(names::Fence::under(prefix));
@@ -207,23 +210,23 @@ impl Line {
         Err(Failure::Refused(no_rights(&refused.join(", "), prefix)))
     }
 
-    /// The number under which a waiter is told.
+    /// Returns the number under which a waiter is notified.
     fn number(&self, owner: OwnerToken) -> u64 {
         self.inbox.number(owner)
     }
 
-    /// Opens the mailbox of a waiter, which is told when this connection is gone.
+    /// Opens the mailbox of a waiter, which closes when this connection is gone.
     fn listen(&self, owner: OwnerToken) -> Notices {
         let notices = Inbox::listen(&self.inbox, self.number(owner), self.connection.id());
         if !self.connection.is_usable() {
-            // Given up before it could be told so.
+            // The connection was given up before this mailbox was there to be closed.
             self.inbox.hang_up(self.connection.id());
         }
         notices
     }
 }
 
-/// Where a waiter is told of its grant.
+/// Where a waiter is notified of its grant.
 pub(crate) struct Address {
     pub(crate) line: Arc<Line>,
     owner: OwnerToken,
@@ -251,8 +254,8 @@ fn no_rights(to: &str, prefix: &str) -> LockError {
     LockError::new(
         LockErrorKind::Backend,
         format!(
-            "the Redis user may not use {to} under the prefix `{prefix}`; extend its ACL, the documentation of the store \
-             shows what locks need",
+            "the Redis user may not use {to} under the prefix `{prefix}`; extend its ACL as shown in the documentation \
+             of the store",
         ),
     )
     .into_permanent()

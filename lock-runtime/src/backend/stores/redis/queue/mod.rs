@@ -1,4 +1,4 @@
-//! Our own waiting on one server: the queue of each lock, and what a process is told about it.
+//! Waiting on one server: the queue of each lock, and the notifications about it.
 
 mod answer;
 mod calls;

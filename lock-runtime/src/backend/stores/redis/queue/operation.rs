@@ -1,8 +1,8 @@
-//! What callers put into a batch, and how a batch is sent: for the locks of one counter of fences one call for all
-//! acquisitions, one for all looks at queues, and one for all releases that have come meanwhile.
+//! The operations in a batch, and how a batch is sent. The locks of one counter of fences share one call for all
+//! acquisitions, one for all polls, and one for all releases.
 //!
-//! Acquisitions and releases in a batch do only what is simple, locks that are free and not waited for; the rest
-//! is answered with «take the other way», and its caller asks again alone.
+//! A batch only acquires locks that are free and have no waiters, and only releases locks without waiters. In all
+//! other cases the caller has to ask again alone.
 
 use std::{future::poll_fn, sync::Arc, task::Poll};
 
@@ -26,15 +26,15 @@ use crate::{
 
 #[derive(Debug)]
 pub(crate) enum Operation {
-    /// The fence, or none when the lock is not simply free.
+    /// The answer is the fence; `None` if the caller has to ask alone, as for a held lock.
     Acquire(Asked<Acquisition, Option<u64>>),
-    /// What has become of a place; none when that has to be asked for alone.
+    /// The answer is the state of the place; `None` if the caller has to ask alone.
     Look(Asked<Look, Option<Answer>>),
-    /// Whether this very grant was released; not so when the lock is not simply ours.
+    /// The answer is whether this very grant was released; if not, the caller has to release alone.
     Release(Release),
 }
 
-/// What is asked for, and until when: from then on its caller does not wait for the answer any more.
+/// A request, and the moment from which its caller no longer waits for the answer.
 #[derive(Debug)]
 pub(crate) struct Asked<W, A> {
     pub(crate) what: W,
@@ -49,12 +49,12 @@ pub(crate) struct Release {
     pub(crate) answer: oneshot::Sender<Result<bool, Failure>>,
 }
 
-/// What a release must be executed after.
+/// The request after which a release must be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// An acquisition that was sent over this connection and not answered: it is of use only here, however late.
+    /// An unanswered acquisition over this connection: the release is of use only here, however late.
     Unanswered,
-    /// Nothing: the grant was seen, and any connection will do.
+    /// None: the grant was received, and any connection will do.
     Nothing,
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operati
             }
         }
     }
-    // All are on their way before one is answered; acquisitions first, because a release may be of one of them.
+    // All calls are sent before the first answer; acquisitions first, because a release may be of one of them.
     let mut calls: Vec<BoxFuture<'_, ()>> =
         Vec::with_capacity(acquisitions.len() + looks.len() + releases.len());
     calls.extend(
@@ -102,7 +102,7 @@ fn share_a_call(one: &LockKey, other: &LockKey) -> bool {
     names::fence(one) == names::fence(other)
 }
 
-/// Puts an operation to those with which it shares a call.
+/// Adds an operation to those with which it shares a call.
 fn put<T>(parts: &mut Vec<Vec<T>>, operation: T, share_a_call: impl Fn(&T, &T) -> bool) {
     match parts.iter_mut().find(|part| share_a_call(&part[0], &operation)) {
         Some(part) => part.push(operation),
@@ -135,8 +135,9 @@ async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Opti
     tell(part.into_iter().map(|one| one.answer), answers);
 }
 
-/// What is still wanted of a part, and when the first of its callers gives up; to the others nothing was sent. None
-/// where nothing is left.
+/// Returns the requests of a part that are still wanted, and when the first of their callers gives up.
+///
+/// Fails the late ones as not sent. `None` if nothing is left.
 fn still_wanted<W, A>(part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, Instant)> {
     let now = Instant::now();
     let (part, late): (Vec<_>, Vec<_>) =
@@ -156,7 +157,7 @@ async fn release(connection: &Connection, process: &str, part: Vec<Release>) {
     tell(part.into_iter().map(|one| one.answer), answers);
 }
 
-/// Gives each caller its answer. One that is gone cleans up by itself.
+/// Gives each caller its answer. A caller that has gone cleans up by itself.
 fn tell<T>(
     callers: impl Iterator<Item = oneshot::Sender<Result<T, Failure>>>,
     answers: Result<Vec<T>, Failure>,

@@ -1,25 +1,25 @@
-//! The pure part of waiting: what a pushed grant is worth, and when to look again. It reads no clock.
+//! The pure part of waiting: how to judge a pushed grant, and when to poll again. It reads no clock.
 //!
-//! A grant that is pushed to a waiter may have been delayed for any time. It is dated by the youngest request of the
-//! same owner that was answered «waiting» before the grant was made, never by its own arrival. The rules were
-//! model-checked; breaking any of them gave two believers within 16 steps.
+//! A pushed grant may have been delayed for any length of time. It is dated by the youngest request of the same owner
+//! that was answered "waiting" before the grant was made, never by its own arrival. The rules were model-checked;
+//! breaking any of them led to two believers within 16 steps.
 
 use std::time::Duration;
 
 use crate::time::{clock::Instant, deadline::valid_until};
 
-/// How often a place in the queue is refreshed, at least.
+/// Upper bound on the time between two refreshes of a place in the queue.
 pub(crate) const REFRESH: Duration = Duration::from_secs(1);
-/// Refreshes fall on multiples of this, so that those of a process share calls.
+/// Step to which refreshes are aligned, so that those of a process share calls.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a waiter has to claim a grant. Longer than [`REFRESH`], after which it finds one whose message was lost. (Where
-/// the `ttl` is shorter than that, so is the grant, and its waiter goes to the end of the queue.)
+/// How long a waiter has to claim a grant. Longer than [`REFRESH`], after which it finds a grant whose message was
+/// lost. (With a `ttl` shorter than that, the grant ends first, and its waiter goes to the end of the queue.)
 pub(crate) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
-/// The age without a refresh from which a place is passed over. At least three times [`REFRESH`].
+/// Time without a refresh after which a place is skipped. At least three times [`REFRESH`].
 pub(crate) const STALE: Duration = Duration::from_secs(5);
-/// How long a queue is kept that is no longer refreshed: all its places are stale by then.
+/// How long a queue is kept without a refresh; all its places are stale by then.
 pub(crate) const RETENTION: Duration = Duration::from_secs(8);
-/// How often and for how long a lock that many of ours want is left open for clients that do not queue.
+/// How often and for how long a lock that many of our processes want is left open to clients that do not queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     pub(crate) every: Duration,
@@ -27,37 +27,38 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// How long the lock is left open by a holder that has held it from `since` to `now`: the one that holds it when a
-    /// period ends. `release_long.lua` says the same for those that are queued for.
+    /// Returns how long a holder from `since` to `now` leaves the lock open: zero unless a period ended meanwhile.
+    ///
+    /// `release_long.lua` does the same for locks with a queue.
     pub(crate) fn due(self, since: Instant, now: Instant) -> Duration {
         let period = |moment: Instant| u128::from(moment.as_nanos()) / self.every.as_nanos();
         if period(since) == period(now) { Duration::ZERO } else { self.length }
     }
 }
 
-/// While no such client is known to use the lock: 1 % of the time. A client that asks ten times a second, as redis-py
-/// does, finds the first of them.
+/// The opening while no foreign client is known to use the lock: 1 % of the time. A client that asks ten times a
+/// second, as redis-py does, finds the first of them.
 pub(crate) const OPEN: Opening =
     Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
-/// While one is known to use it: 10 % of the time. Where several compete for it, chance decides each time which of them comes
-/// in, so it takes many openings within the time that an unlucky one may wait, rather than long ones.
+/// The opening while a foreign client is known to use the lock: 10 % of the time. If several compete for it, chance
+/// decides each time which one comes in. So an unlucky one needs many openings rather than long ones.
 pub(crate) const OPEN_FOREIGN: Opening =
     Opening { every: Duration::from_secs(1), length: Duration::from_millis(100) };
 
-/// How often the first in the queue looks while the lock is left open, whether it is used, and at most on being told that
-/// it is.
+/// Pause between polls of the first in the queue while the lock is left open, to see whether it is used; also the
+/// minimum pause before a poll on a notice of the opening.
 pub(crate) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
-/// How often the first in the queue looks behind a holder whose end is not announced.
+/// Minimum and maximum pause between polls of the first in the queue behind a holder whose release is not announced.
 const LOOK_BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
-/// How long the first in the queue looks without a pause, at least and at most, where other kinds of clients take the lock
-/// again within a fraction of a millisecond after each release and the usual looks miss that. It is doubled until it covers
-/// one of their sections.
+/// Minimum and maximum length of a rush, in which the first in the queue polls without a pause: foreign clients may
+/// take the lock again within a fraction of a millisecond after each release, which the usual polls miss. The
+/// length is doubled until it covers one of their sections.
 const RUSH: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(200)];
-/// From the beginning of one to that of the next: this many times its length.
+/// Minimum time from the beginning of a rush to that of the next, as a multiple of the rush's length.
 const RUSH_SHARE: u32 = 10;
-/// How long after the end of an opening those look who are not the first: it may be dead.
+/// Minimum and maximum time from the end of an opening to the polls of the waiters behind the first: it may be dead.
 const LOOK_AFTER_OPEN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
-/// How often a message that proves nothing makes its receiver look.
+/// Minimum pause before a poll on a message that proves nothing.
 pub(crate) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
 
 /// What keeps a waiter from the lock.
@@ -65,36 +66,36 @@ pub(crate) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
 pub(crate) enum Standing {
     /// A client of this library holds it.
     Held,
-    /// Another kind of client holds it, whose release notifies no waiter. `hold` differs from one hold to the next.
+    /// A foreign client holds it, whose release notifies no waiter. `hold` differs from one hold to the next.
     HeldByForeign { hold: u32 },
-    /// It is left open for other kinds of clients.
+    /// It is left open to foreign clients.
     Open,
 }
 
-/// What an owner knows of its place in the queue.
+/// An owner's knowledge of its place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// When the request was sent whose answer said that we wait: the youngest-sent such request.
+    /// When the youngest request was sent that was answered "waiting".
     pub(crate) proven: Instant,
-    /// The last fence that was minted when that answer was given.
+    /// The last fence that had been minted when that answer was given.
     pub(crate) seen: u64,
     /// Whether no waiter stands before us.
     pub(crate) first: bool,
     pub(crate) standing: Standing,
     /// When the holder's lease, or the opening, ends.
     pub(crate) ends: Option<Instant>,
-    /// The last time that looks followed each other without a pause.
+    /// The last rush.
     pub(crate) rush: Option<Rush>,
 }
 
-/// Looks without a pause, begun after a release of another kind of client was missed.
+/// A time of polling without a pause, begun after a release of a foreign client was missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rush {
     began: Instant,
     length: Duration,
-    /// A release was missed while it went on, so a longer one would meet no more of them.
+    /// Whether a release was missed while the rush went on; then a longer rush would meet no more of them.
     met_one: bool,
-    /// A release was missed since it began.
+    /// Whether a release was missed since the rush began.
     missed: bool,
 }
 
@@ -103,7 +104,7 @@ impl Rush {
         Self { began, length, met_one: false, missed: false }
     }
 
-    /// What becomes of the last one at a look, which found that a release was missed or not.
+    /// Returns the rush after a poll, which showed whether a release was `missed`.
     fn after_look(last: Option<Self>, missed: bool, now: Instant) -> Option<Self> {
         let Some(mut rush) = last else {
             return missed.then(|| Self::new(now, RUSH[0]));
@@ -130,19 +131,19 @@ pub(crate) struct Pushed {
     pub(crate) proven: bool,
 }
 
-/// What to do with a pushed grant.
+/// The judgement of a pushed grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Push {
-    /// It is older than what we know; whatever it granted has ended.
+    /// The grant is older than our last answer; its hold has ended.
     Stale,
-    /// Anybody may have sent it; at most a reason to look.
+    /// Any client may have sent it; at most a reason to poll.
     Doubtful,
-    /// It can be relied on until then, if that is long enough.
+    /// The grant can be relied on until then, if that is long enough.
     ValidUntil(Instant),
 }
 
 impl Place {
-    /// Takes over a later answer, which came `now`; one to a request that was sent earlier says nothing new.
+    /// Takes over a later answer, which came at `now`; ignores an answer to a request that was sent earlier.
     pub(crate) fn update(&mut self, later: Self, now: Instant) {
         if later.proven < self.proven {
             return;
@@ -151,8 +152,7 @@ impl Place {
             (Standing::HeldByForeign { hold: last }, Standing::HeldByForeign { hold }) if later.first => {
                 Rush::after_look(self.rush, hold != last, now)
             }
-            // A client that came in through an opening was asking again and again; it probably does so after its release,
-            // too.
+            // A client that came in through an opening was asking repeatedly, and probably will after its release.
             (Standing::Open, Standing::HeldByForeign { .. }) if later.first => {
                 Rush::after_look(self.rush, true, now)
             }
@@ -161,7 +161,7 @@ impl Place {
         *self = Self { rush, ..later };
     }
 
-    /// The lock is left open for `length` from `now`.
+    /// Records that the lock is left open for `length` from `now`.
     pub(crate) fn opened(&mut self, now: Instant, length: Duration) {
         (self.standing, self.ends) = (Standing::Open, Some(now + length));
     }
@@ -177,8 +177,10 @@ impl Place {
         }
     }
 
-    /// When to ask again, if nothing is pushed: the first in the queue when the holder's lease runs out, which
-    /// is not reported; every waiter soon enough to keep its place. `random` spreads what is not to happen at once.
+    /// Returns when to poll again if nothing is pushed.
+    ///
+    /// The first in the queue polls when the holder's lease runs out, which is not reported; every waiter polls soon
+    /// enough to keep its place. `random` spreads polls that must not coincide.
     pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
         let refresh = on_a_tick(now + REFRESH);
         // A server expires a key within its next millisecond.
@@ -199,7 +201,7 @@ impl Place {
         look.map_or(refresh, |look| look.min(refresh))
     }
 
-    /// What the holder's lease has left.
+    /// Returns the time left of the holder's lease, or of the opening.
     pub(crate) fn holder_remaining(&self, now: Instant) -> Option<Duration> {
         self.ends.map(|ends| ends.saturating_duration_since(now))
     }
@@ -277,14 +279,14 @@ mod tests {
         let known = |first, ends| Place { first, ends, ..place(at(10), 1) };
         let soon = Some(at(10) + 200 * MS);
         assert_eq!(known(true, soon).next_poll(at(10), 0), at(10) + 201 * MS);
-        assert_eq!(known(true, soon).next_poll(at(20), 0), at(20), "an end that has passed is looked at now");
+        assert_eq!(known(true, soon).next_poll(at(20), 0), at(20), "an end that has passed is polled now");
         assert_eq!(known(true, Some(at(40))).next_poll(at(10), 0), at(11));
         assert_eq!(known(false, soon).next_poll(at(10), 0), at(11));
         assert_eq!(known(true, None).next_poll(at(10), 0), at(11));
         assert_eq!(
             known(true, None).next_poll(at(10) + 199 * MS, 0),
             at(11) + 100 * MS,
-            "those of 0.1 s at once"
+            "those within 0.1 s together"
         );
     }
 
@@ -299,8 +301,8 @@ mod tests {
         assert_eq!(ends.next_poll(at(10), 0), at(10) + 31 * MS);
     }
 
-    /// The looks of the first in a queue in these milliseconds, each of which takes one, behind holds of such a length that
-    /// follow each other at once.
+    /// Returns the milliseconds, before `until`, in which the first in a queue polls behind holds of `hold` ms that
+    /// follow each other at once. Each poll takes 1 ms.
     fn looks_behind(hold: u64, until: u64) -> Vec<u64> {
         let answer = |ms: u64| {
             let hold = u32::try_from(ms / hold).unwrap();
@@ -326,9 +328,9 @@ mod tests {
         for hold in [1, 20, 70, 150] {
             let looks = looks_behind(hold, 10_000);
             let rushed = looks.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
-            // A tenth of the time at most, counted from the first one.
+            // A tenth of the time at most, counted from the first rush.
             assert!((500..=1_200).contains(&rushed), "{rushed} ms of 10 s, behind holds of {hold} ms");
-            // A release, between two holds, falls between two looks of a rush.
+            // A release, between two holds, falls between two polls of a rush.
             let met = |from: u64, to: u64| {
                 looks.windows(2).any(|pair| {
                     pair[0] >= from
@@ -342,7 +344,7 @@ mod tests {
             }
         }
         let looks = looks_behind(1_000_000, 10_000);
-        assert!(looks.len() <= 101, "behind one that holds it, {} looks in 10 s", looks.len());
+        assert!(looks.len() <= 101, "behind one that holds it, {} polls in 10 s", looks.len());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
     place,
 };
 
-/// The constants of the queue.
+/// Returns the constants of the queue, in Lua.
 fn queue_constants() -> String {
     let (usual, foreign) = (place::OPEN, place::OPEN_FOREIGN);
     let mut text = String::new();
@@ -46,7 +46,7 @@ pub(crate) static POLL_GROUP: LazyLock<Script> = LazyLock::new(|| {
 pub(crate) static RIGHTS: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[include_str!("../scripts/rights.lua")]));
 
-/// All scripts of the store.
+/// Returns all scripts of the store.
 pub(crate) fn all() -> [&'static Script; 7] {
     [&ACQUIRE, &RELEASE, &node::RENEW, &node::ACQUIRE_GROUP, &POLL_GROUP, &node::RELEASE_GROUP, &RIGHTS]
 }
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// The words that stand in `text` behind `before`, up to `after`.
+    /// Returns the words in `text` between each `before` and the next `after`.
     fn words<'a>(text: &'a str, before: &str, after: char) -> BTreeSet<&'a str> {
         text.split(before).skip(1).filter_map(|rest| rest.split(after).next()).collect()
     }

@@ -1,16 +1,16 @@
 -- Takes the lock, or takes or refreshes a place in its queue.
 -- KEYS: see queue.lua
 -- ARGV: 1 owner  2 ttl ms  3 limit us  4 "try" (never queues) | "join" | "poll" (refreshes, never queues anew)
---       5 "<number> <inbox>", where a waiter is told
--- Answer: fence (granted, nobody waits; the server's time was the same)
+--       5 "<number> <inbox>", where a waiter is notified
+-- Answer: fence (granted, no waiters; the server's time was the same)
 --       | {"granted", fence, 1 if others wait, time us}
---       | {"waiting", seen fence, 1 if first, 0 held | 1 held by another kind of client | 2 left open, pttl, that
---         client's hold as a number, time us}
+--       | {"waiting", seen fence, 1 if first, 0 held | 1 held by a foreign client | 2 left open, pttl, that client's
+--         hold as a number, time us}
 --       | {"held", pttl, time us} | {"gone"} (no place, and not the holder) | {"late", time us} (nothing was done)
--- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would be a holder that
--- nobody knows of.
+-- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would hold the lock
+-- without knowing it.
 
--- The short way: nobody waits and nobody holds. A refused attempt writes nothing.
+-- The short path: no waiter and no holder. A refused attempt writes nothing.
 if ARGV[4] ~= 'poll' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local t = redis.call('TIME')
   local now = t[1] .. string.format('%06d', t[2])

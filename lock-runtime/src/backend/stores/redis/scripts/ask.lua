@@ -3,7 +3,7 @@ local function ask(owner, ttl, limit, mode, address)
   if now > tonumber(limit) then return { 'late', now_text } end
   local holder = redis.call('GET', key)
 
-  -- Asked twice, or granted by a push that was lost: the same fence again.
+  -- A repeated request, or a grant whose push was lost: the same fence again.
   if holder and string.sub(holder, 1, #owner + 1) == owner .. ':' then
     redis.call('PEXPIRE', key, ttl)
     return { 'granted', string.sub(holder, #owner + 2), redis.call('EXISTS', queue), now_text }
@@ -17,7 +17,7 @@ local function ask(owner, ttl, limit, mode, address)
     if not first or (first.owner == owner and left_open < 0) then
       local fence, refused = mint(counter, now_text)
       if refused then return refused end
-      -- Of a place whose other half was evicted nothing may be left either.
+      -- A place whose other half was evicted must leave nothing behind.
       if first then pop() elseif mode == 'poll' then redis.call('HDEL', places, owner) end
       redis.call('SET', key, owner .. ':' .. fence, 'PX', ttl)
       return { 'granted', fence, redis.call('EXISTS', queue), now_text }
@@ -41,40 +41,40 @@ local function ask(owner, ttl, limit, mode, address)
       return { 'gone' }
     end
   end
-  -- They outlast the last place that is not stale; to look costs less than to prolong both each time.
+  -- Both keys outlast the last place that is not stale; a check costs less than extending both each time.
   if redis.call('PTTL', queue) < STALE_MS then
     redis.call('PEXPIRE', queue, RETENTION_MS)
     redis.call('PEXPIRE', places, RETENTION_MS)
   end
 
   local ours = holder and string.find(holder, '^1%l:') ~= nil
-  -- The fence of a holder that is one of ours; its last 17 characters at most, so that a long way is not searched.
+  -- The fence of a holder of ours. Only the last 17 characters are searched, because the value may be long.
   local seen = ours and string.match(holder, ':(%d+)$', -17)
   if is_new and is_first and seen then
-    -- Tells the holder's process that others wait, so that it does not pass the lock on among its own tasks for ever.
-    -- Who comes later need not: a holder was told with its grant whether others were left in the queue.
+    -- Notifies the holder's process that others wait, so that it does not hand the lock over among its own tasks
+    -- forever. Later waiters need not: a grant says whether others were left in the queue.
     local inbox_id = string.match(holder, '^[^:]*:[^:]*:(%x+):%x+:%d+$')
     local inbox = string.match(address, '^%d+ (.*)$')
-    -- Of a value that only looks like ours the channel may be forbidden.
+    -- A value that only looks like ours may name a forbidden channel.
     if inbox_id then
       redis.pcall('PUBLISH', string.sub(inbox, 1, -1 - #inbox_id) .. inbox_id, 'contended ' .. seen .. ' ' .. key)
     end
   end
-  -- Every grant of this lock before now has a fence that is not larger than this one. Where the holder's does not tell,
-  -- the counter does; without a counter, for example after a loss of all data, no push of before may count.
+  -- No grant of this lock before now has a larger fence than this one: the holder's, otherwise the counter's. Without a
+  -- counter, for example after a loss of all data, no earlier push may count.
   seen = seen or redis.call('GET', counter) or now_text
   local first, state, pttl, hold = is_first and 1 or 0, 0, -1, 0
   if left_open >= 0 then
     state, pttl = 2, left_open
   else
     if holder and not ours then
-      -- Enough of it to tell this hold from the next one.
+      -- Enough of the value to tell this hold from the next one.
       state, hold = 1, tonumber(string.sub(redis.sha1hex(string.sub(holder, -64)), 1, 8), 16)
-      -- It was left open for such a client, which has come in. Kept, it would let that client take the lock again until
-      -- the end of the opening, at each release of its own.
+      -- The client for which the lock was left open has come in. If the opening stayed, that client could take the
+      -- lock again after each of its releases until the opening ends.
       redis.call('DEL', open())
     end
-    -- Only the first in the queue minds when the lease runs out, and who looks a last time before it gives up.
+    -- Only the first in the queue, or a waiter's last poll before it gives up, needs the end of the lease.
     if is_first or mode == 'poll' then pttl = redis.call('PTTL', key) end
   end
   return { 'waiting', seen, first, state, pttl, hold, now_text }

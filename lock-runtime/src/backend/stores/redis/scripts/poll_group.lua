@@ -1,7 +1,7 @@
 -- Refreshes places in the queues of many locks of one prefix, as acquire_short.lua does with one.
 -- KEYS: 1 fence  then for each lock its holder, queue, places
 -- ARGV: 1 limit us  then for each lock owner, ttl ms, "<number> <inbox>"
--- Answer: for each lock what a "poll" answers
+-- Answer: for each lock the answer to a "poll"
 
 local answers, keys = {}, KEYS
 counter = keys[1]

@@ -1,5 +1,5 @@
--- The queues of the locks whose holders are KEYS from `first` on, and whether any of them exists: usually nobody waits
--- for any, and one call says so for all. ARGV[1] is the prefix; see names.rs: a name with a hash tag of its own keeps it.
+-- The queues of the locks whose holders are KEYS from `first` on, and whether any of them exists: usually none does,
+-- and one call shows that. ARGV[1] is the prefix; a name with a hash tag of its own keeps it (see names.rs).
 local function queues_of(first)
   local queues, before = {}, ARGV[1] .. '{'
   for i = first, #KEYS do

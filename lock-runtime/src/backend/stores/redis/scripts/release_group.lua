@@ -1,8 +1,8 @@
--- Ends many holds of one prefix, those that nobody waits for.
+-- Ends those of many holds of one prefix that have no waiters.
 -- KEYS: the holders
 -- ARGV: 1 prefix  then for each "<owner>:<fence>"
--- Answer: the numbers of those that were not released (from 1; the way through the queue must be taken)
--- Apart from acquisitions, because it must go on when the server is out of memory.
+-- Answer: the numbers (from 1) of those that were not released, and must be released alone
+-- Separate from acquisitions, because releases must go on when the server is out of memory.
 
 local queues, waited_for = queues_of(1)
 local values = redis.call('MGET', unpack(KEYS)) -- a key of another type has no value

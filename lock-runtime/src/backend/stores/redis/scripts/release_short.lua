@@ -1,8 +1,8 @@
 -- Ends a hold, or gives up a place: one script, because the caller may not know which it has.
 -- KEYS: see queue.lua
--- ARGV: 1 owner  2 for how many ms another kind of client is remembered to use the lock
+-- ARGV: 1 owner  2 for how many more ms the lock is remembered as used by foreign clients
 -- Answer: "released" (was the holder) | "left" (had a place) | "not yours"
--- Its first write is one that is allowed when the server is out of memory.
+-- Its first write is allowed even when the server is out of memory.
 
 local owner = ARGV[1]
 local holder = redis.call('GET', KEYS[1])

@@ -1,6 +1,6 @@
--- Renews many leases of one length; only those that still have this owner and this fence.
+-- Renews those of many leases of one length that still have this owner and this fence.
 -- KEYS: the holders.  ARGV: 1 ttl ms  then for each "<owner>:<fence>"
--- Answer: the numbers of those that are not ours any more (from 1)
+-- Answer: the numbers (from 1) of those that are no longer ours
 
 local values, ttl = redis.call('MGET', unpack(KEYS)), ARGV[1] -- a key of another type has no value
 local answers = {}

@@ -1,7 +1,8 @@
--- What the user may not do under a prefix that the other scripts need, so that none of them fails after its first write.
+-- Finds the commands of the other scripts that the user may not run under a prefix, so that none of the scripts fails
+-- after its first write.
 -- KEYS: 1 fence  ARGV: 1 the channel of this process
--- Answer: {time us, {the commands that are refused}}
--- It changes nothing; where the server cannot be asked (before Redis 7), an empty message is sent, which is ignored.
+-- Answer: {time us, {the refused commands}}
+-- It changes nothing; a server that cannot be asked (before Redis 7) is sent an empty message, which is ignored.
 
 local refused = {}
 local function need(command, ...)
