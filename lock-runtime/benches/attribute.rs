@@ -1,8 +1,8 @@
-//! The attribute beside the same call by hand: time, allocations and the size of the future.
+//! The attribute against the same call by hand: time, allocations and the size of the future.
 //!
-//! By hand is what the attribute stands for: a key made of text and a number, `acquire`, and the body raced against
-//! the loss by `LockGuard::run`. Interleaved batches on the store inside this process and on one private server, by one
-//! task, so that nothing but the calls is measured. Judge the ratios by their spread.
+//! "By hand" is the code that the attribute stands for: a key made of text and a number, `acquire`, and the body
+//! raced against the loss by `LockGuard::run`. Interleaved batches on the store inside this process and on one
+//! private server, by one task, so that nothing but the calls is measured. Judge the ratios by their spread.
 //!
 //! `cargo bench -p lock-runtime-benches --bench attribute [-- rounds [milliseconds]]`
 
@@ -34,7 +34,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const TTL: Duration = Duration::from_secs(30);
 const CONTENDERS: [&str; 2] = ["by hand", "attribute"];
 const ARGUMENT: [u8; 64] = [1; 64];
-/// So many calls between two looks at the clock.
+/// Calls between two readings of the clock.
 const BATCH: usize = 50;
 
 async fn by_hand(locks: &LockManager, id: u64, argument: [u8; 64]) -> Result<u64, LockError> {
@@ -57,7 +57,7 @@ async fn body(id: u64, argument: [u8; 64]) -> Result<u64, LockError> {
     Ok(black_box(id) + u64::from(black_box(argument)[7]))
 }
 
-/// Nanoseconds a call of `BATCH` calls.
+/// Nanoseconds per call, over `BATCH` calls.
 async fn batch<F: Future<Output = Result<u64, LockError>>>(call: impl Fn(u64) -> F) -> f64 {
     let start = Instant::now();
     for id in 0..BATCH as u64 {
@@ -67,7 +67,7 @@ async fn batch<F: Future<Output = Result<u64, LockError>>>(call: impl Fn(u64) ->
 }
 
 /// The median batch of each contender, over `length`. They take turns batch by batch, and neither always follows the
-/// other, so that what else runs on the machine meets both, and a batch that was interrupted does not count.
+/// other, so that other work on the machine affects both; the median leaves out interrupted batches.
 async fn round(locks: &LockManager, length: Duration) -> [f64; 2] {
     let mut batches: [Vec<f64>; 2] = Default::default();
     let (start, mut hand_first) = (Instant::now(), true);
@@ -84,7 +84,7 @@ async fn round(locks: &LockManager, length: Duration) -> [f64; 2] {
     batches.each_ref().map(|batches| median(batches))
 }
 
-/// Allocations and bytes a call.
+/// Allocations and bytes per call.
 async fn allocations<F: Future<Output = Result<u64, LockError>>>(call: impl Fn(u64) -> F) -> (f64, f64) {
     const CALLS: u64 = 2_000;
     for id in 0..CALLS {
@@ -98,7 +98,7 @@ async fn allocations<F: Future<Output = Result<u64, LockError>>>(call: impl Fn(u
     (change.allocations as f64 / CALLS as f64, change.bytes_allocated as f64 / CALLS as f64)
 }
 
-// One thread: what is counted is what the calls do, not where their wake-ups go.
+// One thread, to measure the work of the calls and not the destination of their wake-ups.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());

@@ -1,6 +1,6 @@
-"""From the release by one client of kazoo to the entry of the other, which waits.
+"""Measures the time from the release by one client of kazoo to the entry of the other, which waits.
 
-For each line it reads, that many hand-overs: prints what each took in µs, on one line.
+Each input line is a number of hand-overs; prints the time of each in µs, on one line.
 """
 
 import sys

@@ -1,8 +1,8 @@
-//! Requests to an axum server on loopback over 64 connections that stay open: the price of a lock for each.
+//! Requests to an axum server on loopback over 64 keep-alive connections: the price of a lock for each.
 //!
-//! The plain service, a layer that does nothing, the layer on the store in this process, and on Redis the layer beside
-//! the same lock called in the handler and beside `SET … NX PX` and compare-and-delete written in the handler. Server
-//! and clients share the cores. All in many short rounds, one after the other; judge the ratios by their interval.
+//! The plain service, a layer that does nothing, and the layer on the store in this process; on Redis the layer, the
+//! same lock called in the handler, and `SET … NX PX` with compare-and-delete written in the handler. Server and
+//! clients share the cores. All run in many short rounds, one after the other; judge the ratios by their interval.
 //!
 //! `cargo bench -p lock-runtime-benches --bench layer [-- rounds [milliseconds]]`
 
@@ -43,7 +43,7 @@ use tokio::{
 const CONNECTIONS: usize = 64;
 const BODY: &str = "Hello, World!";
 
-/// Path and name.
+/// Path and name of each contender.
 const CONTENDERS: [(&str, &str); 7] = [
     ("plain", "plain service"),
     ("noop", "a layer that does nothing"),
@@ -153,7 +153,7 @@ fn show(results: &mut [Vec<Round>; CONTENDERS.len()]) {
     let mut chart = Chart::new("requests per second, more is better", Scale::Linear);
     let mut rows = Vec::new();
     for (i, (_, name)) in CONTENDERS.iter().enumerate() {
-        // What asks Redis is also compared with what does so by hand.
+        // Contenders that use Redis are also compared with the hand-written ones.
         let of = |base: usize| {
             if i < base { "–".to_owned() } else { ratios(&throughput[i], &throughput[base]) }
         };

@@ -1,8 +1,8 @@
 //! Many held locks: the cost of renewing them.
 //!
-//! This library, which renews what is due in batches, beside the usual way, one script call for each lock at a third of
-//! its lease, on one private server. Both keep the same number of locks for the same time; at the end each must still be
-//! held.
+//! This library, which renews due locks in batches, against the usual way, one script call for each lock at a third
+//! of its lease, on one private server. Both keep the same number of locks for the same time; at the end every lock
+//! must still be held.
 //!
 //! `cargo bench -p lock-runtime-benches --bench renewal [-- seconds [locks…]]`
 
@@ -111,7 +111,7 @@ async fn measure(server: &Server, contender: &str, count: u64, length: Duration)
     ]
 }
 
-/// Acquires them spread over a third of the lease, as renewals then are: after it the first ones are due.
+/// Acquires the locks spread over a third of the lease, as their renewals then are: the first are due after it.
 async fn hold(locks: &LockManager, count: u64) -> Vec<LockGuard> {
     let began = tokio::time::Instant::now();
     let tasks: Vec<_> = (0..64)

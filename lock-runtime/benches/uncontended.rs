@@ -1,8 +1,8 @@
 //! Acquire and release of distinct keys without contention: the price of the guarantees.
 //!
-//! The raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock`, `distributed-lock` and this library,
-//! side by side, in interleaved rounds on one private server; ours twice, with group commit and with a script for each
-//! call, which are the same guarantees. Judge the ratios by their spread.
+//! Compares the raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock`, `distributed-lock` and this
+//! library, in interleaved rounds on one private server; this library twice, with group commit and with a script for
+//! each call, which give the same guarantees. Judge the ratios by their spread.
 //!
 //! `cargo bench -p lock-runtime-benches --bench uncontended [-- rounds [milliseconds [tasks…]]]`
 

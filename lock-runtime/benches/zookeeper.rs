@@ -1,8 +1,7 @@
-//! ZooKeeper: one task that acquires and releases a lock beside the driver's bare calls, and the hand-over beside
-//! kazoo's.
+//! ZooKeeper: acquiring and releasing a lock against the driver's bare calls, and the hand-over against kazoo's.
 //!
-//! `cargo bench -p lock-runtime-benches --bench zookeeper`. kazoo takes part where `LOCK_TEST_KAZOO` names a Python that
-//! has it, as `tests/run interop` installs.
+//! `cargo bench -p lock-runtime-benches --bench zookeeper`. kazoo takes part where `LOCK_TEST_KAZOO` names a Python
+//! that has it, as `tests/run interop` installs.
 
 #![allow(
     missing_docs,
@@ -33,7 +32,7 @@ use zookeeper_client as zk;
 
 const ROUNDS: usize = 9;
 const LENGTH: Duration = Duration::from_millis(1500);
-/// In a round.
+/// In each round.
 const HAND_OVERS: usize = 150;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +60,7 @@ async fn main() {
     for round in 0..=ROUNDS {
         let (rate, p50) = cycles(&raw).await;
         let (our_rate, our_median) = cycles(&ours).await;
-        // The first warms the virtual machine up.
+        // The first round warms up the virtual machine.
         if round > 0 {
             raw_rates.push(rate);
             our_rates.push(our_rate);
@@ -120,7 +119,7 @@ fn spread(values: &[f64]) -> String {
     format!("{:.0} [{least:.0}–{most:.0}]", median(values))
 }
 
-/// Two clients of kazoo, in a process of their own.
+/// Two clients of kazoo, in their own process.
 struct Kazoo {
     child: Child,
     ask: ChildStdin,
@@ -137,7 +136,7 @@ impl Kazoo {
         Self { child, ask, answers: BufReader::new(answers) }
     }
 
-    /// What each took, in µs.
+    /// The time of each hand-over, in µs.
     fn hand_overs(&mut self) -> Vec<f64> {
         writeln!(self.ask, "{HAND_OVERS}").unwrap();
         let mut line = String::new();
@@ -155,7 +154,7 @@ impl Drop for Kazoo {
     }
 }
 
-/// Cycles a second, and the median of one in µs.
+/// Cycles per second, and the median time of one in µs.
 async fn cycles(cycle: &impl AsyncFn()) -> (f64, f64) {
     let began = Instant::now();
     let mut took = Vec::new();
@@ -167,7 +166,7 @@ async fn cycles(cycle: &impl AsyncFn()) -> (f64, f64) {
     (took.len() as f64 / began.elapsed().as_secs_f64(), median(&took))
 }
 
-/// From the release by one client to the entry of the other, which waits, in µs.
+/// Times from the release by one client to the entry of the other, which waits, in µs.
 async fn hand_overs(two: &[lock_runtime::Lock; 2]) -> Vec<f64> {
     let mut took = Vec::new();
     let mut guard = two[0].acquire().await.unwrap();

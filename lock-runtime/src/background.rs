@@ -7,8 +7,9 @@ use tokio::runtime::{Builder, Handle};
 use crate::process::Process;
 use crate::sync::lock;
 
-/// The runtime of that thread. It lives as long as the process and runs no code of the user's but the
-/// subscribers of its log.
+/// Returns the runtime of the library's own thread.
+///
+/// It lives as long as the process, and runs no user code except the subscribers of its log.
 pub(crate) fn handle() -> &'static Handle {
     static HANDLE: Mutex<Option<(Process, &'static Handle)>> = Mutex::new(None);
     let mut handle = lock(&HANDLE);

@@ -1,4 +1,4 @@
-//! Lines of the log that come in a burst.
+//! Log lines that come in bursts.
 
 use std::{fmt, sync::Mutex, time::Duration};
 
@@ -6,20 +6,20 @@ use tracing::dispatcher;
 
 use crate::{background, process::Process, sync::lock};
 
-/// The time that one summary tells of.
+/// The time that one summary covers.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Lines that are written one by one before the summaries begin.
+/// Number of lines that are written one by one before the summaries begin.
 const AT_FIRST: u32 = 5;
 
-/// Reasons that are counted at the same time; more are told one by one.
+/// Upper bound on the reasons that are counted at the same time; lines for others are written one by one.
 const REASONS: usize = 16;
 
-/// Counts what is logged again and again for one reason, so that one line a second tells it.
+/// A counter of log lines that repeat for one reason, so that one line a second sums them up.
 pub(crate) struct Burst(Mutex<Vec<Window>>);
 
 struct Window {
     reason: String,
-    /// The process that ends it.
+    /// The process whose background thread closes the window.
     opened_by: Process,
     told: u32,
     more: u64,
@@ -31,8 +31,10 @@ impl Burst {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Calls `tell` for the first few lines of a burst that has this reason. Of the others, `summary` gets the number and
-    /// the last one, once a second. The burst is over after a second without others.
+    /// Calls `tell` for the first few lines of a burst with this reason.
+    ///
+    /// Once a second, `summary` gets the number of further lines and the last of them. The burst is over after a second
+    /// without further lines.
     pub(crate) fn log(
         &'static self,
         reason: &str,
@@ -40,7 +42,7 @@ impl Burst {
         tell: impl FnOnce(),
         summary: fn(u64, &str),
     ) {
-        // Told one by one where the count is not at hand, as in the child of a process that was forked in between.
+        // A line is written by itself if the count is locked, as it may be in a forked child.
         let opens = if let Ok(mut windows) = self.0.try_lock() {
             windows.retain(|window| window.opened_by.is_this());
             let is_full = windows.len() >= REASONS;
@@ -67,7 +69,7 @@ impl Burst {
             false
         };
         if opens {
-            // To the log of the caller, which may be one for its thread only.
+            // The summaries go to the caller's log, which may be set for its thread only.
             let log = dispatcher::get_default(Clone::clone);
             let open = Open { burst: self, reason: reason.to_owned() };
             background::handle().spawn(async move {
@@ -80,20 +82,20 @@ impl Burst {
     }
 }
 
-/// An open window; dropped, also by a panic in a subscriber, it closes.
+/// An open window, which closes when it is dropped, also by a panic in a subscriber.
 struct Open {
     burst: &'static Burst,
     reason: String,
 }
 
 impl Open {
-    /// What came in a second beyond the first lines; closes the window where nothing did.
+    /// Returns the number of further lines in the next second, and the last; closes the window if there were none.
     async fn next_second(&self) -> Option<(u64, String)> {
         tokio::time::sleep(WINDOW).await;
         let mut windows = lock(&self.burst.0);
         let window = windows.iter_mut().find(|window| window.reason == self.reason)?;
         if window.more == 0 {
-            // Under this lock, so that no line is counted behind the last look.
+            // Under the same lock, so that no line is counted after the check.
             windows.retain(|window| window.reason != self.reason);
             return None;
         }

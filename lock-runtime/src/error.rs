@@ -4,21 +4,21 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use crate::LockKey;
 
-/// What went wrong, coarsely; [`LockError`] has the words.
+/// The kind of a [`LockError`], whose text has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockErrorKind {
-    /// Another client holds the lock, and waiting was not asked for.
+    /// Another client holds the lock, and the call does not wait.
     Contended,
-    /// Another client held the lock for as long as we were willing to wait.
+    /// Another client held the lock until the caller's wait was over.
     Timeout,
-    /// We held the lock and do not hold it any more.
+    /// The lock was held, and no longer is.
     Lost,
     /// The store cannot be reached or failed.
     Backend,
-    /// The section that asks for this lock holds it already and would wait for itself.
+    /// The section that asks for this lock already holds it and would wait for itself.
     WouldDeadlock,
-    /// The lock must be held by the code that runs, and is not.
+    /// The running code must hold the lock, and does not.
     NotHeld,
     /// The lock's name is not allowed.
     InvalidKey,
@@ -34,11 +34,11 @@ pub enum LockErrorKind {
     NoManager,
 }
 
-/// Why a lock was not acquired, not kept or not released.
+/// The reason why a lock was not acquired, not kept or not released.
 ///
-/// The text is one line for the person who reads it: what happened, to which lock or setting, and what to do.
-/// It never contains a password or an owner token. What the store's driver said is the [`source`](Error::source), as far
-/// as the text does not say it already.
+/// The text is one line for a human reader: what happened, to which lock or setting, and what to do. It never contains
+/// a password or an owner token. The errors of the store's driver follow as [`source`](Error::source), except those
+/// that the text repeats.
 #[derive(Clone)]
 pub struct LockError(Box<Inner>);
 
@@ -48,14 +48,14 @@ struct Inner {
     key: Option<LockKey>,
     message: String,
     retry_after: Option<Duration>,
-    /// What an answer to a client advises.
+    /// The pause that a response advises to a client.
     advice: Option<Duration>,
     permanent: bool,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl LockError {
-    /// An error of this kind; for authors of a store.
+    /// Creates an error of this kind; for authors of a store.
     #[must_use]
     pub fn new(kind: LockErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
@@ -76,14 +76,14 @@ impl LockError {
         self
     }
 
-    /// Adds when another attempt makes sense.
+    /// Adds the time after which another attempt makes sense.
     #[must_use]
     pub fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
         self.0.retry_after = retry_after;
         self
     }
 
-    /// What a client is to be told to wait.
+    /// Sets the pause that a response advises to a client.
     pub(crate) fn advising(mut self, advice: Duration) -> Self {
         self.0.advice = Some(advice);
         self
@@ -93,45 +93,45 @@ impl LockError {
         self.0.advice
     }
 
-    /// Marks the error as permanent: retrying fails until the program, its settings or those of the store are changed, so
-    /// waiters fail at once, and it is not [retryable](Self::is_retryable).
+    /// Marks the error as permanent: retrying fails until the program, its settings or those of the store are changed.
+    /// So waiters fail at once, and the error is not [retryable](Self::is_retryable).
     #[must_use]
     pub fn into_permanent(mut self) -> Self {
         self.0.permanent = true;
         self
     }
 
-    /// Adds what caused it. Its text must not contain a secret.
+    /// Adds the cause, whose text must not contain a secret.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
-    /// The same error in words that say more.
+    /// Replaces the text with a more detailed one.
     #[cfg(feature = "redis")]
     pub(crate) fn saying(mut self, message: String) -> Self {
         self.0.message = message;
         self
     }
 
-    /// What went wrong, coarsely.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
         self.0.kind
     }
 
-    /// The lock it is about, where there is one.
+    /// Returns the lock that the error is about, if there is one.
     #[must_use]
     pub fn key(&self) -> Option<&LockKey> {
         self.0.key.as_ref()
     }
 
-    /// Whether the same call may succeed later without a change to the program.
+    /// Returns whether the same call may succeed later without a change to the program.
     ///
-    /// It does not say that a section may be run again. After [`Lost`](LockErrorKind::Lost) the lock can be acquired
-    /// anew, but a part of the section has run, perhaps beside that of the next holder: repeat it only if it does no
-    /// harm when it is done twice, or if its writes are checked by the fencing token.
+    /// This does not mean that a section may run again. After [`Lost`](LockErrorKind::Lost) the lock can be acquired
+    /// anew, but a part of the section has run, perhaps at the same time as the next holder's. Repeat it only if
+    /// running it twice does no harm, or if its writes are checked by the fencing token.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self.kind() {
@@ -151,23 +151,23 @@ impl LockError {
         }
     }
 
-    /// After how long the lock may be free: what the holder's lease has left, where that is known.
+    /// Returns the time after which the lock may be free: the rest of the holder's lease, if it is known.
     ///
-    /// A holder that renews keeps it for longer, one that releases for less. Hence an answer to a client advises something
-    /// else, see [`LockManager::retry_after`](crate::LockManager::retry_after).
+    /// A holder that renews keeps the lock for longer, one that releases it for less. Hence a response to a client
+    /// advises another pause, see [`LockManager::retry_after`](crate::LockManager::retry_after).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// Whether it was [marked as permanent](Self::into_permanent), as for a wrong password: an error whose kind would be worth
-    /// another attempt otherwise. See [`is_retryable`](Self::is_retryable) for all kinds.
+    /// Returns whether the error was [marked as permanent](Self::into_permanent), as for a wrong password, although its
+    /// kind is worth another attempt. See [`is_retryable`](Self::is_retryable) for all kinds.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.0.permanent
     }
 
-    /// What caused it, whether or not its text is told already.
+    /// Returns the cause, even if the error's text repeats it.
     #[cfg(feature = "redis")]
     pub(crate) fn cause(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
@@ -211,7 +211,7 @@ impl fmt::Debug for LockError {
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         let mut source: Option<&(dyn Error + 'static)> = self.0.source.as_deref().map(|source| source as _);
-        // A driver's error may have the text of its own source, and ours that of the driver's.
+        // A driver's error may repeat the text of its source, and ours that of the driver's error.
         while let Some(error) = source {
             let (text, next) = (error.to_string(), error.source());
             let is_repeated = next.is_some_and(|next| next.to_string() == text);

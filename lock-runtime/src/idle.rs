@@ -1,6 +1,6 @@
 //! Wake-ups that need not be answered by a poll: those of a waiter that blocks no other.
 //!
-//! They are marked on the thread that wakes, so that whatever watches a task can tell them from the others.
+//! They are marked on the waking thread, so that the code that watches a task can distinguish them from the others.
 
 use std::{
     cell::Cell,
@@ -11,11 +11,11 @@ use std::{
 };
 
 thread_local! {
-    /// The wake-up that is under way on this thread is none that has to be answered by a poll.
+    /// Whether the present wake-up on this thread need not be answered by a poll.
     static IDLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the wake-up that is under way on this thread need not be answered by a poll.
+/// Returns whether the present wake-up on this thread need not be answered by a poll.
 pub(crate) fn is_under_way() -> bool {
     IDLE.get()
 }

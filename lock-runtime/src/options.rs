@@ -1,4 +1,4 @@
-//! What can be chosen for a lock, with its defaults and bounds.
+//! The options of a lock, with their defaults and bounds.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 pub enum WaitFor {
     /// At most this long; zero means one attempt.
     AtMost(Duration),
-    /// Without an end.
+    /// Without a limit.
     Forever,
 }
 
 impl WaitFor {
-    /// The moment at which a wait that starts now ends.
+    /// Returns the end of a wait that starts now.
     pub(crate) fn starting_now(self) -> Wait {
         match self {
             Self::AtMost(Duration::ZERO) => Wait::No,
@@ -39,10 +39,10 @@ pub(crate) struct LockOptions {
     pub(crate) wait: WaitFor,
     pub(crate) auto_renew: bool,
     pub(crate) max_hold: Duration,
-    /// Zero for no such time.
+    /// Zero if the lock may be released at any time.
     pub(crate) hold_at_least: Duration,
     pub(crate) reentrant: bool,
-    /// What a client is told to wait that finds the lock held.
+    /// The pause that a response advises to a client that finds the lock held.
     pub(crate) retry_after: Duration,
 }
 
@@ -72,7 +72,7 @@ impl LockOptions {
         } else if let Some(timeout) = store.session_timeout.filter(|timeout| self.ttl < *timeout) {
             format!(
                 "ttl {:?} is shorter than {timeout:?}, the session timeout of the store, which bounds the hold after \
-                 a crash; make the one longer or the other shorter",
+                 a crash; make ttl longer or the session timeout shorter",
                 self.ttl
             )
         } else if self.max_hold.is_zero() {
@@ -81,7 +81,7 @@ impl LockOptions {
             format!("hold_at_least {:?} is longer than max_hold {:?}", self.hold_at_least, self.max_hold)
         } else if !self.auto_renew && self.hold_at_least > self.ttl {
             format!(
-                "hold_at_least {:?} is longer than ttl {:?}, and without auto_renew the lock ends with that",
+                "hold_at_least {:?} is longer than ttl {:?}, and without auto_renew the lock ends after ttl",
                 self.hold_at_least, self.ttl
             )
         } else {
@@ -94,63 +94,66 @@ impl LockOptions {
 /// The methods that choose options, the same for one lock and for several.
 macro_rules! option_methods {
     () => {
-        /// How long the lease lasts unless it is renewed; the manager's unless set, between 100 ms and 24 h.
+        /// Sets how long the lease lasts unless it is renewed: between 100 ms and 24 h, by default the manager's value.
         ///
-        /// After a crash the lock is free at the latest after this time. A short lease means a short outage and little
-        /// patience with a slow network; the default of 30 s suits most.
+        /// After a crash the lock is free after this time at the latest. A short lease means a short wait after a
+        /// crash, and little patience with a slow network; the default of 30 s suits most programs.
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.options.ttl = ttl;
             self
         }
 
-        /// How long [`acquire`](Self::acquire) waits for another holder; the manager's unless set. Zero means one
-        /// attempt.
+        /// Sets how long [`acquire`](Self::acquire) waits for another holder, by default the manager's value. Zero
+        /// means one attempt.
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options.wait = WaitFor::AtMost(wait);
             self
         }
 
-        /// Lets [`acquire`](Self::acquire) wait without an end.
+        /// Lets [`acquire`](Self::acquire) wait without a limit.
         pub fn wait_forever(mut self) -> Self {
             self.options.wait = WaitFor::Forever;
             self
         }
 
-        /// Whether the lease is renewed while it is held; the manager's unless set. Without renewal the lock is lost
-        /// after `ttl`.
+        /// Sets whether the lease is renewed while it is held, by default the manager's value. Without renewal the lock
+        /// is lost after `ttl`.
         pub fn auto_renew(mut self, auto_renew: bool) -> Self {
             self.options.auto_renew = auto_renew;
             self
         }
 
-        /// How long the lock is held at most, however often it is renewed; the manager's unless set. `Duration::MAX`
-        /// means no limit.
+        /// Sets the maximum time that the lock is held, however often it is renewed, by default the manager's value.
+        /// `Duration::MAX` means no limit.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.options.max_hold = max_hold;
             self
         }
 
-        /// For how long the lock is held at least, from when it was acquired; not beyond its use unless set.
+        /// Sets the minimum time that the lock is held after its acquisition. None by default.
         ///
-        /// A guard that is released or dropped before that time, by [`run`](crate::LockGuard::run) or by the attribute
-        /// too, does not keep its caller waiting: the hold goes on in the background, is renewed as before and shuts out
-        /// all callers, in this process too, until the time is over. For work that is due once: a caller that comes a moment later
-        /// finds the lock held and not the work undone.
+        /// A guard that is released or dropped earlier, also by [`run`](crate::LockGuard::run) or the attribute, does
+        /// not keep its caller waiting. The hold goes on in the background, is renewed as before, and shuts out all
+        /// callers, in this process too, until the time is over. This is for work that is due once: a caller that comes
+        /// a moment later finds the lock held, and does not repeat the work.
         ///
-        /// When the process ends before, the lock ends with its lease; choose a `ttl` that is as long where that matters.
-        /// [`shutdown`](crate::LockManager::shutdown) does not wait for it.
+        /// If the process ends earlier, the lock ends with its lease; where that matters, choose a `ttl` that is as
+        /// long. [`shutdown`](crate::LockManager::shutdown) does not wait for this time.
         pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
             self.options.hold_at_least = hold_at_least;
             self
         }
 
-        /// Whether a section that holds this lock already may enter it again; off unless switched on.
+        /// Sets whether a section that already holds this lock may re-enter it; off by default.
         ///
-        /// Otherwise asking for it is [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock) at once. The section is what runs in
-        /// [`run`](crate::LockGuard::run), in the attribute or behind a layer, and whatever it polls in turn; not what it spawns. Which
-        /// [manager](crate::LockManager) of the store took the lock, and which is asked, makes no difference. The
-        /// guard of the inner acquisition shares the outer hold, with its token and its length: it neither ends nor
-        /// prolongs it, and is lost with it. The other options of the inner acquisition mean nothing then.
+        /// If off, such an acquisition fails at once with [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock). The
+        /// section is the code in [`run`](crate::LockGuard::run), in an annotated function or behind a layer, with
+        /// everything it polls in turn; a task that it spawns is not part of it. It makes no difference which
+        /// [manager](crate::LockManager) of the store acquired the lock, and which one is asked.
+        ///
+        /// The guard of the inner acquisition shares the outer hold, with its token and its length: it neither ends nor
+        /// prolongs the hold, and is lost with it. Of the other options of the inner acquisition, only `hold_at_least`
+        /// counts.
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")]

@@ -1,8 +1,9 @@
 //! Forked processes.
 //!
-//! A forked child has a copy of every manager and guard, none of the library's threads, and the sockets of its parent: what it
-//! sends would be the parent's. Hence what is shared between processes works only in the process that made it. A child of
-//! the bare system call `clone`, past the C library's `fork`, is not noticed.
+//! A forked child has a copy of every manager and guard, none of the library's threads, and the sockets of its parent:
+//! its requests would be the parent's. Hence the managers and guards of a store that several processes share work only
+//! in the process that made them. A child of the bare system call `clone`, without the C library's `fork`, is not
+//! detected.
 
 use std::sync::LazyLock;
 
@@ -13,7 +14,7 @@ use crate::{LockError, LockErrorKind};
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// The process that runs this.
+    /// Returns the process that runs this code.
     pub(crate) fn this() -> Self {
         #[cfg(test)]
         if let Some(process) = tests::PRETENDED.get() {
@@ -26,7 +27,7 @@ impl Process {
         self == Self::this()
     }
 
-    /// Refuses a forked child.
+    /// Fails in a forked child.
     pub(crate) fn check(self) -> Result<(), LockError> {
         let this = Self::this();
         if self == this {
@@ -40,8 +41,10 @@ impl Process {
     }
 }
 
-/// The id of this process. Without a system call in one that was not forked since it was asked first: each acquisition
-/// asks several times.
+/// Returns the id of this process.
+///
+/// Makes no system call in a process that was not forked since the first call, because each acquisition calls this
+/// several times.
 fn id() -> u32 {
     static FIRST: LazyLock<(forkguard::Guard, u32)> =
         LazyLock::new(|| (forkguard::new(), std::process::id()));

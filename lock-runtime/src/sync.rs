@@ -1,4 +1,4 @@
-//! Mutexes, notifications and futures, as all rooms use them.
+//! Mutexes, notifications and futures for all modules.
 
 use std::{
     fmt,
@@ -10,12 +10,12 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Locks `mutex`, also after a panic under it: what our mutexes guard is whole between any two steps.
+/// Locks `mutex`, also after a panic under it: the data in our mutexes is consistent between any two steps.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `check` finds, or none after the next notification. One that comes after the check is not missed.
+/// Returns what `check` finds, or `None` after the next notification. One that comes after the check is not missed.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -31,20 +31,20 @@ pub(crate) async fn check_or_wait<T>(notify: &Notify, check: impl FnOnce() -> Op
     }
 }
 
-/// A boxed future that leaves what owns it `Sync`.
+/// A boxed future that keeps its owner `Sync`.
 ///
-/// Stores answer with futures that are `Send` only, and a response body that is not `Sync` does not go into every stack.
-/// It is polled through `&mut` alone, so the mutex is never locked.
+/// The futures of stores are only `Send`, and a response body that is not `Sync` does not fit into every stack. The
+/// future is polled through `&mut` alone, so the mutex is never locked.
 pub struct SyncFuture<T>(Mutex<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T> SyncFuture<T> {
-    /// Takes a future.
+    /// Wraps a future.
     #[must_use]
     pub fn new(future: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
         Self(Mutex::new(future))
     }
 
-    /// Polls it.
+    /// Polls the future.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut().poll(cx)
     }

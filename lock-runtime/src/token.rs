@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-/// The bits of a fencing token that count the hand-overs inside a process.
+/// Number of low bits of a fencing token that count the hand-overs inside a process.
 const SEQUENCE_BITS: u32 = 11;
 const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 
-/// Grows with every grant of the same lock, so that a resource can refuse a writer that came too late.
+/// A number that grows with every grant of a lock, so that a resource can refuse a writer that came too late.
 ///
-/// Each grant carries a token strictly larger than that of every grant which ended before it was asked for.
+/// The token of a grant is strictly larger than that of every grant that had ended before this one was requested.
 /// Hand it to the resource with each write, and let the resource refuse a token smaller than the largest it has
-/// seen, in the same atomic step as the write. Tokens of different locks, or of different stores, say nothing
-/// about each other. The value fits an `i64`; in JSON send it as a string, because it exceeds 2^53.
+/// seen, in the same atomic step as the write. Tokens of different locks, or of different stores, cannot be compared.
+/// The value fits an `i64`; in JSON send it as a string, because it exceeds 2^53.
 ///
-/// Source: M. Kleppmann, «How to do distributed locking», 2016. Layout on stores that mint from a clock:
+/// Source: M. Kleppmann, "How to do distributed locking", 2016. Layout on stores that mint from a clock:
 /// microseconds of the store's clock in the high bits, the sequence of hand-overs inside the process in the low
 /// eleven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,44 +23,48 @@ impl FencingToken {
     /// The largest number of microseconds that a token can hold, a moment in the year 2112.
     pub(crate) const LAST_MICROS: u64 = (1 << 52) - 1;
 
-    /// The token of a lease: `micros` is any number that rises with each grant of the lock, such as the microseconds of
-    /// the store's clock (at most 2^52 − 1; larger ones are cut to it). It leaves room for the grants that the library
-    /// makes of it by handing the lease on inside the process.
+    /// Creates the token of a lease.
+    ///
+    /// `micros` is any number that rises with each grant of the lock, such as the microseconds of the store's clock.
+    /// Numbers above 2^52 − 1 are reduced to it. The token leaves room for those of the turns that follow when the
+    /// lease is handed over inside the process.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         let limit = Self::LAST_MICROS;
         Self((if micros < limit { micros } else { limit }) << SEQUENCE_BITS)
     }
 
-    /// The token of a hold that lives as long as a session ([`Held::Session`](crate::backend::Held::Session)), by the
-    /// store's own number of the grant (at most `i64::MAX`; larger ones are cut to it).
+    /// Creates the token of a session lock ([`Held::Session`](crate::backend::Held::Session)) from the store's own
+    /// number of the grant. Numbers above `i64::MAX` are reduced to it.
     ///
-    /// No numbers lie between it and the next one, so it is of no use for a lease, which is handed on inside the process: a
-    /// lease with such a token is refused, as far as its number shows it.
+    /// No numbers lie between it and the next one, so it does not suit a lease, which is handed over inside the
+    /// process. A lease with such a token is refused, unless the number looks like one of
+    /// [`from_micros`](Self::from_micros).
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         let limit = i64::MAX.cast_unsigned();
         Self(if number < limit { number } else { limit })
     }
 
-    /// The token as a number, at most `i64::MAX`.
+    /// Returns the token as a number, at most `i64::MAX`.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// What the store minted, without the count of hand-overs.
+    /// Returns the number that the store minted, without the count of hand-overs.
     #[must_use]
     pub const fn micros(self) -> u64 {
         self.0 >> SEQUENCE_BITS
     }
 
-    /// Whether it is the first of a grant by [`from_micros`](Self::from_micros); one number of 2,048 is, however it was made.
+    /// Returns whether it looks like the first token of a grant by [`from_micros`](Self::from_micros). One number in
+    /// 2,048 does, however it was made.
     pub(crate) const fn begins_sequence(self) -> bool {
         self.0 & SEQUENCE_MAX == 0
     }
 
-    /// The token of the next holder of the same grant; none when the grant's numbers are used up.
+    /// Returns the token of the next holder of the same grant; `None` once the grant's numbers are used up.
     pub(crate) fn successor(self) -> Option<Self> {
         (self.0 & SEQUENCE_MAX < SEQUENCE_MAX).then(|| Self(self.0 + 1))
     }
@@ -80,20 +84,20 @@ impl From<FencingToken> for u64 {
 
 impl From<FencingToken> for i64 {
     fn from(token: FencingToken) -> Self {
-        // Never cut: the constructors keep the value below 2^63.
+        // Never truncated: the constructors keep the value below 2^63.
         token.0.cast_signed()
     }
 }
 
-/// Names one attempt to hold a lock. Knowing it is enough to release the lock, so it is never shown.
+/// The secret name of one attempt to hold a lock. Knowing it is enough to release the lock, so it is never shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken(u128);
 
 impl OwnerToken {
-    /// 128 fresh bits from the operating system.
+    /// Creates a token of 128 fresh bits from the operating system.
     ///
     /// # Panics
-    /// If the operating system has no randomness to give; a guessable owner token would let others release
+    /// If the operating system provides no randomness, because a guessable owner token would let other clients release
     /// the lock.
     #[must_use]
     pub fn random() -> Self {
@@ -102,7 +106,7 @@ impl OwnerToken {
         Self(u128::from_ne_bytes(bits))
     }
 
-    /// The token as a number, for a store to write down.
+    /// Returns the token as a number, for a store to record.
     #[must_use]
     pub const fn expose(self) -> u128 {
         self.0

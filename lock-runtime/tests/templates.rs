@@ -1,4 +1,4 @@
-//! What must hold for every template that compiles, for all values, and for every duration: properties, not examples.
+//! Properties of every template that compiles, for all values, and of every duration.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -11,12 +11,12 @@ use lock_runtime::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// What could be mistaken for something else.
+/// Characters that could be mistaken for something else.
 const NASTY: &str = "[:/%~ <>{}\n\u{7f}a3A%é-]{1,6}";
 
-/// A text that may be a template, and how many placeholders it has.
+/// A text that may be a template, and its number of placeholders.
 ///
-/// Most of what chance writes separates nothing and is refused: the grammar itself is the filter.
+/// Most random texts separate nothing and are refused: the grammar itself is the filter.
 fn text() -> impl Strategy<Value = (String, usize)> {
     let literal =
         prop_oneof!["[:/]", "(:|/|%|~| |<<|>>|a|-|3|A|%3A|é|\\}|\\{){0,3}", "[a-z]{0,3}[:/][a-z]{0,3}",];
@@ -61,7 +61,7 @@ fn fill(pieces: &[Piece], values: &[String]) -> String {
     key.finish().expect("no empty value")
 }
 
-/// The values that `name` was made of, found by what the grammar promises alone: that values have no separators.
+/// Recovers the values in `name` from one promise of the grammar alone: values have no separators.
 fn read_back(pieces: &[Piece], name: &str) -> Option<Vec<String>> {
     const SEPARATORS: [char; 4] = [':', '/', '{', '}'];
     let mut values = Vec::new();
@@ -102,7 +102,7 @@ fn decoded(value: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// As it was written, or could have been.
+/// A text that parses to these pieces.
 fn written(pieces: &[Piece]) -> String {
     let piece = |piece: &Piece| match piece {
         Piece::Literal(text) => text.replace('<', "<<").replace('>', ">>"),
@@ -124,8 +124,7 @@ fn duration_text(mut millis: u64) -> String {
     if text.is_empty() { "0s".into() } else { text }
 }
 
-/// How many there are of a unit in a duration, from few to more than can be counted in milliseconds; none when it is left
-/// out.
+/// The count of a unit in a duration, from few to more than can be counted in milliseconds; `None` to leave it out.
 fn count() -> impl Strategy<Value = Option<u64>> {
     proptest::option::of(prop_oneof![
         0_u64..100_000,
@@ -137,14 +136,14 @@ fn count() -> impl Strategy<Value = Option<u64>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, max_global_rejects: 100_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Injective: who can read the values back cannot have two lists of them.
+    /// Injective: a name whose values can be read back cannot come from two lists of values.
     #[test]
     fn the_values_of_a_name_can_be_read_back((text, pieces, values) in filled()) {
         let name = fill(&pieces, &values);
         prop_assert_eq!(read_back(&pieces, &name), Some(values), "{} gives {}", text, name);
     }
 
-    /// Also where values consist of the same few texts, in one order and in another, and any of them may be a separator.
+    /// The same for values made of a few texts in any order, each of which may be a separator.
     #[test]
     fn different_values_never_give_one_name((text, pieces, places) in template_of(), [a, b] in [part(), part()]) {
         let few = [&[a][..], &[b], &[a, a], &[a, b], &[b, a], &[b, b], &[a, b, a], &[b, a, b]].map(<[&str]>::concat);
@@ -195,7 +194,7 @@ proptest! {
         for (count, (unit, _)) in parts() {
             write!(text, "{count}{unit}").expect("a String takes everything");
         }
-        // A sum that cannot be counted is not read as another one.
+        // A sum that overflows is not read as another one.
         let sum: u128 = parts().map(|(count, (_, length))| u128::from(count) * length).sum();
         let written = u64::try_from(sum).ok().filter(|_| !text.is_empty()).map(Duration::from_millis);
         prop_assert_eq!(duration::parse(&text).ok(), written, "{}", text);

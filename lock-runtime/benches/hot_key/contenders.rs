@@ -17,7 +17,7 @@ const TTL_MS: u64 = 30_000;
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) if ARGV[2] then redis.call('PUBLISH', \
      ARGV[2], '') end return 1 end return 0";
 
-/// What the tasks of one process share.
+/// The contender, shared by the tasks of one process.
 #[derive(Clone)]
 pub(crate) enum Lock {
     Ours(LockManager),
@@ -63,7 +63,7 @@ impl Lock {
         }
     }
 
-    /// None when the time is over.
+    /// Returns `None` when the time is over.
     pub(crate) async fn acquire(&self, end: Instant) -> Option<Held> {
         match self {
             Self::None => Some(Held::Nothing),
@@ -71,7 +71,7 @@ impl Lock {
                 tokio::time::timeout_at(end.into(), ring.mine.notified()).await.ok().map(|()| Held::Nothing)
             }
             Self::Ours(locks) => {
-                // Served soon after the end, when the others stop: no wait of its own, which is a timer for each acquisition.
+                // No `wait`, which would be a timer per acquisition: it is served when the others stop at the end.
                 let guard = locks.lock(KEY).acquire().await.ok()?;
                 Some(Held::Ours(guard))
             }
@@ -129,7 +129,7 @@ impl Lock {
     }
 }
 
-/// No lock, but the most that any lock with messages can reach here: each process publishes to the next.
+/// Not a lock, but the upper bound for any lock with messages here: each process publishes to the next.
 #[derive(Clone)]
 pub(crate) struct Ring {
     connection: MultiplexedConnection,
@@ -155,7 +155,7 @@ impl Ring {
     }
 }
 
-/// A connection whose messages wake.
+/// A connection whose messages notify `wake`.
 async fn listening(url: &str, wake: &Arc<Notify>) -> MultiplexedConnection {
     let wake = Arc::clone(wake);
     let settings =

@@ -1,11 +1,12 @@
-//! One contended key: hand-overs per second, what they cost the server, and how even the waiters fare.
+//! One contended key: hand-overs per second, their cost to the server, and how evenly the waiters are served.
 //!
-//! This library beside `rslock` and `distributed-lock` (polling), a poller with the raw driver, and Redisson's way
-//! (publish on release, all wake and race), each as processes × tasks, in interleaved rounds on one private server.
-//! «Switches» are entries by another waiter than the one before; plain entries flatter pollers, whose releaser comes in
-//! again. With a section, overlaps are counted by a mark in a file that each leaves and looks for when it goes; `no
-//! lock` shows that the check sees them, and one long round has a hundred thousand entries. `bare ring` is no lock:
-//! processes that publish to each other in turn, which is the most that a lock with messages can reach on a machine.
+//! Compares this library with `rslock` and `distributed-lock` (polling), a poller with the raw driver, and
+//! Redisson's scheme (publish on release, all wake and race), each as processes × tasks, in interleaved rounds on
+//! one private server. "Switches" are entries by another waiter than the one before; plain entries flatter pollers,
+//! whose releaser enters again. With a section, overlaps are counted by a mark in a file, which each waiter leaves
+//! on entry and checks when it goes. `no lock` shows that the check sees overlaps, and one long round has a hundred
+//! thousand entries. `bare ring` is not a lock: processes publish to each other in turn, the upper bound for a lock
+//! with messages on one machine.
 //!
 //! `cargo bench -p lock-runtime-benches --bench hot_key [-- rounds [milliseconds]]`
 
@@ -101,12 +102,12 @@ fn main() {
     );
 }
 
-/// How many want the key, and for how long.
+/// Number of contenders for the key, and the length of their sections.
 #[derive(Clone, Copy)]
 struct Shape {
     processes: usize,
     tasks: usize,
-    /// Microseconds.
+    /// In microseconds.
     section: u64,
 }
 
@@ -158,10 +159,10 @@ fn row(shape: Shape, contender: &str, results: &[Outcome]) -> Vec<String> {
 #[derive(Clone, Debug)]
 struct Outcome {
     seconds: f64,
-    /// Of each waiter.
+    /// Entries of each waiter.
     counts: Vec<u64>,
     switches: u64,
-    /// Of clients, and of the scripts, as the server counts them.
+    /// Commands of clients, then hand-overs by the scripts, as the server counts them.
     commands: u64,
     hand_overs: u64,
     server_cpu: Duration,
@@ -202,7 +203,7 @@ impl Outcome {
     }
 }
 
-/// One round in processes of its own.
+/// Runs one round, in its own processes.
 fn round(server: &Server, contender: &str, shape: Shape, ms: u64) -> Outcome {
     let mut admin = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let () = redis::cmd("FLUSHALL").query(&mut admin).unwrap();
@@ -239,27 +240,27 @@ fn round(server: &Server, contender: &str, shape: Shape, ms: u64) -> Outcome {
         let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
         line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).unwrap_or(0)
     };
-    // What the scripts call inside is not a command of a client.
+    // Commands called inside the scripts are not commands of a client.
     let commands = match contender {
         "lock-runtime" => calls("evalsha") + calls("eval"),
         "bare ring" => calls("publish"),
         _ => calls("evalsha") + calls("eval") + calls("set"),
     };
-    // Only hand-overs take a place out of the head of a queue.
+    // Only hand-overs pop an entry from the head of a queue.
     let hand_overs = if contender == "lock-runtime" { calls("lpop") } else { 0 };
     Outcome { seconds: ms as f64 / 1000.0, counts, switches, commands, hand_overs, server_cpu, overlaps }
 }
 
-/// What a child counts.
+/// The counters of a child.
 #[derive(Default)]
 struct Counts {
     switches: AtomicU64,
     overlaps: AtomicU64,
 }
 
-/// Who came in last, and who is in: in memory for one process, in a file for several.
+/// The last task that entered, and the task inside: in memory for one process, in a file for several.
 ///
-/// Of two that are in at the same time the one that came first finds the other's mark, or none, when it leaves.
+/// Of two tasks inside at the same time, the first finds the other's mark, or none, when it leaves.
 enum Place {
     Memory { last: AtomicU64, inside: AtomicU64 },
     File(File),
@@ -268,7 +269,7 @@ enum Place {
 const NOBODY: u64 = 0;
 
 impl Place {
-    /// Who came in before.
+    /// Returns the task that entered before.
     fn come(&self, me: u64) -> u64 {
         match self {
             Self::Memory { last, inside } => {
@@ -284,7 +285,7 @@ impl Place {
         }
     }
 
-    /// Whether nobody else came since.
+    /// Whether no other task has entered since.
     fn leave(&self, me: u64) -> bool {
         match self {
             Self::Memory { inside, .. } => inside.swap(NOBODY, Ordering::SeqCst) == me,
@@ -329,7 +330,7 @@ async fn child(arguments: &[String]) {
                         lock.release(held).await;
                         break;
                     }
-                    // All that the check costs is part of the section, but for the last look.
+                    // The cost of the check is part of the section, except for its last step.
                     let until = Instant::now() + section;
                     if place.come(me) != me {
                         counts.switches.fetch_add(1, Ordering::Relaxed);

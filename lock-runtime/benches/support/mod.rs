@@ -1,4 +1,4 @@
-//! Shared by the benchmarks: a server of their own, peers, rounds side by side, tables and pictures.
+//! Shared by the benchmarks: a private server, peers, interleaved rounds, tables and charts.
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
@@ -77,7 +77,7 @@ fn cpu_of(process: &str) -> Duration {
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }
 
-/// What one round of one contender showed.
+/// The measurements of one round of one contender.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) cycles: usize,
@@ -92,7 +92,7 @@ impl Round {
         self.cycles as f64 / self.took.as_secs_f64()
     }
 
-    /// Of client and server, in µs.
+    /// CPU time of client and server, in µs.
     pub(crate) fn cpu_per_cycle(&self) -> f64 {
         (self.client_cpu + self.server_cpu).as_secs_f64() * 1e6 / self.cycles.max(1) as f64
     }
@@ -144,7 +144,7 @@ where
     }
 }
 
-/// Every second round the other way round: a machine that slows down or speeds up favours none of them.
+/// Reverses every second round: a machine that slows down or speeds up favours no contender.
 pub(crate) fn in_turn<T>(round: u64, contenders: impl Iterator<Item = T>) -> Vec<T> {
     let mut contenders: Vec<T> = contenders.collect();
     if round % 2 == 1 {
@@ -160,7 +160,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 }
 
 /// `median [from–to]` of the ratios of each round to the same round of the first contender, with the interval that
-/// holds the median of such ratios in 95 % of runs: of seven rounds all of them, of 60 the middle 18.
+/// holds the median of such ratios in 95 % of runs: all of seven rounds, the middle 18 of 60.
 pub(crate) fn ratios(values: &[f64], base: &[f64]) -> String {
     let mut ratios: Vec<f64> = values.iter().zip(base).map(|(value, base)| value / base).collect();
     ratios.sort_by(f64::total_cmp);
@@ -169,8 +169,8 @@ pub(crate) fn ratios(values: &[f64], base: &[f64]) -> String {
     format!("{:.2} [{from:.2}–{to:.2}]", median(&ratios))
 }
 
-/// How many of `rounds` sorted values lie to either side of the 95 % interval of their median: each value is below the
-/// median or above it like a coin that is thrown.
+/// Number of sorted values, of `rounds`, to either side of the 95 % interval of their median: each value is below or
+/// above the median as by the toss of a coin.
 fn outside(rounds: usize) -> usize {
     let mut term = 0.5_f64.powi(i32::try_from(rounds).unwrap());
     let mut below = term;

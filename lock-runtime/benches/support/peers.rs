@@ -14,7 +14,7 @@ impl DistributedLock {
         Self(Arc::new(RedisLockProvider::new(url).await.expect("the server answers")))
     }
 
-    /// One attempt, because its `acquire` does not wait for a held lock: it fails.
+    /// Makes one attempt, because `acquire` of this crate does not wait for a held lock but fails.
     pub(crate) async fn attempt(&self, key: &str) -> Option<RedisLockHandle> {
         self.0.create_lock(key).acquire(None).await.ok()
     }
@@ -34,7 +34,7 @@ impl DistributedLock {
     }
 }
 
-/// 0–10 ms, the usual pause of those who poll.
+/// Random pause of 0–10 ms, as is usual in polling.
 pub(crate) fn pause() -> Duration {
     let random = lock_runtime::OwnerToken::random().expose();
     Duration::from_micros(u64::try_from(random % 10_000).expect("below 10,000"))

@@ -67,7 +67,7 @@ impl Chart {
         names
     }
 
-    /// A row for each bar, and one of air before each new situation.
+    /// A row for each bar, and an empty one before each new situation.
     fn rows(&self) -> Vec<Option<&Bar>> {
         let mut rows: Vec<Option<&Bar>> = Vec::new();
         for (n, bar) in self.bars.iter().enumerate() {
@@ -200,7 +200,7 @@ pub(crate) fn write(path: &Path, charts: &[Chart]) {
     root.present().expect("the folder is writable");
 }
 
-/// With three digits or so: 0.0042, 0.52, 7.4, 180, 65.1k, 1.1M.
+/// With about three digits: 0.0042, 0.52, 7.4, 180, 65.1k, 1.1M.
 fn short(value: f64) -> String {
     let (value, unit) = match value {
         1e6.. => (value / 1e6, "M"),

@@ -8,7 +8,7 @@ use crate::{
 
 /// A view of a hold that cannot release it: cheap to clone, and never keeps the lock held.
 ///
-/// After the guard is gone it says that the hold is not valid.
+/// Once the guard is gone, it reports the hold as not valid.
 #[derive(Clone)]
 pub struct HeldLock {
     turn: Arc<Turn>,
@@ -19,31 +19,31 @@ impl HeldLock {
         Self { turn }
     }
 
-    /// The lock's name, as it was asked for.
+    /// Returns the lock's name, as it was requested.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.turn.hold.key()
     }
 
-    /// Larger than that of every holder before; hand it to the resource with each write.
+    /// Returns the fencing token, larger than that of every earlier holder; hand it to the resource with each write.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
     }
 
-    /// Whether the lock can still be relied on at this moment.
+    /// Returns whether the lock can still be relied on at this moment.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.turn.is_valid(Instant::now())
     }
 
-    /// How long the lock can be relied on if it is not renewed any more; zero once it is lost or released.
+    /// Returns how long the lock can be relied on without another renewal; zero once it is lost or released.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.turn.remaining(Instant::now())
     }
 
-    /// Fails when the lock cannot be relied on any more: a check before a step that cannot be undone.
+    /// Fails if the lock can no longer be relied on: a check before a step that cannot be undone.
     ///
     /// # Errors
     /// [`Lost`](crate::LockErrorKind::Lost), also once the guard was released.
@@ -66,8 +66,8 @@ impl HeldLock {
         &self.turn
     }
 
-    /// The store's own part of the hold, where it is a `T`: for what a store offers beside locks.
-    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only some stores offer something"))]
+    /// Returns the store's own part of the hold, if it is a `T`: for extras that a store offers in addition to locks.
+    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only some stores offer extras"))]
     pub(crate) fn in_store<T: Releasable>(&self) -> Option<&T> {
         let held: &dyn Any = self.turn.hold.in_store();
         held.downcast_ref()
@@ -80,7 +80,7 @@ impl fmt::Debug for HeldLock {
     }
 }
 
-/// What is shown of a hold, whatever shows it.
+/// Formats a hold for the `Debug` of the type `name`.
 pub(super) fn show(f: &mut fmt::Formatter<'_>, name: &str, turn: &Turn) -> fmt::Result {
     f.debug_struct(name)
         .field("key", turn.hold.key())

@@ -28,18 +28,20 @@ use crate::{
     time::clock::Instant,
 };
 
-/// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) does so and tells
-/// whether the section was covered to its end.
+/// A held lock.
 ///
-/// A hold ends at a safe deadline of its own, before the store can give the lock to another client; renewal moves
-/// it. Whether it has passed is read from the clock at each question, so the answer is right also when the process
-/// was stopped for a while. What runs under the guard should stop when it is [`lost`](Self::lost);
-/// [`run`](Self::run) does that. Tasks that the section spawned are not stopped with it.
+/// Dropping it releases the lock in the background; [`release`](Self::release) also reports whether the section was
+/// covered to its end.
+///
+/// A hold ends at its own safe deadline, before the store can give the lock to another client; renewal moves the
+/// deadline. Each check reads the clock, so its answer is right even after the process was stopped for a while. Code
+/// under the guard should stop when the lock is [`lost`](Self::lost); [`run`](Self::run) does that. Tasks that the
+/// section spawned are not stopped with it.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
     turn: Arc<Turn>,
     permit: Permit,
-    /// Whether the turn ends with this guard. Not where it was left, nor where the guard entered a hold again.
+    /// Whether the turn ends with this guard. False after its release, and for a guard that re-entered a hold.
     leaves: bool,
 }
 
@@ -48,41 +50,41 @@ impl LockGuard {
         Self { turn, permit, leaves: true }
     }
 
-    /// A guard of the same hold for a section that enters it again: it ends nothing, and ends with the hold.
+    /// Creates a guard of the same turn for re-entering: its end ends nothing, and it ends with the turn.
     pub(crate) fn again(&self) -> Self {
         Self { turn: Arc::clone(&self.turn), permit: self.permit.again(), leaves: false }
     }
 
-    /// Whether it holds this lock of this store.
+    /// Returns whether the guard holds this lock of this store.
     pub(crate) fn is_of(&self, engine: &Engine, key: &LockKey) -> bool {
         self.key().stored() == key.stored() && self.permit.engine().is_store_of(engine)
     }
 
-    /// The lock's name, as it was asked for.
+    /// Returns the lock's name, as it was requested.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.turn.hold.key()
     }
 
-    /// Larger than that of every holder before; hand it to the resource with each write.
+    /// Returns the fencing token, larger than that of every earlier holder; hand it to the resource with each write.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
     }
 
-    /// Whether the lock can still be relied on at this moment.
+    /// Returns whether the lock can still be relied on at this moment.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.turn.is_valid(Instant::now())
     }
 
-    /// How long the lock can be relied on if it is not renewed any more; zero once it is lost.
+    /// Returns how long the lock can be relied on without another renewal; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.turn.remaining(Instant::now())
     }
 
-    /// Fails when the lock cannot be relied on any more: a check before a step that cannot be undone.
+    /// Fails if the lock can no longer be relied on: a check before a step that cannot be undone.
     ///
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost).
@@ -99,7 +101,7 @@ impl LockGuard {
         async move { turn.lost().await }
     }
 
-    /// A view of this hold for code that needs to know of it but must not release it.
+    /// Returns a view of this hold, for code that needs to know of it but must not release it.
     #[must_use]
     pub fn held(&self) -> HeldLock {
         HeldLock::of(Arc::clone(&self.turn))
@@ -108,10 +110,10 @@ impl LockGuard {
     /// Releases the lock and waits for the store to confirm it.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) when the lock was lost before: the section was not covered to its end. That is told
-    /// at once; what the store may still keep is released in the background.
-    /// [`Backend`](LockErrorKind::Backend) when the store did not answer; the release goes on in the background
-    /// until it does, and the lock frees itself at the end of its `ttl`.
+    /// [`Lost`](LockErrorKind::Lost) if the lock was lost before: the section was not covered to its end. A known loss
+    /// is reported at once; anything that the store may still keep is released in the background.
+    /// [`Backend`](LockErrorKind::Backend) if the store did not answer. The release goes on in the background until it
+    /// does, and the lock frees itself at the end of its `ttl`.
     ///
     /// # Cancel safety
     /// Once polled, the release happens even if the future is dropped.
@@ -130,21 +132,21 @@ impl LockGuard {
         }
     }
 
-    /// Fails when `until` lies beyond the end of a hold that was entered again.
+    /// Fails if `until` lies beyond the end of a re-entered hold.
     pub(crate) fn check_held_until(&self, until: Instant) -> Result<(), LockError> {
         if self.leaves || until <= self.turn.hold.turn_ends() {
             return Ok(());
         }
-        let problem = "hold_at_least reaches beyond the end of the hold that is entered again";
+        let problem = "hold_at_least reaches beyond the end of the re-entered hold";
         Err(LockError::new(LockErrorKind::InvalidOptions, problem).with_key(self.key()))
     }
 
-    /// Whether it was not left, and is not another's hold that was entered again.
+    /// Returns whether the turn ends with this guard.
     pub(crate) fn leaves(&self) -> bool {
         self.leaves
     }
 
-    /// Whether it is valid, and fresh enough to be handed out.
+    /// Returns whether the hold is valid, and fresh enough to be handed out.
     pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
         let hold = &self.turn.hold;
         let fresh = hold.remaining(now) >= self.permit.engine().least_validity(hold.terms.ttl);
@@ -165,7 +167,7 @@ impl LockGuard {
     }
 }
 
-/// One release, and its repetition in the background when the answer does not come or is not waited for.
+/// Releases the hold once. If the answer does not come or is not awaited, the release is repeated in the background.
 async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), LockError> {
     let mut unfinished = Unfinished { engine, hold, armed: true };
     match hold.releasable().release().await {
@@ -179,22 +181,22 @@ async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), 
             tracing::warn!(key = %hold.key(), "the store had given up the lock before it was released");
             Err(LockError::new(
                 LockErrorKind::Lost,
-                "lost: the store did not know it as ours any more when it was released; \
-                 check what was done with the fencing token",
+                "lost: the store no longer knew it as ours when it was released; \
+                 use the fencing token to check what was done",
             )
             .with_key(hold.key()))
         }
-        // `unfinished` goes on in the background.
+        // `unfinished` repeats the release in the background.
         Err(error) => Err(LockError::new(
             LockErrorKind::Backend,
-            format!("not known to be released, which is tried again in the background: {}", error.message()),
+            format!("the release was not confirmed and is repeated in the background: {}", error.message()),
         )
         .with_key(hold.key())
         .with_source(error)),
     }
 }
 
-/// A release that was not confirmed; dropped, it goes on in the background.
+/// A release that is repeated in the background if it is dropped unconfirmed.
 struct Unfinished<'a> {
     engine: &'a Arc<Engine>,
     hold: &'a Arc<Hold>,
@@ -217,7 +219,7 @@ impl Drop for Unfinished<'_> {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // In a forked child it is the parent's, as are the mutexes on the way.
+        // In a forked child the hold is the parent's, and the mutexes on this path may have been locked at the fork.
         if self.leaves && self.turn.hold.is_here() {
             let now = Instant::now();
             let leaving = self.permit.leave_in_time(&self.turn, now);
@@ -236,7 +238,7 @@ pub(crate) fn are_valid(held: &[LockGuard]) -> bool {
     held.iter().all(LockGuard::is_valid)
 }
 
-/// Completes with the loss of one of them.
+/// Completes with the loss of one of the locks.
 ///
 /// # Cancel safety
 /// Cancel safe.

@@ -11,20 +11,23 @@ use std::{
 
 use crate::{HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, time::clock::Instant};
 
-/// Several locks that are held together. Dropping it releases them in the background; [`release`](Self::release) does
-/// so and tells whether the section was covered to its end.
+/// Several locks that are held together.
 ///
-/// The loss of one is the loss of all: none can be relied on from then on, and the others stay held until the guard is
-/// released or dropped, so that no other holder enters beside what still runs under it. See [`LockGuard`] for how a loss is seen.
+/// Dropping it releases the locks in the background; [`release`](Self::release) also reports whether the section was
+/// covered to its end.
+///
+/// The loss of one is the loss of all: none can be relied on from then on. The others stay held until the guard is
+/// released or dropped, so that no other holder enters while code still runs under it. See [`LockGuard`] for how a loss
+/// is seen.
 #[must_use = "the locks are released as soon as the guard is dropped"]
 pub struct MultiGuard {
     held: Vec<LockGuard>,
 }
 
 impl MultiGuard {
-    /// All of them, if all of them are still held: the last one may have been waited for.
+    /// Creates the guard if all the locks are still held; the wait for the last one may have been long.
     pub(crate) fn new(held: Vec<LockGuard>, hold_at_least: Duration) -> Result<Self, LockError> {
-        // Before the last look: a loss after it is seen by the renewals.
+        // Before the check below: a loss after it is seen by the renewals.
         let own: Arc<[_]> =
             held.iter().filter(|held| held.leaves()).map(|held| Arc::downgrade(held.turn())).collect();
         for held in held.iter().filter(|held| held.leaves()) {
@@ -50,22 +53,22 @@ impl MultiGuard {
         &self.held
     }
 
-    /// Whether all the locks can still be relied on at this moment.
+    /// Returns whether all the locks can still be relied on at this moment.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         guard::are_valid(&self.held)
     }
 
-    /// How long all the locks can be relied on if they are not renewed any more; zero once one is lost.
+    /// Returns how long all the locks can be relied on without another renewal; zero once one is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Fails when one of the locks cannot be relied on any more: a check before a step that cannot be undone.
+    /// Fails if one of the locks can no longer be relied on: a check before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost), which names it.
+    /// [`Lost`](LockErrorKind::Lost), which names the lock.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(hold::loss(self.held.iter().map(LockGuard::turn))) }
     }
@@ -78,7 +81,7 @@ impl MultiGuard {
         self.held().lost()
     }
 
-    /// A view of these holds for code that needs to know of them but must not release them.
+    /// Returns a view of these holds, for code that needs to know of them but must not release them.
     #[must_use]
     pub fn held(&self) -> HeldLocks {
         HeldLocks(self.held.iter().map(LockGuard::held).collect())
@@ -87,13 +90,13 @@ impl MultiGuard {
     /// Releases all the locks at once and waits for the store to confirm it.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]; [`Lost`](LockErrorKind::Lost) where one of the locks was lost, whatever became of the
+    /// As [`LockGuard::release`]; [`Lost`](LockErrorKind::Lost) if one of the locks was lost, whatever became of the
     /// others.
     ///
     /// # Cancel safety
     /// Once polled, the releases happen even if the future is dropped.
     pub async fn release(self) -> Result<(), LockError> {
-        // Where one is lost, all are dropped: released in the background.
+        // If one is lost, all are dropped, which releases them in the background.
         self.ensure_valid()?;
         let mut under_way: Vec<_> =
             self.held.into_iter().map(|held| Some(Box::pin(held.release()))).collect();
@@ -113,7 +116,7 @@ impl MultiGuard {
     }
 }
 
-/// That a section was not covered says more than what is not known of its end.
+/// Picks the result that says more: an uncovered section outweighs an unconfirmed release.
 fn worse(one: Result<(), LockError>, other: Result<(), LockError>) -> Result<(), LockError> {
     match (&one, &other) {
         (Err(one), Err(other))
@@ -132,40 +135,40 @@ impl fmt::Debug for MultiGuard {
 
 /// A view of several holds that cannot release them: cheap to clone, and never keeps the locks held.
 ///
-/// After the guard is gone it says that the holds are not valid.
+/// Once the guard is gone, it reports the holds as not valid.
 #[derive(Clone)]
 pub struct HeldLocks(Arc<[HeldLock]>);
 
 impl HeldLocks {
-    /// The hold of this name.
+    /// Returns the hold of the lock `key`.
     #[must_use]
     pub fn get(&self, key: impl AsRef<str>) -> Option<&HeldLock> {
         let key = key.as_ref();
         self.iter().find(|held| held.key() == key)
     }
 
-    /// The holds, in the order of their names.
+    /// Iterates over the holds, in the order of their names.
     pub fn iter(&self) -> std::slice::Iter<'_, HeldLock> {
         self.0.iter()
     }
 
-    /// Whether all the locks can still be relied on at this moment.
+    /// Returns whether all the locks can still be relied on at this moment.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.iter().all(HeldLock::is_valid)
     }
 
-    /// How long all the locks can be relied on if they are not renewed any more; zero once one is lost or all are
+    /// Returns how long all the locks can be relied on without another renewal; zero once one is lost or all are
     /// released.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.iter().map(HeldLock::remaining).min().unwrap_or_default()
     }
 
-    /// Fails when one of the locks cannot be relied on any more: a check before a step that cannot be undone.
+    /// Fails if one of the locks can no longer be relied on: a check before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost), which names it; also once the guard was released.
+    /// [`Lost`](LockErrorKind::Lost), which names the lock; also once the guard was released.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(hold::loss(self.iter().map(HeldLock::turn))) }
     }

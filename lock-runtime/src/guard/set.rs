@@ -1,15 +1,15 @@
-//! One guard or several, for what runs under either.
+//! One guard or several, for code that runs under either.
 
 use std::slice;
 
 use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture, engine::hold, guard};
 
-/// What covers a body.
+/// The guards that cover a body.
 #[derive(Debug)]
 pub enum Guards {
     /// One lock.
     One(LockGuard),
-    /// Several, of which none may be lost.
+    /// Several locks, none of which may be lost.
     Several(MultiGuard),
 }
 
@@ -33,19 +33,19 @@ impl Guards {
         }
     }
 
-    /// Whether all of them can still be relied on at this moment.
+    /// Returns whether all the locks can still be relied on at this moment.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         guard::are_valid(self.locks())
     }
 
-    /// Why they cannot be relied on.
+    /// Returns the error that says why the locks cannot be relied on.
     #[must_use]
     pub fn loss(&self) -> LockError {
         hold::loss(self.locks().iter().map(LockGuard::turn))
     }
 
-    /// Completes when one of them is lost.
+    /// Completes when one of the locks is lost.
     #[must_use]
     pub fn lost(&self) -> BoxFuture<'static, ()> {
         match self {
@@ -54,7 +54,7 @@ impl Guards {
         }
     }
 
-    /// Releases them.
+    /// Releases the locks.
     ///
     /// # Errors
     /// As [`LockGuard::release`].

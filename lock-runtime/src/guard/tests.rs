@@ -16,7 +16,7 @@ fn manager(store: &Mock) -> LockManager {
     store.manager().ttl(1500 * MS)
 }
 
-/// The lock is renewed and not released before its time, and is then.
+/// Asserts that the lock is renewed until its time is over, and is released then.
 async fn is_kept(store: &Mock, began: Instant) {
     assert!(Instant::now() < began + LENGTH, "the caller was kept waiting");
     until("it is released", || store.releases().count("k") == 1).await;
@@ -28,7 +28,7 @@ async fn is_kept(store: &Mock, began: Instant) {
     assert!(store.renewals().count("k") > 1, "not renewed");
 }
 
-/// A lock, as soon as no more of them are held than may be.
+/// Acquires a lock as soon as the limit of held locks leaves room.
 async fn room(locks: &LockManager, key: &str) -> crate::LockGuard {
     let end = Instant::now() + 4 * LENGTH;
     loop {
@@ -105,7 +105,7 @@ async fn it_is_kept_when_nothing_else_is_left_of_the_manager() {
         runtime.join().expect("no panic")
     };
     is_kept(&store, began).await;
-    until("nobody uses the store", || held.strong_count() == 0).await;
+    until("the store is unused", || held.strong_count() == 0).await;
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_turn_that_was_passed_on_is_kept_for_its_own_time() {
     let next = locks.lock("k").hold_at_least(LENGTH);
     let (passed, ()) = tokio::join!(next.acquire(), async { first.release().await.expect("held") });
     let began = Instant::now();
-    drop(passed.expect("passed on"));
+    drop(passed.expect("handed over"));
     assert_eq!(store.acquires().count("k"), 1);
     is_kept(&store, began).await;
 }
@@ -164,7 +164,7 @@ async fn lost_while_it_is_kept_it_is_over_for_everybody() {
     store.renewals().once([Reply::No]);
     let guard = locks.lock("k").hold_at_least(LENGTH * 10).acquire().await.expect("granted");
     guard.release().await.expect("held");
-    // Not counted, and not in the way.
+    // The lost hold neither counts against the limit nor blocks the lock.
     room(&locks, "k").await.release().await.expect("held");
     assert_eq!(store.releases().count("k"), 1, "only that of the second");
 }
@@ -184,7 +184,7 @@ async fn a_lock_that_is_lost_before_its_time_is_not_released_before_it() {
     let guard = lock.acquire().await.expect("granted");
     assert!(guard.turn().hold.lose());
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
-    // The safe deadline of one that is kept comes before the end of the lease in the store, which is to last.
+    // The safe deadline of a retained hold comes before the end of its lease in the store, and the lease is to last.
     let lock = locks.lock("k").ttl(300 * MS).auto_renew(false).hold_at_least(300 * MS);
     drop(lock.acquire().await.expect("granted"));
     tokio::time::sleep(600 * MS).await;
@@ -264,7 +264,7 @@ async fn what_is_kept_after_the_loss_of_another_counts_as_held() {
 async fn a_renewal_on_its_way_at_the_end_of_the_time_does_not_make_it_longer() {
     let store = Mock::new();
     let locks = manager(&store);
-    // Sent at a third of the lease, answered behind the end.
+    // Sent at a third of the lease, answered after the end.
     store.renewals().once([Reply::Late(400 * MS)]);
     let began = Instant::now();
     let lock = locks.lock("k");
@@ -272,7 +272,7 @@ async fn a_renewal_on_its_way_at_the_end_of_the_time_does_not_make_it_longer() {
     let next = lock.wait(10_000 * MS).acquire().await.expect("granted");
     let after = Instant::now().saturating_duration_since(began);
     assert_eq!(store.renewals().count("k"), 1);
-    // Without a look at its end, the lease would have to run out: 1.9 s.
+    // Without a check at that end, the lease would have to run out: 1.9 s.
     assert!(after >= 600 * MS && after < 1600 * MS, "{after:?}");
     next.release().await.expect("held");
 }

@@ -1,13 +1,13 @@
-//! A lock's name, put together from a template's literals and the values between them.
+//! Builds a lock's name from a template's literals and the values between them.
 
 use std::{
     error::Error,
     fmt::{self, Write},
 };
 
-/// What may stand in a lock key: everything that has a text.
+/// A value that may be part of a lock key: everything with a [`Display`](fmt::Display) text.
 ///
-/// Not for [`Option`]: a missing value would make one lock for everybody.
+/// Not an [`Option`]: a missing value would put all callers under one lock.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock key",
     label = "has no text to put into the key",
@@ -19,21 +19,21 @@ pub trait KeyValue: fmt::Display {}
 #[diagnostic::do_not_recommend]
 impl<T: fmt::Display + ?Sized> KeyValue for T {}
 
-/// As [`KeyValue`], with the advice for a parameter that a web framework wraps.
+/// [`KeyValue`] with advice for a parameter that a web framework wraps.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a part of a lock key, what is in it can",
+    message = "`{Self}` cannot be a part of a lock key, but the value in it can",
     label = "has no text to put into the key",
-    note = "take it apart in the signature, like `Path(id): Path<u64>`, or name what is in it: `<id.0>`"
+    note = "take it apart in the signature, like `Path(id): Path<u64>`, or name the value in it: `<id.0>`"
 )]
 pub trait Extracted: fmt::Display {}
 
 #[diagnostic::do_not_recommend]
 impl<T: fmt::Display + ?Sized> Extracted for T {}
 
-/// Collects a lock's name.
+/// A builder for a lock's name.
 ///
-/// Literals are taken as they are, values percent-encoded, so that no value can look like a literal's `:` or `/`
-/// and the same name never comes from different values. The template's rules do the rest.
+/// Literals are taken as they are. Values are percent-encoded, so that none can look like a literal's `:` or `/`.
+/// Together with the template's rules, this keeps different values from giving the same name.
 #[derive(Debug)]
 pub struct KeyParts {
     name: String,
@@ -41,7 +41,7 @@ pub struct KeyParts {
 }
 
 impl KeyParts {
-    /// A name without any part.
+    /// Creates a name without any part.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "there is no lock without a name")]
     pub fn new() -> Self {
@@ -59,12 +59,14 @@ impl KeyParts {
         self.generic(placeholder, value);
     }
 
-    /// Appends the value of a parameter whose type is called like an extractor.
+    /// Appends the value of a parameter whose type has the name of an extractor.
     pub fn extractor<T: Extracted + ?Sized>(&mut self, placeholder: &str, value: &T) {
         self.generic(placeholder, value);
     }
 
-    /// Appends a value whose type is a parameter: of that rustc proposes the very bound that stands here.
+    /// Appends a value whose type is a generic parameter.
+    ///
+    /// The bound is `Display` itself, because rustc proposes the bound that it finds here.
     pub fn generic<T: fmt::Display + ?Sized>(&mut self, placeholder: &str, value: &T) {
         let start = self.name.len();
         let written = write!(Encoder(&mut self.name), "{value}");
@@ -73,11 +75,11 @@ impl KeyParts {
         }
     }
 
-    /// The name.
+    /// Returns the name.
     ///
     /// # Errors
     ///
-    /// When a value was empty or its `Display` failed; the first of them is named.
+    /// If a value was empty or its `Display` failed; the error names the first one.
     pub fn finish(self) -> Result<String, EmptyValue> {
         match self.refused {
             None => Ok(self.name),
@@ -86,16 +88,16 @@ impl KeyParts {
     }
 }
 
-/// A placeholder's value had no text, so that the key would have been one for everybody.
+/// The error for a placeholder's value without a text, which would have put all callers under one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmptyValue {
     placeholder: String,
-    /// Its `Display` returned an error, and what it wrote before that is not to be relied on.
+    /// Whether its `Display` returned an error: the text written before that is unreliable.
     failed: bool,
 }
 
 impl EmptyValue {
-    /// The placeholder's name, without brackets.
+    /// Returns the placeholder's name, without brackets.
     #[must_use]
     pub fn placeholder(&self) -> &str {
         &self.placeholder
@@ -106,13 +108,13 @@ impl fmt::Display for EmptyValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { placeholder, failed } = self;
         let problem = if *failed { "could not be written" } else { "is empty" };
-        write!(f, "the value of `<{placeholder}>` {problem}, which would make one lock for everybody")
+        write!(f, "the value of `<{placeholder}>` {problem}, which would put all callers under one lock")
     }
 }
 
 impl Error for EmptyValue {}
 
-/// Percent-encodes what is written to it, without a `String` in between.
+/// Percent-encodes the text written to it, without a `String` in between.
 struct Encoder<'a>(&'a mut String);
 
 impl Write for Encoder<'_> {
@@ -138,7 +140,7 @@ pub(crate) fn percent(text: &mut String, byte: u8) {
     text.push(char::from(DIGITS[usize::from(byte & 0xF)]));
 }
 
-/// What has a meaning in names, or none on a screen. All of it ASCII; other text stays readable.
+/// Returns whether `byte` has a meaning in names or is invisible. All such bytes are ASCII; other text stays readable.
 fn is_encoded(byte: u8) -> bool {
     matches!(byte, b':' | b'/' | b'%' | b'~' | b' ' | b'<' | b'>' | b'{' | b'}') || byte.is_ascii_control()
 }
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(error.placeholder(), "user.id");
         assert_eq!(
             error.to_string(),
-            "the value of `<user.id>` is empty, which would make one lock for everybody"
+            "the value of `<user.id>` is empty, which would put all callers under one lock"
         );
     }
 
@@ -206,7 +208,7 @@ mod tests {
         key.value("it", &Broken);
         assert_eq!(
             key.finish().expect_err("failed").to_string(),
-            "the value of `<it>` could not be written, which would make one lock for everybody"
+            "the value of `<it>` could not be written, which would put all callers under one lock"
         );
     }
 }

@@ -13,13 +13,13 @@ pub(crate) const MAX_KEY_BYTES: usize = 512;
 /// The longest prefix, in bytes.
 pub(crate) const MAX_PREFIX_BYTES: usize = 128;
 
-/// The name of a lock, checked.
+/// The checked name of a lock.
 ///
-/// At most 512 bytes of any text, with these exceptions, so that no name can be mistaken for another or for
-/// something that a store keeps beside it:
-/// * not empty, no control characters;
-/// * it does not begin with `~` and does not contain `:~`;
-/// * braces only as one hash tag, `{tenant}:orders`, which decides the slot in a Redis Cluster.
+/// Any text of at most 512 bytes, under these rules, so that no name can be mistaken for another one or for an entry
+/// that a store keeps next to it:
+/// * not empty, and no control characters;
+/// * no `~` at the beginning, and no `:~` anywhere;
+/// * braces only as one hash tag, like `{tenant}:orders`, which decides the slot in a Redis Cluster.
 ///
 /// Names are compared byte by byte: case matters and Unicode is not normalised.
 ///
@@ -34,24 +34,24 @@ pub(crate) const MAX_PREFIX_BYTES: usize = 128;
 pub struct LockKey {
     /// Prefix and name, as the store keeps it.
     stored: Arc<str>,
-    /// Where the name begins.
+    /// The offset in bytes at which the name begins.
     start: usize,
 }
 
 impl LockKey {
-    /// Of a name that was checked.
+    /// Creates the key of a checked name.
     pub(crate) fn joined(prefix: &str, name: &str) -> Self {
         let stored = if prefix.is_empty() { Arc::from(name) } else { Arc::from([prefix, name].concat()) };
         Self { stored, start: prefix.len() }
     }
 
-    /// The name as the user wrote it.
+    /// Returns the name as it was written, without the prefix.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.stored[self.start..]
     }
 
-    /// The name with the manager's prefix, as the store keeps it.
+    /// Returns the name with the manager's prefix, as the store keeps it.
     #[must_use]
     pub fn stored(&self) -> &str {
         &self.stored
@@ -61,14 +61,14 @@ impl LockKey {
         Arc::clone(&self.stored)
     }
 
-    /// The manager's prefix.
+    /// Returns the manager's prefix.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.stored[..self.start]
     }
 }
 
-/// What is wrong with a name, if anything.
+/// Checks a name; the error says what is wrong with it.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("a name must not be empty".into());
@@ -77,12 +77,12 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
         return Err(format!("{} bytes long, at most {MAX_KEY_BYTES} are allowed", text.len()));
     }
     if text.starts_with('~') || text.contains(":~") {
-        return Err("`~` at the beginning and `:~` are reserved for what a store keeps beside a lock".into());
+        return Err("`~` at the beginning and `:~` are reserved for the stores' own entries".into());
     }
     check_characters(text)
 }
 
-/// The rules that hold for a prefix and a name alike.
+/// Checks the rules that a prefix and a name share.
 pub(crate) fn check_characters(text: &str) -> Result<(), String> {
     if let Some(control) = text.chars().find(|c| c.is_control()) {
         return Err(format!("contains the control character {}", control.escape_default()));
@@ -100,7 +100,7 @@ pub(crate) enum HashTag {
     Malformed,
 }
 
-/// Whether `text` has a hash tag of its own: one pair of braces with something in between.
+/// Finds the hash tag in `text` itself: one pair of braces with something in between.
 pub(crate) fn hash_tag(text: &str) -> HashTag {
     let mut braces = text.match_indices(['{', '}']);
     match (braces.next(), braces.next(), braces.next()) {

@@ -1,17 +1,17 @@
-//! From text to a key.
+//! Turns text into a key.
 
 use super::{LockKey, check};
 use crate::{LockError, LockErrorKind};
 
 impl LockKey {
-    /// Checks `text`.
+    /// Creates a key from `text` after checking it.
     ///
-    /// Values are not encoded: `format!("tenant:{tenant}")` may be two locks for one tenant, or one for two, where
-    /// `tenant` contains a `:` or `/`, and another lock than `#[distributed_lock(key = "tenant:<tenant>")]` has. With
-    /// values in it, write the key with `lock_key!`.
+    /// Values in it are not encoded. If `tenant` contains a `:` or `/`, `format!("tenant:{tenant}")` may be one lock
+    /// for two tenants, or a second lock for one tenant, which `#[distributed_lock(key = "tenant:<tenant>")]` locks by
+    /// another name. Write a key that contains values with `lock_key!`.
     ///
     /// # Errors
-    /// [`InvalidKey`](LockErrorKind::InvalidKey), with what is wrong.
+    /// [`InvalidKey`](LockErrorKind::InvalidKey), which says what is wrong.
     pub fn new(text: impl AsRef<str>) -> Result<Self, LockError> {
         Self::with_prefix("", text.as_ref())
     }
@@ -32,11 +32,11 @@ impl std::str::FromStr for LockKey {
     }
 }
 
-/// What a lock is named by: text, or a [`LockKey`] that was checked before.
+/// The name given to a lock: text, or a [`LockKey`] that was checked before.
 ///
-/// Bad text is reported when the lock is acquired.
+/// Invalid text is reported when the lock is acquired.
 pub trait IntoLockKey {
-    /// The checked key under `prefix`.
+    /// Returns the checked key under `prefix`.
     #[doc(hidden)]
     fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError>;
 }
@@ -71,14 +71,14 @@ impl IntoLockKey for &String {
     }
 }
 
-/// What `lock_key!` evaluates to: an error in it is an error of the acquisition.
+/// The value of `lock_key!`: its error becomes the error of the acquisition.
 impl IntoLockKey for Result<LockKey, LockError> {
     fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError> {
         self?.into_lock_key(prefix)
     }
 }
 
-/// A refused name as an error shows it: escaped, and cut where it is long.
+/// Formats a refused name for an error: escaped, and cut if it is long.
 fn shown(text: &str) -> String {
     let head: String = text.chars().take(64).collect();
     let rest = if head.len() < text.len() { "…" } else { "" };

@@ -1,34 +1,34 @@
 //! The grammar of lock keys: `user:<id>`, literals with placeholders between them.
 //!
-//! The attribute reads it at compile time and the layer when it is built; both compile this file. What a
-//! placeholder may name is their business: parameters there, route parameters, headers and the like here.
+//! The attribute reads it at compile time, and the layer when it is built; this file is compiled for both. Each decides
+//! what a placeholder may name: the attribute function parameters, the layer route parameters, headers and the like.
 //!
-//! The rules make keys injective: two different lists of values never give one name. Values are percent-encoded
+//! The rules make keys injective: two different lists of values never give the same name. Values are percent-encoded
 //! (see `KeyParts`), so `:`, `/` and braces in a name come from literals only, and every literal between two
 //! placeholders has one of them.
 //!
-//! Braces are the hash tag that decides the slot in a Redis Cluster: one pair, round a placeholder.
+//! Braces mark the hash tag that decides the slot in a Redis Cluster: one pair, around a placeholder.
 
 use std::{error::Error, fmt};
 
-/// How long the literals of a template may be together, in bytes: no name is longer.
+/// Upper bound on the total length of a template's literals, in bytes: no name is longer.
 pub const MAX_LITERAL_BYTES: usize = 512;
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Text that stands in the name as it is; never empty.
+    /// Text that appears in the name as it is; never empty.
     Literal(String),
     /// A value.
     Placeholder {
-        /// What is named: `id`, `user.id`, `header.x-tenant`. Neither empty nor otherwise checked.
+        /// The name in the placeholder: `id`, `user.id`, `header.x-tenant`. Not empty, and otherwise unchecked.
         path: String,
-        /// What it is to be parsed as: the `u64` of `<id:u64>`.
+        /// The type to parse the value as: the `u64` of `<id:u64>`.
         ty: Option<String>,
     },
 }
 
-/// Why a text is not a template, in a sentence that says what to write instead.
+/// The reason why a text is not a template, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError(String);
 
@@ -40,18 +40,18 @@ impl fmt::Display for TemplateError {
 
 impl Error for TemplateError {}
 
-/// Reads a template: at least one piece, and no two literals or two placeholders side by side.
+/// Parses a template: at least one piece, and never two literals or two placeholders in a row.
 ///
 /// # Errors
 ///
-/// When a bracket has no partner, or when the names could be ambiguous, reserved or malformed.
+/// If a bracket has no partner, or if the names could be ambiguous, reserved or malformed.
 pub fn parse(text: &str) -> Result<Vec<Piece>, TemplateError> {
     let pieces = split(text).map_err(TemplateError)?;
     check(&pieces).map_err(TemplateError)?;
     Ok(pieces)
 }
 
-/// Finds the pieces.
+/// Splits `text` into pieces.
 fn split(text: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
@@ -91,7 +91,7 @@ fn split(text: &str) -> Result<Vec<Piece>, String> {
     }
     if let Tag::Empty | Tag::Open = tag {
         return Err(
-            "`{` in the lock key is not closed: write `}` behind the placeholder, like `{<tenant>}:x`".into(),
+            "`{` in the lock key is not closed: write `}` after the placeholder, like `{<tenant>}:x`".into(),
         );
     }
     literal.push_str(rest);
@@ -106,7 +106,7 @@ fn placeholder(inside: &str) -> Result<Piece, String> {
         return Err(format!("`<{inside}>` in the lock key names nothing: write a name in it, like `<id>`"));
     }
     Ok(match inside.split_once(':') {
-        // `<Self::ID>` is no type; the caller, which knows what may be named, refuses it.
+        // `<Self::ID>` contains no type; the caller, which knows the valid names, refuses it.
         Some((path, ty)) if !path.is_empty() && !ty.is_empty() && !ty.contains(':') => {
             Piece::Placeholder { path: path.into(), ty: Some(ty.into()) }
         }
@@ -114,11 +114,11 @@ fn placeholder(inside: &str) -> Result<Piece, String> {
     })
 }
 
-/// What has been seen of the hash tag.
+/// The part of the hash tag that has been read.
 #[derive(Clone, Copy)]
 enum Tag {
     None,
-    /// Without a placeholder so far.
+    /// Opened, without a placeholder so far.
     Empty,
     Open,
     Closed,
@@ -129,8 +129,10 @@ impl Tag {
         if let Self::Empty = self { Self::Open } else { self }
     }
 
-    /// `from` begins with a brace. `{id}` is how Rust and routers write a placeholder: taken as text, it would be one
-    /// lock for everybody.
+    /// Reads the brace at the beginning of `from`.
+    ///
+    /// `{id}` is refused: Rust and routers write a placeholder like this, and taken as text it would put all callers
+    /// under one lock.
     fn with_brace(self, from: &str) -> Result<Self, String> {
         if let Some((name, _)) = from.strip_prefix('{').and_then(|rest| rest.split_once('}'))
             && !name.trim().is_empty()
@@ -149,7 +151,7 @@ impl Tag {
     }
 }
 
-/// The rules that keep names injective, apart from the reserved ones and well formed.
+/// Checks the rules that keep names injective, well formed, and apart from the reserved ones.
 fn check(pieces: &[Piece]) -> Result<(), String> {
     if pieces.is_empty() {
         return Err("the lock key is empty: write a name, like `user:<id>`".into());
@@ -188,12 +190,11 @@ fn check(pieces: &[Piece]) -> Result<(), String> {
             control.escape_default()
         ));
     }
-    // Values bring no `~` (it is encoded in them) and are never empty, so the literals decide.
+    // Values contain no `~` (it is encoded) and are never empty, so the literals decide.
     let begins = matches!(pieces.first(), Some(Piece::Literal(text)) if text.starts_with('~'));
     if begins || literals().any(|text| text.contains(":~")) {
         return Err(
-            "`~` at the beginning of a lock key and after `:` is reserved for what stores keep beside a lock: leave \
-             it out"
+            "`~` at the beginning of a lock key and after `:` is reserved for the stores' own entries: leave it out"
                 .into(),
         );
     }
@@ -306,7 +307,7 @@ mod tests {
         for text in ["{", "<id>{", "{<id>:x", "{a"] {
             assert_eq!(
                 refusal(text),
-                "`{` in the lock key is not closed: write `}` behind the placeholder, like `{<tenant>}:x`"
+                "`{` in the lock key is not closed: write `}` after the placeholder, like `{<tenant>}:x`"
             );
         }
     }
@@ -362,8 +363,7 @@ mod tests {
         for text in ["~x", "~", "~<id>", "a:~", "a:~1:<id>", "<id>:~x", "<a>:~:<b>"] {
             assert_eq!(
                 refusal(text),
-                "`~` at the beginning of a lock key and after `:` is reserved for what stores keep beside a lock: \
-                 leave it out"
+                "`~` at the beginning of a lock key and after `:` is reserved for the stores' own entries: leave it out"
             );
         }
         for text in ["a~b", "<id>~", "<id>~x", "a/~b", "<<~"] {

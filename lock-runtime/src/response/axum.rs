@@ -1,4 +1,4 @@
-//! Errors as answers of axum handlers, and the hold of a request as one of their arguments.
+//! Errors as responses of axum handlers, and the hold of a request as a handler's argument.
 
 use axum_core::{
     body::Body,
@@ -17,9 +17,9 @@ use crate::{HeldLock, HeldLocks, LockError, LockErrorKind};
 /// | `Contended`, `Timeout` | 409 with `Retry-After` |
 /// | `Lost`, `Backend`, `Overloaded`, `ShutDown` | 503 with `Retry-After` |
 /// | `InvalidKey` | 400 |
-/// | others, and what is [permanent](LockError::is_permanent) | 500 |
+/// | others, and [permanent](LockError::is_permanent) errors | 500 |
 ///
-/// The client learns neither the key nor what the store said. Both are written to the log.
+/// The client learns neither the key nor the store's message. Both are written to the log.
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 impl IntoResponse for LockError {
     fn into_response(self) -> Response {
@@ -34,9 +34,10 @@ impl IntoResponse for LockError {
     }
 }
 
-/// The hold under which `lock_tower::LockLayer` runs the request; as `Option<HeldLock>` where it may run without.
+/// Extracts the hold under which `lock_tower::LockLayer` runs the request.
 ///
-/// Without one it is refused with 500, and the log says what to do.
+/// A request without a hold is refused with 500, and the log says what to do. If it may run without one, take an
+/// `Option<HeldLock>`.
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
     type Rejection = LockError;
@@ -56,10 +57,10 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for HeldLock {
     }
 }
 
-/// The holds under which a `lock_tower::LockLayer` of several keys runs the request; as `Option<HeldLocks>` where it may
-/// run without.
+/// Extracts the holds under which a `lock_tower::LockLayer` of several keys runs the request.
 ///
-/// Without them it is refused with 500, and the log says what to do.
+/// A request without them is refused with 500, and the log says what to do. If it may run without them, take an
+/// `Option<HeldLocks>`.
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 impl<S: Send + Sync> FromRequestParts<S> for HeldLocks {
     type Rejection = LockError;
@@ -81,11 +82,11 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for HeldLocks {
 
 fn not_there(wanted: &str, has_other: bool, other: &str) -> LockError {
     let problem = if has_other {
-        format!("the handler takes a `{wanted}`, but the layer of this route holds a `{other}`: take that")
+        format!("the handler takes a `{wanted}`, but the layer of this route provides a `{other}`: take that")
     } else {
         format!(
             "the handler takes a `{wanted}`, but no lock layer locked this request: add the layer to the route, \
-             `post(handler).route_layer(lock)`; name its method with `methods` if it is one that only reads, like \
+             `post(handler).route_layer(lock)`; name its method with `methods` if it is a read-only one, like \
              `GET`; or take an `Option<{wanted}>`"
         )
     };

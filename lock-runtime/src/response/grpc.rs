@@ -1,4 +1,4 @@
-//! An answer as gRPC has it, without a library for it.
+//! Encodes answers for gRPC without a library, because the layer answers gRPC without tonic as well.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use super::Answer;
 use crate::key::encode::percent;
 
 impl Answer {
-    /// The headers of a response that has nothing but headers.
+    /// Returns the headers of a `Trailers-Only` response; its HTTP status is 200.
     ///
-    /// `Trailers-Only` of <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>; its HTTP status is 200.
+    /// See <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>.
     #[must_use]
     pub fn grpc_headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = vec![
@@ -21,7 +21,7 @@ impl Answer {
         headers
     }
 
-    /// A `google.rpc.Status` with a `google.rpc.RetryInfo`, where a time is known.
+    /// Returns a `google.rpc.Status` with a `google.rpc.RetryInfo`, if a time is known.
     pub(super) fn status_details(&self) -> Option<Vec<u8>> {
         let mut retry_info = Vec::new();
         bytes(&mut retry_info, 1, &duration(self.retry_after()?));
@@ -36,7 +36,7 @@ impl Answer {
     }
 }
 
-/// `google.protobuf.Duration`.
+/// Encodes a `google.protobuf.Duration`.
 fn duration(length: Duration) -> Vec<u8> {
     // The longest that the message allows.
     const MOST: u64 = 315_576_000_000;
@@ -46,13 +46,13 @@ fn duration(length: Duration) -> Vec<u8> {
     message
 }
 
-/// A field of protobuf whose value is a number.
+/// Appends a protobuf field whose value is a number.
 fn number(message: &mut Vec<u8>, field: u8, value: u64) {
     message.push(field << 3);
     varint(message, value);
 }
 
-/// A field of protobuf whose value is a text or a message.
+/// Appends a protobuf field whose value is a text or a message.
 fn bytes(message: &mut Vec<u8>, field: u8, value: &[u8]) {
     message.push(field << 3 | 2);
     varint(message, value.len() as u64);
@@ -68,7 +68,7 @@ fn varint(message: &mut Vec<u8>, mut value: u64) {
     message.push(value as u8);
 }
 
-/// `grpc-message`: what is not visible ASCII is encoded, and the percent sign.
+/// Encodes a `grpc-message`: the percent sign, and every byte but visible ASCII and the space.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -80,7 +80,7 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// RFC 4648 §4 without padding, as gRPC writes binary headers.
+/// Encodes as in RFC 4648 §4 without padding, the form of binary headers in gRPC.
 fn base64(data: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(data.len().div_ceil(3) * 4);

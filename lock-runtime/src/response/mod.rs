@@ -1,6 +1,6 @@
-//! What a client is told about an error, over HTTP and over gRPC.
+//! Answers to a client about an error, over HTTP and over gRPC.
 //!
-//! Nothing of it names the key or repeats what a store said; both go into the log.
+//! No answer names the key or repeats a store's message; both go into the log.
 
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
@@ -12,23 +12,23 @@ mod grpc;
 #[cfg(feature = "tonic")]
 mod tonic;
 
-/// Where the words of `type` are explained.
+/// The page that explains the words of `type`.
 const TYPES: &str = "https://docs.rs/lock-tower/#";
 
 /// An answer to a request that was refused, or whose result is withheld.
 #[derive(Clone, Debug)]
 pub struct Answer {
     word: &'static str,
-    /// The status code of HTTP.
+    /// The HTTP status code.
     pub status: u16,
-    /// The status code of gRPC.
+    /// The gRPC status code.
     pub code: Code,
     title: &'static str,
     detail: Option<Cow<'static, str>>,
     retry: Retry,
 }
 
-/// The status codes of gRPC that occur here.
+/// The gRPC status codes that occur here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// `INVALID_ARGUMENT`
@@ -47,12 +47,12 @@ pub enum Code {
 #[derive(Clone, Copy, Debug)]
 enum Retry {
     No,
-    /// After this time, where it is known.
+    /// After this time, if it is known.
     After(Option<Duration>),
 }
 
 impl Answer {
-    /// The answer to this error.
+    /// Returns the answer to this error.
     #[must_use]
     pub fn to(error: &LockError) -> Self {
         let new = |word, status, code, title| {
@@ -68,13 +68,13 @@ impl Answer {
             LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
                 new("unavailable", 503, Code::Unavailable, "Locks are not available")
             }
-            // Not `UNAVAILABLE`, after which clients send the same call again by themselves.
+            // Not `UNAVAILABLE`, after which clients repeat the call by themselves.
             LockErrorKind::Lost => Self {
                 detail: Some("The request may have been carried out in part.".into()),
                 ..new("lost", 503, Code::Aborted, "The lock was lost")
             },
             LockErrorKind::InvalidKey => {
-                Self::invalid_key("what names the lock in this request is empty, too long or not allowed")
+                Self::invalid_key("the lock key in this request is empty, too long or not allowed")
             }
             LockErrorKind::WouldDeadlock
             | LockErrorKind::NotHeld
@@ -84,7 +84,7 @@ impl Answer {
         }
     }
 
-    /// The answer to a request that gives no key; the client reads `detail`.
+    /// Returns the answer to a request without a valid key; the client sees `detail`.
     #[must_use]
     pub fn invalid_key(detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Answer {
         }
     }
 
-    /// The answer where the program is at fault.
+    /// Returns the answer if the program or its configuration is at fault.
     #[must_use]
     pub fn failed() -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Answer {
         }
     }
 
-    /// After how long another attempt makes sense, where that is known.
+    /// Returns how long to wait before another attempt, if that is known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.retry {
@@ -119,7 +119,7 @@ impl Answer {
         }
     }
 
-    /// The headers of an HTTP response.
+    /// Returns the headers of the HTTP response.
     #[must_use]
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = vec![("content-type", "application/problem+json".to_owned())];
@@ -129,7 +129,7 @@ impl Answer {
         headers
     }
 
-    /// The body of an HTTP response, a problem as RFC 9457 has it.
+    /// Returns the body of the HTTP response: a problem as in RFC 9457.
     #[must_use]
     pub fn body(&self) -> String {
         let Self { word, status, title, .. } = self;
@@ -143,13 +143,14 @@ impl Answer {
         json
     }
 
-    /// The text of a gRPC status.
+    /// Returns the text of the gRPC status.
     fn message(&self) -> String {
         self.detail.as_ref().map_or_else(|| self.title.into(), |detail| format!("{}: {detail}", self.title))
     }
 }
 
-/// Writes what the client is not told into the log. What one trouble of the store does to many requests is summed up.
+/// Logs the details that are kept from the client. If one failure of the store affects many requests, they are summed
+/// up.
 pub fn log(error: &LockError) {
     static UNFIT: Burst = Burst::new();
     static AWAY: Burst = Burst::new();
@@ -158,8 +159,8 @@ pub fn log(error: &LockError) {
         _ if error.is_permanent() => UNFIT.log(
             error.message(),
             error,
-            || tracing::error!(%error, "request refused: its lock cannot be acquired until a person sets something right"),
-            |refused, error| tracing::error!(refused, error, "more requests refused: their locks cannot be acquired until a person sets something right"),
+            || tracing::error!(%error, "request refused: its lock cannot be acquired until the configuration is fixed"),
+            |refused, error| tracing::error!(refused, error, "more requests refused: their locks cannot be acquired until the configuration is fixed"),
         ),
         LockErrorKind::Contended | LockErrorKind::Timeout => {
             tracing::debug!(%error, "request refused: its lock is held");
@@ -184,12 +185,12 @@ pub fn log(error: &LockError) {
         | LockErrorKind::InvalidOptions
         | LockErrorKind::Unsupported
         | LockErrorKind::NoManager => {
-            tracing::error!(%error, "request refused: its lock cannot be acquired as it is asked for");
+            tracing::error!(%error, "request refused: its lock cannot be acquired as requested");
         }
     }
 }
 
-/// Rounded up, and never 0: that would be an invitation to come back at once.
+/// Rounds up, and never to 0, which would invite the client to retry at once.
 fn whole_seconds(length: Duration) -> u64 {
     length.as_secs().saturating_add(u64::from(length.subsec_nanos() > 0)).max(1)
 }
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_to_try_again_what_fails_for_good() {
-        // A wrong password, and a name that something else has in the store.
+        // A wrong password, and a name that belongs to something else in the store.
         for kind in [LockErrorKind::Backend, LockErrorKind::InvalidKey] {
             let answer = Answer::to(&LockError::new(kind, "refused").into_permanent());
             assert_eq!((answer.status, answer.code), (500, Code::Internal));

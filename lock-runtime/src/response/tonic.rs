@@ -7,17 +7,17 @@ use tonic::{Code, Status};
 use super::{Answer, log};
 use crate::LockError;
 
-/// So that a method that returns `Result<_, Status>` may be annotated, and use `?` on a [`LockError`].
+/// Allows a method that returns `Result<_, Status>` to be annotated, and to use `?` on a [`LockError`].
 ///
 /// | kind | code |
 /// |---|---|
 /// | `Contended`, `Timeout`, `Lost` | `ABORTED` |
 /// | `Backend`, `Overloaded`, `ShutDown` | `UNAVAILABLE` |
 /// | `InvalidKey` | `INVALID_ARGUMENT` |
-/// | others, and what is [permanent](LockError::is_permanent) | `INTERNAL` |
+/// | others, and [permanent](LockError::is_permanent) errors | `INTERNAL` |
 ///
-/// Where it is known when another attempt makes sense, the details have a `google.rpc.RetryInfo`. The client learns
-/// neither the key nor what the store said. Both are written to the log, and the error is the status's source.
+/// If it is known when another attempt makes sense, the details have a `google.rpc.RetryInfo`. The client learns
+/// neither the key nor the store's message. Both are written to the log, and the error is the status's source.
 #[cfg_attr(docsrs, doc(cfg(feature = "tonic")))]
 impl From<LockError> for Status {
     fn from(error: LockError) -> Self {

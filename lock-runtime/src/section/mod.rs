@@ -1,4 +1,4 @@
-//! A section: what runs under locks, poll by poll, and stops when one of them is lost.
+//! A section: code that runs under locks, poll by poll, and stops when one of them is lost.
 
 pub(crate) mod run;
 pub(crate) mod scope;
@@ -21,59 +21,61 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long the result of a section waits for the store to confirm the release. After it the release goes on in the
+/// How long the result of a section waits for the store to confirm the release. After that, the release goes on in the
 /// background.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What happens to a body whose lock is lost before it is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// It is dropped at its next `.await`: before the store can give the lock to another client, if it comes to one in time
-    /// and the store has not done so already.
+    /// The body is dropped at its next `.await`. This is before the store can give the lock to another client, if the
+    /// body reaches an `.await` in time and the store has not given the lock away already.
     #[default]
     Cancel,
-    /// It is finished, perhaps beside the next holder's, and its result replaced by the loss. For what must not stop
-    /// half-way and checks its writes by the fencing token. A body that has not begun is not begun any more.
+    /// The body is finished, perhaps while the next holder's runs, and its result is replaced by the loss. For work
+    /// that must not stop half-way and whose writes are checked by the fencing token. A body that has not begun never
+    /// begins.
     Finish,
 }
 
-/// The locks of a body that is polled elsewhere. Dropped, they are released in the background.
+/// The locks of a body, which the section's owner polls. Dropping the section releases them in the background.
 #[derive(Debug)]
 pub struct Section {
-    /// In the scope while the body is polled.
+    /// `None` while the body is polled: the guards are in the scope then.
     guards: Option<Guards>,
     on_lost: OnLost,
     begun: bool,
-    /// Wakes the task when a lock is lost; set only for a body that waits.
+    /// Wakes the task when a lock is lost; set only for a pending body.
     alarm: Option<SyncFuture<()>>,
 }
 
 impl Section {
-    /// Under these guards.
+    /// Creates a section under these guards.
     #[must_use]
     pub fn new(guards: Guards, on_lost: OnLost) -> Self {
         Self { guards: Some(guards), on_lost, begun: false, alarm: None }
     }
 
-    /// The guards, outside of the scope.
+    /// Returns the guards, outside of a poll of the body.
     #[must_use]
     pub fn guards(&self) -> &Guards {
         self.guards.as_ref().expect(THERE)
     }
 
-    /// Whether the body may go on. One that has not begun does not begin without the locks.
+    /// Returns whether the body may go on. A body that has not begun does not begin without the locks.
     #[must_use]
     pub fn may_go_on(&self) -> bool {
         (self.begun && self.on_lost == OnLost::Finish) || self.guards().is_valid()
     }
 
-    /// Does what belongs to the body: it sees the holds, and does not wait for itself.
+    /// Runs `work` as a part of the body: it sees the holds, and does not wait for itself.
     pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
         scope::enter(&mut self.guards, work)
     }
 
-    /// Polls the body, only while it may go on. The error is the loss: the body has to be dropped before anything else is
-    /// done with the section.
+    /// Polls the body if it may go on.
+    ///
+    /// The error is the loss: the caller has to drop the body before it does anything else with the section.
     pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -95,12 +97,12 @@ impl Section {
         Poll::Ready(Err(self.guards().loss()))
     }
 
-    /// Releases the locks, and waits a while for the store to confirm it.
+    /// Releases the locks, and waits at most two seconds for the store to confirm it.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) when the body was not covered to its end, which is told at once, or the store knows
-    /// nothing of the lock any more. That a release fails or hangs does not change what the body did: it goes on in the
-    /// background.
+    /// [`Lost`](LockErrorKind::Lost) if the body was not covered to its end, which is reported at once, or if the store
+    /// no longer knows the lock. A release that fails or hangs is no error, because it does not change the body's work;
+    /// it goes on in the background.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let guards = self.guards.expect(THERE);
         async move {
@@ -108,11 +110,11 @@ impl Section {
                 biased;
                 released = guards.release() => match released {
                     Err(error) if error.kind() == LockErrorKind::Lost => return Err(error),
-                    Err(error) => tracing::debug!(%error, "not known to be released after the section"),
+                    Err(error) => tracing::debug!(%error, "the release after the section was not confirmed"),
                     Ok(()) => {}
                 },
                 () = clock::sleep_until(Instant::now() + RELEASE_LIMIT) => {
-                    tracing::debug!("not released yet after the section, which goes on in the background");
+                    tracing::debug!("the release after the section is not confirmed yet and goes on in the background");
                 }
             }
             Ok(())
@@ -120,5 +122,5 @@ impl Section {
     }
 }
 
-/// The guards are on the thread's stack only while the body is polled.
+/// The guards are on the scope's stack only while the body is polled.
 const THERE: &str = "the guards are there before and after each poll";

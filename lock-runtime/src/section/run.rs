@@ -17,7 +17,7 @@ use crate::{
 };
 
 pin_project! {
-    /// What [`LockGuard::run`] returns.
+    /// The future of [`LockGuard::run`].
     #[must_use = "futures do nothing unless awaited"]
     pub struct Run<F: Future> {
         #[pin]
@@ -26,13 +26,13 @@ pin_project! {
 }
 
 impl LockGuard {
-    /// Runs `body` under the lock, drops it when the lock is lost, and releases the lock.
+    /// Runs `body` under the lock, drops it if the lock is lost, and releases the lock.
     ///
-    /// A body that is ready before the safe deadline keeps its result. It waits for the store to confirm the release, two
-    /// seconds at most; then the release goes on in the background. A loss is told at once.
+    /// A body that is ready before the safe deadline keeps its result. The result waits at most two seconds for the
+    /// store to confirm the release; after that, the release goes on in the background. A loss is returned at once.
     ///
     /// # Errors
-    /// [`Lost`](crate::LockErrorKind::Lost) when the lock was lost before the body was ready.
+    /// [`Lost`](crate::LockErrorKind::Lost) if the lock was lost before the body was ready.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body, then releases the lock in the background.
@@ -54,10 +54,10 @@ impl LockGuard {
 }
 
 impl MultiGuard {
-    /// Runs `body` under the locks, drops it when one of them is lost, and releases them. As [`LockGuard::run`].
+    /// Runs `body` under the locks, drops it if one of them is lost, and releases them, like [`LockGuard::run`].
     ///
     /// # Errors
-    /// [`Lost`](crate::LockErrorKind::Lost) when one of the locks was lost before the body was ready.
+    /// [`Lost`](crate::LockErrorKind::Lost) if one of the locks was lost before the body was ready.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body, then releases the locks in the background.
@@ -92,19 +92,19 @@ impl<F: Future> fmt::Debug for Run<F> {
 /// How a body ended.
 #[derive(Debug)]
 pub enum Outcome<T> {
-    /// Ready inside the safe deadline.
+    /// Ready while the lock was held.
     InTime(T),
-    /// Ready, but the deadline had passed by then.
+    /// Ready, but the lock was lost by then.
     Late(T, LockError),
-    /// Dropped at the deadline.
+    /// Dropped because the lock was lost.
     Dropped(LockError),
 }
 
 pin_project! {
-    /// Polls the body as a section under the locks, and releases them after it.
+    /// A body that is polled as a section under the locks, which are released after it.
     #[project = RacedProj]
     pub(crate) struct Raced<F: Future> {
-        // Declared before the section: dropped, the body goes first.
+        // Declared before the section, so that the body is dropped first.
         #[pin]
         body: Option<F>,
         section: Option<Section>,
@@ -131,13 +131,13 @@ impl<F: Future> Future for Raced<F> {
                 Ok(output) => Outcome::Late(output, section.guards().loss()),
                 Err(loss) => Outcome::Dropped(loss),
             };
-            // The body goes before the lock: whatever it still holds is dropped under it.
+            // The body is dropped before the release, so that whatever it still owns is dropped under the lock.
             this.body.set(None);
             *this.outcome = Some(outcome);
         }
         if let Some(section) = this.section.take() {
             let released = section.release();
-            // That the store has given the lock away is in the log; the body was covered to its end, or is told its loss.
+            // The log says if the store had given the lock away. The body was covered to its end, or returns its loss.
             *this.release = Some(Box::pin(async move { drop(released.await) }));
         }
         if let Some(release) = this.release {
@@ -168,7 +168,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A guard whose deadline comes soon and is not moved.
+    /// Returns a guard with a near deadline, which is never moved.
     async fn short(store: &Mock) -> LockGuard {
         store.manager().lock("k").ttl(100 * MS).auto_renew(false).acquire().await.expect("granted")
     }
@@ -190,7 +190,7 @@ mod tests {
         };
         let mut run = Box::pin(short(&store).await.run(body));
         assert!(poll(run.as_mut()).is_pending());
-        // As when the process is stopped: nothing runs that could tell of the loss.
+        // As if the process were stopped: nothing runs that could report the loss.
         std::thread::sleep(150 * MS);
         let error = run.await.expect_err("lost");
         assert_eq!(error.kind(), LockErrorKind::Lost);

@@ -1,8 +1,8 @@
 //! The scope: which holds cover the code that runs now.
 //!
 //! It follows the polls. While a body is polled under its locks, their guards stand on a stack of this thread; when
-//! the poll returns or panics, they are back where they were. So the scope goes with a future from thread to thread, covers
-//! whatever the body polls in turn, and ends where the body spawns.
+//! the poll returns or panics, they are back where they were. So the scope goes with a future from thread to thread,
+//! covers everything the body polls in turn, and ends where the body spawns.
 
 use std::cell::RefCell;
 
@@ -15,13 +15,13 @@ thread_local! {
     static SCOPE: RefCell<Vec<Guards>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does `work` in the scope of the guards, which are somewhere else meanwhile.
+/// Runs `work` in the scope of the guards, which are taken out of `guards` meanwhile.
 pub(crate) fn enter<T>(guards: &mut Option<Guards>, work: impl FnOnce() -> T) -> T {
     let _inside = Inside::new(guards);
     work()
 }
 
-/// Moves the guards into the scope and, dropped, back; no reference to a counter changes hands.
+/// Moves the guards into the scope, and back when it is dropped; no reference count changes.
 struct Inside<'a> {
     guards: &'a mut Option<Guards>,
     entered: bool,
@@ -29,7 +29,7 @@ struct Inside<'a> {
 
 impl<'a> Inside<'a> {
     fn new(guards: &'a mut Option<Guards>) -> Self {
-        // Where the thread is about to end there is no stack, and nothing to be found on it.
+        // A thread that is about to end has no stack, so nothing is found on it.
         let entered = SCOPE.try_with(|scope| guards.take().map(|guards| scope.borrow_mut().push(guards)));
         let entered = matches!(entered, Ok(Some(())));
         Self { guards, entered }
@@ -44,24 +44,24 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// What is made of the innermost hold that `wanted` picks. Nothing of the user's runs in it.
+/// Applies `make` to the innermost hold that `wanted` picks. Neither may run user code: the scope is borrowed.
 fn innermost<T>(wanted: impl FnMut(&&LockGuard) -> bool, make: impl FnOnce(&LockGuard) -> T) -> Option<T> {
     let find = |scope: &[Guards]| scope.iter().rev().flat_map(Guards::locks).find(wanted).map(make);
     SCOPE.try_with(|scope| find(&scope.borrow())).ok().flatten()
 }
 
-/// The innermost section's holds.
+/// Returns the holds of the innermost section.
 fn here() -> Vec<HeldLock> {
     let find =
         |scope: &[Guards]| scope.last().map(|guards| guards.locks().iter().map(LockGuard::held).collect());
     SCOPE.try_with(|scope| find(&scope.borrow())).ok().flatten().unwrap_or_default()
 }
 
-/// The answer to an acquisition of a lock that this scope holds; none when it does not.
+/// Answers an acquisition of a lock that this scope holds; `None` if it does not.
 pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<LockGuard, LockError>> {
     let options = &request.options;
     let again = innermost(|held| held.is_of(engine, &request.key), LockGuard::again)?;
-    // Lost, it does not stand in its own way any more: the section has to stop, whatever it asked for.
+    // A lost hold no longer blocks its own section, which has to stop, with or without `reentrant`.
     Some(again.ensure_valid().and_then(|()| {
         if options.reentrant {
             let until = Instant::now() + options.hold_at_least;
@@ -73,19 +73,19 @@ pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<L
         }
         Err(LockError::new(
             LockErrorKind::WouldDeadlock,
-            "held already by the section that asks for it, which would wait for itself; ask for it once, or allow it \
-             with `reentrant`",
+            "already held by the section that asks for it, which would wait for itself; acquire it once, or set \
+             `reentrant`",
         ))
     }))
 }
 
-/// The hold that covers the code that runs now; the innermost where there are several.
+/// Returns the hold that covers the running code: the innermost one if there are several.
 ///
-/// A body is covered while it is polled by [`LockGuard::run`], by the attribute or by a layer, with whatever it polls
-/// in turn. A task that it spawns is not, nor is code beside a guard that is merely alive, nor are the destructors of a
-/// body that is dropped before its end: they run under the lock, and outside the scope.
+/// A body is covered while [`LockGuard::run`], the attribute or a layer polls it, with everything it polls in turn. Not
+/// covered are the tasks that it spawns, and code that runs while a guard is merely alive. The destructors of a body
+/// that is dropped before its end run under the lock, but outside the scope.
 ///
-/// None also where the innermost section holds several locks, since none of them is more its own than another:
+/// Also returns `None` if the innermost section holds several locks, since none of them comes before the others:
 /// [`ensure_locked`] finds each by its name.
 ///
 /// ```
@@ -108,14 +108,14 @@ pub fn current() -> Option<HeldLock> {
     if here.len() == 1 { here.pop() } else { None }
 }
 
-/// The hold of `key` that covers the code that runs now: a check for functions that must only be called under it.
+/// Returns the hold of `key` that covers the running code: a check for functions that must only be called under it.
 ///
-/// It looks where [`current`] looks, for the name without the prefix, in whatever store. A key that is put together from
-/// values is best written with `lock_key!`, which encodes them as the attribute does.
+/// It searches all the sections around the running code, of every store, for the name without the prefix. A key that
+/// contains values is best written with `lock_key!`, which encodes them as the attribute does.
 ///
 /// # Errors
-/// [`NotHeld`](LockErrorKind::NotHeld) when the lock is not held here, [`Lost`](LockErrorKind::Lost) when it was and
-/// is not any more.
+/// [`NotHeld`](LockErrorKind::NotHeld) if no section here holds the lock, [`Lost`](LockErrorKind::Lost) if it was lost,
+/// and [`InvalidKey`](LockErrorKind::InvalidKey) if the name is not allowed.
 ///
 /// # Example
 /// ```
@@ -147,9 +147,9 @@ pub fn ensure_locked(key: impl AsRef<str>) -> Result<HeldLock, LockError> {
 fn not_held(key: &str) -> LockError {
     let here: Vec<_> = here().iter().map(|held| format!("`{}`", held.key())).collect();
     let here = match here.as_slice() {
-        [] => "here no lock is held, and a spawned task is outside of the section".into(),
-        [held] => format!("here it is {held}"),
-        [held, ..] => format!("here it is {held} and others"),
+        [] => "no lock is held here, and a spawned task is outside the section".into(),
+        [held] => format!("the lock held here is {held}"),
+        [held, ..] => format!("the locks held here are {held} and others"),
     };
     let error = LockError::new(
         LockErrorKind::NotHeld,

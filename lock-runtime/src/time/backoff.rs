@@ -9,22 +9,22 @@ use std::{
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long to wait after a failed attempt, the `attempt`-th in a row (from 0).
+/// Returns the pause after the `attempt`-th failed attempt in a row (from 0).
 pub(crate) fn backoff(attempt: u32) -> Duration {
     spread(pause(attempt), random())
 }
 
-/// Doubles with each attempt.
+/// Returns the longest pause after this attempt; it doubles with each attempt.
 fn pause(attempt: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << attempt.min(30)).min(LONGEST_PAUSE)
 }
 
-/// Between half of `length` and all of it, as `random` says: callers that failed together do not come back together.
+/// Picks a pause between half of `length` and all of it, so that callers that failed together do not retry together.
 fn spread(length: Duration, random: u32) -> Duration {
     length / 2 + (length / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
-/// Not for secrets: it only has to differ between processes and from call to call.
+/// Returns a random number. Not for secrets: it only has to differ between processes and from call to call.
 pub(crate) fn random() -> u32 {
     let [a, b, c, d, ..] = RandomState::new().hash_one(()).to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])

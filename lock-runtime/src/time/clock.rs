@@ -1,4 +1,4 @@
-//! The clock by which holds are judged.
+//! The clock that decides whether a hold is valid.
 
 use std::{fmt, ops::Add, time::Duration};
 
@@ -15,28 +15,28 @@ use crate::background;
 pub struct Instant(u64);
 
 impl Instant {
-    /// Later than every moment that can be reached; adding to it changes nothing.
+    /// A moment that is never reached; adding to it changes nothing.
     pub const FAR_FUTURE: Instant = Instant(u64::MAX);
 
-    /// This moment.
+    /// Returns the current moment.
     #[must_use]
     pub fn now() -> Self {
         Self(nanos_since_start())
     }
 
-    /// How long `self` lies after `earlier`; zero when it does not.
+    /// Returns the time from `earlier` to `self`; zero if `self` is not later.
     #[must_use]
     pub fn saturating_duration_since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// How long until `self`; zero when it has passed.
+    /// Returns the time until `self`; zero once it has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.saturating_duration_since(Self::now())
     }
 
-    /// Whether this moment has been reached.
+    /// Returns whether this moment has been reached.
     #[must_use]
     pub fn has_passed(self) -> bool {
         self <= Self::now()
@@ -80,8 +80,8 @@ fn nanos_since_start() -> u64 {
 
 /// Completes once `until` has passed on the suspend-proof clock.
 ///
-/// The runtime's timers stand still during suspend, so the clock is read again after each of them. Where the
-/// runtime's time is paused (`tokio::time::pause`), they fire at once, and the wait takes real time all the same.
+/// The runtime's timers stand still during suspend, so the clock is read again after each of them. If the runtime's
+/// time is paused (`tokio::time::pause`), they fire at once, but the wait still takes real time.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -110,7 +110,7 @@ async fn sleep_elsewhere(length: Duration) {
             () = done.closed() => {}
         }
     });
-    // It never says anything; it is dropped.
+    // Nothing is ever sent; the sender is dropped.
     let _ = over.await;
 }
 
@@ -139,7 +139,7 @@ mod tests {
         let store = Memory::new();
         let [theirs, ours] = [&store, &store].map(|store| LockManager::new(store.clone()));
         let guard = theirs.lock("k").acquire().await.expect("free");
-        // In the queue of the process, and in that of the store.
+        // Once in the queue of the process, and once in that of the store.
         for locks in [&theirs, &ours] {
             let (began, before) = (Instant::now(), work());
             let wait = Duration::from_millis(300);

@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use crate::time::clock::Instant;
 
-/// Until when a lease of `length` may be relied on, when the request that granted or renewed it was sent at `sent`.
+/// Returns the deadline of a lease of `length` that was granted or renewed by a request sent at `sent`.
 ///
-/// It counts from before the request was sent, because the store may have started the lease at any moment since;
-/// it leaves out what the two clocks may drift apart within the lease (1 % and 2 ms), and a margin in which the
-/// holder is stopped before the store can give the lock to another client (1 %, at least 5 ms).
+/// The lease counts from before the request was sent, because the store may have started it at any moment since. Left
+/// out are the drift of the two clocks within the lease (1 % and 2 ms), and a margin in which the holder is stopped
+/// before the store can give the lock to another client (1 %, at least 5 ms).
 #[must_use]
 pub fn valid_until(sent: Instant, length: Duration) -> Instant {
     let drift = length / 100 + Duration::from_millis(2);
     sent + length.saturating_sub(drift + margin(length))
 }
 
-/// The time in which the holder of a lease of `length` is stopped before another client can have the lock.
+/// Returns the time in which the holder of a lease of `length` is stopped before another client can have the lock.
 pub(crate) fn margin(length: Duration) -> Duration {
     (length / 100).max(Duration::from_millis(5))
 }
 
-/// With less than this left, a grant is given back instead of being handed out.
+/// Returns the least validity of a grant that is handed out; with less, it is given back.
 ///
-/// A tenth of the lease, but not more than the first renewal needs to come in time: a lease that a queue hands over is
-/// short until it is renewed.
+/// A tenth of the lease, but not more than the first renewal needs to come in time, because a lease that a queue hands
+/// over is short until it is renewed.
 pub(crate) fn min_validity(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(500))
 }

@@ -1,13 +1,13 @@
 //! Durations as people write them: `250ms`, `30s`, `1m30s`, `2h`.
 //!
-//! The attribute reads them at compile time and the layer at run time; both compile this file.
+//! The attribute reads them at compile time and the layer at run time; this file is compiled for both.
 
 use std::{error::Error, fmt, time::Duration};
 
-/// From the largest, with their length in milliseconds.
+/// The units, from the largest to the smallest, with their lengths in milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Why a text is not a duration, in a sentence that says what to write instead.
+/// The reason why a text is not a duration, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurationError(String);
 
@@ -19,13 +19,13 @@ impl fmt::Display for DurationError {
 
 impl Error for DurationError {}
 
-/// Reads whole numbers with the units `h`, `m`, `s` and `ms`, each at most once and the largest first.
+/// Parses whole numbers with the units `h`, `m`, `s` and `ms`, each at most once and the largest first.
 ///
-/// Zero is a duration like any other; a caller that has no use for it refuses it.
+/// Zero is a duration like any other; a caller that cannot use it has to refuse it.
 ///
 /// # Errors
 ///
-/// When `text` is anything else, or longer than can be counted in milliseconds.
+/// If `text` is anything else, or its duration in milliseconds does not fit a `u64`.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let invalid = || {
         DurationError(format!(
@@ -44,12 +44,12 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     loop {
         let (number, after) = split(rest, |byte| byte.is_ascii_digit());
         let (unit, after) = split(after, |byte| byte.is_ascii_alphabetic());
-        // The iterator goes on behind the unit that was found, so none comes twice or after a smaller one.
+        // The iterator continues after the unit that was found, so none comes twice or after a smaller one.
         let (_, factor) = units.find(|(name, _)| *name == unit).ok_or_else(invalid)?;
         if number.is_empty() {
             return Err(invalid());
         }
-        // Nothing but digits: what `parse` can still refuse is the size.
+        // There are only digits, so `parse` can fail only on the size.
         let number: u64 = number.parse().map_err(|_| too_long())?;
         millis =
             number.checked_mul(*factor).and_then(|part| millis.checked_add(part)).ok_or_else(too_long)?;
@@ -60,7 +60,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     }
 }
 
-/// The longest beginning of `text` of such bytes, and the rest.
+/// Splits `text` after its longest prefix of bytes for which `is_part` holds.
 fn split(text: &str, is_part: impl Fn(u8) -> bool) -> (&str, &str) {
     text.split_at(text.bytes().position(|byte| !is_part(byte)).unwrap_or(text.len()))
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::time::clock::Instant;
 
-/// When to renew a lease that is valid for `remaining` from `now`: after a third of that. Another third is the
-/// [limit](renewal_limit) of the attempt, so that one that hangs leaves time for more.
+/// Returns when to renew a lease that is valid for `remaining` from `now`: after a third of that.
+///
+/// Another third is the [limit](renewal_limit) of the attempt, so that a hanging one leaves time for more.
 pub(crate) fn renewal_due(now: Instant, remaining: Duration, ttl: Duration) -> Instant {
     let due = now + remaining / 3;
     // Rounded down, so that leases granted at about the same time are renewed in one round trip.
@@ -13,7 +14,7 @@ pub(crate) fn renewal_due(now: Instant, remaining: Duration, ttl: Duration) -> I
     Instant::from_nanos(due.as_nanos() / tick * tick).max(now)
 }
 
-/// The limit of one renewal attempt.
+/// Returns the time limit of one renewal attempt.
 pub(crate) fn renewal_limit(remaining: Duration) -> Duration {
     remaining / 3
 }

@@ -47,7 +47,7 @@ async fn the_lock_is_refused_to_its_own_section_at_once_and_with_a_way_out() {
     };
     held(&locks, "k").await.run(section).await.expect("in time");
     assert_eq!(store.acquires().count("k"), 1, "the store was asked");
-    // Beside the section it is an acquisition as any other.
+    // Outside the section it is an acquisition like any other.
     lock.acquire().await.expect("free").release().await.expect("held");
 }
 
@@ -86,13 +86,13 @@ async fn a_guard_that_outlives_the_section_ends_with_it() {
     let store = Mock::new();
     let locks = store.manager();
     let lock = locks.lock("k").reentrant(true);
-    // The hold goes on to another task of the process, and the inner guard must not end that one's turn.
+    // The hold is handed over to another task of the process, and the inner guard must not end that task's turn.
     let outer = held(&locks, "k").await;
     let next = tokio::spawn(async move { locks.lock("k").acquire().await });
     tokio::task::yield_now().await;
     let inner = outer.run(async { lock.acquire().await.expect("entered") }).await.expect("in time");
-    let next = next.await.expect("no panic").expect("passed on");
-    assert_eq!(store.acquires().count("k"), 1, "passed on");
+    let next = next.await.expect("no panic").expect("handed over");
+    assert_eq!(store.acquires().count("k"), 1, "not handed over");
     assert!(!inner.is_valid() && next.is_valid() && inner.remaining().is_zero());
     inner.lost().await;
     let error = inner.ensure_valid().expect_err("over");
@@ -154,11 +154,11 @@ async fn sections_side_by_side_and_inside_each_other_see_their_own() {
     };
     let (one, two) = tokio::join!(a.run(see("a")), b.run(see("b")));
     one.and(two).expect("in time");
-    // Beside the section of `a`, in the same task, `a` is waited for as by anybody.
+    // Outside the section of `a`, in the same task, an acquisition waits for `a` like any other.
     let a = held(&locks, "a").await;
     let (section, other) = tokio::join!(a.run(see("a")), lock.acquire());
     section.expect("in time");
-    let a = other.expect("passed on");
+    let a = other.expect("handed over");
     let nested = async {
         let b = held(&locks, "b").await;
         b.run(async {
@@ -174,7 +174,7 @@ async fn sections_side_by_side_and_inside_each_other_see_their_own() {
         assert_eq!(error.kind(), LockErrorKind::NotHeld);
         assert_eq!(
             error.to_string(),
-            "lock `b`: must be held by the section that calls this, and is not; here it is `a`"
+            "lock `b`: must be held by the section that calls this, and is not; the lock held here is `a`"
         );
     };
     a.run(nested).await.expect("in time");
@@ -323,7 +323,7 @@ async fn a_lock_that_is_entered_again_counts_once() {
             again
         };
         let inner = held(&locks, "k").await.run(section).await.expect("in time");
-        // Whatever is dropped first, it is one less.
+        // The count falls by one, whichever guard is dropped first.
         held(&locks, "k").await.release().await.expect("held");
         drop(inner);
     }
