@@ -1,8 +1,8 @@
 //! The attribute: a function that runs in one process at a time for each key.
 //! `cargo run --example attribute`, or with `LOCK_URL=redis://127.0.0.1:6379` on a server.
 //!
-//! What one sees: two bookings of one seat, of which the second waits for the first; two bookings of different
-//! seats, which do not wait; and a method that brings a manager of its own.
+//! It shows two bookings of one seat, the second of which waits for the first; two bookings of different seats,
+//! which do not wait; and a method that brings its own manager.
 
 use std::{
     env,
@@ -14,8 +14,8 @@ use tokio::time::sleep;
 
 /// The key is made of the arguments. The lock comes from the manager that `main` sets for the process.
 ///
-/// The lease is renewed while the body runs; `ttl` is how long a crash of this process keeps the others out.
-/// The function's error may be any type that can be made of a `LockError`, such as this one itself.
+/// The lease is renewed while the body runs; `ttl` is how long a crash of this process keeps the others out. The
+/// function's error may be any type that implements `From<LockError>`, such as `LockError` itself.
 #[distributed_lock(key = "seat:<row>:<number>", ttl = "10s", wait = "5s")]
 async fn book(row: &str, number: u32, guest: &str) -> Result<(), LockError> {
     println!("  {guest} books seat {row}{number}");
@@ -29,7 +29,7 @@ struct Theatre {
 }
 
 impl Theatre {
-    /// A method: the key may use fields of `self`, and `manager` says which locks are meant.
+    /// A method: the key may use fields of `self`, and `manager` names the manager to use.
     #[distributed_lock(key = "theatre:<self.name>", manager = self.locks, wait = "0s")]
     async fn rehearse(&self) -> Result<(), LockError> {
         println!("  rehearsal in {}", self.name);

@@ -1,9 +1,9 @@
-//! One request per account at a time, by an attribute on the handler: `cargo run --features json --example
-//! axum_attribute`, or with `LOCK_URL=redis://127.0.0.1:6379` and `PORT=3001` as often as you like, for several processes
-//! on one lock.
+//! One request per account at a time, by an attribute on the handler:
+//! `cargo run --features json --example axum_attribute`, or with `LOCK_URL=redis://127.0.0.1:6379` and `PORT=3001` as
+//! often as you like, for several processes on one lock.
 //!
-//! The layer (see `axum_layer`) locks by what the request's head says, before its body is read. The attribute locks by
-//! the handler's arguments, whatever they were made of.
+//! The layer (see `axum_layer`) takes the key from the request's head, before its body is read. The attribute takes
+//! it from the handler's arguments, whichever part of the request they come from.
 //!
 //! ```text
 //! # Two transfers at once that have an account in common: the second waits for the first, 2 s, and is served after it.
@@ -22,7 +22,7 @@
 //! curl -i localhost:3000/transfer --json '{"from": 1, "to": 2, "amount": 1000}'
 //! ```
 //!
-//! Ctrl-C lets the requests that are under way finish, and leaves no lock behind.
+//! Ctrl-C lets pending requests finish, and leaves no lock behind.
 
 use std::{
     collections::HashMap,
@@ -46,7 +46,7 @@ use tokio::net::TcpListener;
 #[derive(Clone)]
 struct App {
     locks: LockManager,
-    /// Stands for a database.
+    /// Stands in for a database.
     accounts: Arc<Mutex<HashMap<u64, i64>>>,
 }
 
@@ -63,13 +63,13 @@ struct Receipt {
 }
 
 enum BankError {
-    /// Not acquired, or lost on the way.
+    /// The lock was not acquired, or was lost.
     Lock(LockError),
     Poor,
     Same,
 }
 
-/// What the attribute asks of the handler's error.
+/// Required of the handler's error by the attribute.
 impl From<LockError> for BankError {
     fn from(error: LockError) -> Self {
         Self::Lock(error)
@@ -81,14 +81,14 @@ impl IntoResponse for BankError {
         match self {
             // 409, 503 or another status, as the layer answers.
             Self::Lock(error) => error.into_response(),
-            Self::Poor => (StatusCode::PAYMENT_REQUIRED, "not so much\n").into_response(),
+            Self::Poor => (StatusCode::PAYMENT_REQUIRED, "insufficient funds\n").into_response(),
             Self::Same => (StatusCode::UNPROCESSABLE_ENTITY, "two accounts, please\n").into_response(),
         }
     }
 }
 
-/// Both accounts are held, whichever way the money goes. The parts of the keys come from the request's body, through the
-/// pattern that takes it apart.
+/// Both accounts are held, whichever way the money goes. The key parts come from the request's body, through the
+/// pattern that destructures it.
 #[distributed_lock(keys = ["account:<from>", "account:<to>"], manager = app.locks, wait = "3s")]
 async fn transfer(
     State(app): State<App>,
@@ -115,7 +115,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let app = Router::new().route("/transfer", post(transfer)).with_state(state);
     let stop = async { drop(tokio::signal::ctrl_c().await) };
     axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app).with_graceful_shutdown(stop).await?;
-    // What is released in the background needs this process for a moment longer.
+    // Background releases need this process a moment longer.
     locks.shutdown().await;
     Ok(())
 }

@@ -13,14 +13,14 @@
 //! # `042` is the same account. Another one, `43`, is free.
 //! curl -X POST localhost:3000/accounts/42/withdraw & curl -i -X POST localhost:3000/accounts/042/withdraw; wait
 //!
-//! # Whoever goes away frees the account: the second one is served.
+//! # A client that disconnects frees the account: the second request is served.
 //! curl -m 1 -X POST localhost:3000/accounts/42/withdraw; curl -X POST localhost:3000/accounts/42/withdraw
 //!
-//! # What is no account never gets as far as a lock.
+//! # A path that names no account is refused before any lock is taken.
 //! curl -i -X POST localhost:3000/accounts/everybody/withdraw
 //! ```
 //!
-//! Ctrl-C lets the requests that are under way finish, and leaves no lock behind.
+//! Ctrl-C lets pending requests finish, and leaves no lock behind.
 
 use std::{
     collections::HashMap,
@@ -39,7 +39,7 @@ use lock_runtime::LockManager;
 use lock_tower::{HeldLock, LockLayer};
 use tokio::net::TcpListener;
 
-/// Stands for a database.
+/// Stands in for a database.
 #[derive(Clone, Default)]
 struct Accounts(Arc<Mutex<HashMap<u64, i64>>>);
 
@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .with_state(Accounts::default());
     let stop = async { drop(tokio::signal::ctrl_c().await) };
     axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app).with_graceful_shutdown(stop).await?;
-    // What is released in the background needs this process for a moment longer.
+    // Background releases need this process a moment longer.
     locks.shutdown().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a fencing token is for: a holder that was too slow does not know it, and its write is refused.
+//! The purpose of a fencing token: a holder that was too slow does not notice it, and its write is refused.
 //! `cargo run --example fencing`, or with `LOCK_URL=redis://127.0.0.1:6379` on a server. It takes two seconds.
 //!
 //! No lock service can stop a process that sleeps through its lease and then writes; the resource can. It remembers
@@ -13,7 +13,7 @@ use std::{
 use lock_runtime::{FencingToken, LockManager};
 use tokio::time::sleep;
 
-/// Stands for a table or an object store. In SQL it is
+/// Stands in for a table or an object store. In SQL it is
 /// `UPDATE report SET text = $1, token = $2 WHERE id = $3 AND token <= $2`, and no row means refused.
 #[derive(Debug, Default)]
 struct Report(Mutex<(Option<FencingToken>, String)>);
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("B writes");
     b.release().await?;
 
-    // A goes on where it was. Had it asked, its guard would have said that the lock is lost.
+    // A goes on where it stopped. Had it asked, its guard would have reported the loss.
     println!("A wakes up; its guard says valid: {}", a.is_valid());
     match report.write(a.fencing_token(), "A's old figures") {
         Err(refusal) => println!("A's late write is refused: {refusal}"),
@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("the report has {}", report.text());
     assert_eq!(report.text(), "B's figures");
 
-    // What A did was not covered to its end, and its release says so.
+    // A's lock ended before A's work did, and its release reports that.
     println!("A's release: {}", a.release().await.expect_err("lost"));
     locks.shutdown().await;
     Ok(())

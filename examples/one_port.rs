@@ -28,7 +28,7 @@ use tonic::{
     service::{LayerExt, Routes},
 };
 
-/// What both protocols do.
+/// The work behind both protocols.
 async fn withdraw(lock: &HeldLock) -> u64 {
     tokio::time::sleep(Duration::from_secs(3)).await;
     lock.fencing_token().get()
@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     let stop = async { drop(tokio::signal::ctrl_c().await) };
     axum::serve(listener, app).with_graceful_shutdown(stop).await?;
-    // What is released in the background needs this process for a moment longer.
+    // Background releases need this process a moment longer.
     locks.shutdown().await;
     Ok(())
 }

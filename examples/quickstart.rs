@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The body is stopped if the lock is lost; the lock is released after it.
     let answer = guard.run(async { 6 * 7 }).await?;
-    println!("the section answered {answer}");
+    println!("the section returned {answer}");
 
     locks.shutdown().await;
     Ok(())

@@ -30,7 +30,7 @@ use support::{
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 8;
-/// Each task enters so often in a round, so that a second process answers soon enough.
+/// Entries of each task in a round; few enough that a second process answers soon.
 const ENTRIES: usize = 400;
 /// More than a hundred thousand entries in all.
 const ROUNDS: usize = 8;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             assert_eq!((sum.overlaps, sum.falling_tokens), (0, 0), "{sum:?}");
             Ok(())
         }),
-        // Each process has names of its own, so that only its own tasks exclude each other.
+        // Each process has its own names, so that only its own tasks exclude each other.
         test("long::the_check_sees_a_lock_that_does_not_exclude", || {
             let sum = run(1, |process| format!("of-{process}:"));
             assert!(sum.overlaps > sum.entries / 10, "{sum:?}");
@@ -96,7 +96,7 @@ async fn run(rounds: usize, prefix: impl Fn(usize) -> String) -> Sum {
     sum
 }
 
-/// A second process: answers each line with what its tasks saw in a round.
+/// A second process: answers each line with the sums of its tasks for a round.
 #[tokio::main]
 async fn enter_sections() {
     let mut lines = std::io::stdin().lock().lines().map(Result::unwrap);
@@ -133,9 +133,9 @@ async fn task(locks: LockManager, place: Arc<Place>) -> Sum {
     sum
 }
 
-/// Where only one may be at a time.
+/// A place for one task at a time.
 struct Place {
-    /// Exists while somebody is there.
+    /// Exists while a task is there.
     mark: PathBuf,
     last_token: File,
 }
@@ -148,7 +148,7 @@ impl Place {
         Self { mark: folder.join("mark"), last_token }
     }
 
-    /// Stays for the length of a section; whether nobody else was there, and whether the token is larger than the last.
+    /// Stays for a section; returns whether no other task was there, and whether the token is larger than the last.
     fn enter(&self, token: FencingToken) -> (bool, bool) {
         let until = Instant::now() + SECTION;
         let alone = OpenOptions::new().write(true).create_new(true).open(&self.mark).is_ok();

@@ -22,10 +22,10 @@ use tokio::{net::TcpStream, task::JoinSet};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What to send in one phase.
+/// The requests of one phase.
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// Which routes: `locked` or `unlocked`.
+    /// Prefix of the routes: `locked` or `unlocked`.
     pub(crate) route: &'static str,
     pub(crate) accounts: Vec<u64>,
     pub(crate) servers: Vec<SocketAddr>,
@@ -33,14 +33,14 @@ pub(crate) struct Load {
     pub(crate) connections: usize,
 }
 
-/// What came back.
+/// The outcome of the requests of one phase.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// How long each request took that was answered with 200.
+    /// Latencies of the requests that were answered with 200.
     pub(crate) latencies: Vec<Duration>,
-    /// How many of them each server answered.
+    /// Number of those requests that each server answered.
     pub(crate) by_server: Vec<usize>,
-    /// The first thing that went wrong.
+    /// The first failure.
     pub(crate) trouble: Option<String>,
     pub(crate) took: Duration,
 }
@@ -83,7 +83,7 @@ async fn client(
         let stream = TcpStream::connect(load.servers[server]).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // The connection ends when the sender is dropped; if it breaks, the request says why.
+        // The connection ends when the sender is dropped; if it breaks, the request reports why.
         let requests = requests(load, server, sender, turn, progress, &mut latencies);
         let (outcome, _) = tokio::join!(requests, connection);
         outcome
@@ -92,8 +92,8 @@ async fn client(
     (latencies, outcome)
 }
 
-/// Takes the next request that no client has sent yet, until there is none or one fails: after an outage of the store
-/// every further one would wait in vain.
+/// Sends the next unsent request, until none is left or one fails: during an outage of the store every further one
+/// would wait in vain.
 async fn requests(
     load: &Load,
     server: usize,

@@ -3,9 +3,9 @@
 //! `cargo run --example bank` needs nothing installed; with `LOCK_URL=redis://127.0.0.1:6379` the locks are kept on a
 //! server, and `cargo run --example bank -- --processes 4` lets several processes share the accounts.
 //!
-//! `server.rs` has what a user of the library writes: a handler under `#[distributed_lock]` and a route under
-//! `LockLayer`. The rest sends it a few thousand requests at the same time, first to routes without a lock, then to
-//! the locked ones, and counts the updates that got lost.
+//! `server.rs` has the code that a user of the library writes: a handler under `#[distributed_lock]` and a route
+//! under `LockLayer`. The rest sends it a few thousand requests concurrently, first to routes without a lock, then
+//! to the locked ones, and counts the lost updates.
 
 mod load;
 mod options;
@@ -34,7 +34,7 @@ use crate::{
     server::{Account, Bank},
 };
 
-/// As a shell reports a program that Ctrl-C ended.
+/// Exit code with which a shell reports a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
 #[tokio::main]
@@ -66,7 +66,7 @@ async fn run(options: Options) -> Result<ExitCode, Box<dyn Error>> {
     };
     let phases = tokio::select! {
         phases = both_phases(options, &servers, folder.path()) => Some(phases),
-        // The clients are dropped with their connections, and so the server drops what it does for them.
+        // Dropping the clients closes their connections, so the server drops their requests.
         _ = &mut interrupted => None,
     };
     let released = servers.stop().await;
@@ -106,11 +106,11 @@ async fn start(options: Options, folder: &Path) -> Result<Servers, Box<dyn Error
     Servers::start(Bank { locks, folder: folder.into() }, options.processes).await
 }
 
-/// The same requests to the routes without and with the lock, on fresh accounts.
+/// Sends the same requests to the routes without and with the lock, on fresh accounts.
 async fn both_phases(options: Options, servers: &Servers, folder: &Path) -> io::Result<[Phase; 2]> {
     let progress = ProgressBar::with_draw_target(
         Some(2 * options.requests as u64),
-        // Draws nothing where standard output is no terminal.
+        // Draws nothing if standard output is not a terminal.
         ProgressDrawTarget::stdout(),
     )
     .with_style(
@@ -138,7 +138,7 @@ async fn both_phases(options: Options, servers: &Servers, folder: &Path) -> io::
     Ok(phases.try_into().expect("two phases"))
 }
 
-/// Opens accounts with numbers that no other phase and no other run has: their locks may be on a shared server.
+/// Opens accounts with numbers that no other phase or run uses: their locks may be on a shared server.
 fn open_accounts(folder: &Path, count: usize) -> io::Result<Vec<u64>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
     let first = u64::try_from(now.as_micros()).map_err(io::Error::other)?;
@@ -148,7 +148,7 @@ fn open_accounts(folder: &Path, count: usize) -> io::Result<Vec<u64>> {
         .collect()
 }
 
-/// One of the servers that `--processes` adds.
+/// Runs one of the servers that `--processes` adds.
 async fn serve(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let bank = Bank { locks: connect().await?, folder: folder.into() };
     Ok(if serve_as_copy(bank).await? { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,4 +1,4 @@
-//! What can be chosen on the command line.
+//! The options of the command line.
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr};
 
@@ -15,11 +15,11 @@ Usage: cargo run --example bank -- [OPTIONS]
 
 LOCK_URL=redis://127.0.0.1:6379 keeps the locks on a server; without it they are in memory.";
 
-/// What a process of this program is for.
+/// The role of one process of this program.
 pub(crate) enum Role {
     /// Run both phases and report.
     Run(Options),
-    /// Be one more server on the accounts in this folder, until standard input ends.
+    /// Serve the accounts in this folder, until standard input ends.
     Serve(PathBuf),
     /// Show the usage.
     Help,
@@ -41,10 +41,10 @@ impl Role {
             match arg {
                 Arg::Long("requests") => options.requests = number(&mut parser, "requests", 1_000_000)?,
                 Arg::Long("accounts") => options.accounts = number(&mut parser, "accounts", 10_000)?,
-                // Each is two open files where client and server are the same process; 1,024 are usual.
+                // Each takes two open files where client and server share a process; the usual limit is 1,024.
                 Arg::Long("connections") => options.connections = number(&mut parser, "connections", 400)?,
                 Arg::Long("processes") => options.processes = number(&mut parser, "processes", 32)?,
-                // Only this program itself starts itself so.
+                // Used only by this program, to start its copies.
                 Arg::Long("serve") => return Ok(Self::Serve(parser.value()?.into())),
                 Arg::Short('h') | Arg::Long("help") => return Ok(Self::Help),
                 unknown => return Err(unknown.unexpected()),
@@ -54,7 +54,7 @@ impl Role {
     }
 }
 
-/// The number after an option, at least 1.
+/// Returns the number after an option, from 1 to `most`.
 fn number(parser: &mut Parser, option: &str, most: usize) -> Result<usize, Error> {
     let value: OsString = parser.value()?;
     let value = value.string()?;

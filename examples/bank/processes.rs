@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::server::{Bank, Server};
 
-/// How long each step of the end may take.
+/// Time limit for each step of the shutdown.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// All servers of a run, on loopback ports of their own.
@@ -48,9 +48,9 @@ impl Servers {
     }
 }
 
-/// What a copy does: serves until its parent closes the pipe to it, on purpose or by its own end.
+/// Serves as a copy until its parent closes the pipe to it, on purpose or by ending.
 pub(crate) async fn serve_as_copy(bank: Bank) -> Result<bool, Box<dyn Error>> {
-    // Ctrl-C in a terminal reaches the copies too; when to stop is the parent's decision.
+    // Ctrl-C in a terminal reaches the copies too; the parent decides when to stop.
     tokio::spawn(async { while tokio::signal::ctrl_c().await.is_ok() {} });
 
     let server = Server::start(bank).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn serve_as_copy(bank: Bank) -> Result<bool, Box<dyn Error>> {
     Ok(server.stop(PATIENCE).await)
 }
 
-/// Starts this program once more; the first line that it prints is its address.
+/// Starts a copy of this program; the first line that it prints is its address.
 async fn start_copy(folder: &Path) -> io::Result<(Child, SocketAddr)> {
     let mut copy = Command::new(env::current_exe()?)
         .arg("--serve")
@@ -71,11 +71,11 @@ async fn start_copy(folder: &Path) -> io::Result<(Child, SocketAddr)> {
     let stdout = copy.stdout.take().expect("piped above");
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).await?;
-    let address = line.trim().parse().map_err(|_| io::Error::other("it said no address"))?;
+    let address = line.trim().parse().map_err(|_| io::Error::other("it printed no address"))?;
     Ok((copy, address))
 }
 
-/// Closes the pipe to a copy, which ends it; one that does not end is killed, by its process id.
+/// Ends a copy by closing the pipe to it; a copy that does not end is killed, by its process id.
 async fn stop_copy(mut copy: Child) -> bool {
     drop(copy.stdin.take());
     if let Ok(status) = timeout(3 * PATIENCE, copy.wait()).await {

@@ -1,4 +1,4 @@
-//! What is shown at the end.
+//! The report at the end.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 
 use crate::load::Answers;
 
-/// A phase and what came of it.
+/// A phase and its outcome.
 #[derive(Debug)]
 pub(crate) struct Phase {
     pub(crate) name: &'static str,
     pub(crate) requests: usize,
     pub(crate) answers: Answers,
-    /// Bookings that the accounts' files have.
+    /// Bookings recorded in the accounts' files.
     pub(crate) booked: usize,
 }
 
@@ -21,12 +21,12 @@ impl Phase {
         self.answers.latencies.len()
     }
 
-    /// Requests that failed, and those that no client was left to send.
+    /// Requests that failed, or that no client was left to send.
     pub(crate) fn errors(&self) -> usize {
         self.requests - self.succeeded()
     }
 
-    /// Bookings that were confirmed and are not in the files.
+    /// Confirmed bookings that are missing in the files.
     pub(crate) fn lost_updates(&self) -> usize {
         self.succeeded().saturating_sub(self.booked)
     }
@@ -75,7 +75,7 @@ pub(crate) fn table(phases: &[&Phase]) -> Table {
     table
 }
 
-/// What the figures say; the error is what must not be.
+/// Sums up the figures; an error if updates were lost or requests failed under the lock.
 pub(crate) fn verdict(unlocked: &Phase, locked: &Phase) -> Result<String, String> {
     if locked.lost_updates() > 0 {
         return Err(format!("{} updates were lost under the lock", locked.lost_updates()));
@@ -83,13 +83,13 @@ pub(crate) fn verdict(unlocked: &Phase, locked: &Phase) -> Result<String, String
     if locked.errors() > 0 {
         let why = locked.answers.trouble.as_deref().unwrap_or("no reason was given");
         return Err(format!(
-            "{} requests failed or were not sent under the lock; one said: {why}",
+            "{} requests failed or were not sent under the lock, for example: {why}",
             locked.errors()
         ));
     }
     if let Some(why) = &unlocked.answers.trouble {
         return Ok(format!(
-            "Under the lock no update was lost. Without it, requests failed; one said: {why}"
+            "Under the lock no update was lost. Without it, requests failed, for example: {why}"
         ));
     }
     Ok(match unlocked.lost_updates() {

@@ -18,7 +18,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What every handler gets; cheap to clone.
+/// The state that every handler gets; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Bank {
     pub(crate) locks: LockManager,
@@ -38,7 +38,7 @@ async fn deposit(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<String
     bank.book(id, 1).await
 }
 
-/// Takes money out. It knows nothing of locks; its route does.
+/// Takes money out. The handler knows nothing of locks; its route does.
 async fn withdraw(State(bank): State<Bank>, Path(id): Path<u64>) -> Result<String, BankError> {
     bank.book(id, -1).await
 }
@@ -57,7 +57,7 @@ fn router(bank: Bank) -> Result<Router, LockError> {
         .with_state(bank))
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -67,7 +67,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts to serve `bank` on a free port.
+    /// Starts serving `bank` on a free port.
     pub(crate) async fn start(bank: Bank) -> Result<Self, Box<dyn Error>> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -78,8 +78,8 @@ impl Server {
         Ok(Self { address, bank, stop, task: tokio::spawn(server.into_future()) })
     }
 
-    /// Waits for the last answers, then for the last releases; false when one of them takes longer than `patience`.
-    /// What is held even so ends with its `ttl`.
+    /// Waits for the last answers, then for the last releases; false if either takes longer than `patience`. A lock
+    /// that is still held then ends with its `ttl`.
     pub(crate) async fn stop(self, patience: Duration) -> bool {
         drop(self.stop);
         let answered = timeout(patience, self.task).await;
@@ -89,8 +89,8 @@ impl Server {
 }
 
 impl Bank {
-    /// Books `amount` on an account: reads, adds and writes, as a program does that asks a database for the balance
-    /// and tells it the new one. Nothing here makes the three one step.
+    /// Books `amount` on an account: reads, adds and writes, like a program that reads the balance from a database
+    /// and writes the new one back. Nothing here makes these steps atomic.
     // The files are tiny, so no thread is spent on them.
     async fn book(&self, id: u64, amount: i64) -> Result<String, BankError> {
         let file = self.folder.join(id.to_string());
@@ -103,7 +103,7 @@ impl Bank {
     }
 }
 
-/// What the file of an account says. The bookings are counted to tell afterwards how many got lost.
+/// The contents of an account's file. The bookings are counted to show afterwards how many were lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) balance: i64,

@@ -1,4 +1,4 @@
-//! A gRPC service with both: the layer for what the metadata names, the attribute for what a message names.
+//! A gRPC service with both: the layer for keys in the metadata, the attribute for keys in a message.
 //! `cargo run --features tonic --example tonic_service`, or with `LOCK_URL=redis://127.0.0.1:6379` and `PORT=50052` as
 //! often as you like, for several processes on one lock.
 //!
@@ -15,15 +15,15 @@
 //!   Details:
 //!   1)  {"@type": "type.googleapis.com/google.rpc.RetryInfo", …}
 //!
-//! # `Close` has the account in its message. It waits for its turn, and 5 s at most.
+//! # `Close` has the account in its message. It waits for its turn, 5 s at most.
 //! call -H 'x-account: 42' -d '{"amount": 10}' localhost:50051 demo.Bank/Withdraw &
 //! sleep 1; call -d '{"id": 42}' localhost:50051 demo.Bank/Close; wait
 //!
-//! # Whoever goes away frees the account: `Close` takes 1 s, and does not wait for the 3 s.
+//! # A client that disconnects frees the account: `Close` takes 1 s, and does not wait for the 3 s.
 //! call -max-time 1 -H 'x-account: 42' -d '{"amount": 10}' localhost:50051 demo.Bank/Withdraw
 //! call -d '{"id": 42}' localhost:50051 demo.Bank/Close
 //!
-//! # A request that names no account is not let in: InvalidArgument.
+//! # A request that names no account is refused: InvalidArgument.
 //! call -d '{"amount": 10}' localhost:50051 demo.Bank/Withdraw
 //! ```
 
@@ -59,8 +59,8 @@ impl Bank {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).insert(id, balance);
     }
 
-    /// A method takes a `Request`, whose message has no name to write in a key; so the attribute stands on a method
-    /// that takes the message. A lock that is not acquired or is lost becomes a `Status` by itself.
+    /// A gRPC method takes a `Request`, whose message has no name that a key could use; so the attribute is on a
+    /// method that takes the message. A lock that is not acquired, or is lost, becomes a `Status` automatically.
     #[distributed_lock(key = "account:<account.id>", manager = self.locks, wait = "5s")]
     async fn close_account(&self, account: Account) -> Result<Balance, Status> {
         let left = self.read(account.id);
@@ -89,14 +89,14 @@ impl rpc::Bank for Bank {
     }
 }
 
-/// The layer runs for each method of the service; `Close` finds its key itself. Where all are locked alike, the
-/// template `account:<header.x-account:u64>` says the same.
+/// The layer runs for each method of the service; `Close` finds its key itself. If all were locked alike, the
+/// template `account:<header.x-account:u64>` would do the same.
 fn account(parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
     if parts.uri.path() != "/demo.Bank/Withdraw" {
         return Ok(None);
     }
     let account = parts.headers.get("x-account").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
-    let account = account.ok_or_else(|| KeyRejection::bad_request("`x-account` is missing or no number"))?;
+    let account = account.ok_or_else(|| KeyRejection::bad_request("`x-account` must be a number"))?;
     Ok(Some(lock_key!("account:<account>")?))
 }
 
@@ -109,7 +109,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let stop = async { drop(tokio::signal::ctrl_c().await) };
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     Server::builder().add_service(bank).serve_with_shutdown(address, stop).await?;
-    // What is released in the background needs this process for a moment longer.
+    // Background releases need this process a moment longer.
     locks.shutdown().await;
     Ok(())
 }

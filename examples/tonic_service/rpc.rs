@@ -1,4 +1,4 @@
-//! What `tonic-build` would write from `bank.proto`, by hand, so that the example needs no `protoc`.
+//! The code that `tonic-build` would generate from `bank.proto`, by hand, so that the example needs no `protoc`.
 
 use std::{
     convert::Infallible,

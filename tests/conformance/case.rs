@@ -1,4 +1,4 @@
-//! A case: its claim, and what a store must be able to do for it to make sense.
+//! A case: its claim, and the abilities that a store needs for it to make sense.
 
 use std::{
     any::Any,
@@ -31,15 +31,15 @@ pub struct Case {
     limit: Duration,
 }
 
-/// What a store must be able to do for a case to make sense.
+/// An ability that a store needs for a case to make sense.
 #[derive(Clone, Copy)]
 pub enum Need {
     Can(fn(Capabilities) -> bool),
     Fault(Fault),
-    /// Other clients than ours can hold its locks.
+    /// Clients of other libraries can hold its locks.
     ForeignClients,
     Passwords,
-    /// The store can say how many calls it answered.
+    /// The store can report the number of calls it answered.
     CountedCalls,
 }
 
@@ -65,7 +65,7 @@ impl Case {
         self
     }
 
-    /// How long it may take in all; a minute unless set.
+    /// Sets the time limit of the whole case; a minute by default.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -75,7 +75,7 @@ impl Case {
         self.needs(Need::Fault(fault))
     }
 
-    /// The case is one of several that are repeated for this fault.
+    /// Marks the case as one of several that are repeated for this fault.
     pub fn under(mut self, fault: Fault) -> Self {
         self.under = Some(fault);
         self.hurts(fault)
@@ -98,7 +98,7 @@ impl Case {
         })
     }
 
-    /// A case that hurts its server, or is disturbed by others, has one of its own.
+    /// A case that hurts its server, or is disturbed by other cases, has its own.
     fn server(&self) -> Server {
         let mut server = Server::Shared;
         for need in &self.needs {
@@ -111,7 +111,7 @@ impl Case {
         server
     }
 
-    /// Runs it on a thread and a runtime of its own, at most for its limit.
+    /// Runs the case on its own thread and runtime, at most for its limit.
     pub fn run(&self, name: &str, store: &'static dyn Store) -> Result<(), Failed> {
         let fixture = Fixture::new(store, self.server());
         let body = Arc::clone(&self.body);

@@ -1,4 +1,4 @@
-//! A client in a process of its own, which can be killed and paused.
+//! A client in its own process, which can be killed and paused.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{cases::torture, support::child::Child};
 
-/// The test's side.
+/// The test's handle of it.
 pub struct ClientProcess(Child);
 
 impl ClientProcess {
@@ -28,7 +28,7 @@ impl ClientProcess {
         Self(child)
     }
 
-    /// The token, or the kind of the error.
+    /// Returns the token, or the kind of the error.
     pub async fn acquire(&mut self, key: &str, ttl: Duration, wait: Duration) -> Result<u64, String> {
         self.begin_to_acquire(key, ttl, wait);
         self.acquired().await.expect("the second process lives")
@@ -38,13 +38,13 @@ impl ClientProcess {
         self.0.tell(&format!("acquire {key} {} {}", ttl.as_millis(), wait.as_millis()));
     }
 
-    /// The outcome of what was begun; none when the process was killed.
+    /// Returns the outcome of the pending acquisition; `None` if the process was killed.
     pub async fn acquired(&mut self) -> Option<Result<u64, String>> {
         let answer = self.0.answer().await?;
         Some(answer.parse().map_err(|_| answer))
     }
 
-    /// As `acquire`, by so many managers at once, each of which waits; does not wait for them.
+    /// Like `acquire`, by `count` managers at once, each of which waits; does not wait for them.
     pub fn crowd(&mut self, key: &str, count: usize, ttl: Duration) {
         self.0.tell(&format!("crowd {key} {count} {}", ttl.as_millis()));
     }
@@ -53,7 +53,7 @@ impl ClientProcess {
         self.0.ask(&format!("valid {key}")).await == "true"
     }
 
-    /// `ok`, or the kind of the error.
+    /// Returns `ok`, or the kind of the error.
     pub async fn release(&mut self, key: &str) -> String {
         self.0.ask(&format!("release {key}")).await
     }
@@ -63,7 +63,7 @@ impl ClientProcess {
         assert_eq!(self.0.ask(&format!("run {key}")).await, "running");
     }
 
-    /// How the body ended, and how often it was polled while the lock was not valid.
+    /// Returns how the body ended, and how often it was polled while the lock was not valid.
     pub async fn body(&mut self, key: &str) -> (String, u64) {
         let answer = self.0.ask(&format!("body {key}")).await;
         let (outcome, polls) = answer.split_once(' ').expect("two words");
@@ -99,7 +99,7 @@ pub fn run(role: &str) {
     }
 }
 
-/// The lines that are asked. The process ends with the one that asks.
+/// The lines that the test sends. The process ends with the test.
 fn lines() -> mpsc::UnboundedReceiver<String> {
     let (send, lines) = mpsc::unbounded_channel();
     thread::spawn(move || {

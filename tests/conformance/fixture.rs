@@ -28,12 +28,12 @@ impl Fixture {
         Self { site: store.site(server), store, mark }
     }
 
-    /// What the store module says that the store can do.
+    /// The capabilities of the store as its module declares them.
     pub fn declared(&self) -> Capabilities {
         self.store.capabilities()
     }
 
-    /// How long a lease is to last: so long, or, where holds live as long as a session, as long as that.
+    /// Returns the length of a lease: `wanted`, or, where holds live as long as a session, the session timeout.
     pub fn lease(&self, wanted: Duration) -> Duration {
         self.declared().session_timeout.unwrap_or(wanted)
     }
@@ -59,29 +59,29 @@ impl Fixture {
         self.site.url_with_password(password)
     }
 
-    /// Another client: a manager with connections and a queue of its own.
+    /// Creates another client: a manager with its own connections and queue.
     pub async fn client(&self) -> LockManager {
         LockManager::connect(&self.url()).await.expect("the store can be reached")
     }
 
-    /// Another client, with nothing but a network without faults between it and the server.
+    /// Creates another client, whose network to the server has no faults.
     pub async fn client_past_faults(&self) -> LockManager {
         LockManager::connect(&self.site.url_past_faults()).await.expect("the store can be reached")
     }
 
-    /// The same, for leases of this length where the store would otherwise choose it.
+    /// Creates another client, for leases of this length where the store would otherwise choose it.
     pub async fn client_for_leases_of(&self, lease: Duration) -> LockManager {
         LockManager::connect(&self.site.url_for_leases_of(lease)).await.expect("the store can be reached")
     }
 
-    /// Another client, and how long its leases last, for a hold that is to be kept through a fault: so long, or longer
-    /// where a session has to be found again, of which a busy machine takes more than of the round trip of a renewal.
+    /// Creates another client for a hold that is to survive a fault, and returns the length of its leases: `wanted`,
+    /// or longer where a session has to be resumed, for which a busy machine needs longer than for a renewal.
     pub async fn client_that_keeps(&self, wanted: Duration) -> (LockManager, Duration) {
         let lease = self.declared().session_timeout.map_or(wanted, |session| session * 3);
         (self.client_for_leases_of(lease).await, lease)
     }
 
-    /// A client in a process of its own.
+    /// Starts a client in its own process.
     pub async fn client_process(&self) -> ClientProcess {
         ClientProcess::start(Child::start("client"), &self.url()).await
     }
@@ -109,7 +109,7 @@ impl Fixture {
         self.site.heal();
     }
 
-    /// The store forgets who holds this lock.
+    /// Makes the store forget the holder of this lock.
     pub fn lose(&self, key: &str) {
         assert!(self.site.lose(key), "the store knew of no holder of {key}");
     }
@@ -118,7 +118,7 @@ impl Fixture {
         self.site.lost_an_answer()
     }
 
-    /// How many calls about locks the server has answered.
+    /// Number of calls about locks that the server has answered.
     pub fn calls(&self) -> u64 {
         self.site.calls()
     }
@@ -131,7 +131,7 @@ impl Fixture {
         self.site.foreign().expect("selected by `Need::ForeignClients`")
     }
 
-    /// What the store keeps of this case: holders, and places in queues.
+    /// The store's records of this case: holders, and places in queues.
     pub fn left(&self) -> Vec<String> {
         self.site.left(&self.mark)
     }
@@ -146,11 +146,11 @@ impl Fixture {
         .await;
     }
 
-    /// Drops an acquisition at its first await, its second, … until it is ready before that; nothing may be left, neither
-    /// in the store nor in the client's own way.
+    /// Drops an acquisition at its first await, its second, … until it is ready before that; nothing may be left,
+    /// neither in the store nor in the client itself.
     ///
-    /// First each is its client's first, which has to connect and to prepare; then each client has had the locks before,
-    /// so that only they are asked for.
+    /// At first each acquisition is its client's first, which has to connect and to prepare; then each client has
+    /// had the locks before, so that only the locks are requested.
     pub async fn dropped_at_each_await<T>(&self, acquire: impl AsyncFn(LockManager) -> Result<T, LockError>) {
         for prepared in [false, true] {
             for polls in 0.. {
@@ -173,12 +173,12 @@ impl Fixture {
         }
     }
 
-    /// How many clients wait for the lock, as the store sees it.
+    /// Number of clients that wait for the lock, as the store sees it.
     pub fn places(&self, key: &str) -> usize {
         self.site.places(key)
     }
 
-    /// Waits until so many clients stand in the store's queue.
+    /// Waits until this many clients are in the store's queue.
     pub async fn queued(&self, key: &str, count: usize) {
         until(&format!("{count} stand in the queue"), || {
             let places = self.places(key);
@@ -187,29 +187,29 @@ impl Fixture {
         .await;
     }
 
-    /// The lock can be taken now, by a client that has nothing to do with what was before.
+    /// Asserts that another client can take the lock now.
     pub async fn is_free(&self, key: &str) {
         let guard = self.client().await.lock(key).try_acquire().await.unwrap().expect("the lock is free");
         guard.release().await.unwrap();
     }
 
-    /// Waits until somebody holds the lock.
+    /// Waits until a client holds the lock.
     pub async fn is_held_soon(&self, key: &str) {
         let locks = self.client().await;
         let end = Instant::now() + PATIENCE;
         tokio::time::sleep(Duration::from_millis(10)).await;
         while let Some(guard) = locks.lock(key).try_acquire().await.unwrap() {
             guard.release().await.unwrap();
-            assert!(Instant::now() < end, "nobody took {key}");
-            // Who does not wait for it needs a moment in which it is free.
+            assert!(Instant::now() < end, "{key} was not taken");
+            // A client that does not wait for the lock needs a moment in which it is free.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// The lock cannot be taken now, by a task of its own: the one that asks may be the section that holds it.
+    /// Asserts that the lock is held. Asks from another task: the caller may be the section that holds it.
     pub async fn is_held(&self, key: &str) {
         let lock = self.client().await.lock(key);
         let guard = tokio::spawn(async move { lock.try_acquire().await }).await.unwrap().unwrap();
-        assert!(guard.is_none(), "somebody got a lock that is held: {guard:?}");
+        assert!(guard.is_none(), "a held lock was granted: {guard:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! Every store against every case: one suite, the real servers, under injected faults.
 //!
-//! A case says what must hold and never which store it runs on; a store says only how it is reached and how it can
-//! be hurt. `cargo test --test conformance -- redis::wait` runs a part. A store whose server is absent is reported
-//! as ignored, unless `LOCK_TEST_REQUIRE` (a list with commas) names it.
+//! A case states a claim and never the store it runs on; a store states only how it is reached and how it can be
+//! hurt. `cargo test --test conformance -- redis::wait` runs a part. A store whose server is absent is reported as
+//! ignored, unless `LOCK_TEST_REQUIRE` (a list with commas) names it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]

@@ -13,14 +13,14 @@ pub async fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
-/// A future that was polled once and goes on in a task: what it does at once, it has done.
+/// A future that was polled once, so that its immediate work is done, and goes on in a task.
 pub async fn begun<F>(future: F) -> tokio::task::JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     let mut future = Box::pin(future);
-    // With a fresh budget: a task that never waits is made to, and then nothing would have been done.
+    // With a fresh budget: a task that never waits is made to yield, and then nothing would have been done.
     tokio::task::yield_now().await;
     match poll_once(future.as_mut()).await {
         Poll::Ready(output) => tokio::spawn(async { output }),
@@ -28,10 +28,10 @@ where
     }
 }
 
-/// More polls by [`drop_after`] than anything needs that does not wait for another.
+/// More polls by [`drop_after`] than any future needs that does not wait for another one.
 pub const MANY_POLLS: usize = 120;
 
-/// Polls `future` at most `polls` times, woken or after a moment, and drops it; its output if it came before that.
+/// Polls `future` at most `polls` times, woken or after a moment, and drops it; returns an output that comes earlier.
 pub async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     const MOMENT: Duration = Duration::from_millis(3);
     let mut future = pin!(future);

@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 on one connection that stays open, which sees every byte.
+//! An HTTP/1.1 client on one keep-alive connection, which sees every byte.
 
 use std::{future::Future, net::SocketAddr, time::Duration};
 
@@ -18,7 +18,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 pub async fn serve(app: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // Else the end of a stream leaves 40 ms after it.
+    // Otherwise the end of a stream leaves 40 ms after it.
     let listener = listener.tap_io(|connection| connection.set_nodelay(true).unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await });
     address
@@ -42,7 +42,7 @@ impl Client {
         self.stream.write_all(request(path).as_bytes()).await.unwrap();
     }
 
-    /// The status of the next answer, once its last byte is there; what came of it when it was broken off.
+    /// Returns the status of the next answer, once its last byte is there; the bytes received if it was broken off.
     pub async fn status(&mut self) -> Result<u16, String> {
         loop {
             if let Some((length, status)) = complete(&self.received) {
@@ -57,7 +57,7 @@ impl Client {
     }
 }
 
-/// The length of the answer at the beginning, if it is all there, and its status.
+/// The length of the answer at the beginning, if it is complete, and its status.
 fn complete(received: &[u8]) -> Option<(usize, u16)> {
     let text = String::from_utf8_lossy(received).to_ascii_lowercase();
     let head = text.find("\r\n\r\n")? + 4;

@@ -20,11 +20,11 @@ use crate::{
     support::Random,
 };
 
-/// So many requests are on one connection at a time.
+/// Number of concurrent requests on one connection.
 const STREAMS: u64 = 4;
 
-/// One client: connections with several requests at once, some of which it resets at some moment. The connections go as
-/// well, with what is on them.
+/// One client: connections with several requests at once, some of which it resets at some moment. The connections
+/// are cut as well, with all requests on them.
 pub async fn client(server: SocketAddr, watch: Arc<Seen>, seed: u64, end: Instant) {
     let mut random = Random::from_seed(seed);
     while Instant::now() < end {

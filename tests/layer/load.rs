@@ -27,10 +27,10 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 const KEYS: usize = 16;
-/// Each holds its lock for no longer than this, whatever becomes of its client.
+/// Each request holds its lock for no longer than this, whatever becomes of its client.
 const MAX_HOLD: Duration = Duration::from_millis(500);
 
-/// What the load has seen.
+/// The observations of the load.
 #[derive(Debug, Default)]
 pub struct Seen {
     inside: [AtomicUsize; KEYS],
@@ -58,7 +58,7 @@ impl Seen {
         }
     }
 
-    /// A part of an answer came. Only a stream may be left unfinished, by a hold that came to its limit.
+    /// A part of an answer came. Only a stream may be left unfinished, by a hold that reached its limit.
     pub fn broken_off(&self, path: &str, what: &str) {
         assert!(path.starts_with("/stream/"), "{path} was broken off: {what:?}");
         count(&self.ended);
@@ -94,13 +94,13 @@ async fn stream(Path(id): Path<usize>, State(watch): State<Arc<Seen>>) -> Body {
     parts(4, MS, Inside::enter(watch, id))
 }
 
-/// Some request, and how long its client has patience with it if it has not.
+/// Some request, and the patience of a client that gives up.
 pub fn any_request(random: &mut Random) -> (String, Duration) {
     let place = ["now", "soon", "stream"][usize::try_from(random.below(3)).unwrap()];
     (format!("/{place}/{}", random.below(KEYS as u64)), Duration::from_micros(random.below(4_000)))
 }
 
-/// One client of HTTP/1.1: requests of all kinds, some of which it gives up at some moment, until `end`.
+/// One HTTP/1.1 client: requests of all kinds, some of which it gives up at some moment, until `end`.
 async fn http_1(server: SocketAddr, watch: Arc<Seen>, seed: u64, end: Instant) {
     let mut random = Random::from_seed(seed);
     let mut connected = None;
@@ -120,7 +120,7 @@ async fn http_1(server: SocketAddr, watch: Arc<Seen>, seed: u64, end: Instant) {
                 tokio::time::sleep(pause).await;
                 client.stream.shutdown().await.ok();
             }
-            // The server does not notice that such a client is gone.
+            // The server does not notice that such a client has disconnected.
             2 if random.below(8) == 0 => {
                 let text = request(&path).replace("length: 0", "length: 9") + "half";
                 client.stream.write_all(text.as_bytes()).await.unwrap();
@@ -142,7 +142,7 @@ async fn http_1(server: SocketAddr, watch: Arc<Seen>, seed: u64, end: Instant) {
     }
 }
 
-/// Runs the load for so long, and waits for the end of what it began.
+/// Runs the load for `length`, and waits for the end of all that it began.
 pub async fn run(locks: &LockManager, seed: u64, length: Duration) -> Arc<Seen> {
     let watch = Arc::new(Seen::default());
     let lock = LockLayer::new(locks.clone(), "key:<id:u64>").unwrap().max_hold(MAX_HOLD);
@@ -167,7 +167,7 @@ pub async fn run(locks: &LockManager, seed: u64, length: Duration) -> Arc<Seen> 
     while let Some(ended) = soon("the end of a client", clients.join_next()).await {
         ended.unwrap();
     }
-    // The sections of those who left end as well.
+    // The sections of disconnected clients end as well.
     until("the end of the last section", || {
         let inside: usize = watch.inside.iter().map(|inside| inside.load(Ordering::SeqCst)).sum();
         if inside == 0 { Ok(()) } else { Err(inside) }

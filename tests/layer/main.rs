@@ -26,7 +26,7 @@ use lock_tower::LockLayer;
 use stores::{Server, Site, Store};
 use support::{Random, until};
 
-/// Each store, to be started when it is its turn.
+/// Starts the site of a store.
 fn start(store: &dyn Store) -> Box<dyn Site> {
     assert_eq!(store.absence(), None, "{}", store.name());
     store.site(Server::Shared)
@@ -41,7 +41,7 @@ async fn clean(site: &dyn Site, mark: &str) {
     .await;
 }
 
-/// A body of so many parts, with a pause before each; what `kept` is goes with it.
+/// A body of `count` parts, with a pause before each; `kept` is dropped with it.
 fn parts(count: usize, pause: Duration, kept: impl Send + 'static) -> Body {
     let (mut sender, body) = Channel::<Bytes>::new(1);
     tokio::spawn(async move {
@@ -58,7 +58,7 @@ fn parts(count: usize, pause: Duration, kept: impl Send + 'static) -> Body {
     }))
 }
 
-/// 1,000 requests of one client on one key: each must find the lock free that the one before it had.
+/// 1,000 requests of one client on one key: each must find the lock free that the previous one held.
 #[tokio::test]
 async fn a_client_never_meets_its_own_lock() {
     for store in stores::all() {
@@ -79,13 +79,13 @@ async fn a_client_never_meets_its_own_lock() {
     }
 }
 
-/// What this process uses, in MiB.
+/// Memory of this process, in MiB.
 fn resident() -> usize {
     let pages = fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() / 256
 }
 
-/// One test for all stores, because all look at the memory of the process.
+/// One test for all stores, because it measures the memory of the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
     let seconds = std::env::var("LOCK_TEST_TORTURE").map_or(3, |text| text.parse().unwrap());
@@ -93,10 +93,10 @@ async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
     for store in stores::all() {
         let (site, name) = (start(store), store.name());
         let locks = LockManager::connect(&site.url()).await.unwrap();
-        // What grows once, like the tables and the buffers of the allocator, has grown after this.
+        // Anything that grows only once, like tables and the allocator's buffers, has grown after this.
         load::run(&locks, seed, Duration::from_secs(2)).await;
         let before = resident();
-        // As often as it takes a busy machine to do enough.
+        // Repeated until even a busy machine has done enough.
         let mut sums = [0; 3];
         for round in 0..20 {
             let watch = load::run(&locks, !seed ^ round << 8, Duration::from_secs(seconds)).await;

@@ -11,7 +11,7 @@ impl Handover {
     pub(crate) fn canonical(&self, mut s: State) -> State {
         self.drop_what_does_nothing(&mut s);
         self.keep_two_pushes(&mut s);
-        // Where a token is the sum of fence and sequence, and where a counter-example is read, they keep their values.
+        // Fences keep their values where a token adds fence and sequence, and where a counter-example is read.
         if self.variant.broken.is_empty() || self.loose() {
             rank_fences(&mut s);
         }
@@ -38,14 +38,14 @@ impl Handover {
                 (request.awaited, request.age) = (false, 0);
             }
         }
-        // A refusal that nobody listens to.
+        // A refusal for which no client waits.
         if !self.variant.breaks(Break::LateGranted) {
             network.retain(
                 |message| !matches!(message, Message::Request(request) if request.is_late() && !request.awaited),
             );
         }
-        // A request of an attempt that has ended does nothing if its owner can never be on the server again. Broken
-        // scripts are not so harmless.
+        // A request of an ended attempt does nothing if its owner can never be on the server again. Broken scripts
+        // are not so harmless.
         let harmful = [
             Break::RenewUncompared,
             Break::ReleaseUncompared,
@@ -91,7 +91,7 @@ impl Handover {
                 (Phase::Holding { .. }, reply) => reply == Reply::NotYours,
                 _ => true,
             },
-            // What it makes a client do, it may do at any time.
+            // The poll that it causes may come at any time.
             Message::Free { .. } => self.variant.breaks(Break::FreeIsAGrant),
             Message::Push { fence, .. } => match phase {
                 Phase::Holding { .. } => false,
@@ -105,7 +105,7 @@ impl Handover {
         }
     }
 
-    /// Pushes may be lost: of one client the oldest and the newest are kept, else there is no end of them.
+    /// Pushes may be lost: of each client only the oldest and the newest are kept, or there is no end of them.
     fn keep_two_pushes(&self, s: &mut State) {
         if !self.loose() && !self.variant.breaks(Break::PollQueuesAgain) {
             return; // one grant for each owner

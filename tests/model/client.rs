@@ -8,7 +8,7 @@ use crate::{
     variant::{Break, Manner},
 };
 
-/// So many owner tokens of one client may be in the system at once.
+/// Upper bound on the owner tokens of one client in the system.
 pub(crate) const OWNERS: u8 = 8;
 
 impl Handover {
@@ -20,7 +20,7 @@ impl Handover {
         self.variant.role(client).foreign
     }
 
-    /// `time::deadline::valid_until`: what a lease of `length` is worth, `age` after the request was sent.
+    /// `time::deadline::valid_until`: the validity of a lease of `length`, `age` after the request was sent.
     pub(crate) fn validity(&self, length: u8, age: u8) -> u8 {
         length.saturating_sub(age + self.variant.times.margin)
     }
@@ -33,7 +33,7 @@ impl Handover {
         s.network.iter().filter(counts).count() < self.variant.role(client).in_flight
     }
 
-    /// Sends a request of the present attempt; the built client then listens to no other.
+    /// Sends a request of the present attempt; the built client then ignores the answers to all others.
     pub(crate) fn send(&self, s: &mut State, client: u8, call: Call) {
         if !self.loose() {
             Self::stop_listening(s, client);
@@ -48,7 +48,7 @@ impl Handover {
         Request { owner, call, age: 0, awaited: false, left }
     }
 
-    /// The answer to what is in flight will not be heard.
+    /// Drops the answers to all pending requests of the client.
     fn stop_listening(s: &mut State, client: u8) {
         s.network.retain(|m| m.owner().client != client || !matches!(m, Message::Answer { .. }));
         for message in s.network.iter_mut().filter(|m| m.owner().client == client) {
@@ -58,7 +58,7 @@ impl Handover {
         }
     }
 
-    /// Begins an attempt, with an owner token that nothing has any more. False if the model has too few of them.
+    /// Begins an attempt, with an owner token that is no longer in use. False if the model has too few of them.
     pub(crate) fn start(&self, s: &mut State, client: u8, mode: Mode) -> bool {
         let is_fresh = |attempt: &u8| s.mentioned().all(|owner| owner != Owner { client, attempt: *attempt });
         let Some(attempt) = (0..OWNERS).find(is_fresh) else { return false };
@@ -69,7 +69,7 @@ impl Handover {
         true
     }
 
-    /// Ends the attempt; a release by owner is the last thing that is sent for it.
+    /// Ends the attempt; a release by owner is its last request.
     pub(crate) fn end(&self, s: &mut State, client: u8) {
         let owner = s.owner(client);
         let holds = matches!(s.client(client).phase, Phase::Holding { .. });
@@ -89,7 +89,7 @@ impl Handover {
         s.network.push(Message::Request(self.request(s.owner(client), Call::Release)));
     }
 
-    /// Ends a hold that nobody is known to wait for, in a group with the releases of other locks.
+    /// Ends a hold for which no client is known to wait, in a group with the releases of other locks.
     pub(crate) fn end_in_group(&self, s: &mut State, client: u8) {
         let Phase::Holding { fence, .. } = s.client(client).phase else { return };
         let (owner, call) = (s.owner(client), Call::ReleaseInGroup(fence));
@@ -97,7 +97,7 @@ impl Handover {
         s.client_mut(client).phase = Phase::Idle;
     }
 
-    /// Sends a poll. What was asked before has timed out, if it was not answered.
+    /// Sends a poll. An unanswered earlier request has timed out.
     pub(crate) fn poll(&self, s: &mut State, client: u8) {
         self.send(s, client, Call::Acquire(Mode::Poll));
         if self.variant.breaks(Break::DatedByLastPoll)
@@ -107,7 +107,7 @@ impl Handover {
         }
     }
 
-    /// The lease goes to another task of the client.
+    /// Hands the lease over to another task of the client.
     pub(crate) fn pass(&self, s: &mut State, client: u8) {
         let Phase::Holding { valid, fence, seq } = s.client(client).phase else { return };
         let lingers = self.variant.breaks(Break::PassBeforeEnd);
@@ -131,7 +131,7 @@ impl Handover {
         s.top = s.top.max(token);
     }
 
-    /// The client holds, or, when too little is left of the lease, gives it back.
+    /// The client holds the lock, or gives it back when too little is left of the lease.
     fn enter(&self, s: &mut State, client: u8, fence: u8, valid: u8) {
         if valid == 0 {
             return self.end(s, client);
@@ -155,7 +155,7 @@ impl Handover {
                 let Phase::Waiting { seen, .. } = s.client(owner.client).phase else { return };
                 self.enter(s, owner.client, seen + 1, self.validity(self.variant.times.ttl, 0));
             }
-            // It looks a little later, and a poll may come at any time.
+            // The client polls a little later, and a poll may come at any time.
             Message::Free { .. } => {}
             Message::Request(_) => unreachable!("requests go to the server"),
         }
@@ -179,7 +179,7 @@ impl Handover {
                 } else if self.proof(age) <= proven {
                     Phase::Waiting { age: self.proof(age), seen }
                 } else {
-                    // Sent before the proof: it says nothing new.
+                    // Sent before the proof: nothing new.
                     phase
                 }
             }
@@ -196,7 +196,7 @@ impl Handover {
                 s.client_mut(client).phase = Phase::Asking { mode: Mode::Join, age };
                 return self.send(s, client, Call::Acquire(Mode::Join));
             }
-            // It was not executed. The real client repeats it once, this one as often as it is refused.
+            // Not executed. The real client repeats it once, this one as often as it is refused.
             (Phase::Asking { mode, .. }, Reply::Late) => {
                 self.tally.repeated.fetch_add(1, Relaxed);
                 return self.send(s, client, Call::Acquire(mode));
@@ -218,12 +218,12 @@ impl Handover {
         s.client_mut(client).phase = next;
     }
 
-    /// How old a proof is whose answer arrives now.
+    /// The age of a proof whose answer arrives now.
     fn proof(&self, age: u8) -> u8 {
         if self.variant.breaks(Break::DatedByAnswer) { 0 } else { age }
     }
 
-    /// `place::judge`, and what `attempt.rs` does with it: a grant message of these terms, with the proof that it carries.
+    /// `place::judge`, and its use in `attempt.rs`: a grant message of these terms, with the proof that it carries.
     /// One that fails a check does nothing here, because the poll to which it leads may come at any time.
     pub(crate) fn judge(&self, s: &mut State, owner: Owner, terms: Proof, proof: Option<Proof>) {
         let Proof { fence, px } = terms;

@@ -11,14 +11,14 @@ use crate::{
     variant::{Break, Role, Variant},
 };
 
-/// A client that has left so much on the server waits until some of it is gone; else its dead places have no end.
+/// A client that has left this many owners on the server waits; otherwise its dead places have no end.
 const LEFTOVERS: usize = 3;
 
-/// One variant, and what the search has seen of it.
+/// One variant, and the statistics of its search.
 #[derive(Debug)]
 pub(crate) struct Handover {
     pub(crate) variant: Variant,
-    /// Orders of clients that cannot be told apart; the first changes nothing.
+    /// Orders of indistinguishable clients; the first changes nothing.
     pub(crate) renamings: Vec<Vec<u8>>,
     pub(crate) tally: Tally,
 }
@@ -33,13 +33,13 @@ pub(crate) struct Tally {
     pub(crate) repeated: AtomicUsize,
     /// Forged messages that a client read.
     pub(crate) forged: AtomicUsize,
-    /// Calls of ours that found the lock open, and left it so.
+    /// Calls of our clients that found the lock open, and left it so.
     pub(crate) found_open: AtomicUsize,
-    /// Places that a waiter found gone.
+    /// Places that a waiter found removed.
     pub(crate) lost_turns: AtomicUsize,
     /// Holds taken in a group.
     pub(crate) in_groups: AtomicUsize,
-    /// The longest that a live waiter waits once everybody else is gone, in ticks.
+    /// The longest wait of a live waiter once all other clients are gone, in ticks.
     pub(crate) longest_wait: AtomicU8,
 }
 
@@ -47,7 +47,7 @@ impl Handover {
     pub(crate) fn new(variant: Variant) -> Self {
         let own = variant.own();
         let alike = variant.clients[..own].windows(2).all(|pair| pair[0] == pair[1]);
-        // A counter-example is read more easily when nobody changes names in it.
+        // A counter-example is easier to read when no client changes its name in it.
         let orders = if alike && own <= 3 && variant.broken.is_empty() {
             orders(own)
         } else {
@@ -59,14 +59,14 @@ impl Handover {
         Self { variant, renamings, tally: Tally::default() }
     }
 
-    /// How many owners of a client are left on the server.
+    /// Number of a client's owners that are left on the server.
     fn leftovers(s: &State, client: u8) -> usize {
         let queued = s.queue.iter().filter(|place| place.owner.client == client).count();
         queued + usize::from(s.holder.as_ref().is_some_and(|holder| holder.owner.client == client))
     }
 
-    /// The grant messages that an attacker can publish with what it has read: with a fence that was never minted, or with
-    /// a longer lease than the server granted. Exact copies are deliveries of the message itself.
+    /// The grant messages that an attacker can publish from the messages it has read: with a fence that was never
+    /// minted, or with a longer lease than the server granted. Exact copies are deliveries of the message itself.
     fn forgeries(&self, s: &State, owner: Owner, steps: &mut Vec<Step>) {
         let listens = match s.client(owner.client).phase {
             Phase::Waiting { .. } => true,
@@ -217,7 +217,7 @@ impl Model for Handover {
                         steps.push(Step::ExecuteOpenly(*message));
                     }
                 }
-                // In the letter box until the answer to `join` is there.
+                // In the inbox until the answer to `join` arrives.
                 Message::Push { owner, .. } | Message::Free { owner }
                     if !self.loose() && matches!(s.client(owner.client).phase, Phase::Asking { .. }) => {}
                 Message::Answer { .. } | Message::Push { .. } | Message::Free { .. } => {
@@ -316,7 +316,7 @@ impl Model for Handover {
 }
 
 fn take(s: &mut State, message: Message) {
-    let at = s.network.iter().position(|other| *other == message).expect("a step names what is in flight");
+    let at = s.network.iter().position(|other| *other == message).expect("a step names a message in flight");
     s.network.remove(at);
 }
 

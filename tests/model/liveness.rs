@@ -1,4 +1,4 @@
-//! Whether all live waiters are served in the end, and the longest time that takes.
+//! Checks that all live waiters are served in the end, and measures the longest time that takes.
 
 use crate::{
     handover::Handover,
@@ -16,15 +16,15 @@ pub(crate) enum Pushes {
 }
 
 impl Handover {
-    /// What a wait costs at the most when everybody else is gone: the rest of a lease, or the dead places before it,
-    /// which go stale or are granted in vain, all at the same time; and the poll that finds it out.
+    /// Upper bound of a wait when all other clients are gone: the rest of a lease, or the dead places before it, which
+    /// go stale or are granted in vain, all at the same time; and the poll that finds it out.
     pub(crate) fn wait_bound(&self) -> u8 {
         let times = self.variant.times;
         times.ttl.max(times.stale + times.window) + times.refresh
     }
 
-    /// Ticks until every live waiter has held the lock, when all that is in flight is lost and everybody who does not
-    /// wait is dead; none if somebody is forgotten. A waiter that enters releases at once.
+    /// Ticks until every live waiter has held the lock, when all messages in flight are lost and all clients that do
+    /// not wait are dead; `None` if a waiter is forgotten. A waiter that enters releases at once.
     pub(crate) fn longest_wait(&self, s: &State) -> Option<u8> {
         let waits = |phase| matches!(phase, Phase::Asking { .. } | Phase::Waiting { .. });
         let own = self.variant.own();
@@ -41,8 +41,8 @@ impl Handover {
         self.serve(s, self.variant.times.refresh, Pushes::Arrive)
     }
 
-    /// As [`longest_wait`](Self::longest_wait), from a state in which only waiters live, who look for the first time
-    /// after `first_look`. That a message says that the lock is open, and when to look, is not counted on.
+    /// Like [`longest_wait`](Self::longest_wait), from a state in which only waiters live, whose first poll is after
+    /// `first_look`. Does not rely on messages that the lock is open and when to poll.
     pub(crate) fn serve(&self, mut s: State, first_look: u8, pushes: Pushes) -> Option<u8> {
         let mut due = vec![first_look; self.variant.own()];
         self.settle(&mut s, pushes);
@@ -66,7 +66,7 @@ impl Handover {
         None
     }
 
-    /// What a waiter does when its time has come, with all that follows at once.
+    /// The action of a waiter when its time has come, with all its immediate effects.
     fn look(&self, s: &mut State, id: u8, pushes: Pushes) -> Option<()> {
         match s.client(id).phase {
             Phase::Waiting { .. } => self.send(s, id, Call::Acquire(Mode::Poll)),
@@ -84,7 +84,7 @@ impl Handover {
         Some(())
     }
 
-    /// Delivers all that is in flight. Who enters leaves at once, and is served.
+    /// Delivers all messages in flight. A client that enters leaves at once, and is served.
     fn settle(&self, s: &mut State, pushes: Pushes) {
         while let Some(message) = s.network.pop() {
             match message {
@@ -103,7 +103,7 @@ impl Handover {
         }
     }
 
-    /// `place::next_poll`: the first in the queue looks when the holder's lease runs out.
+    /// `place::next_poll`: the first in the queue polls when the holder's lease runs out.
     fn next_poll(&self, s: &State, id: u8) -> u8 {
         let refresh = self.variant.times.refresh;
         if s.client(id).phase == Phase::Idle {

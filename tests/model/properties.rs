@@ -11,8 +11,8 @@ use crate::{
 
 /// At most one client believes that it holds.
 pub(crate) const S1: &str = "S1: one believer";
-/// The tokens that are believed rise strictly, in the order in which they are believed; no client believes in an older
-/// token than the last.
+/// The believed tokens rise strictly, in the order in which they are believed; no client believes in an older token
+/// than the last.
 pub(crate) const S2: &str = "S2: tokens rise";
 /// Claim, renewal and release touch nothing but their own owner's hold.
 pub(crate) const S3: &str = "S3: only the own hold is touched";
@@ -20,13 +20,13 @@ pub(crate) const S3: &str = "S3: only the own hold is touched";
 pub(crate) const R1: &str = "R1: a release leaves nothing behind";
 /// An owner is on the server once: as the holder or in one place.
 pub(crate) const R2: &str = "R2: an owner is there once";
-/// After a release no live waiter stands before a free key, unless it was left free openly and the first was told.
+/// After a release no live waiter stands before a free key, unless it was left open and the first was notified.
 pub(crate) const P: &str = "P: a release wakes a waiter";
 /// A release that is executed after the limits of all acquisitions of its owner leaves nothing behind, ever after.
 pub(crate) const R3: &str = "R3: nothing comes back after its limit";
 /// From an open release to the end of its window no call of ours takes the lock or hands it over.
 pub(crate) const W: &str = "W: an open window is kept";
-/// From every state, whatever is lost and whichever client dies, all live waiters are served, and within a bound.
+/// From every state, whatever is lost and whichever client dies, all live waiters are served within a bound.
 pub(crate) const L: &str = "L: every waiter is served";
 
 pub(crate) const ALL: [&str; 9] = [S1, S2, S3, R1, R2, R3, W, P, L];

@@ -76,7 +76,7 @@ impl Handover {
         let looks = mode != Mode::Poll || !self.variant.breaks(Break::PollLooksAway);
         if s.holder.is_none() && looks {
             let first = self.head(s, Some(owner));
-            // Where nobody waits, no window is kept.
+            // Without waiters no window is kept.
             let is_open = first.is_some() && s.open > 0;
             if is_open && !self.variant.breaks(Break::WindowIgnored) {
                 self.tally.found_open.fetch_add(1, Relaxed);
@@ -103,12 +103,12 @@ impl Handover {
             Some(place) if !joins_twice => place.age = 0,
             _ => s.queue.push(Place { owner, age: 0 }),
         }
-        // Every grant of before now has a fence that is not larger than the holder's, if the holder is one of ours.
+        // Every earlier grant has a fence that is not larger than the holder's, if the holder is one of ours.
         let ours = s.holder.as_ref().map(|holder| holder.fence).filter(|fence| *fence > 0);
         Some(Reply::Waiting(ours.unwrap_or(s.fence)))
     }
 
-    /// `acquire_group.lua`, what it does with one lock. The fence is that of the whole group, minted also where only
+    /// `acquire_group.lua`, its effect on one lock. The fence is that of the whole group, minted also where only
     /// another lock is granted.
     fn acquire_in_group(&self, s: &mut State, owner: Owner) -> Reply {
         if s.fence == 0 || !self.variant.breaks(Break::GroupTakesLastFence) {
@@ -122,7 +122,7 @@ impl Handover {
         Reply::Held
     }
 
-    /// `queue.lua`: the first place that is live, or is `me`; stale ones on the way are removed.
+    /// `queue.lua`: the first place that is live, or is `me`; removes stale ones before it.
     fn head(&self, s: &mut State, me: Option<Owner>) -> Option<Owner> {
         loop {
             let first = s.queue.first()?;
@@ -133,7 +133,7 @@ impl Handover {
         }
     }
 
-    /// `queue.lua`: makes the first live place the holder and tells its process. Nobody holds.
+    /// `queue.lua`: makes the first live place the holder and notifies its process. The lock must be free.
     fn hand_over(&self, s: &mut State) {
         if self.head(s, None).is_none() {
             return;
@@ -182,7 +182,7 @@ impl Handover {
         self.look_for_leftovers(s, owner);
     }
 
-    /// `release_long.lua`, where it leaves the lock free: the first in the queue, who is told, keeps its place.
+    /// `release_long.lua`, where it leaves the lock free: the first in the queue is notified and keeps its place.
     pub(crate) fn release_openly(&self, s: &mut State, owner: Owner) {
         s.holder = None;
         let first = self.head(s, None);
@@ -200,7 +200,7 @@ impl Handover {
         self.look_for_leftovers(s, owner);
     }
 
-    /// `release_group.lua`, what it does with one hold; then `hold.rs`.
+    /// `release_group.lua`, its effect on one hold; then `hold.rs`.
     fn release_in_group(&self, s: &mut State, owner: Owner, fence: u8) {
         let any = self.variant.breaks(Break::GroupReleasesUncompared);
         let ours = s.holder.as_ref().is_some_and(|holder| holder.owner == owner && holder.fence == fence);
@@ -213,7 +213,7 @@ impl Handover {
             self.look_for_lost_wake_up(s, owner);
             self.look_for_leftovers(s, owner);
         } else {
-            // The other way; that it may be lost, and executed at any time, is in its nature as a request.
+            // The other path: a request, which may be lost, or executed at any time.
             s.network.push(Message::Request(self.request(owner, Call::Release)));
         }
     }
@@ -235,7 +235,7 @@ impl Handover {
         Reply::Renewed
     }
 
-    /// A client that knows nothing of queue and fence.
+    /// A client that does not know the queue and the fence.
     fn set_nx(&self, s: &mut State, owner: Owner) -> Reply {
         if s.holder.is_some() {
             return Reply::NotYours;

@@ -12,13 +12,13 @@ use crate::{
     variant::Variant,
 };
 
-/// Far more states than any search here has; one that has no end stops.
+/// Far more states than any search here has; a search without an end stops here.
 const TOO_MANY: usize = 2_000_000_000;
 
-/// A counter-example is printed for a right protocol always, for a broken one if this is set.
+/// If this is set, counter-examples are printed for broken protocols too; for right ones they always are.
 pub(crate) const TRACE: &str = "LOCK_MODEL_TRACE";
 
-/// Every reachable state is looked at, and nothing is found.
+/// Asserts that every reachable state is checked, and no property is violated.
 pub(crate) fn holds(variant: Variant) -> Result<(), Failed> {
     let name = variant.name;
     let begun = Instant::now();
@@ -39,27 +39,27 @@ pub(crate) fn holds(variant: Variant) -> Result<(), Failed> {
         begun.elapsed().as_secs_f32(),
     );
     if let Some(property) = ALL.into_iter().find(|p| checker.discovery(p).is_some()) {
-        let path = checker.discovery(property).expect("looked at above");
+        let path = checker.discovery(property).expect("found above");
         return Err(format!("{property}: violated\n{}", trace(path)).into());
     }
     if tally.expanded.load(Relaxed) != unique {
-        return Err(format!("cut: {} of {unique} states looked at", tally.expanded.load(Relaxed)).into());
+        return Err(format!("cut: {} of {unique} states checked", tally.expanded.load(Relaxed)).into());
     }
     let variant = &checker.model().variant;
     let must_occur = [
         (true, &tally.by_push, "entry on a push"),
         (variant.clients.iter().any(|role| role.groups), &tally.in_groups, "entry with a group"),
-        (variant.times.limit != NEVER, &tally.repeated, "repetition of a request that was late"),
+        (variant.times.limit != NEVER, &tally.repeated, "repetition of a late request"),
         (variant.opens, &tally.found_open, "call that found the lock open"),
         (variant.attacked, &tally.forged, "forged message"),
     ];
     match must_occur.iter().find(|(must, count, _)| *must && count.load(Relaxed) == 0) {
-        Some((_, _, what)) => Err(format!("no {what}: the variant says nothing about it").into()),
+        Some((_, _, what)) => Err(format!("no {what}: the variant shows nothing about it").into()),
         None => Ok(()),
     }
 }
 
-/// Some state breaks `property`, and the shortest way there has `steps` steps.
+/// Asserts that some state breaks `property`, and that the shortest path to such a state has `steps` steps.
 pub(crate) fn is_caught(variant: &Variant, property: &'static str, steps: usize) -> Result<(), Failed> {
     let name = variant.name;
     let begun = Instant::now();
@@ -91,13 +91,13 @@ pub(crate) fn is_caught(variant: &Variant, property: &'static str, steps: usize)
 
 type Found = Path<State, <Handover as Model>::Action>;
 
-/// A search for what breaks `property` in fewer steps, if there is a limit.
+/// A search for a violation of `property` in fewer steps, if there is a limit.
 fn shorter_than(variant: Variant, property: &'static str, limit: Option<usize>) -> impl Checker<Handover> {
     let search = Handover::new(variant)
         .checker()
         .target_state_count(TOO_MANY)
         .finish_when(HasDiscoveries::AllOf(BTreeSet::from([property])));
-    // Depths are counted in states, and one that reaches the limit is not looked at any more.
+    // Depths are counted in states, and a state at the limit is not expanded.
     let search = match limit {
         Some(steps) => search.target_max_depth(steps + 1),
         None => search,

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display};
 
-/// Whose request, place or hold it is: a client, and which of its attempts. The owner token of the real thing.
+/// The owner of a request, place or hold: a client, and one of its attempts. Models the real owner token.
 ///
-/// Attempt 0 is the client's present one; a larger number names one that has ended and of which something is left.
+/// Attempt 0 is the client's present one; a larger number names an ended attempt that has left something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Owner {
     pub(crate) client: u8,
@@ -18,7 +18,7 @@ pub(crate) struct Holder {
     pub(crate) fence: u8,
     /// Ticks until it expires; [`NEVER`] without an end.
     pub(crate) px: u8,
-    /// Which hold of this lock it is, counted from 1; 0 where the fence is minted with the hold, as it should be.
+    /// The number of this hold of the lock, from 1; 0 where the fence is minted with the hold, as it should be.
     pub(crate) tenure: u8,
 }
 
@@ -28,7 +28,7 @@ pub(crate) const NEVER: u8 = u8::MAX;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) owner: Owner,
-    /// Ticks since it was refreshed.
+    /// Ticks since its last refresh.
     pub(crate) age: u8,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Mode {
     Try,
     Join,
     Poll,
-    /// In a group: takes the lock if it is free and nobody waits; else a `Join` follows, with the same owner token.
+    /// In a group: takes a free lock for which no client waits; otherwise a `Join` follows, with the same owner token.
     Group,
 }
 
@@ -50,15 +50,15 @@ pub(crate) enum Call {
     Renew(u8),
     /// Ends a hold or gives up a place, by owner.
     Release,
-    /// Ends the hold `<owner>:<fence>` in a group, if nobody waits; else a `Release` follows.
+    /// Ends the hold `<owner>:<fence>` in a group, if no client waits; otherwise a `Release` follows.
     ReleaseInGroup(u8),
-    /// What a foreign client takes the lock with.
+    /// The acquisition of a foreign client.
     SetNx,
-    /// What a foreign client releases with: compare and delete, without a look at the queue.
+    /// The release of a foreign client: compare and delete, without a check of the queue.
     CompareAndDelete,
     /// Broken protocols only: gives up a place, but not a hold.
     Leave,
-    /// Broken protocols only: `INCR` sent beside `SET NX`, for this tenure.
+    /// Broken protocols only: `INCR` sent alongside `SET NX`, for this tenure.
     Mint(u8),
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Reply {
     Granted(u8),
-    /// With the last fence that was minted.
+    /// With the last minted fence.
     Waiting(u8),
     Held,
     Gone,
@@ -76,21 +76,21 @@ pub(crate) enum Reply {
     Late,
 }
 
-/// A request on its way to the server.
+/// A pending request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Request {
     pub(crate) owner: Owner,
     pub(crate) call: Call,
-    /// Ticks of the client's clock since it was sent; counted only while it matters.
+    /// Ticks of the client's clock since the sending; counted only while it matters.
     pub(crate) age: u8,
-    /// The client would still listen to the answer.
+    /// Whether the client would still accept the answer.
     pub(crate) awaited: bool,
     /// Ticks of the server's clock until its limit passes; [`NEVER`] for a call without a limit.
     pub(crate) left: u8,
 }
 
 impl Request {
-    /// Whether it can bring its owner onto the server, or lengthen what is there.
+    /// Whether it can bring its owner onto the server, or extend a place or hold there.
     pub(crate) fn acquires(self) -> bool {
         matches!(self.call, Call::Acquire(_))
     }
@@ -100,14 +100,14 @@ impl Request {
     }
 }
 
-/// What a grant message proves: a hash over the owner token, which is secret, and these terms.
+/// The content of a grant message's proof: a hash over the owner token, which is secret, and these terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proof {
     pub(crate) fence: u8,
     pub(crate) px: u8,
 }
 
-/// Something in flight. All of it may arrive in any order, late, or never.
+/// A message in flight. It may arrive in any order, late, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Message {
     Request(Request),
@@ -117,14 +117,14 @@ pub(crate) enum Message {
         /// Ticks since the request was sent.
         age: u8,
     },
-    /// A grant message as the server made it, with the proof of these terms. An attacker who subscribes keeps a copy, so
-    /// under attack the message stays in flight when it was delivered.
+    /// A grant message as the server made it, with the proof of these terms. An attacker who subscribes keeps a
+    /// copy, so under attack the message stays in flight after its delivery.
     Push {
         owner: Owner,
         fence: u8,
         px: u8,
     },
-    /// Tells the first in the queue that the lock was left free.
+    /// Notifies the first in the queue that the lock was left free.
     Free {
         owner: Owner,
     },
@@ -150,57 +150,57 @@ impl Message {
     }
 }
 
-/// What a client believes of its present attempt.
+/// The client's view of its present attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Idle,
-    /// An acquisition was sent and not answered.
+    /// An acquisition was sent and is not answered.
     Asking {
         mode: Mode,
         /// Ticks since the first request of this attempt; counted only for the loose client.
         age: u8,
     },
-    /// «Waiting» was answered.
+    /// The answer was `Waiting`.
     Waiting {
-        /// Ticks since the proof was sent: the youngest-sent request that was answered so.
+        /// Ticks since the proof was sent: the youngest-sent request with this answer.
         age: u8,
-        /// The last fence that was minted when the proof was answered.
+        /// The last minted fence when the proof was answered.
         seen: u8,
     },
-    /// Granted. Believes to hold while `valid` is not 0.
+    /// Granted. The client believes that it holds while `valid` is not 0.
     Holding {
         valid: u8,
         fence: u8,
-        /// How often the lease was passed on inside the client.
+        /// Number of hand-overs of the lease inside the client.
         seq: u8,
     },
     Dead,
 }
 
-/// A process, or the part of one that asks the store for this lock.
+/// A process, or its part that asks the store for this lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
     pub(crate) attempt: u8,
     pub(crate) attempts_left: u8,
-    /// Tasks behind the holder to which the lease can be passed on.
+    /// Tasks behind the holder to which the lease can be handed over.
     pub(crate) followers_left: u8,
     /// Ticks that its clock may miss.
     pub(crate) slack_left: u8,
-    /// Broken protocols only: the holder before the present one still believes.
+    /// Broken protocols only: the previous holder still believes.
     pub(crate) lingers: bool,
 }
 
-/// What a transition did that must never happen.
+/// Effects of a transition that must never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Violation {
-    /// Somebody believes in a token that is not larger than one that was believed before.
+    /// A client believes in a token that is not larger than an earlier believed one.
     TokenFell,
     /// A request touched a hold that is not its owner's.
     TouchedAnother,
     /// A release was executed, and something of its owner is left.
     LeftBehind,
-    /// A release left a free key before a live waiter, and told nobody.
+    /// A release left a free key before a live waiter, and notified none.
     WakeUpLost,
     /// A client of ours took a lock, or handed it over, while it was open for clients that do not queue.
     WindowTaken,
@@ -210,20 +210,20 @@ pub(crate) enum Violation {
 pub(crate) struct State {
     pub(crate) holder: Option<Holder>,
     pub(crate) queue: Vec<Place>,
-    /// Ticks until the marker expires that a release sets when it leaves the lock open; 0 without one.
+    /// Ticks until the marker of an open release expires; 0 without one.
     pub(crate) open: u8,
-    /// The last fence that was minted.
+    /// The last minted fence.
     pub(crate) fence: u8,
     pub(crate) clients: Vec<Client>,
     pub(crate) network: Vec<Message>,
-    /// The largest token that was believed: fence and sequence.
+    /// The largest believed token: fence and sequence.
     pub(crate) top: (u8, u8),
     pub(crate) crashes_left: u8,
-    /// How many holds there were, and the last whose fence is minted; counted only where the two come apart.
+    /// The number of holds, and the last one whose fence is minted; counted only where the two come apart.
     pub(crate) tenures: u8,
     pub(crate) minted_tenure: u8,
-    /// Owners that were released when the limits of all their acquisitions had passed; kept while such an acquisition
-    /// is in flight.
+    /// Owners that were released after the limits of all their acquisitions had passed; kept while such an
+    /// acquisition is in flight.
     pub(crate) cleared: Vec<Owner>,
     /// Broken protocols only: owners whose token the attacker knows.
     pub(crate) leaked: Vec<Owner>,
@@ -262,7 +262,7 @@ impl State {
         self.is_held_by(owner) || self.place_of(owner).is_some()
     }
 
-    /// What is in flight and could bring the owner onto the server.
+    /// The requests in flight that could bring the owner onto the server.
     pub(crate) fn acquisitions_of(&self, owner: Owner) -> impl Iterator<Item = &Request> {
         self.network.iter().filter_map(move |message| match message {
             Message::Request(request) if request.owner == owner && request.acquires() => Some(request),
@@ -270,7 +270,7 @@ impl State {
         })
     }
 
-    /// Every owner that something on the server or in flight belongs to.
+    /// The owners of everything on the server and in flight.
     pub(crate) fn mentioned(&self) -> impl Iterator<Item = Owner> {
         let holder = self.holder.iter().map(|holder| holder.owner);
         holder
@@ -286,7 +286,7 @@ impl State {
         self.clients.iter().map(believers).sum()
     }
 
-    /// Notes what must never happen; the first counts.
+    /// Records a violation; only the first counts.
     pub(crate) fn violate(&mut self, violation: Violation) {
         self.violation.get_or_insert(violation);
     }
@@ -315,7 +315,7 @@ impl Display for Message {
             }
             Self::Answer { owner, reply, age } => write!(f, "{owner} is answered {reply:?}, asked {age} ago"),
             Self::Push { owner, fence, px } => write!(f, "{owner} is pushed fence {fence} px {px}"),
-            Self::Free { owner } => write!(f, "{owner} is told that the lock is free"),
+            Self::Free { owner } => write!(f, "{owner} is notified that the lock is free"),
         }
     }
 }
@@ -326,7 +326,7 @@ impl Display for State {
         match &self.holder {
             None if self.open > 0 => write!(f, "open for {}", self.open)?,
             None => f.write_str("free")?,
-            Some(Holder { owner, fence, px: NEVER, .. }) => write!(f, "held by {owner}:{fence} for ever")?,
+            Some(Holder { owner, fence, px: NEVER, .. }) => write!(f, "held by {owner}:{fence} forever")?,
             Some(Holder { owner, fence, px, .. }) => write!(f, "held by {owner}:{fence} for {px}")?,
         }
         for place in &self.queue {

@@ -1,4 +1,4 @@
-//! The steps of the clients, the server, the network, the clocks and the attacker, and how they are printed.
+//! The steps of the clients, the server, the network, the clocks and the attacker, and their printed form.
 
 use std::fmt::{self, Display};
 
@@ -8,13 +8,13 @@ use crate::state::{Message, Mode, Owner, Proof, Request, name};
 pub(crate) enum Step {
     /// The client asks for the lock, with a fresh owner token.
     Start(u8, Mode),
-    /// The same request again, with the same token.
+    /// Repeats the request, with the same token.
     AskAgain(u8),
     Poll(u8),
     /// The attempt ends without a hold: given up, dropped, or its request timed out.
     ///
-    /// Also a waiter that its process evicts because it is not polled: one compare-exchange decides between this and
-    /// entering, before the leave is sent.
+    /// Includes an unpolled waiter that its process evicts: one compare-exchange decides between this and entering,
+    /// before the leave is sent.
     GiveUp(u8),
     /// [`EntersAfterEviction`](crate::variant::Break::EntersAfterEviction).
     Evict(u8),
@@ -37,7 +37,7 @@ pub(crate) enum Step {
         terms: Proof,
         proof: Option<Proof>,
     },
-    /// Makes room. What stays in flight forever is lost, too.
+    /// Makes room. A message that stays in flight forever is lost, too.
     Lose(Message),
     Tick,
     TickMissedBy(u8),
@@ -60,8 +60,8 @@ impl Display for Step {
                 write!(f, "{} ends its hold and sends the release in a group", name(*id))
             }
             Self::ReleaseTwice(id) => write!(f, "{} ends its hold and sends the release twice", name(*id)),
-            Self::Pass(id) => write!(f, "{} passes the lease on inside the process", name(*id)),
-            Self::ReleaseAndPass(id) => write!(f, "{} sends the release, and passes the lease on", name(*id)),
+            Self::Pass(id) => write!(f, "{} hands the lease over inside the process", name(*id)),
+            Self::ReleaseAndPass(id) => write!(f, "{} releases, and hands the lease over", name(*id)),
             Self::Crash(id) => write!(f, "{} crashes", name(*id)),
             Self::Execute(message) => write!(f, "the server executes: {message}"),
             Self::Refuse(request) => write!(f, "the server refuses: {}", Message::Request(*request)),
@@ -70,13 +70,13 @@ impl Display for Step {
             }
             Self::Receive(message) => write!(f, "it arrives: {message}"),
             Self::Forge { owner, terms, proof } => {
-                write!(f, "the attacker tells {owner} fence {} px {}, ", terms.fence, terms.px)?;
+                write!(f, "the attacker sends {owner} fence {} px {}, ", terms.fence, terms.px)?;
                 match proof {
                     Some(Proof { fence, px }) => write!(f, "with a proof of fence {fence} px {px}"),
                     None => f.write_str("without a proof"),
                 }
             }
-            Self::Lose(message) => write!(f, "it is lost: {message}"),
+            Self::Lose(message) => write!(f, "lost: {message}"),
             Self::Tick => f.write_str("tick"),
             Self::TickMissedBy(id) => write!(f, "tick, which the clock of {} misses", name(*id)),
         }

@@ -1,8 +1,8 @@
-//! A variant: who takes part, how long things last, and which rule is broken.
+//! A variant: its participants, its durations, and the rule that it breaks.
 
 use crate::state::NEVER;
 
-/// One search: the protocol as built, or with a rule broken, and how much of it.
+/// One search: the protocol as built, or with a rule broken, and the size of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
@@ -10,15 +10,15 @@ pub(crate) struct Variant {
     /// At most four.
     pub(crate) clients: Vec<Role>,
     pub(crate) manner: Manner,
-    /// How many clients may crash.
+    /// Number of clients that may crash.
     pub(crate) crashes: u8,
-    /// A release may leave the lock free although others queue for it, for clients that do not queue.
+    /// A release may leave the lock free for clients that do not queue, although others queue for it.
     pub(crate) opens: bool,
-    /// A client's limit may lie too early, as long as it does not know the server's time: any request may be refused.
+    /// A client's limit may lie too early while it does not know the server's time: any request may be refused.
     pub(crate) early_limits: bool,
-    /// An attacker subscribes to all channels and publishes on them, but has no right to any key.
+    /// An attacker subscribes to all channels and publishes on them, but has no permission for any key.
     pub(crate) attacked: bool,
-    /// Only the mutants break any.
+    /// Only the mutants break rules.
     pub(crate) broken: &'static [Break],
 }
 
@@ -66,7 +66,7 @@ impl Variant {
         self.broken.contains(&rule)
     }
 
-    /// The clients of this library; foreign ones stand behind them.
+    /// The clients of this library; foreign ones come after them.
     pub(crate) fn own(&self) -> usize {
         self.clients.iter().filter(|role| !role.foreign).count()
     }
@@ -76,21 +76,21 @@ impl Variant {
     }
 }
 
-/// Lengths in ticks of the server's clock.
+/// Durations in ticks of the server's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) ttl: u8,
-    /// How long a grant lasts that nobody claims.
+    /// Duration of an unclaimed grant.
     pub(crate) window: u8,
-    /// From this age on a place is passed over.
+    /// Age from which a place is skipped.
     pub(crate) stale: u8,
-    /// How often a waiter polls. Only the liveness check minds it; in the search every poll may come at any time.
+    /// Interval of a waiter's polls, only for the liveness check; in the search every poll may come at any time.
     pub(crate) refresh: u8,
-    /// What a client leaves unused of a lease.
+    /// The part of a lease that a client leaves unused.
     pub(crate) margin: u8,
-    /// How long after it was sent a request that grants or joins may be executed; [`NEVER`] without a limit.
+    /// Time limit for executing a request that grants or joins, from its sending; [`NEVER`] without a limit.
     pub(crate) limit: u8,
-    /// How long an open release keeps the lock free.
+    /// Time for which an open release keeps the lock free.
     pub(crate) open: u8,
 }
 
@@ -109,18 +109,18 @@ impl Times {
     }
 }
 
-/// What one client may do.
+/// The abilities of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a thing that a client may do, and they go together freely"
+    reason = "each is an ability of a client, and they can be combined freely"
 )]
 pub(crate) struct Role {
-    /// Somebody else's library: `SET NX` with a fixed lease, compare-and-delete.
+    /// Another library: `SET NX` with a fixed lease, compare-and-delete.
     pub(crate) foreign: bool,
-    /// How many times it asks for the lock; [`Role::UNLIMITED`].
+    /// Number of its acquisitions; or [`Role::UNLIMITED`].
     pub(crate) attempts: u8,
-    /// How many requests and answers of it may be in flight when it sends another one. Releases are always sent.
+    /// Upper bound on its requests and answers in flight when it sends another request. Releases are always sent.
     pub(crate) in_flight: usize,
     /// An attempt may also be one that does not wait.
     pub(crate) tries: bool,
@@ -128,7 +128,7 @@ pub(crate) struct Role {
     pub(crate) groups: bool,
     /// Tasks behind its holder.
     pub(crate) followers: u8,
-    /// How many ticks its clock may miss.
+    /// Number of ticks that its clock may miss.
     pub(crate) slack: u8,
     /// A release may be sent twice.
     pub(crate) repeats: bool,
@@ -172,67 +172,67 @@ impl Role {
     }
 }
 
-/// How strict a client is.
+/// The strictness of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// As `attempt.rs`, `hold.rs` and `renewal.rs` do it, which is stricter than the rules:
+    /// Like `attempt.rs`, `hold.rs` and `renewal.rs`, which are stricter than the rules:
     /// * `join` and `try` are sent once; unanswered, they end the attempt,
-    /// * one request at a time is listened to; the answer to one that timed out is lost,
+    /// * one request at a time is awaited; the answer to one that timed out is lost,
     /// * a push is read only behind the answer to `join`,
-    /// * a deadline that has passed does not come back,
-    /// * behind «gone» nothing is sent.
+    /// * an expired deadline does not come back,
+    /// * after `Gone` nothing is sent.
     AsBuilt,
-    /// As loose as the rules allow: `join` is sent again with the same token, every answer counts however late, a
-    /// push is believed before the first answer (dated by the first request), an answer to a renewal revives a hold.
+    /// As loose as the rules allow: `join` is repeated with the same token, every answer counts however late, a push
+    /// is believed before the first answer (dated by the first request), an answer to a renewal revives a hold.
     ///
-    /// It shows what the scripts and the comparisons have to bear, and that the client's strictness is a second wall.
+    /// This shows the demands on the scripts and the comparisons, and that the client's strictness is a second wall.
     Loose,
 }
 
-/// A rule broken: what a plausible wrong protocol does instead.
+/// A broken rule: the behaviour of a plausible wrong protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Break {
     /// The deadline of a pushed grant counts from the arrival of the push.
     DatedByArrival,
-    /// … from the last poll that was sent, answered or not.
+    /// … from the last poll, answered or not.
     DatedByLastPoll,
-    /// … from the arrival of the answer «waiting».
+    /// … from the arrival of the answer `Waiting`.
     DatedByAnswer,
-    /// A push is believed whatever fence was seen since.
+    /// A push is believed whatever fence was seen since its minting.
     StalePushCounts,
     /// A poll makes the place anew if it is gone.
     PollQueuesAgain,
-    /// A release deletes the holder whoever it is.
+    /// A release deletes any holder.
     ReleaseUncompared,
-    /// A release deletes the holder without a look at the queue.
+    /// A release deletes the holder without a check of the queue.
     ReleaseBlind,
-    /// Who gives up leaves the queue, but not a lock that was granted meanwhile.
+    /// A client that gives up leaves the queue, but not a lock that was granted meanwhile.
     LeaveWithoutRelease,
-    /// A `join` that is sent again takes another place.
+    /// A repeated `join` takes another place.
     JoinTwice,
-    /// A grant that is handed over lasts the longer, the older its place is.
+    /// A grant by hand-over lasts the longer, the older its place is.
     GrantGrowsWithAge,
-    /// A grant that is handed over lasts a whole ttl.
+    /// A grant by hand-over lasts a whole ttl.
     GrantForTtl,
-    /// A grant that is handed over has no end.
+    /// A grant by hand-over has no end.
     GrantForEver,
-    /// A poll refreshes the place and does not look whether the lock is free.
+    /// A poll refreshes the place and does not check whether the lock is free.
     PollLooksAway,
-    /// The fence is counted beside `SET NX`, not with it.
+    /// The fence is counted next to `SET NX`, not with it.
     MintBesideSet,
-    /// A renewal extends the holder whoever it is.
+    /// A renewal extends any holder.
     RenewUncompared,
     /// A renewal compares the owner and not the fence.
     RenewWithoutFence,
-    /// A lease that is passed on takes the fence one higher, which the store may mint too.
+    /// A lease that is handed over takes the fence one higher, which the store may mint too.
     PassUnreserved,
-    /// A lease is passed on although its release was sent.
+    /// A lease is handed over although its release was sent.
     PassAfterRelease,
-    /// A lease is passed on before the last holder's view of it says that its turn is over.
+    /// A lease is handed over before the last holder sees that its turn is over.
     PassBeforeEnd,
-    /// A release that leaves the lock free tells nobody.
+    /// A release that leaves the lock free notifies no waiter.
     OpenInSilence,
-    /// A waiter that is told that the lock is free takes it for its own, without asking.
+    /// A waiter that is notified of a free lock takes it for its own, without asking.
     FreeIsAGrant,
     /// A grant message is believed whatever its proof.
     PushWithoutProof,
@@ -246,14 +246,14 @@ pub(crate) enum Break {
     LateGranted,
     /// A release counts as the end of its owner although an acquisition may still be executed.
     FinalBeforeTheLimit,
-    /// A call of ours takes the lock although it was left open.
+    /// A call of our clients takes the lock although it was left open.
     WindowIgnored,
     /// A waiter is evicted, its leave is sent, and it may still enter.
     EntersAfterEviction,
     /// A group takes the last fence, and does not mint one.
     GroupTakesLastFence,
-    /// A group deletes the holder without a look at the queue.
+    /// A group deletes the holder without a check of the queue.
     GroupReleasesBlind,
-    /// A group deletes the holder whoever it is.
+    /// A group deletes any holder.
     GroupReleasesUncompared,
 }

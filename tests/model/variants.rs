@@ -9,11 +9,11 @@ use crate::{
     wait,
 };
 
-/// The shortest lengths that can be told apart: a place can age, a grant is shorter than a lease.
+/// The shortest distinguishable durations: a place can age, a grant is shorter than a lease.
 const SHORT: Times = Times::new(3, 2, 2);
 /// As in the store, the claim window is longer than the refresh interval, and three of those make a place stale.
 const LONG: Times = Times::new(4, 2, 3);
-/// For what has many states otherwise.
+/// For variants that would otherwise have too many states.
 const SHORTEST: Times = Times::new(2, 1, 1);
 
 pub(crate) fn all() -> Vec<Trial> {
@@ -57,7 +57,7 @@ fn right() -> Vec<Variant> {
         Variant::new("attacker", SHORT, &[own(1, 2), own(2, 1)]).attacked().opens(),
         Variant::new("attacker_and_loose_client", SHORTEST, &[own(1, 1), own(1, 1)]).attacked().loose(),
         Variant::new("early_limits", SHORT, &[own(1, 1).groups(), own(2, 1)]).early_limits(),
-        // Requests are refused after their limit so that a release is the end of an attempt; for the rest they need not.
+        // Requests are refused after their limit so that a release is the end of an attempt; nothing else needs it.
         Variant::new("no_limits", SHORT.unlimited(), &[own(1, 2), own(2, 1)]),
         // Three comparisons are a second wall: the client as built never needs them.
         Variant::new("strict_client_needs_no_second_wall", SHORT, &[own(1, 2), own(2, 1)]).breaking(&[
@@ -70,7 +70,7 @@ fn right() -> Vec<Variant> {
     ]
 }
 
-/// The same with one rule broken, the property that shows it, and the length of the shortest counter-example.
+/// The same with one rule broken, the property that is violated, and the length of the shortest counter-example.
 fn mutants() -> Vec<(Variant, &'static str, usize)> {
     let own = Role::own;
     let two = |name, broken| Variant::new(name, SHORT, &[own(1, 2), own(2, 1)]).breaking(broken);

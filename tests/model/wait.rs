@@ -1,4 +1,4 @@
-//! The longest time for which dead queue entries hold up a live waiter, with the store's own constants.
+//! The longest delay of a live waiter by dead queue entries, with the store's own constants.
 
 use libtest_mimic::{Failed, Trial};
 use stateright::Model;
@@ -36,7 +36,7 @@ pub(crate) fn all() -> Vec<Trial> {
             "wait::a_client_that_does_not_queue_gets_in_where_a_lock_is_left_open_and_only_there",
             || match (round_of_a_foreign_client(8, &[]), round_of_a_foreign_client(u32::MAX, &[])) {
                 (Some(8), None) => Ok(()),
-                other => Err(format!("gets in after so many rounds: {other:?}").into()),
+                other => Err(format!("rounds until it gets in: {other:?}").into()),
             },
         ),
         Trial::test("wait::a_client_that_does_not_queue_needs_the_whole_window", || {
@@ -51,21 +51,21 @@ pub(crate) fn all() -> Vec<Trial> {
 /// One live waiter behind places whose processes are dead or stopped.
 #[derive(Clone, Copy, Debug)]
 struct Behind<'a> {
-    /// How old each of them is when the lock is released.
+    /// The age of each place when the lock is released.
     ages: &'a [u8],
-    /// When the live waiter looks for the first time.
+    /// The time of the live waiter's first poll.
     look: u8,
     /// The lock is left open.
     open: bool,
     pushes: Pushes,
 }
 
-/// What a wait came to.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug)]
 struct Waited {
-    /// Until the live waiter held the lock.
+    /// Ticks until the live waiter held the lock.
     ticks: u8,
-    /// How often it lost its turn, and had to queue anew.
+    /// Number of times it lost its turn and had to queue anew.
     lost_turns: usize,
 }
 
@@ -78,7 +78,7 @@ fn one_dead_place(broken: &'static [Break]) -> Result<(), Failed> {
 /// Eight of them, of all ages, in the orders that differ most; and three in all orders.
 fn dead_places() -> Result<(), Failed> {
     let bound = STORE.stale + STORE.window + STORE.refresh;
-    assert!(bound <= 2 * STORE.stale + STORE.window, "what is promised");
+    assert!(bound <= 2 * STORE.stale + STORE.window, "the promised bound");
     let mut eight: Vec<Vec<u8>> = Vec::new();
     for oldest in 0..STORE.stale {
         for youngest in 0..=oldest {
@@ -95,7 +95,7 @@ fn dead_places() -> Result<(), Failed> {
     within("three dead places", bound, &[], three.iter().map(|ages| &ages[..]))
 }
 
-/// The longest wait behind each of these.
+/// Checks the longest wait behind each of these places.
 fn within<'a>(
     name: &str,
     bound: u8,
@@ -142,7 +142,7 @@ fn lost_turns(times: Times) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The lock is released at once; before the live waiter stand places of which nobody hears any more.
+/// The lock is released at once; the places before the live waiter belong to dead clients.
 fn wait_behind(case: Behind<'_>, times: Times, broken: &'static [Break]) -> Option<Waited> {
     let clients = vec![Role::own(1, 1); case.ages.len() + 2];
     let model = Handover::new(Variant::new("wait", times, &clients).breaking(broken));
@@ -171,9 +171,9 @@ fn wait_behind(case: Behind<'_>, times: Times, broken: &'static [Break]) -> Opti
     Some(Waited { ticks, lost_turns: model.tally.lost_turns.into_inner() })
 }
 
-/// After how many releases a client that knows only `SET NX`, and tries once after each of them, holds the lock, while
-/// two others take turns at it without an end, and both ask before it does; each `open_every`-th release leaves it open.
-/// None if it never does.
+/// Returns the number of releases after which a client that knows only `SET NX`, and tries once after each of them,
+/// holds the lock. Two others take turns at it without an end, and both ask before it does; each `open_every`-th
+/// release leaves the lock open. `None` if it never does.
 fn round_of_a_foreign_client(open_every: u32, broken: &'static [Break]) -> Option<u32> {
     let own = Role::own(Role::UNLIMITED, 1);
     let variant = Variant::new("foreign", STORE, &[own, own, Role::FOREIGN]).opens().breaking(broken);
@@ -196,7 +196,7 @@ fn round_of_a_foreign_client(open_every: u32, broken: &'static [Break]) -> Optio
         if s.is_held_by(owner(2)) {
             return Some(round);
         }
-        assert!(s.is_held_by(owner(next)), "the turn of the one who waits");
+        assert!(s.is_held_by(owner(next)), "the turn of the waiter");
     }
     None
 }

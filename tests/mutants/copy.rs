@@ -10,12 +10,12 @@ use std::{
 
 use super::table::{Edit, MUTANTS};
 
-/// The program of the unit tests of `lock-runtime`.
+/// The program with the unit tests of `lock-runtime`.
 const UNIT: &str = "unit";
-/// All programs that a test may be in.
+/// All programs that may contain a test.
 const KNOWN: &[&str] = &["conformance", "servers", "templates", UNIT];
 
-/// The program that a test is in, and its name there.
+/// Returns the program of a test, and its name there.
 pub fn program(test: &'static str) -> (&'static str, &'static str) {
     let (program, test) = test.split_once(' ').unwrap_or(("conformance", test));
     assert!(KNOWN.contains(&program), "{test}: there is no program `{program}`");
@@ -25,7 +25,7 @@ pub fn program(test: &'static str) -> (&'static str, &'static str) {
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const SOURCES: &str = "lock-runtime/src";
 
-/// Writes the copy; where it stands.
+/// Writes the copy; returns its folder.
 fn write_copy() -> PathBuf {
     let source = folder().join("source");
     let edited = edited();
@@ -38,13 +38,13 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants")
 }
 
-/// Whether the copy compiles; what cargo says where it does not.
+/// Checks that the copy compiles; otherwise returns cargo's output.
 pub fn check() -> Result<(), String> {
     let checked = cargo("check", &write_copy()).arg("--quiet").output().expect("cargo can be run");
     if checked.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&checked.stderr).into_owned()) }
 }
 
-/// Cargo about the copy's library, in a target folder of its own: to cargo, the copy is the same package.
+/// Cargo for the copy's library, with its own target folder: to cargo, the copy is the same package.
 fn cargo(command: &str, source: &Path) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
@@ -58,7 +58,7 @@ fn cargo(command: &str, source: &Path) -> Command {
     cargo
 }
 
-/// Writes the copy and builds it. The programs by their names.
+/// Writes the copy and builds it. Returns the programs by their names.
 pub fn build() -> BTreeMap<&'static str, PathBuf> {
     let source = write_copy();
     let programs: BTreeSet<_> =
@@ -73,18 +73,18 @@ pub fn build() -> BTreeMap<&'static str, PathBuf> {
     let messages = String::from_utf8(built.stdout).expect("JSON is text");
     let path = |name: &str| {
         let name = if name == UNIT { "lock_runtime" } else { name };
-        // A line for each artifact; the name of its target and its program are all that is needed of it.
+        // A line for each artifact; only the name of its target and its program are needed.
         messages
             .lines()
             .filter(|line| line.contains(&format!("\"name\":\"{name}\"")) && line.contains("\"test\":true"))
             .find_map(|line| line.split_once("\"executable\":\"")?.1.split('"').next())
-            .unwrap_or_else(|| panic!("cargo says nothing of `{name}`"))
+            .unwrap_or_else(|| panic!("cargo did not build `{name}`"))
             .into()
     };
     programs.into_iter().map(|name| (name, path(name))).collect()
 }
 
-/// The features that compile the stores in: those of the workspace's root that are named as those of the runtime.
+/// The features that compile the stores in: those of the root crate that share a name with one of the runtime.
 fn stores() -> String {
     let manifest = fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap();
     let features = manifest.lines().filter_map(|line| line.split_once(" = "));
@@ -96,7 +96,7 @@ fn stores() -> String {
 /// The files of the copy that differ, by their path in the workspace.
 ///
 /// # Panics
-/// When an edit does not fit its file any more: the mutant has to follow the code.
+/// If an edit no longer fits its file: the mutant has to follow the code.
 pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files: BTreeMap<&str, String> = BTreeMap::new();
     let read = |file: &str| fs::read_to_string(Path::new(ROOT).join(SOURCES).join(file)).unwrap();
@@ -132,7 +132,7 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
     files.into_iter().map(|(file, text)| (Path::new(SOURCES).join(file), text.into_bytes())).collect()
 }
 
-/// The module of the copy that knows which mutant is chosen.
+/// The module of the copy that knows the chosen mutant.
 fn module() -> String {
     let mut scripts = String::new();
     for mutant in MUTANTS {
@@ -154,13 +154,13 @@ fn module() -> String {
     )
 }
 
-/// Copies a folder; `instead` may have another text for a file.
+/// Copies a folder; `instead` may return another text for a file.
 fn copy(from: &Path, to: &Path, instead: &mut impl FnMut(&Path) -> Option<Vec<u8>>) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let (name, path) = (entry.file_name(), entry.path());
-        // Behind a link, too: some files have two names.
+        // Follows links, too: some files have two names.
         let Ok(kind) = fs::metadata(&path) else { continue };
         if kind.is_dir() {
             if name != "target" && name != ".git" {
@@ -174,7 +174,7 @@ fn copy(from: &Path, to: &Path, instead: &mut impl FnMut(&Path) -> Option<Vec<u8
     }
 }
 
-/// Leaves a file alone that is right already, so that cargo does not build it again.
+/// Leaves a file alone that is already right, so that cargo does not build it again.
 fn write(path: &Path, text: &[u8]) {
     if fs::read(path).ok().as_deref() != Some(text) {
         fs::write(path, text).unwrap();

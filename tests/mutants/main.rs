@@ -1,8 +1,7 @@
-//! Mutants: mistakes that other libraries shipped, built in on purpose; each must be caught by the tests that are named
-//! for it.
+//! Mutants: mistakes that other libraries shipped, built in on purpose; each must be caught by its named tests.
 //!
-//! One build of a copy of the sources has all of them; which one is made is chosen at run time. Nothing of it stands in
-//! the sources themselves. `cargo test --test mutants -- --ignored` takes minutes; `tests/run all` does it.
+//! One build of a copy of the sources has all of them; one is chosen at run time. The sources themselves are
+//! untouched. `cargo test --test mutants -- --ignored` takes minutes; `tests/run all` does it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, reason = "a program, not a library")]
@@ -57,7 +56,7 @@ fn is_caught(mutant: &Mutant) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the test says while this mutant is chosen.
+/// Returns the output of the test while this mutant is chosen.
 fn run(test: &'static str, mutant: &str) -> String {
     let (program, test) = copy::program(test);
     let output =

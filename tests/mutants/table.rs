@@ -1,6 +1,6 @@
 //! The table of the mutants: the changed text, and the tests that catch it.
 
-/// A mistake that is built in, and made only when it is asked for at run time.
+/// A built-in mistake, made only when it is chosen at run time.
 pub struct Mutant {
     pub name: &'static str,
     pub edits: &'static [Edit],
@@ -11,8 +11,8 @@ pub struct Mutant {
 
 /// One change of the text.
 pub enum Edit {
-    /// Of Rust, in a file of `lock-runtime/src`: the text occurs once in it. `mutant!()` in the new text is true while
-    /// the mutant is chosen.
+    /// Of Rust, in a file of `lock-runtime/src`: the text occurs once in it. `mutant!()` in the new text is true
+    /// while the mutant is chosen.
     Rust { file: &'static str, from: &'static str, to: &'static str },
     /// Of the scripts, when they are loaded.
     Lua { from: &'static str, to: &'static str },
@@ -531,7 +531,7 @@ end",
         name: "a_failed_release_replaces_the_result",
         edits: &[Rust {
             file: "section/mod.rs",
-            from: "                    Err(error) => tracing::debug!(%error, \"not known to be released after the section\"),",
+            from: "                    Err(error) => tracing::debug!(%error, \"the release after the section was not confirmed\"),",
             to: "                    Err(error) => assert!(!mutant!(), \"{error}\"),",
         }],
         caught_by: &["redis::outage::black_hole::a_body_keeps_its_result_although_its_release_fails"],
@@ -934,7 +934,7 @@ end",
             from: "        Some(valid_until(reported.sent, self.timeout))",
             to: "        Some(valid_until(reported.sent, if mutant!() { self.timeout * 9 } else { self.timeout }))",
         }],
-        // Behind a connection that is cut the driver's own limit comes in time.
+        // On a cut connection the driver's own limit comes in time.
         caught_by: &[
             "servers zookeeper_ensemble::a_leader_that_nobody_follows_keeps_no_hold_alive",
             "servers zookeeper_ensemble::the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",

@@ -1,4 +1,4 @@
-//! Certificates of a test's own.
+//! Certificates for a single test.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use rcgen::{
 
 use crate::support::processes;
 
-/// Who signs certificates, and the folder in which they are.
+/// An issuer of certificates, and the folder that contains them.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     folder: PathBuf,
@@ -23,7 +23,7 @@ pub struct Authority {
 pub struct Signed {
     pub cert: PathBuf,
     pub key: PathBuf,
-    /// Both in one, as ZooKeeper wants them.
+    /// Both in one file, as ZooKeeper requires.
     pub both: PathBuf,
     number: usize,
 }
@@ -64,7 +64,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// Its own certificate, with a list of those that it has revoked.
+    /// Its own certificate, with a list of the revoked ones.
     pub fn ca_that_revokes(&self, revoked: &Signed) -> PathBuf {
         let list = CertificateRevocationListParams {
             this_update: date_time_ymd(2020, 1, 1),
@@ -116,7 +116,7 @@ impl Signed {
     }
 }
 
-/// Above zero, as RFC 5280 wants it.
+/// Above zero, as RFC 5280 requires.
 fn serial_number(number: usize) -> u64 {
     u64::try_from(number).unwrap() + 1
 }
@@ -128,7 +128,7 @@ fn named(who: &str, names: &[&str]) -> CertificateParams {
     params
 }
 
-/// A path as it stands in a URL and in a configuration.
+/// A path as it is written in a URL and in a configuration.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }

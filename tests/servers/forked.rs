@@ -1,5 +1,5 @@
-//! A process that forks while it uses the library. It is one of its own: of the other tests' threads the child would
-//! inherit half-done work.
+//! A process that forks while it uses the library. It is a separate process: from the other tests' threads the child
+//! would inherit half-done work.
 
 use std::{
     env, fs,
@@ -25,7 +25,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::zookeeper_server::ZooKeeperServer;
 
 const LONG: Duration = Duration::from_secs(20);
-/// The address of the store; set in a process that is to fork.
+/// The address of the store; set in a process that forks.
 const STORE: &str = "LOCK_TEST_STORE";
 
 #[cfg(feature = "redis")]
@@ -97,7 +97,7 @@ fn a_family() {
     fs::remove_file(told).unwrap();
     assert_eq!(seen, "as it should be");
 
-    // Nothing of this is the parent's.
+    // All these are still the parent's.
     assert!(guard.is_valid());
     runtime.block_on(async {
         guard.release().await.unwrap();
@@ -124,7 +124,7 @@ fn in_child(
     assert!(!guard.is_valid() && guard.remaining().is_zero());
     assert!(lost.kind() == LockErrorKind::Lost && lost.to_string().contains("forked"), "{lost}");
     runtime.block_on(async {
-        timeout(LONG, locks.shutdown()).await.expect("nothing is left that the child has to wait for");
+        timeout(LONG, locks.shutdown()).await.expect("nothing for the child to wait for");
         let own = LockManager::connect(store).await;
         if store.starts_with("zookeeper:") {
             let error = own.expect_err("the driver's thread was not forked");

@@ -1,6 +1,6 @@
-//! What is particular to the servers of one store, and so no case of the conformance suite.
+//! Tests of servers of one store, which are therefore not cases of the conformance suite.
 //!
-//! One program, because each links everything that the crates depend on: `cargo test --test servers --all-features --
+//! One program, because each links all dependencies of the crates: `cargo test --test servers --all-features --
 //! zookeeper_ensemble::` runs one of its parts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]

@@ -1,4 +1,4 @@
-//! Redis behind TLS: what gets in, what is kept out, and what is said about it.
+//! Redis behind TLS: accepted and refused clients, and the errors of the refused ones.
 
 use std::{
     env, fs,
@@ -24,13 +24,13 @@ use crate::{
 };
 
 const LONG: Duration = Duration::from_secs(30);
-/// What is told at once, on a busy machine.
+/// Time limit for immediate errors, on a busy machine.
 const SOON: Duration = Duration::from_secs(8);
 const PASSWORD: &str = "canary-7c50";
 /// The URL that a child process is to connect to.
 const CHILD_S_URL: &str = "LOCK_TEST_CHILD_S_URL";
 
-/// A server with a port for TLS beside its socket.
+/// A server with a port for TLS next to its socket.
 struct Secure {
     server: RedisServer,
     port: u16,
@@ -63,7 +63,7 @@ impl Secure {
         Self { server, port }
     }
 
-    /// One that wants no certificate of us.
+    /// Starts a server that requests no client certificate.
     fn for_all(authority: &Authority, identity: &Signed) -> Self {
         Self::start(authority, identity, "no")
     }
@@ -115,7 +115,7 @@ async fn locks_behind_tls_are_renewed_waited_for_and_handed_over_by_a_push() {
     }
     guard.release().await.unwrap();
 
-    // A waiter that is not notified looks once a second.
+    // A waiter that is not notified polls once a second.
     let mut took = Vec::new();
     for _ in 0..7 {
         let guard = ours.lock("k").acquire().await.unwrap();
@@ -164,7 +164,7 @@ async fn connections_that_cannot_be_are_refused_at_once_with_what_to_change() {
         // Files may be in the middle of being replaced.
         (secure.url("localhost", &trusts(&ca.with_file_name("missing.pem"))), "cannot read", false),
         (secure.url("localhost", &trusts(&ours.key)), "no certificate", false),
-        (secure.url("localhost", &trusts(&cut)), "is not whole", false),
+        (secure.url("localhost", &trusts(&cut)), "an incomplete section", false),
         (secure.url("localhost", &identity(&ours.cert, &ca)), "no private key", false),
         (secure.url("localhost", &identity(&ours.key, &ours.key)), "no certificate", false),
         (secure.url("localhost", &identity(&ca, &ours.key)), "cannot be used", false),
@@ -174,7 +174,7 @@ async fn connections_that_cannot_be_are_refused_at_once_with_what_to_change() {
         assert_eq!(error.is_permanent(), permanent, "{error}");
         assert!(error.to_string().contains(word), "{word}: {error}");
     }
-    // As the system's CAs, whatever it has.
+    // The system's CAs, whatever they are.
     let error = refused(&secure.url("localhost", &trusts(Path::new("/etc/ssl")))).await;
     assert!(error.to_string().contains("cannot read `/etc/ssl`"), "{error}");
     LockManager::connect(&secure.url("localhost", &trusts(&ca))).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_server_that_wants_our_certificate_gets_it() {
         let locks = LockManager::connect(&url(&shows(&authority.signs(&["worker"])))).await.unwrap();
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
         let error = refused(&url("")).await;
-        assert!(error.to_string().contains("wants a certificate of ours"), "{protocol}: {error}");
+        assert!(error.to_string().contains("requires a client certificate"), "{protocol}: {error}");
         assert!(error.is_permanent());
         let error = refused(&url(&shows(&stranger.signs(&["worker"])))).await;
         assert!(error.to_string().contains("does not accept the certificate"), "{protocol}: {error}");
@@ -232,7 +232,7 @@ async fn renewed_certificates_are_used_by_the_next_connection() {
     ]);
     secure.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     secure.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    // The settings were right, so it is told as an outage, and waited out.
+    // The settings were right, so the failure counts as an outage, and is waited out.
     let error = locks.lock("k").wait(Duration::from_secs(1)).acquire().await.unwrap_err();
     assert!(error.to_string().contains("no CA in `tls_ca` has signed"), "{error}");
     assert!(error.is_retryable() && !error.is_permanent());
@@ -283,7 +283,7 @@ async fn the_cas_of_the_system_are_trusted_where_the_url_names_none() {
         (authority.ca(), secure.url("127.0.0.1", ""), "outcome: granted"),
         (stranger.ca(), secure.url("localhost", ""), "no CA of this system has signed"),
         (stranger.ca().with_file_name("missing"), secure.url("localhost", ""), "this system has no CA"),
-        // Only those that the URL names, and then the system need not have any.
+        // Only the CAs that the URL names, and then the system need not have any.
         (authority.ca(), secure.url("localhost", &trusts(&stranger.ca())), "no CA in `tls_ca` has signed"),
         (
             stranger.ca().with_file_name("missing"),

@@ -1,4 +1,4 @@
-//! ZooKeeper behind TLS, with users: what gets in, what is kept out, and what is said about it.
+//! ZooKeeper behind TLS, with users: accepted and refused clients, and the errors of the refused ones.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -20,16 +20,16 @@ use crate::{
 };
 
 const LONG: Duration = Duration::from_secs(30);
-/// What is told at once, on a busy machine.
+/// Time limit for immediate errors, on a busy machine.
 const SOON: Duration = Duration::from_secs(8);
 const PASSWORD: &str = "canary-41d9";
-/// The users of a server, with the passwords they have there.
+/// The users of a server, with their passwords there.
 const USERS: &str = r#"Server {
     org.apache.zookeeper.server.auth.DigestLoginModule required user_us="canary-41d9" user_them="other";
 };"#;
 const SASL: &str = "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n";
 
-/// A server with a port for TLS beside the plain one.
+/// A server with a port for TLS next to the plain one.
 struct Secure {
     server: ZooKeeperServer,
     port: u16,
@@ -46,7 +46,7 @@ impl Secure {
         Self { server: ZooKeeperServer::start_with_users(&settings, USERS), port }
     }
 
-    /// One that wants no certificate of us.
+    /// Starts a server that requests no client certificate.
     fn for_all(identity: &Signed) -> Self {
         Self::start(identity, "ssl.clientAuth=none")
     }
@@ -79,7 +79,7 @@ async fn refused(url: &str) -> LockError {
         let error = LockManager::connect(url).await.map(drop).unwrap_err();
         assert!(began.within(SOON), "{error} after {:?}", began.took());
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
-        // A server that takes over half a second for a step of its handshake, as many started at once may, shows nothing.
+        // A server that needs over half a second for a handshake step, as when many start at once, proves nothing.
         if attempt == 4 || !error.to_string().contains("none of the ZooKeeper servers answers") {
             return error;
         }
@@ -87,7 +87,7 @@ async fn refused(url: &str) -> LockError {
     }
 }
 
-/// Nobody else gets at the locks of `us`.
+/// Asserts that no other client has access to the locks of `us`.
 fn is_ours(secure: &Secure, path: &str) {
     let mut admin = secure.admin();
     assert_eq!(admin.children(path).unwrap(), Err(zk::NO_AUTH), "seen");
@@ -115,14 +115,14 @@ async fn locks_behind_tls_are_exclusive_and_nobody_else_gets_at_them() {
         assert!(guard.fencing_token() > token);
         guard.run(async {}).await.unwrap();
 
-        // Others with a name of their own, and one without.
+        // Clients with another user, and one without.
         let others = url.replace(&format!("us:{PASSWORD}"), "them:other");
         for stranger in [others, format!("zookeeper://{}/{lock}", secure.server.address())] {
             let stranger = LockManager::connect(&stranger).await.unwrap();
             let began = Moment::now();
             let error = stranger.lock("k").wait(LONG).acquire().await.unwrap_err();
             assert!(began.within(SOON), "it waited {:?}", began.took());
-            assert!(error.to_string().contains("refuses the access"), "{error}");
+            assert!(error.to_string().contains("denied access"), "{error}");
             assert!(!error.is_retryable(), "{error}");
         }
     }
@@ -140,7 +140,7 @@ async fn a_session_behind_tls_goes_on_after_an_outage_and_a_new_one_shows_who_we
         };
         let cut_off = LockManager::connect(&url(proxy.address().port())).await.unwrap();
         let other = LockManager::connect(&url(secure.port)).await.unwrap();
-        // To connect takes a busy server seconds, which are to be a small part of the session.
+        // Connecting to a busy server takes seconds, which must be a small part of the session.
         let patient = |url: String| url.replace(&session_timeout(SESSION), &session_timeout(SESSION * 3));
         let kept = LockManager::connect(&patient(url(proxy.address().port()))).await.unwrap();
         let guard = kept.lock("kept").acquire().await.unwrap();
@@ -154,7 +154,7 @@ async fn a_session_behind_tls_goes_on_after_an_outage_and_a_new_one_shows_who_we
         }
         guard.release().await.unwrap();
         let guard = cut_off.lock("k").acquire().await.unwrap();
-        // On the connection that was made anew.
+        // On the renewed connection.
         cut_off.lock("second").acquire().await.unwrap().release().await.unwrap();
         proxy.black_hole();
         guard.lost().await;
@@ -198,7 +198,7 @@ async fn connections_that_cannot_be_are_refused_at_once_with_what_to_change() {
     }
 }
 
-/// As while the clients of an ensemble change over to TLS.
+/// As while the clients of an ensemble migrate to TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_port_for_both_without_a_majority_behind_it_is_waited_for() {
     let authority = Authority::new();
@@ -253,14 +253,14 @@ async fn a_server_that_wants_our_certificate_gets_it() {
     let locks = LockManager::connect(&with(&authority.signs(&["worker"]))).await.unwrap();
     locks.lock("k").acquire().await.unwrap().release().await.unwrap();
     let error = refused(&url("localhost", secure.port, &authority.ca(), "")).await;
-    assert!(error.to_string().contains("wants a certificate of ours"), "{error}");
+    assert!(error.to_string().contains("requires a client certificate"), "{error}");
     let error = refused(&with(&stranger.signs(&["worker"]))).await;
     assert!(error.to_string().contains("does not accept the certificate"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_credentials_are_told_at_once_and_by_no_trace() {
-    // The drivers' as well; as text, and as the numbers by which a list of bytes is shown.
+    // The drivers' traces as well: as text, and as the numbers of a printed list of bytes.
     traces::watch("", &["canary", "99, 97, 110, 97, 114, 121"]);
     let authority = Authority::new();
     let identity = authority.signs(&["localhost"]);
@@ -283,14 +283,14 @@ async fn wrong_credentials_are_told_at_once_and_by_no_trace() {
     assert!(error.to_string().contains("check user and password"), "{error}");
     guard.release().await.unwrap();
 
-    // Servers that know no SASL let everybody in, as nobody.
+    // Servers without SASL let every client in, without a user.
     let ignorant = ZooKeeperServer::start("");
     let url = format!("zookeeper://us:{PASSWORD}@{}?auth=sasl", ignorant.address());
     let locks = LockManager::connect(&url).await.unwrap();
     let began = Moment::now();
     let error = locks.lock("k").wait(LONG).acquire().await.unwrap_err();
     assert!(began.within(SOON), "{:?}", began.took());
-    assert!(error.to_string().contains("did not look at the credentials"), "{error}");
+    assert!(error.to_string().contains("ignored the credentials"), "{error}");
     for shown in [format!("{error:?}"), format!("{locks:?}"), format!("{others:?}")] {
         assert!(!shown.contains("canary"), "{shown}");
     }
@@ -305,7 +305,7 @@ async fn wrong_credentials_are_told_at_once_and_by_no_trace() {
 async fn credentials_that_are_refused_later_end_the_session_and_say_so() {
     let authority = Authority::new();
     let mut secure = Secure::for_all(&authority.signs(&["localhost"]));
-    // Longer than a restart takes.
+    // A session longer than a restart takes.
     let url = url("localhost", secure.port, &authority.ca(), "&auth=sasl")
         .replace(&format!("session_timeout={}ms", SESSION.as_millis()), "session_timeout=40s");
     let locks = LockManager::connect(&url).await.unwrap();
@@ -321,7 +321,7 @@ async fn credentials_that_are_refused_later_end_the_session_and_say_so() {
     secure.server.kill();
     secure.server.set_users(USERS);
     secure.server.bring_back();
-    // The node of the session that was given up stays until the servers end it.
+    // The node of the abandoned session stays until the servers end it.
     let guard = locks.lock("k").ttl(LONG * 2).wait(LONG * 4).acquire().await.unwrap();
     guard.release().await.unwrap();
 }
@@ -348,7 +348,7 @@ async fn clients_of_others_with_our_credentials_contend_and_write_under_our_fenc
     write.add_set_data("/balance", b"70", None).unwrap();
     write.commit().await.unwrap();
 
-    // As Curator contends, whose nodes are everybody's unless it is told otherwise.
+    // Like Curator, whose nodes are open to all by default.
     let acls = driver::Acls::anyone_all();
     let begun = Instant::now();
     let theirs = {
@@ -368,7 +368,7 @@ async fn clients_of_others_with_our_credentials_contend_and_write_under_our_fenc
     let data = client.get_data("/balance").await.unwrap().0;
     assert_eq!(data, b"70");
 
-    // Without them the fence is closed.
+    // Without our credentials the fence is closed.
     let guard = locks.lock("other").acquire().await.unwrap();
     let nobody = driver::Client::connect(&secure.server.address().to_string()).await.unwrap();
     let mut write = fence::begin(&nobody, &guard.held()).unwrap();
@@ -388,7 +388,7 @@ async fn a_server_at_its_limit_of_connections_is_waited_for() {
     let authority = Authority::new();
     let secure = Secure::start(&authority.signs(&["localhost"]), "ssl.clientAuth=none\nmaxClientCnxns=2");
     let plain = secure.server.address();
-    // A connection of before may still count when the first of these come, and they are closed.
+    // An earlier connection may still count when the first of these come, and they are closed.
     let mut taken = Vec::new();
     until("the limit is reached", || {
         taken.push(TcpStream::connect(plain).unwrap());

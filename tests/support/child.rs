@@ -1,4 +1,4 @@
-//! A second process: the test binary itself, started again, which answers one line for each line it is asked.
+//! A second process: the test binary itself, started again, which answers one line for each line it receives.
 
 use std::{
     env,
@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 
 use super::{processes::Process, wall_clock::Clock};
 
-/// Set in a process that is to be the second one; says what it is to be.
+/// Set in a second process; names its role.
 pub const ROLE: &str = "LOCK_TEST_ROLE";
 
-/// Dropped, it is killed.
+/// A second process. Dropped, it is killed.
 #[derive(Debug)]
 pub struct Child {
     process: Process,
@@ -24,12 +24,12 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts this very program in the role `role`.
+    /// Starts this very program in this role.
     pub fn start(role: &str) -> Self {
         Self::start_with(role, |_| {})
     }
 
-    /// Starts it with this clock.
+    /// Starts this program in this role, with this clock.
     pub fn start_with_clock(role: &str, clock: &Clock) -> Self {
         Self::start_with(role, |command| clock.give_to(command))
     }
@@ -53,19 +53,19 @@ impl Child {
         Self { process, stdin, answers }
     }
 
-    /// Asks without waiting for the answer.
+    /// Sends a line without waiting for the answer.
     pub fn tell(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").expect("the second process listens");
     }
 
-    /// The next answer; none when it ended or was killed.
+    /// Returns the next answer; `None` if the process ended or was killed.
     pub async fn answer(&mut self) -> Option<String> {
         tokio::time::timeout(Duration::from_secs(30), self.answers.recv())
             .await
             .expect("the second process answers within 30 s")
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a line, and waits for the answer.
     pub async fn ask(&mut self, line: &str) -> String {
         self.tell(line);
         self.answer().await.expect("the second process lives")

@@ -1,8 +1,8 @@
 //! A history of holds of one lock, and its judge: were they disjoint, and did their tokens rise?
 //!
 //! The tokens are the order that the lock itself claims, so no order has to be searched for: sorting is enough, and
-//! millions of holds are judged in milliseconds. All times are nanoseconds on the one monotonic clock that all
-//! processes of a machine share, so holds of different processes are compared without doubt.
+//! millions of holds are judged in milliseconds. All times are nanoseconds on the monotonic clock that all processes
+//! of a machine share, so holds of different processes are comparable.
 
 use std::{fmt, str::FromStr};
 
@@ -10,11 +10,11 @@ use std::{fmt, str::FromStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     pub token: u64,
-    /// Before the lock was asked for.
+    /// Before the request for the lock.
     pub asked: u64,
-    /// After it was granted.
+    /// After the grant.
     pub from: u64,
-    /// The last moment before which the holder was told that it holds the lock.
+    /// The last moment before which the holder was assured that it holds the lock.
     pub until: u64,
 }
 
@@ -36,15 +36,15 @@ impl FromStr for Hold {
     }
 }
 
-/// What was found; a lock that works has nothing but `holds`.
+/// The findings; a lock that works has nothing but `holds`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub holds: usize,
-    /// Two held it at once.
+    /// Holds that began before an earlier one ended.
     pub overlaps: usize,
-    /// Two holds have the same token.
+    /// Holds with the token of another one.
     pub duplicates: usize,
-    /// A hold that had ended before another was asked for has the larger token.
+    /// Holds that had ended before another one with a smaller token was requested.
     pub inversions: usize,
 }
 

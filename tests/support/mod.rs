@@ -15,13 +15,13 @@ pub mod zookeeper_server;
 
 use std::time::{Duration, Instant};
 
-/// How long a condition may take before a test gives up on it; far longer than it ever takes.
+/// Time limit for a condition of a test; far longer than it ever takes.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Waits until `condition` is met, at most for [`PATIENCE`].
 ///
 /// # Panics
-/// When it is not; with the last thing that `condition` said.
+/// If it is not met in time; with the last error of `condition`.
 pub async fn until<T: std::fmt::Debug>(what: &str, mut condition: impl FnMut() -> Result<(), T>) {
     let end = Instant::now() + PATIENCE;
     let mut pause = Duration::from_micros(200);
@@ -48,7 +48,7 @@ impl Random {
         Self(seed)
     }
 
-    /// The seed that was asked for by `LOCK_TEST_SEED`, or a fresh one.
+    /// The seed in `LOCK_TEST_SEED`, or a fresh one.
     pub fn seed() -> u64 {
         match std::env::var("LOCK_TEST_SEED") {
             Ok(seed) => seed.parse().expect("LOCK_TEST_SEED is a number"),

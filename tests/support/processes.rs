@@ -1,7 +1,7 @@
-//! The processes that the tests started, all of which end with the test process, also when it is killed.
+//! The processes started by the tests, all of which end with the test process, even when it is killed.
 //!
-//! A small shell reads from a pipe what was started; when the pipe closes, however this process ended, it kills
-//! what is left and removes the temporary folder.
+//! A small shell reads the started processes from a pipe. When the pipe closes, however this process ended, the
+//! shell kills the remaining ones and removes the temporary folder.
 
 use std::{
     env, fs,
@@ -57,7 +57,7 @@ fn guardian() -> MutexGuard<'static, Guardian> {
     guardian.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The folder of this process for temporary files; it goes with the process.
+/// The folder of this process for temporary files; removed with the process.
 pub fn folder() -> PathBuf {
     guardian().folder.clone()
 }
@@ -68,14 +68,14 @@ fn tell(what: &str, pid: u32) {
     }
 }
 
-/// Ends what is left. To be called once, at the end of `main`.
+/// Ends the remaining processes. To be called once, at the end of `main`.
 pub fn finish() {
     let mut guardian = guardian();
     guardian.pipe = None;
     let _ = guardian.shell.wait();
 }
 
-/// A process that was started by a test. Dropped, it is killed.
+/// A process started by a test. Dropped, it is killed.
 #[derive(Debug)]
 pub struct Process(Child);
 
@@ -95,7 +95,7 @@ impl Process {
         rustix::process::kill_process(pid, signal).expect("the process can be signalled");
     }
 
-    /// SIGSTOP: it does nothing any more, and its connections stay open.
+    /// SIGSTOP: the process stands still, and its connections stay open.
     pub fn pause(&self) {
         self.signal(rustix::process::Signal::STOP);
         // On a busy machine its threads notice one after the other.
@@ -116,7 +116,7 @@ impl Process {
         self.signal(rustix::process::Signal::CONT);
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it is still running.
     pub fn lives(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }

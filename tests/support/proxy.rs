@@ -1,6 +1,6 @@
-//! A TCP proxy that hurts what passes through it.
+//! A TCP proxy that hurts its connections.
 //!
-//! It runs on a thread and a runtime of its own, so a test that blocks its runtime does not stop the network too.
+//! It runs on its own thread and runtime, so a test that blocks its runtime does not stop the network too.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use tokio::{
     sync::watch,
 };
 
-/// Where the server is.
+/// The address of the server.
 #[derive(Clone, Debug)]
 pub enum Upstream {
     Tcp(SocketAddr),
@@ -35,15 +35,15 @@ pub enum Way {
     ToClient,
 }
 
-/// What happens to bytes on their way.
+/// The treatment of bytes in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Pass,
-    /// They arrive so much later.
+    /// They arrive this much later.
     Delay(Duration),
-    /// So many bytes a second.
+    /// Limited to this many bytes a second.
     Throttle(u32),
-    /// They are kept back, as is the connection's end, and arrive when the flow changes: a network that heals.
+    /// They are kept back, as is the connection's end, until the flow changes: a network that heals.
     Hold,
 }
 
@@ -54,7 +54,7 @@ struct Settings {
     to_client: Flow,
     refuses: bool,
     black_hole: bool,
-    /// Connections up to this number stay mute for ever.
+    /// Connections up to this number stay mute forever.
     mute_up_to: u64,
     /// Connections up to this number are closed, or reset.
     closed_up_to: u64,
@@ -62,7 +62,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Whether what comes on this connection vanishes.
+    /// Whether the bytes of this connection vanish.
     fn swallows(&self, number: u64) -> bool {
         self.black_hole || number <= self.mute_up_to
     }
@@ -70,13 +70,13 @@ impl Settings {
 
 #[derive(Debug)]
 struct Inner {
-    /// For how long a connection waits for a server that is not there.
+    /// How long a connection waits for an absent server.
     patience: Duration,
     settings: watch::Sender<Settings>,
     accepted: AtomicU64,
     /// The answer, counted from now, that is swallowed, and its connection cut; 0 for none.
     lost_answer: AtomicI64,
-    /// How many more bytes pass in each direction before the connection is cut; negative for no limit.
+    /// Number of further bytes in each direction before the connection is cut; negative for no limit.
     cut_after: [AtomicI64; 2],
     bytes: [AtomicU64; 2],
 }
@@ -95,7 +95,7 @@ impl Proxy {
         Self::start_with_patience(upstream, Duration::ZERO)
     }
 
-    /// The same, for clients that would ask again where they are refused: they are kept waiting for so long.
+    /// The same, for clients that would ask again where they are refused: they are kept waiting for `patience`.
     pub fn start_with_patience(upstream: Upstream, patience: Duration) -> Self {
         let settings = Settings {
             upstream,
@@ -140,12 +140,12 @@ impl Proxy {
         self.address
     }
 
-    /// How many connections were accepted so far, also those that were refused.
+    /// Number of connections accepted so far, including refused ones.
     pub fn accepted(&self) -> u64 {
         self.inner.accepted.load(SeqCst)
     }
 
-    /// How many bytes went this way so far.
+    /// Number of bytes that went this way so far.
     pub fn bytes(&self, way: Way) -> u64 {
         self.inner.bytes[way as usize].load(SeqCst)
     }
@@ -161,28 +161,28 @@ impl Proxy {
         });
     }
 
-    /// New connections lead to another server; those there are stay where they are: a name that moves.
+    /// Leads new connections to another server; existing ones stay where they are: a name that moves.
     pub fn lead_to(&self, upstream: Upstream) {
         self.change(|settings| settings.upstream = upstream);
     }
 
-    /// New connections are reset at once.
+    /// Resets new connections at once.
     pub fn refuse(&self) {
         self.change(|settings| settings.refuses = true);
     }
 
-    /// Every byte vanishes. Connections from before [`heal`](Self::heal) stay open and mute for ever: half-open.
+    /// Swallows every byte. Connections from before [`heal`](Self::heal) stay open and mute forever: half-open.
     pub fn black_hole(&self) {
         self.change(|settings| settings.black_hole = true);
     }
 
-    /// Closes every connection there is.
+    /// Closes all present connections.
     pub fn cut(&self) {
         let accepted = self.accepted();
         self.change(|settings| settings.closed_up_to = accepted);
     }
 
-    /// Resets every connection there is (RST).
+    /// Resets all present connections (RST).
     pub fn reset(&self) {
         let accepted = self.accepted();
         self.change(|settings| settings.reset_up_to = accepted);
@@ -193,7 +193,7 @@ impl Proxy {
         self.inner.lost_answer.store(i64::from(nth), SeqCst);
     }
 
-    /// Whether an answer is still to be swallowed; forgets it.
+    /// Whether an answer is still to be swallowed; cancels that.
     pub fn keep_answers(&self) -> bool {
         self.inner.lost_answer.swap(0, SeqCst) > 0
     }
@@ -203,7 +203,7 @@ impl Proxy {
         self.inner.cut_after[way as usize].store(i64::from(count), SeqCst);
     }
 
-    /// Back to a network without faults.
+    /// Restores a network without faults.
     pub fn heal(&self) {
         let accepted = self.accepted();
         self.inner.lost_answer.store(0, SeqCst);
@@ -288,7 +288,7 @@ async fn pump(
     let mut settings = inner.settings.subscribe();
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        // None: this side has closed or reset it.
+        // Zero: this side has closed or reset the connection.
         let mut count = from.read(&mut buffer).await.unwrap_or(0);
         let flow = loop {
             let now = settings.borrow_and_update().clone();
@@ -301,7 +301,7 @@ async fn pump(
             }
         };
         match count {
-            // The other side is told when bytes would arrive.
+            // The other side is notified when bytes would arrive.
             0 if flow.is_none() => std::future::pending().await,
             0 => return Ok(()),
             _ => {}
@@ -311,7 +311,7 @@ async fn pump(
             tokio::time::sleep(length).await;
         }
         if way == Way::ToClient {
-            // Counted down only while it is set: 1 is the answer that is meant.
+            // Counted down only while it is set: 1 is the chosen answer.
             let counted = inner.lost_answer.fetch_update(SeqCst, SeqCst, |n| (n > 0).then(|| n - 1));
             if counted == Ok(1) {
                 return Ok(());

@@ -27,7 +27,7 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one with these settings beside the usual ones, for example `["--requirepass", "secret"]`.
+    /// Starts one with these settings in addition to the usual ones, for example `["--requirepass", "secret"]`.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_with(settings, None)
     }
@@ -51,7 +51,7 @@ impl RedisServer {
         &self.socket
     }
 
-    /// One command, by a client of its own.
+    /// Runs one command on its own connection.
     pub fn command(&self, words: &[&str]) -> Value {
         resp::command(&self.socket, words).expect("the server answers")
     }
@@ -73,12 +73,12 @@ impl RedisServer {
         self.process = launch(&self.folder, &self.socket, &self.settings, self.clock.as_ref());
     }
 
-    /// None unless it was [started with one](Self::start_with_clock).
+    /// `None` unless it was [started with one](Self::start_with_clock).
     pub fn clock(&self) -> Option<&Clock> {
         self.clock.as_ref()
     }
 
-    /// SIGKILL: what was not on disk is lost.
+    /// SIGKILL: data that is not on disk is lost.
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -119,9 +119,9 @@ impl Drop for RedisServer {
 
 fn launch(folder: &Path, socket: &Path, settings: &[String], clock: Option<&Clock>) -> Process {
     let log = fs::File::create(folder.join("log")).expect("the temporary folder is writable");
-    // Left by a server that was killed.
+    // Left by a killed server.
     let _ = fs::remove_file(socket);
-    // A Sentinel does not start without one.
+    // A Sentinel does not start without a configuration.
     let config = folder.join("config");
     fs::File::options().create(true).append(true).open(&config).expect("the temporary folder is writable");
     let mut command = Command::new("redis-server");
@@ -140,10 +140,10 @@ fn launch(folder: &Path, socket: &Path, settings: &[String], clock: Option<&Cloc
     }
     let process = Process::start(&mut command).expect("redis-server can be started");
     let end = Instant::now() + PATIENCE;
-    // Any answer will do: one that asks for a password comes from a server that is up.
+    // Any answer will do: a server that asks for a password is up.
     while !matches!(resp::command(socket, &["PING"]), Ok(Value::Text(_) | Value::Error(_))) {
         let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
-        assert!(Instant::now() < end, "redis-server does not answer; it says:\n{}", log());
+        assert!(Instant::now() < end, "redis-server does not answer; its log:\n{}", log());
         thread::sleep(Duration::from_millis(2));
     }
     process

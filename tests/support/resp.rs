@@ -38,7 +38,7 @@ impl Value {
     }
 }
 
-/// One command on a connection of its own.
+/// Runs one command on its own connection.
 pub fn command(socket: &Path, words: &[&str]) -> io::Result<Value> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

@@ -1,7 +1,7 @@
-//! A stopwatch that also tells for how long the machine kept threads from running meanwhile.
+//! A stopwatch that also measures how long the machine kept threads from running meanwhile.
 //!
-//! A limit of a promise is meant for a machine that runs a thread when it is due. On a busy one a test measures the limit
-//! and the delays of all threads that took part, so it allows what was measured of such delays within the same time.
+//! A promised limit is meant for a machine that runs a thread when it is due. On a busy machine a test measures the
+//! limit and the delays of all threads involved, so it allows the delays measured within the same time.
 
 #![allow(dead_code, reason = "each program that tests uses a part of it")]
 
@@ -19,17 +19,17 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::monotonic;
 
-/// How often the watching thread is due.
+/// Pause of the watching thread between its computations.
 const STEP: Duration = Duration::from_millis(5);
-/// How long it computes each time: what runs is interrupted as well.
+/// CPU time of each computation: running threads are interrupted as well.
 const WORK: Duration = Duration::from_micros(100);
 
-/// By how much the watching thread was late, in all, in nanoseconds.
+/// Total delay of the watching thread, in nanoseconds.
 static LATE: AtomicU64 = AtomicU64::new(0);
-/// When it should have ended its present step, on the monotonic clock.
+/// The due end of its present step, on the monotonic clock.
 static DUE: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// By how much a thread that is due every few milliseconds has run late since the first call, its present delay included.
+/// The delay of a thread that is due every few milliseconds, since the first call, its present delay included.
 fn late() -> Duration {
     static WATCH: OnceLock<()> = OnceLock::new();
     WATCH.get_or_init(|| {
@@ -52,7 +52,7 @@ fn watch() {
     }
 }
 
-/// How long this thread has run.
+/// CPU time of this thread.
 fn used() -> Duration {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(used.tv_sec).unwrap(), u32::try_from(used.tv_nsec).unwrap())
@@ -62,7 +62,7 @@ fn nanos(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).expect("short")
 }
 
-/// A point in time, and how late the machine has been until then.
+/// A point in time, and the delay of the machine until then.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Moment {
     at: Instant,
@@ -74,7 +74,7 @@ impl Moment {
         Self { late: late(), at: Instant::now() }
     }
 
-    /// The time that has passed, whatever the machine did.
+    /// The time that has passed, delays included.
     pub fn elapsed(self) -> Duration {
         self.at.elapsed()
     }
@@ -83,7 +83,7 @@ impl Moment {
         Took { real: self.at - earlier.at, late: self.late.saturating_sub(earlier.late) }
     }
 
-    /// Whether it came first, though its thread may have run late to see it.
+    /// Whether it came first, though its thread may have been late to see it.
     pub fn is_before(self, other: Self) -> bool {
         self.at < other.at || self.since(other).within(Duration::ZERO)
     }
@@ -92,22 +92,22 @@ impl Moment {
         Self::now().since(self)
     }
 
-    /// Whether no more than `limit` has passed beside the delays by the machine.
+    /// Whether no more than `limit` has passed, apart from the delays by the machine.
     pub fn within(self, limit: Duration) -> bool {
         self.took().within(limit)
     }
 }
 
-/// How long something took.
+/// A measured duration.
 #[derive(Clone, Copy)]
 pub struct Took {
     pub real: Duration,
-    /// By how much a thread that did nothing else ran late meanwhile.
+    /// Delay of an otherwise idle thread meanwhile.
     pub late: Duration,
 }
 
 impl Took {
-    /// Whether it took no longer than `limit` beside the delays by the machine.
+    /// Whether it took no longer than `limit`, apart from the delays by the machine.
     pub fn within(self, limit: Duration) -> bool {
         self.real < limit + self.late
     }

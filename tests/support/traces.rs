@@ -18,17 +18,17 @@ static LEAKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEEN: AtomicU64 = AtomicU64::new(0);
 static OUTAGES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 
-/// Begins to read what comes from targets that begin with `targets`, until the end of the process.
+/// Reads all events of targets that begin with `targets`, until the end of the process.
 pub fn watch(targets: &'static str, secrets: &'static [&'static str]) {
     tracing::subscriber::set_global_default(Reader { targets, secrets }).expect("set once");
 }
 
-/// How many traces were read, and those with a secret in them.
+/// Returns the number of traces read, and those that contain a secret.
 pub fn found() -> (u64, Vec<String>) {
     (SEEN.load(Ordering::Relaxed), LEAKS.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
-/// What was written so far of the store at `address` that goes away and comes back.
+/// Returns the levels of the log lines so far about outages of the store at `address`.
 pub fn outages_of(address: &str) -> Vec<Level> {
     let lines = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
     lines.iter().filter(|(_, line)| line.contains(address)).map(|(level, _)| *level).collect()
@@ -52,7 +52,7 @@ pub fn has_owner_token(text: &str) -> bool {
     owner_token(text).is_some()
 }
 
-/// 128 bits in hexadecimal digits.
+/// Returns the first run of 128 bits in hexadecimal digits.
 pub fn owner_token(text: &str) -> Option<&str> {
     text.split(|c: char| !c.is_ascii_hexdigit()).find(|run| run.len() >= 32)
 }

@@ -1,5 +1,5 @@
 // Preloaded, it moves the wall clock of a process by the milliseconds in the file that LOCK_TEST_CLOCK names (eight
-// bytes, looked at each time); monotonic clocks stay. libfaketime does this too, and redis-server aborts under it.
+// bytes, read each time); monotonic clocks stay. libfaketime does this too, and redis-server aborts under it.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -14,7 +14,7 @@ use std::{
 
 use super::processes;
 
-/// The clock of the processes it was [given to](Self::give_to). Right until it is moved.
+/// The clock of the processes it was [given to](Self::give_to). It shows the right time until it is moved.
 #[derive(Debug)]
 pub struct Clock {
     file: PathBuf,
@@ -28,17 +28,17 @@ impl Clock {
         Self { file }
     }
 
-    /// A process started by this command has this clock.
+    /// Gives this clock to the process that the command starts.
     pub fn give_to(&self, command: &mut Command) {
         command.env("LD_PRELOAD", shim()).env("LOCK_TEST_CLOCK", &self.file);
     }
 
-    /// From now on it shows the right time and so much more.
+    /// From now on it is ahead of the right time by this.
     pub fn set_forward(&self, by: Duration) {
         self.move_by(i64::try_from(by.as_millis()).expect("not for ages"));
     }
 
-    /// From now on it shows the right time and so much less.
+    /// From now on it is behind the right time by this.
     pub fn set_back(&self, by: Duration) {
         self.move_by(-i64::try_from(by.as_millis()).expect("not for ages"));
     }
@@ -48,13 +48,13 @@ impl Clock {
     }
 
     fn move_by(&self, millis: i64) {
-        // In place, and never cut short: the process has the file mapped, and dies of a byte that is not there.
+        // In place, and never truncated: the process has the file mapped, and dies of a missing byte.
         let file = fs::File::options().write(true).open(&self.file).expect("made before");
         file.write_all_at(&millis.to_ne_bytes(), 0).expect("the temporary folder is writable");
     }
 }
 
-/// The library that is preloaded; built once.
+/// The preloaded library; built once.
 fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {

@@ -23,7 +23,7 @@ pub struct ZooKeeperEnsemble {
     links: Vec<Link>,
 }
 
-/// The way from one server to a port of another.
+/// The connection from one server to a port of another.
 #[derive(Debug)]
 struct Link {
     ends: [usize; 2],
@@ -31,15 +31,15 @@ struct Link {
 }
 
 impl ZooKeeperEnsemble {
-    /// Starts it, with these lines in each configuration beside the usual ones, and waits until all serve.
+    /// Starts it, with these lines in each configuration in addition to the usual ones, and waits until all serve.
     pub fn start(settings: &str) -> Self {
-        // Many that start and elect at once would keep each other from the processor.
+        // Servers that start and elect at the same time would starve each other of CPU.
         static STARTING: Mutex<()> = Mutex::new(());
         let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let ports: Vec<[u16; 2]> = (0..SIZE).map(|_| [free_port(), free_port()]).collect();
         let mut links = Vec::new();
         let mut link = |from, to, port| {
-            // A follower asks again where its leader does not listen yet, but begins a new election where it is sent away.
+            // A follower retries if its leader does not listen yet, but begins a new election if it is refused.
             let upstream = Upstream::Tcp(SocketAddr::from(([127, 0, 0, 1], port)));
             let proxy = Proxy::start_with_patience(upstream, Duration::from_secs(1));
             let port = proxy.address().port();
@@ -72,7 +72,7 @@ impl ZooKeeperEnsemble {
         }
     }
 
-    /// The addresses of all, as they stand in a URL.
+    /// The addresses of all servers, as written in a URL.
     pub fn addresses(&self) -> String {
         let addresses: Vec<_> = self.servers.iter().map(|server| server.address().to_string()).collect();
         addresses.join(",")
@@ -88,13 +88,13 @@ impl ZooKeeperEnsemble {
         (self.leader() + 1) % SIZE
     }
 
-    /// The others.
+    /// The numbers of the other servers.
     pub fn beside(server: usize) -> [usize; 2] {
         [(server + 1) % SIZE, (server + 2) % SIZE]
     }
 
-    /// Nothing arrives any more between it and the others until the healing, and nobody is told. Only what a server says
-    /// when it looks for a leader may: it is also called back at the address that it says it has.
+    /// Until the healing, nothing arrives between it and the others, and no server is notified. An exception is the
+    /// election: a server that looks for a leader is also called back at the address that it states.
     pub fn isolate(&self, server: usize) {
         for link in self.links.iter().filter(|link| link.ends.contains(&server)) {
             link.proxy.set(Way::ToServer, Flow::Hold);
@@ -102,7 +102,7 @@ impl ZooKeeperEnsemble {
         }
     }
 
-    /// Ends all that was done to it, and waits until all serve.
+    /// Ends all faults, and waits until all serve.
     pub fn heal(&mut self) {
         for link in &self.links {
             link.proxy.heal();
@@ -116,14 +116,14 @@ impl ZooKeeperEnsemble {
         self.is_up();
     }
 
-    /// Waits until one of these leads, at most for so long.
+    /// Waits until one of these leads, at most for `limit`.
     pub fn elected(&self, among: [usize; 2], limit: Duration) -> usize {
         let end = Instant::now() + limit;
         loop {
             if let Some(leader) = among.into_iter().find(|number| self.servers[*number].is_leader()) {
                 return leader;
             }
-            assert!(Instant::now() < end, "nobody leads after {limit:?}");
+            assert!(Instant::now() < end, "no leader after {limit:?}");
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -16,7 +16,7 @@ pub struct Client {
     xid: i32,
 }
 
-/// The error codes that tests ask for.
+/// The error codes that tests check.
 pub const NO_NODE: i32 = -101;
 pub const NODE_EXISTS: i32 = -110;
 pub const NO_AUTH: i32 = -102;
@@ -32,11 +32,11 @@ pub const PERSISTENT: i32 = 0;
 pub const EPHEMERAL: i32 = 1;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
-/// To make children and to delete them.
+/// The permissions to make children and to delete them.
 pub const CREATE_AND_DELETE: i32 = 4 | 8;
 const ALL: i32 = 31;
 
-/// As the protocol and the server's files write it.
+/// A buffer in the encoding of the protocol and of the server's files.
 #[derive(Default)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 
@@ -58,7 +58,7 @@ impl Bytes {
     }
 }
 
-/// What is left of an answer.
+/// The rest of an answer.
 struct Answer(io::Cursor<Vec<u8>>);
 
 impl Answer {
@@ -109,7 +109,7 @@ impl Client {
         Ok(Answer(io::Cursor::new(bytes)))
     }
 
-    /// The answer, or the error code of the server.
+    /// Returns the answer, or the error code of the server.
     fn call(&mut self, kind: i32, body: impl FnOnce(Bytes) -> Bytes) -> io::Result<Result<Answer, i32>> {
         self.xid += 1;
         self.send(&body(Bytes::default().int(self.xid).int(kind)))?;
@@ -135,12 +135,12 @@ impl Client {
         Ok(Ok(children?.into_iter().map(|name| String::from_utf8(name).unwrap()).collect()))
     }
 
-    /// The path of the new node. Anybody may do anything with it.
+    /// Creates a node and returns its path. Every client has all permissions for it.
     pub fn create(&mut self, path: &str, data: &[u8], flags: i32) -> io::Result<Result<String, i32>> {
         self.create_for(ALL, path, data, flags)
     }
 
-    /// The path of the new node, with which anybody may do what `rights` says.
+    /// Creates a node and returns its path. Every client has the permissions `rights` for it.
     pub fn create_for(
         &mut self,
         rights: i32,

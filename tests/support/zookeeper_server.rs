@@ -21,18 +21,18 @@ use super::{
     zookeeper_protocol::Bytes,
 };
 
-/// Where Debian has it.
+/// Its path on Debian.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
-/// What it names itself does not do for TLS.
+/// The classes named in its manifest are not enough for TLS.
 const CLASSES: &str =
     "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar";
 /// The file in a server's folder that names the users for SASL.
 const USERS: &str = "users.conf";
 /// The servers' unit of time.
 pub const TICK: Duration = Duration::from_millis(250);
-/// A session time-out that they grant.
+/// A session timeout that they grant.
 pub const SESSION: Duration = Duration::from_secs(4);
-/// A virtual machine starts slowly where many do.
+/// A virtual machine starts slowly when many start at once.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
@@ -43,14 +43,14 @@ pub struct ZooKeeperServer {
 }
 
 impl ZooKeeperServer {
-    /// Starts one alone, with these lines in its configuration beside the usual ones.
+    /// Starts a single server, with these lines in its configuration in addition to the usual ones.
     pub fn start(settings: &str) -> Self {
         Self::start_with_users(settings, "")
     }
 
-    /// As [`start`](Self::start), with what is in the file that names the users for SASL; empty for none.
+    /// Like [`start`](Self::start), with the contents of the file that names the users for SASL; empty for none.
     pub fn start_with_users(settings: &str, users: &str) -> Self {
-        // Many that start at once would keep each other, and the tests that run, from the processor.
+        // Servers that start at the same time would starve each other, and the running tests, of CPU.
         static STARTING: Mutex<()> = Mutex::new(());
         let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let server = Self::launch(None, settings, users);
@@ -58,7 +58,7 @@ impl ZooKeeperServer {
         server
     }
 
-    /// Starts it as the member `number` of an ensemble, and does not wait until it serves.
+    /// Starts the member `number` of an ensemble, and does not wait until it serves.
     pub fn member(number: usize, settings: &str) -> Self {
         Self::launch(Some(number), settings, "")
     }
@@ -92,7 +92,7 @@ impl ZooKeeperServer {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// What the server answers to one of its four-letter words.
+    /// Returns the server's answer to one of its four-letter words.
     pub fn ask(&self, word: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(self.address())?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -103,7 +103,7 @@ impl ZooKeeperServer {
         Ok(answer)
     }
 
-    /// One of the numbers of `mntr`.
+    /// Returns one of the numbers of `mntr`.
     pub fn number(&self, name: &str) -> u64 {
         let answer = self.ask("mntr").expect("the server answers");
         let line = answer.lines().find_map(|line| line.strip_prefix(name)).expect("mntr has it");
@@ -142,7 +142,7 @@ impl ZooKeeperServer {
         self.process.lives()
     }
 
-    /// Ends a pause, or starts it again after it was killed, with what it had on disk.
+    /// Ends a pause, or starts it again after it was killed, with its data on disk.
     pub fn bring_back(&mut self) {
         if self.process.lives() {
             self.process.resume();
@@ -152,7 +152,7 @@ impl ZooKeeperServer {
         }
     }
 
-    /// After it was killed, with what it had on disk; does not wait until it serves.
+    /// Starts it again after it was killed, with its data on disk; does not wait until it serves.
     pub fn start_again(&mut self) {
         self.process = run(&self.folder);
     }
@@ -162,8 +162,8 @@ impl ZooKeeperServer {
         self.process.kill();
     }
 
-    /// Starts it again with a container `path` in which children were made up to this number of the counter: by a log as
-    /// it would have written it. Before any client has written anything.
+    /// Starts it again with a container `path` whose children have used the counter up to this number, by a log such
+    /// as it would have written. Only before any client has written anything.
     pub fn with_used(&mut self, path: &str, numbers: i32) {
         const CREATE: i32 = 1;
         const DELETE: i32 = 2;
@@ -206,8 +206,8 @@ impl Drop for ZooKeeperServer {
     }
 }
 
-/// A port that nobody listens on, below those from which the system takes the ends of connections: it stays free until
-/// the server begins, and while it is stopped.
+/// A port without a listener, below the system's range of ephemeral ports: it stays free until the server begins,
+/// and while it is stopped.
 pub fn free_port() -> u16 {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -219,7 +219,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Not named when there are none: without the server's section in it, it would not start.
+/// The file is not named when there are no users: without the server's section in it, the server would not start.
 fn users_of(folder: &Path) -> Option<String> {
     let users = folder.join(USERS);
     let has_some = fs::metadata(&users).is_ok_and(|file| file.len() > 0);

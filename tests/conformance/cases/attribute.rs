@@ -46,7 +46,7 @@ async fn a_body_does_not_run_when_the_wait_for_its_lock_runs_out(fixture: Fixtur
     fixture.clean().await;
 }
 
-/// A name that is another one each time it is asked for.
+/// A name that changes each time it is read.
 #[derive(Clone)]
 struct Changing {
     mark: String,
@@ -63,7 +63,7 @@ impl fmt::Display for Changing {
 async fn changes(locks: &LockManager, others: &LockManager, name: Changing) -> Result<Vec<bool>, LockError> {
     let mut held = Vec::new();
     for number in 0..3 {
-        // From another task: to this section the lock would be its own.
+        // From another task: this section would re-enter the lock.
         let lock = others.lock(format!("{}-{number}", name.mark));
         held.push(
             tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_none()) })

@@ -66,7 +66,7 @@ async fn the_key_names_the_lock_that_is_held(fixture: Fixture) {
     fixture.clean().await;
 }
 
-// It waits for those who look whether it is held.
+// Pending until the test has checked that it is held.
 #[distributed_lock(key = "<mark>:<a>:<b>", wait = "30s")]
 async fn by_two(mark: &str, a: &str, b: &str) -> Result<(), LockError> {
     pending().await
@@ -101,7 +101,7 @@ async fn leaves(mark: String, way: Way) -> Result<Way, LockError> {
     match way {
         Way::Value => {}
         Way::Error => Err(LockError::new(LockErrorKind::Unsupported, "the body's own"))?,
-        // As a panic, without its message.
+        // Like a panic, without its message.
         Way::Panic => resume_unwind(Box::new("on purpose")),
         Way::Dropped => pending().await,
     }
@@ -200,7 +200,7 @@ async fn the_lock_comes_from_the_manager_that_is_named(fixture: Fixture) {
     let (named, scoped) =
         (locks.clone().with_prefix("named:").unwrap(), locks.with_prefix("scoped:").unwrap());
     let guard = scoped.lock(fixture.key("k")).acquire().await.unwrap();
-    // Its name is another one, so it is free.
+    // It has another name, so it is free.
     with_manager(scoped.clone(), of_a_parameter(&named, fixture.mark())).await.unwrap();
     let error = with_manager(named.clone(), of_a_parameter(&scoped, fixture.mark())).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Contended);
@@ -208,7 +208,7 @@ async fn the_lock_comes_from_the_manager_that_is_named(fixture: Fixture) {
     fixture.clean().await;
 }
 
-/// Says when it is dropped.
+/// Records the moment of its drop.
 struct Dropped<'a>(&'a Cell<Option<Moment>>);
 
 impl Drop for Dropped<'_> {
@@ -261,7 +261,7 @@ async fn the_body_ends_with_max_hold(fixture: Fixture) {
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
     let dropped = gone.get().expect("dropped").since(began);
     assert!(dropped.real > ms(200) && dropped.within(ms(500) + SLACK), "{dropped:?}");
-    // Not by the end of the lease.
+    // The end of the lease does not free it.
     fixture.clean().await;
 }
 
@@ -298,7 +298,7 @@ async fn a_lock_that_is_held_is_skipped(fixture: Fixture) {
     };
     assert_eq!(with_manager(ours.clone(), all).await, (None, None));
     assert_eq!(runs.load(SeqCst), 0, "a body ran without the lock");
-    // The place in the queue of the one that waited is given up in the background.
+    // The waiter's place in the queue is given up in the background.
     fixture.queued(&fixture.key("k"), 0).await;
     guard.release().await.unwrap();
     let all = async {
@@ -323,7 +323,7 @@ async fn a_store_that_fails_is_not_skipped(fixture: Fixture) {
     fixture.heal();
 }
 
-/// What became of a call that has no `Result`.
+/// The outcome of a call that has no `Result`.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Ran,
@@ -377,7 +377,7 @@ async fn or_else_beside_skip_gets_all_but_contention(fixture: Fixture) {
     fixture.heal();
 }
 
-/// Not called `Result`: it is by its type that an error of the body's own is told from a value.
+/// Not named `Result`: the type distinguishes an error of the body from a value.
 type Charge = Result<u8, &'static str>;
 
 #[distributed_lock(key = "<mark>:k", ttl = "500ms", auto_renew = false, or_else = |_| Err("lost"))]

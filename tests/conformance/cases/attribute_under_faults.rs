@@ -32,10 +32,10 @@ pub fn cases() -> Vec<Case> {
     vec![case!(no_body_runs_without_its_lock_nor_beside_another).hurts(Fault::Down).limit(limit())]
 }
 
-/// So many locks, each wanted by several tasks of each client.
+/// Number of locks, each wanted by several tasks of each client.
 const LANES: u64 = 3;
 
-/// What one call is to do.
+/// The plan of one call.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     ttl: Duration,
@@ -45,11 +45,11 @@ struct Plan {
     panics: bool,
 }
 
-/// What one call did.
+/// The record of one call.
 #[derive(Debug, Default)]
 struct Witness {
     asked: u64,
-    /// How often the body's own code was run.
+    /// Steps of the body's own code.
     steps: AtomicUsize,
     ended: AtomicBool,
     held: OnceLock<HeldLock>,
@@ -57,11 +57,11 @@ struct Witness {
 }
 
 impl Witness {
-    /// One step of the body's own code; whether the lock is still held.
+    /// Takes one step of the body's own code; returns whether the lock is still held.
     fn step(&self) -> bool {
         self.steps.fetch_add(1, SeqCst);
         let held = self.held.get().expect("set by the body");
-        // The moment is read before the question: what was valid after it was valid at it.
+        // The clock is read before the check: a lock valid after this moment was valid at it.
         let now = monotonic();
         if !held.is_valid() {
             return false;
@@ -78,7 +78,7 @@ impl Witness {
         loop {
             self.step();
             if plan.panics {
-                // As a panic, without its message.
+                // Like a panic, without its message.
                 resume_unwind(Box::new("on purpose"));
             }
             if Instant::now() >= leave {
@@ -190,7 +190,7 @@ struct Seen {
     lost: usize,
     panicked: usize,
     given_up: usize,
-    /// What must not be.
+    /// Violations.
     wrong: Vec<String>,
 }
 

@@ -1,15 +1,15 @@
-//! The list of bugs that other lock libraries shipped, and the tests that would have caught them here.
+//! Bugs that other lock libraries shipped, and the tests that would have caught them here.
 //!
-//! The list is that of the bug reports of about thirty libraries in eight languages. A test is a case of this suite
-//! (`group::claim`), or stands in the file or the crate that is named before it. `mutant` is the mistake of `tests/mutants` that
-//! makes it, so that the test is known to be able to fail.
+//! The list comes from the bug reports of about thirty libraries in eight languages. A test is a case of this suite
+//! (`group::claim`), or is in the file or the crate that is named before it. `mutant` is the mistake in
+//! `tests/mutants` that makes the bug, so that the test is known to be able to fail.
 
 use std::{fs, path::Path};
 
 use libtest_mimic::Trial;
 
 #[path = "../../mutants/table.rs"]
-#[allow(dead_code, reason = "what the mutants change is of no use here")]
+#[allow(dead_code, reason = "the changes of the mutants are not used here")]
 mod mutants;
 
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ const RENEWAL: &[Bug] = &[
         mutant: "a_round_trip_for_each_renewal",
     },
     Bug {
-        what: "renewal takes over a lock that somebody else holds by now",
+        what: "renewal takes over a lock that another client holds by now",
         tests: &["lease::a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back"],
         mutant: "renewal_without_owner",
     },
@@ -102,7 +102,7 @@ const LOSS: &[Bug] = &[
         mutant: "renewal_from_the_answer",
     },
     Bug {
-        what: "a lease that was pushed counts from its arrival",
+        what: "a pushed lease counts from its arrival",
         tests: &["reconnect::a_grant_that_is_told_late_lets_nobody_in"],
         mutant: "push_from_its_arrival",
     },
@@ -130,7 +130,7 @@ const LOSS: &[Bug] = &[
         mutant: "the_body_goes_after_its_lock",
     },
     Bug {
-        what: "a hold is handed out without another look after the wait",
+        what: "a hold is handed out without another check after the wait",
         tests: &[
             "lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back",
             "lock-runtime a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out",
@@ -157,7 +157,7 @@ const OWNERSHIP: &[Bug] = &[
         mutant: "one_owner_token_for_all_attempts",
     },
     Bug {
-        what: "a release without a look at the owner",
+        what: "a release without a check of the owner",
         tests: &[
             "ownership::a_drop_after_the_end_of_the_lease_spares_the_successor",
             "ownership::a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor",
@@ -191,7 +191,7 @@ const OWNERSHIP: &[Bug] = &[
         mutant: "values_keep_their_colons",
     },
     Bug {
-        what: "what is kept beside a lock lies in another slot",
+        what: "data kept alongside a lock lies in another slot",
         tests: &[
             "lock-runtime what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
             "lock-runtime a_hash_tag_of_its_own_is_kept",
@@ -215,7 +215,7 @@ const WAITERS: &[Bug] = &[
         mutant: "subscribes_after_the_check",
     },
     Bug {
-        what: "a crashed holder sends no message, and the waiter sleeps for ever",
+        what: "a crashed holder sends no message, and the waiter sleeps forever",
         tests: &[
             "killed::a_waiter_enters_when_the_lease_of_a_killed_process_ends",
             "interop::a_release_by_a_foreign_holder_lets_a_waiter_in",
@@ -223,7 +223,7 @@ const WAITERS: &[Bug] = &[
         mutant: "nobody_looks_by_itself",
     },
     Bug {
-        what: "a woken waiter dies, and nobody else is woken",
+        what: "a woken waiter dies, and no other is woken",
         tests: &[
             "killed::a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time",
             "cancellation::acquire_while_the_lock_is_being_granted_by_another_client",
@@ -245,7 +245,7 @@ const WAITERS: &[Bug] = &[
         mutant: "live_waiters_are_dropped",
     },
     Bug {
-        what: "nobody subscribes again after a reconnect",
+        what: "no subscription is renewed after a reconnect",
         tests: &[
             "reconnect::forgets_caches::a_waiter_gets_the_lock",
             "reconnect::cut::a_waiter_gets_the_lock",
@@ -254,7 +254,7 @@ const WAITERS: &[Bug] = &[
         mutant: "nobody_looks_after_a_reconnect",
     },
     Bug {
-        what: "a time-out at the very instant of the grant loses the lock",
+        what: "a timeout at the very instant of the grant loses the lock",
         tests: &[
             "wait::a_timeout_at_the_instant_of_the_grant_loses_neither_the_lock_nor_the_turn",
             "lock-runtime a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
@@ -262,7 +262,7 @@ const WAITERS: &[Bug] = &[
         mutant: "a_call_at_the_end_of_the_wait_is_ignored",
     },
     Bug {
-        what: "fifty processes that wait are a herd",
+        what: "fifty waiting processes are a herd",
         tests: &["wait::fifty_processes_that_wait_are_no_herd"],
         mutant: "a_release_wakes_the_herd",
     },
@@ -272,7 +272,7 @@ const WAITERS: &[Bug] = &[
         mutant: "a_failed_try_is_released_too",
     },
     Bug {
-        what: "an acquire that was given up holds the lock, or a place, for ever",
+        what: "an acquire that was given up holds the lock, or a place, forever",
         tests: &[
             "cancellation::acquire_of_a_free_lock",
             "cancellation::acquire_of_a_lock_that_another_client_holds",
@@ -304,7 +304,7 @@ fn exists(test: &str, cases: &[String]) -> bool {
     }
 }
 
-/// Whether the text stands in the file, or anywhere in the folder.
+/// Whether the text occurs in the file, or anywhere in the folder.
 fn stands_in(place: &Path, text: &str) -> bool {
     match fs::read_dir(place) {
         Ok(entries) => entries.flatten().any(|entry| stands_in(&entry.path(), text)),
@@ -325,12 +325,12 @@ fn each_has_tests_that_exist() {
         }
         let mutant = mutants::MUTANTS.iter().find(|mutant| mutant.name == bug.mutant);
         let mutant = mutant.unwrap_or_else(|| panic!("{}: there is no mutant {}", bug.what, bug.mutant));
-        // By its last name: those of unit tests and of cases have different ways to it.
+        // By its last part: the paths of unit tests and of cases differ.
         let last = |test: &str| test.rsplit([':', ' ']).next().unwrap_or_default().to_owned();
         let caught = |test: &str| mutant.caught_by.iter().any(|by| last(by) == last(test));
         assert!(
             bug.tests.iter().any(|test| caught(test)),
-            "{}: {} is caught by other tests than those that are named",
+            "{}: {} is caught by other tests than the named ones",
             bug.what,
             bug.mutant
         );
@@ -341,7 +341,7 @@ fn each_mutant_is_caught_by_tests_that_exist() {
     let (cases, stores) = (case_names(), crate::stores::all());
     for mutant in mutants::MUTANTS {
         for test in mutant.caught_by {
-            // The mutants' own run says whether there is such a test elsewhere.
+            // The mutants' own run shows whether there is such a test elsewhere.
             let found = test.contains(' ')
                 || test.split_once("::").is_some_and(|(store, case)| {
                     stores.iter().any(|known| known.name() == store) && exists(case, &cases)

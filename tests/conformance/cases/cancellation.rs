@@ -74,7 +74,7 @@ async fn waiting(fixture: &Fixture, holder: &LockManager, waiter: &LockManager) 
         assert!(drop_after(lock.acquire(), polls).await.is_none(), "it is held");
         let dropped = Moment::now();
         fixture.queued(&key, 0).await;
-        // A place that nobody keeps goes by itself, after some seconds.
+        // An abandoned place goes by itself, after some seconds.
         assert!(dropped.within(ms(4000)), "only after {:?}", dropped.took());
     }
     assert!(guard.is_valid());
@@ -106,7 +106,7 @@ async fn being_granted(fixture: &Fixture, holder: &LockManager, waiter: &LockMan
             guard.release().await.unwrap();
             drop(drop_after(dropped.as_mut(), after).await);
             drop(dropped);
-            // The one behind it has its turn.
+            // The waiter behind it has its turn.
             tokio::time::timeout(LONG / 2, patient)
                 .await
                 .expect("the queue goes on")
@@ -228,7 +228,7 @@ async fn futures_that_are_never_polled_do_nothing(fixture: Fixture) {
     fixture.is_free(&fixture.key("k")).await;
 }
 
-/// The awaits are not all that a future does in time: requests of it are on their way in between.
+/// Drops it between its awaits, too, while its requests are pending.
 async fn at_any_moment_in_time(fixture: Fixture) {
     let (ours, theirs) = (fixture.client().await.ttl(LONG), fixture.client().await.ttl(LONG).wait(LONG));
     let key = fixture.key("k");

@@ -43,7 +43,7 @@ async fn a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer
             tokio::time::sleep(ms(20)).await;
         }
         fixture.is_held(&key).await;
-        // It stops, and its lease ends; by its own clock that was long ago, or is long to come.
+        // It stops, and its lease ends; by its own clock that was long ago, or is far in the future.
         other.pause();
         let guard = fixture.client().await.lock(&key).wait(LONG).acquire().await.unwrap();
         assert!(guard.fencing_token().get() > token);
@@ -96,7 +96,7 @@ async fn a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_
     let began = Moment::now();
     fixture.hurt(Fault::ClockForward(HOUR));
     let next = theirs.lock(&key).wait(LONG).acquire().await.unwrap();
-    // What no lease on a server's clock can exclude, and what the documentation says.
+    // No lease on a server's clock can exclude this, as the documentation says.
     let overlap = guard.is_valid() && next.is_valid();
     assert!(next.fencing_token() > guard.fencing_token(), "the resource could not tell them apart");
     guard.lost().await;
@@ -139,7 +139,7 @@ async fn a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns(fix
     fixture.clean().await;
 }
 
-/// What the documentation says of it; it ends all the same.
+/// As the documentation says; the lease ends all the same.
 async fn a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer(fixture: Fixture) {
     let key = fixture.key("k");
     let (ttl, jump) = (ms(800), ms(2500));
@@ -160,7 +160,7 @@ async fn a_jump_forward_leaves_the_waiters_their_turns(fixture: Fixture) {
     let lock = fixture.client().await.lock(&key).wait(LONG);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
     fixture.queued(&key, 1).await;
-    // The lease has ended, and the place looks abandoned: the waiter comes in at its next look, or begins anew.
+    // The lease has ended, and the place looks abandoned: the waiter enters at its next poll, or begins anew.
     fixture.hurt(Fault::ClockForward(HOUR));
     let began = Moment::now();
     let next = waiter.await.unwrap();

@@ -80,7 +80,7 @@ async fn different_names_do_not_exclude_each_other(fixture: Fixture) {
 async fn names_that_look_alike_are_different_locks(fixture: Fixture) {
     let locks = fixture.client().await;
     let mut guards = Vec::new();
-    // Composed and decomposed, case, blanks, patterns, escapes, separators, and what a script could stumble over.
+    // Composed and decomposed, case, blanks, patterns, escapes, separators, and characters that can break a script.
     let names = [
         "é",
         "e\u{301}",

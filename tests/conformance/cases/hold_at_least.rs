@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// The lock is free from `length` after `began`, and nobody has it before.
+/// Asserts that the lock is free `length` after `began`, and not before.
 async fn is_kept(fixture: &Fixture, key: &str, began: Moment, length: Duration) {
     assert!(began.within(length), "the holder was kept waiting: {:?}", began.took());
     let other = fixture.client().await;
@@ -59,7 +59,7 @@ async fn it_outlives_its_ttl_by_renewal(fixture: Fixture) {
     let length = ms(3000);
     let began = Moment::now();
     let lock = fixture.client().await.lock(&key).ttl(fixture.lease(ms(900))).hold_at_least(length);
-    // The manager goes, too.
+    // The manager is dropped, too.
     lock.acquire().await.unwrap().release().await.unwrap();
     drop(lock);
     is_kept(&fixture, &key, began, length).await;
@@ -98,7 +98,7 @@ async fn it_ends_with_the_lease_when_the_store_loses_it(fixture: Fixture) {
     let guard = locks.lock(&key).ttl(fixture.lease(ms(900))).hold_at_least(LONG).acquire().await.unwrap();
     guard.release().await.unwrap();
     fixture.lose(&key);
-    // Those of the same client are let in when its renewal finds out.
+    // Waiters of the same client enter once its renewal notices the loss.
     let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
     assert!(began.within(fixture.lease(ms(900)) + SLACK), "{:?}", began.took());
     next.release().await.unwrap();
@@ -109,7 +109,7 @@ async fn several_are_kept_together(fixture: Fixture) {
     let (ours, theirs) = (fixture.client().await.ttl(LONG), fixture.client().await.ttl(LONG));
     let keys = ["a", "b"].map(|name| fixture.key(name));
     let length = ms(2000);
-    // Not what was taken in vain.
+    // A lock that was taken in vain is not kept.
     let busy = theirs.lock(&keys[1]).acquire().await.unwrap();
     let lock = ours.all(&keys).hold_at_least(length);
     assert!(lock.try_acquire().await.unwrap().is_none());

@@ -37,7 +37,7 @@ async fn a_held_lock_looks_to_others_as_one_of_their_own(fixture: Fixture) {
     let (owner, left) = fixture.foreign().holder(&key).expect("it is held");
     assert!(!owner.is_empty());
     assert!(left > ttl / 2 && left <= ttl, "{left:?}");
-    // What we rely on ends before what the store promises.
+    // Our deadline comes before the end of the store's lease.
     assert!(guard.remaining() < left);
     guard.release().await.unwrap();
     assert_eq!(fixture.foreign().holder(&key), None);
@@ -86,7 +86,7 @@ async fn a_release_by_a_foreign_holder_lets_a_waiter_in(fixture: Fixture) {
         found_after.push(freed.took());
         guard.release().await.unwrap();
     }
-    // Nobody told it: it looked again by itself, every 50 to 100 ms, where the machine let it.
+    // Without a wake-up: the waiter polled, every 50 to 100 ms, where the machine let it.
     found_after.sort_by_key(|took| took.real);
     assert!(found_after[3].within(ms(150)), "only after {found_after:?}");
     fixture.clean().await;
@@ -111,7 +111,7 @@ async fn a_foreign_holder_without_an_end_excludes_us(fixture: Fixture) {
     assert!(locks.lock(&key).try_acquire().await.unwrap().is_none());
     let error = locks.lock(&key).wait(ms(1300)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
-    assert_eq!(error.retry_after(), None, "nobody knows");
+    assert_eq!(error.retry_after(), None, "its end is unknown");
     let lock = locks.lock(&key).wait(LONG);
     let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
     fixture.queued(&key, 1).await;
@@ -129,9 +129,9 @@ async fn a_name_under_which_something_else_is_kept_is_an_error_in_words(fixture:
         locks.lock(&key).wait(ms(300)).acquire().await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), LockErrorKind::InvalidKey, "another name is needed: {error}");
-        assert!(error.to_string().contains("is no lock"), "{error}");
+        assert!(error.to_string().contains("is not a lock"), "{error}");
     }
-    // Others are not disturbed, not even those that are renewed together with it.
+    // Other locks are not disturbed, not even those that are renewed together with it.
     let other = locks.lock(fixture.key("other")).ttl(ms(1200)).acquire().await.unwrap();
     fixture.foreign().clear(&key);
     let guard = locks.lock(&key).ttl(ms(1200)).wait(LONG).acquire().await.unwrap();
@@ -155,13 +155,13 @@ async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(fixture:
             let lock = locks.lock(&key);
             tasks.push(tokio::spawn(async move {
                 loop {
-                    // The foreign client holds it for a while, and a lease is lost by nobody.
+                    // The foreign client holds it for a while, and no lease is lost.
                     lock.acquire().await.unwrap().release().await.unwrap();
                 }
             }));
         }
     }
-    // As redis-py does it: ten times a second.
+    // Like redis-py: ten times a second.
     let mut waits = Vec::new();
     while waits.len() < 6 {
         let began = Moment::now();
@@ -169,7 +169,7 @@ async fn a_foreign_client_gets_in_although_we_hand_over_among_ourselves(fixture:
             if let Some(owner) = fixture.foreign().take(&key, LONG) {
                 break owner;
             }
-            // First it has to be seen; from then on it is waited for.
+            // First the managers have to notice the foreign client; from then on they wait for it.
             let most = if waits.is_empty() { ms(30_000) } else { ms(10_000) };
             assert!(began.within(most), "it did not find the lock free; before: {waits:?}");
             tokio::time::sleep(ms(100)).await;

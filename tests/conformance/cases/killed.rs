@@ -82,7 +82,7 @@ async fn a_waiter_enters_when_the_lease_of_a_killed_process_ends(fixture: Fixtur
     fixture.clean().await;
 }
 
-/// For how long a waiter that is gone keeps the next one: the claim window and a refresh, or the rest of its session.
+/// How long a dead waiter keeps the next one waiting: the claim window and a refresh, or the rest of its session.
 async fn unclaimed(fixture: &Fixture) -> Duration {
     let can = fixture.client().await.capabilities();
     if can.session_timeout.is_some() { ms(5000) } else { ms(3300) }
@@ -102,7 +102,7 @@ async fn a_killed_waiter_keeps_the_next_one_for_a_bounded_time(fixture: Fixture)
     let released = Moment::now();
     guard.release().await.unwrap();
     let guard = next.await.unwrap();
-    // A grant that nobody claims ends after the claim window, and the next one finds that when it looks; not after its ttl.
+    // An unclaimed grant ends after the claim window, not after its ttl; the next waiter finds that when it polls.
     assert!(released.within(limit), "only after {:?}", released.took());
     guard.release().await.unwrap();
     fixture.clean().await;

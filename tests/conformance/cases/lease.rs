@@ -95,7 +95,7 @@ async fn without_renewal_the_lock_is_lost_within_its_ttl(fixture: Fixture) {
     let key = fixture.key("k");
     let ttl = fixture.lease(ms(2000));
     let locks = fixture.client().await;
-    // To connect takes a part of what lies between the deadline and the end of the lease.
+    // Connecting takes a part of the time between the deadline and the end of the lease.
     let before = Instant::now();
     let guard = locks.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap();
     let held = guard.held();
@@ -153,7 +153,7 @@ async fn what_remains_falls_and_is_zero_after_the_loss(fixture: Fixture) {
     let began = Instant::now();
     assert!(guard.remaining() < ttl, "the drift and the margin are left out");
     while guard.is_valid() {
-        // It may rise below that, where a session lives on.
+        // It may rise below that bound, where a session lives on.
         let at_most = ttl.saturating_sub(began.elapsed());
         assert!(guard.remaining() <= at_most);
         tokio::time::sleep(ms(10)).await;
@@ -211,7 +211,7 @@ async fn a_body_keeps_its_result_and_the_lock_is_free_after_it(fixture: Fixture)
     let lock = other.lock(&key);
     let result = guard
         .run(async move {
-            // From another task: to this section the lock would be its own.
+            // From another task: this section would re-enter the lock.
             let asked = tokio::spawn(async move { lock.try_acquire().await.unwrap().is_none() });
             assert!(asked.await.unwrap(), "the body runs under the lock");
             "done"
@@ -284,8 +284,8 @@ async fn an_answer_that_comes_too_late_to_be_of_use_is_given_back(fixture: Fixtu
 
 async fn a_renewal_counts_from_before_its_request(fixture: Fixture) {
     let (locks, ttl) = fixture.client_that_keeps(ms(9000)).await;
-    // Far more than the margin that is taken off a lease, or a late deadline would not show; and far less than what a
-    // renewal has, because a new connection, which a busy machine may make necessary, needs several answers.
+    // Far more than the margin of a lease, or a late deadline would not show; and far less than the time for a
+    // renewal, because a busy machine may make a new connection necessary, which needs several answers.
     let delay = ttl / 15;
     let guard = locks.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
     // Two renewals pass, so that the connection for them exists.
@@ -297,7 +297,7 @@ async fn a_renewal_counts_from_before_its_request(fixture: Fixture) {
         let now = guard.remaining();
         renewals += u32::from(now > last);
         last = now;
-        // The store has begun the lease when the request came, which was at least so long ago.
+        // The store began the lease when the request came, at least `delay` ago.
         assert!(now <= ttl.saturating_sub(delay), "relied on for {now:?}");
         tokio::time::sleep(ms(1)).await;
     }
@@ -326,8 +326,8 @@ async fn nothing_is_sent_for_a_hold_that_is_over(fixture: Fixture) {
 }
 
 async fn slow_renewals_do_not_lose_the_lock(fixture: Fixture) {
-    // An attempt at a renewal over a new connection has a tenth of the lease, of which each answer takes two thirds; the
-    // rest is to be more than what a busy machine takes.
+    // A renewal attempt over a new connection has a tenth of the lease, of which each answer takes two thirds; the
+    // rest is to be more than the delays of a busy machine.
     let (locks, ttl) = fixture.client_that_keeps(ms(9000)).await;
     let guard = locks.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
     fixture.hurt(Fault::Slow(ttl / 15));

@@ -32,7 +32,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// All that an error shows: the text, the form for debugging, and those of what caused it.
+/// All that an error shows: its text, its debug form, and those of its causes.
 fn shown(error: &LockError) -> String {
     let mut text = format!("{error}\n{error:?}\n{error:#?}");
     let mut source = error.source();
@@ -208,7 +208,7 @@ async fn a_wrong_password_is_refused_without_showing_it(fixture: Fixture) {
     let wrong = "another-canary";
     let url = fixture.url_with_password(wrong);
     let error = LockManager::connect(&url).await.unwrap_err();
-    // Asking again does not help, but whoever runs the server can.
+    // Asking again does not help, but the operator of the server can.
     assert!(
         matches!(error.kind(), LockErrorKind::Backend | LockErrorKind::InvalidOptions),
         "{:?}: {error}",

@@ -1,7 +1,7 @@
 //! However a lock is lost: the annotated body is gone before the body of another holder begins.
 //!
-//! Gone is dropped, with all that its destructors do. A body that never comes to an `.await` cannot be dropped; and when
-//! the store has given a lock away on its own, all that can be promised is that the body ends soon.
+//! Gone means dropped, with all that its destructors do. A body that never reaches an `.await` cannot be dropped;
+//! and when the store has given a lock away on its own, the only promise is that the body ends soon.
 
 use std::{
     future::pending,
@@ -37,10 +37,10 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// A hundredth of it, and another one for the drift, is what a body has to go.
+/// A hundredth of it, and another one for the drift, is the time that a body has to go.
 const LEASE: Duration = ms(12_000);
 
-/// Whether the body of the holder is there.
+/// Whether the holder's body is still running.
 #[derive(Clone, Debug, Default)]
 struct Stage(Arc<AtomicBool>);
 
@@ -77,7 +77,7 @@ async fn under_two(locks: &LockManager, mark: &str, stage: &Stage) -> Result<(),
     pending().await
 }
 
-/// Whether the holder's body was still there.
+/// Returns whether the holder's body was still there.
 #[distributed_lock(key = "<mark>:<name>", manager = locks, wait = "30s")]
 async fn enters(locks: &LockManager, mark: &str, name: &str, stage: &Stage) -> Result<bool, LockError> {
     Ok(stage.is_taken())
@@ -96,8 +96,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// `wanted` are the names that the others wait for: one that no fault keeps from the server, one of another client,
-    /// and one of the holder's.
+    /// `wanted` are the names that the others wait for. Three wait for each: one whom no fault keeps from the
+    /// server, one of another client, and one of the holder's client.
     async fn set(fixture: &Fixture, locks: &LockManager, under: Under, wanted: &[&'static str]) -> Self {
         let clients = [fixture.client_past_faults().await, fixture.client().await, locks.clone()];
         let stage = Stage::default();
@@ -117,7 +117,7 @@ impl Scene {
                 let (locks, mark, stage) = (locks.clone(), fixture.mark().to_owned(), stage.clone());
                 others.push(tokio::spawn(enters_at_last(locks, mark, name, stage)));
             }
-            // The one of the holder's client stands in the queue of the process.
+            // The waiter of the holder's client is in the queue of the process.
             fixture.queued(&fixture.key(name), 2).await;
         }
         Self { holder, others }
@@ -143,7 +143,7 @@ async fn enters_at_last(locks: LockManager, mark: String, name: &'static str, st
     }
 }
 
-/// Both kinds of bodies, all their locks wanted.
+/// Both kinds of bodies, with waiters for all their locks.
 async fn both(fixture: &Fixture, locks: &LockManager) -> [Scene; 2] {
     [
         Scene::set(fixture, locks, Under::One, &["k"]).await,
@@ -172,7 +172,7 @@ async fn a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed(
     let ttl = fixture.lease(LEASE);
     let scenes = both(&fixture, &fixture.client().await.ttl(ttl)).await;
     fixture.hurt(fault);
-    // By its end the lease is over, whenever it was renewed last. Who is kept from the server enters after the healing.
+    // The lease is over then, whenever last renewed. Waiters kept from the server enter after the healing.
     tokio::time::sleep(ttl).await;
     fixture.heal();
     for scene in scenes {

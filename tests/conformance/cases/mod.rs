@@ -73,20 +73,20 @@ pub fn without_a_store() -> Vec<Trial> {
     self_test::trials().into_iter().chain(bugs::trials()).collect()
 }
 
-/// What a busy machine may add to any length of time.
+/// The time that a busy machine may add to any duration.
 pub const SLACK: Duration = Duration::from_millis(1500);
 
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A hold ends of itself when its `ttl` is over, however short that is, and no session keeps it.
+/// A hold ends by itself when its `ttl` is over, however short that is, and no session keeps it.
 pub const LEASES: Need = Need::Can(|can| can.session_timeout.is_none());
 
-/// So long that a case in which it runs out has failed.
+/// Long enough that a case in which it runs out has failed.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// Leaves a hold to its lease, as a process does that ends without a word. Its renewals go on unless it has none.
+/// Leaves a hold to its lease, like a process that ends silently. Its renewals go on unless it has none.
 pub fn forget(guard: LockGuard) {
     // Never dropped, and never released.
     let _ = std::mem::ManuallyDrop::new(guard);

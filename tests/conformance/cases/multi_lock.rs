@@ -58,7 +58,7 @@ async fn all_are_held_until_they_are_released(fixture: Fixture) {
     assert_eq!(fixture.left(), [""; 0]);
 }
 
-/// The locks by themselves, taken in the order in which they are named, would wait for each other at once.
+/// Single locks, taken in the order in which they are named, would deadlock at once.
 async fn sections_that_name_them_in_opposite_order_never_deadlock(fixture: Fixture) {
     let clients: Vec<LockManager> = vec![fixture.client().await, fixture.client().await];
     let names = ["a", "b", "c", "d"].map(|name| fixture.key(name));
@@ -67,7 +67,7 @@ async fn sections_that_name_them_in_opposite_order_never_deadlock(fixture: Fixtu
     let tasks: Vec<_> = (0..8_usize)
         .map(|number| {
             let locks = clients[number % 2].clone().wait(LONG);
-            // Two or three of the four, half of them from behind.
+            // Two or three of the four, half of the sections in reverse order.
             let mut wanted: Vec<usize> =
                 (0..4).filter(|key| key % 4 != number / 2).take(2 + number % 2).collect();
             if number % 4 < 2 {
@@ -155,7 +155,7 @@ async fn the_loss_of_one_ends_all_and_the_guard_frees_the_others(fixture: Fixtur
             if held.iter().all(|held| !held.is_valid()) { Ok(()) } else { Err(held.clone()) }
         })
         .await;
-        // What runs under the guard may not have come to its end.
+        // The code under the guard may still be running.
         for other in keys(&fixture).into_iter().filter(|key| *key != lost) {
             let entered = elsewhere.lock(&other).try_acquire().await.unwrap();
             assert!(entered.is_none(), "{other} is free while the guard is there");

@@ -1,5 +1,5 @@
-//! The store does not answer for a while: nothing hangs, no holder believes for too long, and the client recovers
-//! without help.
+//! The store does not answer for a while: nothing hangs, no holder trusts its lock for too long, and the client
+//! recovers without help.
 
 use std::time::{Duration, Instant};
 
@@ -106,7 +106,7 @@ async fn a_waiter_is_told_that_the_store_failed(fixture: Fixture, fault: Fault) 
         kinds.push(waiter.await.unwrap().unwrap_err().kind());
     }
     assert_eq!(kinds[0], LockErrorKind::Backend, "an outage is not contention");
-    // Behind it nobody knows more than that the one in front still waits.
+    // The waiter behind it knows only that the one in front still waits.
     assert!(matches!(kinds[1], LockErrorKind::Backend | LockErrorKind::Timeout), "{kinds:?}");
     assert!(began.within(ms(3000) + SLACK), "{:?}", began.took());
     fixture.heal();
@@ -128,7 +128,7 @@ async fn a_waiter_behind_another_is_told_that_the_store_failed(fixture: Fixture,
     }
     for waiter in waiters {
         let error = waiter.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), LockErrorKind::Backend, "nobody holds it: {error}");
+        assert_eq!(error.kind(), LockErrorKind::Backend, "it is not held: {error}");
     }
     assert_eq!(leader.await.unwrap().unwrap_err().kind(), LockErrorKind::Backend);
     fixture.heal();
@@ -160,7 +160,7 @@ async fn an_outage_shorter_than_the_lease_costs_nothing(fixture: Fixture, fault:
     locks.lock(fixture.key("warm")).ttl(LONG).acquire().await.unwrap().release().await.unwrap();
     let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(ttl).acquire().await.unwrap();
-    // Over the whole of the first attempt at a renewal, which begins after a third of the lease and has two ninths of it.
+    // Covers the whole first renewal attempt, which begins after a third of the lease and has two ninths of it.
     tokio::time::sleep(ttl * 5 / 16).await;
     fixture.hurt(fault);
     tokio::time::sleep(ttl / 4).await;
@@ -170,7 +170,7 @@ async fn an_outage_shorter_than_the_lease_costs_nothing(fixture: Fixture, fault:
         assert!(guard.is_valid(), "lost {:?} after the healing", began.elapsed());
         tokio::time::sleep(ms(20)).await;
     }
-    // A connection that has been mute since then may be noticed only now; the release happens all the same.
+    // A mute connection from the outage may be noticed only now; the release happens all the same.
     if let Err(error) = guard.release().await {
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     }
@@ -207,7 +207,7 @@ async fn a_waiter_gets_the_lock_after_the_outage(fixture: Fixture, fault: Fault)
     tokio::time::sleep(ms(700)).await;
     fixture.heal();
     let healed = Moment::now();
-    // Kept, because the outage was shorter than the lease.
+    // Held until then, because the outage was shorter than the lease.
     let _ = guard.release().await;
     for waiter in waiters {
         let _ = waiter.await.unwrap();
@@ -222,7 +222,7 @@ async fn a_release_that_failed_happens_after_the_outage(fixture: Fixture, fault:
     let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
     fixture.hurt(fault);
     let began = Moment::now();
-    // A store that only slows down may answer in the end; a wait without an end is refused.
+    // A store that only slows down may answer in the end; an endless wait is not acceptable.
     let released = tokio::time::timeout(LONG, guard.release()).await.expect("a release does not hang");
     let error = released.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
@@ -264,7 +264,7 @@ async fn a_guard_dropped_meanwhile_is_released_after_the_outage(fixture: Fixture
     fixture.is_free(&key).await;
 }
 
-/// However much of their leases is left, and however long the outage was.
+/// However long their leases still last, and however long the outage was.
 async fn guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back(fixture: Fixture, fault: Fault) {
     let locks = warm(&fixture).await.ttl(Duration::from_mins(10));
     let mut guards = Vec::new();
@@ -275,7 +275,7 @@ async fn guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back(fixture:
     fixture.hurt(fault);
     drop(guards);
     tokio::time::sleep(ms(3000)).await;
-    // Those before have been tried by now; these hang or fail when the store comes back.
+    // The earlier releases have been tried by now; these hang or fail when the store comes back.
     drop(last);
     tokio::time::sleep(ms(100)).await;
     fixture.heal();
@@ -285,8 +285,8 @@ async fn guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back(fixture:
     assert!(took < ms(500), "only after {took:?}");
 }
 
-/// When the store is there again for a client: after the healing, or when its session is connected again, for which the
-/// driver has pauses of its own.
+/// Returns the moment at which the store is back for a client: after the healing, or when its session is connected
+/// again, for which the driver has pauses of its own.
 pub async fn back(fixture: &Fixture, locks: &LockManager) -> Instant {
     if fixture.declared().session_timeout.is_some() {
         locks.lock(fixture.key("back")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
@@ -302,7 +302,7 @@ async fn an_acquire_dropped_meanwhile_leaves_nothing(fixture: Fixture, fault: Fa
         let lock = locks.lock(&key).ttl(LONG).wait(LONG);
         assert!(drop_after(lock.acquire(), polls).await.is_none());
         fixture.heal();
-        // Its request may arrive only now; a round trip of the same client is behind it.
+        // Its request may arrive only now; a round trip of the same client comes after it.
         locks.lock(fixture.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
         fixture.clean().await;
     }
@@ -314,11 +314,11 @@ async fn an_acquire_that_failed_leaves_nothing(fixture: Fixture, fault: Fault) {
     let locks = warm(&fixture).await;
     let key = fixture.key("k");
     fixture.hurt(fault);
-    // The store may still execute what is on its way: Redis for a second.
+    // The store may still execute a pending request: Redis for a second.
     let error = locks.lock(&key).ttl(LONG).wait(ms(100)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     fixture.heal();
-    // What was on its way may arrive only now; a successful round trip of the same client is behind it.
+    // The pending request may arrive only now; a successful round trip of the same client comes after it.
     locks.lock(fixture.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
     fixture.clean().await;
     fixture.is_free(&key).await;
@@ -334,7 +334,7 @@ async fn a_client_made_meanwhile_fails_in_time(fixture: Fixture, fault: Fault) {
     if let Err(error) = made {
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
         assert!(error.is_retryable());
-        assert!(error.to_string().len() > 20, "it says what to do: {error}");
+        assert!(error.to_string().len() > 20, "the text gives no help: {error}");
     }
     assert!(began.within(Duration::from_secs(10) + SLACK), "{:?}", began.took());
     fixture.heal();
@@ -367,7 +367,7 @@ async fn the_log_tells_its_beginning_once_and_its_end_once(fixture: Fixture, fau
         &address[address.find('@').map_or(0, |at| at + 1)..address.find('?').unwrap_or(address.len())];
     let guard = locks.lock(fixture.key("held")).ttl(LONG).acquire().await.expect("free");
     let told = || traces::outages_of(address);
-    // On a busy machine there may have been one before.
+    // On a busy machine there may have been an outage before.
     let start = told().len();
     for _ in 0..2 {
         let before = told().len();
@@ -391,7 +391,7 @@ async fn the_log_tells_its_beginning_once_and_its_end_once(fixture: Fixture, fau
             .release()
             .await
             .unwrap();
-        until("the end is told", || if told().len() < before + 2 { Err(told()) } else { Ok(()) }).await;
+        until("the end is logged", || if told().len() < before + 2 { Err(told()) } else { Ok(()) }).await;
     }
     assert_eq!(told()[start..], [Level::WARN, Level::INFO, Level::WARN, Level::INFO]);
     drop(guard);

@@ -90,7 +90,7 @@ async fn a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_succes
     fixture.lose(&key);
     let successor =
         fixture.client().await.lock(&key).try_acquire().await.unwrap().expect("the store forgot it");
-    // It looks valid until a renewal asks; the release learns the truth.
+    // It looks valid until a renewal asks; the release reveals the loss.
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
     still_holds(&fixture, successor).await;
@@ -120,7 +120,7 @@ async fn a_release_that_arrives_late_spares_the_successor(fixture: Fixture) {
     let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(ms(500)).auto_renew(false).acquire().await.unwrap();
     fixture.hurt(Fault::RequestsHeld);
-    // Sent while it holds, on the way until another holds.
+    // Sent while the client holds the lock, and pending until another holds it.
     let release = tokio::spawn(guard.release());
     let mut owner = None;
     while owner.is_none() {

@@ -1,4 +1,4 @@
-//! A process that is paused and resumed: it learns at its first step that time has passed.
+//! A process that is paused and resumed: at its first step it notices that time has passed.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn a_body_paused_beyond_its_lease_is_not_polled_again(fixture: Fixture) {
     other.resume();
     let (outcome, late_polls) = other.body(&key).await;
     assert_eq!(outcome, "Lost");
-    assert_eq!(late_polls, 0, "the body ran on under a lock that somebody else holds");
+    assert_eq!(late_polls, 0, "the body ran on under a lock that another client holds");
     assert!(guard.is_valid());
     guard.release().await.unwrap();
     fixture.clean().await;
@@ -92,7 +92,7 @@ async fn a_paused_waiter_keeps_the_next_one_for_a_bounded_time_and_goes_on_later
     let guard = next.await.unwrap();
     assert!(released.within(Duration::from_secs(5) + SLACK), "only after {:?}", released.took());
     other.resume();
-    // It lost its turn, not its wish; it must not believe in a grant that has passed.
+    // It lost its turn but still wants the lock; it must not believe in a grant that has expired.
     tokio::time::sleep(ms(300)).await;
     assert!(guard.is_valid());
     fixture.is_held(&key).await;

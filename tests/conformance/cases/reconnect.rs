@@ -57,9 +57,9 @@ async fn a_held_lock_is_kept_and_renewed(fixture: Fixture, fault: Fault) {
     fixture.clean().await;
 }
 
-/// What a firewall does that forgets a quiet connection: it stays open, and nothing passes.
+/// Like a firewall that forgets a quiet connection: it stays open, and nothing passes.
 async fn connections_that_went_mute_cost_no_lease(fixture: Fixture) {
-    // An attempt over a new connection has a tenth of it, which is a moment where many tests run.
+    // An attempt over a new connection has a tenth of it, which is little where many tests run.
     let (locks, ttl) = fixture.client_that_keeps(ms(5000)).await;
     // Long enough for a renewal, so that there is a connection for it.
     let short = fixture.declared().session_timeout.map_or(ms(300), |_| ttl);
@@ -87,7 +87,7 @@ async fn an_acquire_that_nobody_polls_keeps_no_other_from_the_store(fixture: Fix
         tokio::time::sleep(ms(50)).await;
         let parked_lock = locks.lock(fixture.key(&format!("parked {round}"))).ttl(LONG).wait(LONG);
         let mut parked = pin!(parked_lock.acquire());
-        // Begins to connect, and is left alone.
+        // Begins to connect, and is left unpolled.
         assert!(poll_once(parked.as_mut()).await.is_pending());
         let other = locks.lock(fixture.key("other")).ttl(LONG);
         let guard = tokio::time::timeout(ms(5000), other.try_acquire()).await.expect("not kept waiting");
@@ -121,7 +121,7 @@ async fn a_waiter_gets_the_lock(fixture: Fixture, fault: Fault) {
     let began = Moment::now();
     let _ = guard.release().await;
     let guard = waiter.await.unwrap();
-    // A message may be lost with the connection; then the waiter looks again by itself.
+    // A wake-up may be lost with the connection; then the waiter polls by itself.
     assert!(began.within(ms(3000) + SLACK), "only after {:?}", began.took());
     guard.release().await.unwrap();
     fixture.clean().await;
@@ -168,7 +168,7 @@ async fn an_answer_lost_at_any_call_leaves_nothing_and_grants_nothing_twice(fixt
         fixture.clean().await;
         fixture.hurt(Fault::AnswerLost(nth));
         let began = Instant::now();
-        // Free, then held with a waiter, then handed over: every call there is.
+        // Free, then held with a waiter, then handed over: every kind of call.
         let first = locks.lock(&key).ttl(LONG).wait(LONG).acquire().await.unwrap();
         let lock = other.lock(&key).ttl(LONG).wait(LONG);
         let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
@@ -273,13 +273,13 @@ async fn a_lock_survives_a_restart_that_forgets_nothing(fixture: Fixture) {
     fixture.clean().await;
 }
 
-/// A push waits in the network until what it grants has ended and somebody else has come in.
+/// A push is delayed in the network until its grant has ended and another client has entered.
 async fn a_grant_that_is_told_late_lets_nobody_in(fixture: Fixture) {
     let (ours, theirs) = (fixture.client().await, fixture.client().await);
     let key = fixture.key("k");
     let ttl = ms(400);
     for _ in 0..4 {
-        // Who has waited is told that others wait, and then hands over with its first call.
+        // A client that has waited knows of other waiters, and then hands over with its first call.
         let first = theirs.lock(&key).ttl(LONG).acquire().await.unwrap();
         let lock = ours.lock(&key).ttl(LONG).wait(LONG);
         let second = begun(async move { lock.acquire().await.unwrap() }).await;
@@ -289,11 +289,11 @@ async fn a_grant_that_is_told_late_lets_nobody_in(fixture: Fixture) {
         let lock = theirs.lock(&key).ttl(ttl).wait(LONG);
         let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
         fixture.queued(&key, 1).await;
-        // Its answer comes behind that message.
+        // The answer to this call comes behind that notice.
         ours.lock(fixture.key("other")).acquire().await.unwrap().release().await.unwrap();
         fixture.hurt(Fault::AnswersHeld);
         let release = tokio::spawn(guard.release());
-        // The lock is handed over, and the waiter is told; then its lease ends without its knowing.
+        // The lock is handed over, and the waiter notified; then its lease ends without its knowing.
         fixture.queued(&key, 0).await;
         let mut owner = None;
         while owner.is_none() {
@@ -308,7 +308,7 @@ async fn a_grant_that_is_told_late_lets_nobody_in(fixture: Fixture) {
         }
         assert!(fixture.foreign().free(&key, &owner.unwrap()), "it was taken away from its holder");
         waiter.await.unwrap().release().await.unwrap();
-        // Its answer was held back as well.
+        // The answer to the release was held back as well.
         if let Err(error) = release.await.unwrap() {
             assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
         }
@@ -362,7 +362,7 @@ async fn a_full_server_refuses_new_holds_and_takes_releases_and_renewals(fixture
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     tokio::time::sleep(ttl * 3 / 2).await;
     assert!(guard.is_valid(), "it is not renewed");
-    // What it has to write for the waiter may be refused; the release itself is not.
+    // The message for the waiter may be refused; the release itself is not.
     let _ = guard.release().await;
     fixture.heal();
     waiter.await.unwrap().unwrap().release().await.unwrap();

@@ -56,7 +56,7 @@ async fn a_section_that_may_enter_again_shares_the_hold(fixture: Fixture) {
     let token = outer.fencing_token();
     let section = async {
         let inner = lock.acquire().await.unwrap();
-        let innermost = lock.try_acquire().await.unwrap().expect("it is not busy for those who hold it");
+        let innermost = lock.try_acquire().await.unwrap().expect("it is not busy for its holder");
         assert_eq!((inner.fencing_token(), innermost.fencing_token()), (token, token));
         // Renewed as one.
         tokio::time::sleep(ms(2500)).await;
@@ -115,7 +115,7 @@ async fn an_inner_guard_ends_with_the_outer_hold(fixture: Fixture) {
     let locks = fixture.client().await.ttl(LONG).wait(LONG);
     let key = fixture.key("k");
     let lock = locks.lock(&key).reentrant(true);
-    // Both ways: the lease goes to somebody of the same client, and back to the store.
+    // In both cases: the lease goes to a waiter of the same client, or back to the store.
     for waits in [true, false] {
         let outer = lock.acquire().await.unwrap();
         let next = waits.then(|| {
@@ -158,7 +158,7 @@ async fn a_section_that_lost_its_lock_cannot_enter_it_again(fixture: Fixture) {
         std::future::pending::<()>().await;
     };
     assert_eq!(outer.run(section).await.unwrap_err().kind(), LockErrorKind::Lost);
-    // Dropped before it could ask, or told the same.
+    // The section was dropped before it could ask, or got the same answer.
     if let Ok(kinds) = tell.await {
         assert_eq!(kinds, [LockErrorKind::Lost; 2]);
     }
@@ -188,7 +188,7 @@ async fn the_hold_is_known_in_the_section_and_not_in_what_it_spawns(fixture: Fix
             assert!(current().is_none());
             lock.try_acquire().await.unwrap().is_none()
         });
-        assert!(spawned.await.unwrap(), "for a task of its own it is busy");
+        assert!(spawned.await.unwrap(), "for another task it is busy");
     };
     outer.run(section).await.unwrap();
     fixture.clean().await;

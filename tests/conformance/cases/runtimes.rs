@@ -1,5 +1,5 @@
-//! A manager works from every runtime of its process and outlives the one that created it; the care for a hold does not
-//! depend on the runtime of the caller.
+//! A manager works from every runtime of its process and outlives the runtime that created it; the upkeep of a hold
+//! does not depend on the runtime of the caller.
 
 use std::{thread, time::Instant};
 
@@ -31,7 +31,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Runs on a thread of its own, outside of the case's runtime.
+/// Runs `work` on its own thread, outside of the case's runtime.
 async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, receive) = tokio::sync::oneshot::channel();
     thread::spawn(move || {
@@ -45,7 +45,7 @@ async fn a_manager_outlives_the_runtime_it_was_made_in(fixture: Fixture) {
     let locks = elsewhere(move || {
         let runtime = runtime();
         let locks = runtime.block_on(lock_runtime::LockManager::connect(&url)).unwrap();
-        // Used once there, so that connections and tasks exist.
+        // Used once, so that connections and tasks exist.
         runtime.block_on(async { locks.lock("warm").acquire().await.unwrap().release().await.unwrap() });
         drop(runtime);
         locks
@@ -158,7 +158,7 @@ async fn waiters_whose_runtime_is_shut_down_leave_the_queue(fixture: Fixture) {
     })
     .await;
     fixture.queued(&key, 1).await;
-    // Behind them, and led by nobody once they are gone.
+    // Behind them, and without a leader once they are gone.
     let lock = theirs.lock(&key);
     let patient = begun(async move { lock.acquire().await.unwrap() }).await;
     elsewhere(move || drop(runtime)).await;

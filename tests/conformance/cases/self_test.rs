@@ -82,14 +82,14 @@ fn the_judge_sees_a_token_given_twice() {
 }
 
 fn the_judge_sees_tokens_that_fall() {
-    // The second was asked for after the first had ended.
+    // The second was requested after the first had ended.
     assert_eq!(judge(vec![hold(2, 0, 10, 20), hold(1, 25, 30, 40)]).inversions, 1);
     assert_eq!(judge(vec![hold(9, 0, 10, 20), hold(1, 25, 30, 40), hold(2, 45, 50, 60)]).inversions, 1);
-    // Asked for while the first held: the order of grants is that of the holds, so this is one as well.
+    // Requested while the first held: the order of grants is that of the holds, so this is an inversion as well.
     assert!(judge(vec![hold(2, 0, 10, 20), hold(1, 15, 30, 40)]).inversions <= 1);
 }
 
-/// What a broken lock does, in the rhythm of the torture: sections of 100 µs.
+/// The history of a broken lock, in the rhythm of the torture: sections of 100 µs.
 fn history_of(tasks: u64, section: impl Fn(u64) -> Hold + Sync) -> Vec<Hold> {
     let history = Mutex::new(Vec::new());
     thread::scope(|scope| {

@@ -48,7 +48,7 @@ async fn waiting_acquires_end_and_leave_the_queue(fixture: Fixture) {
     let (theirs, ours) = (fixture.client().await, fixture.client().await);
     let key = fixture.key("k");
     let guard = theirs.lock(&key).acquire().await.unwrap();
-    // The first waits in the store, the others behind it; one without an end.
+    // The first waits in the store, the others behind it; the last without a time limit.
     let mut waiters = Vec::new();
     for lock in [ours.lock(&key).wait(LONG), ours.lock(&key).wait(LONG), ours.lock(&key).wait_forever()] {
         waiters.push(begun(async move { lock.acquire().await.map(drop) }).await);
@@ -72,7 +72,7 @@ async fn a_waiter_that_nobody_polls_does_not_hold_it_up(fixture: Fixture) {
     let lock = ours.lock(&key).wait_forever();
     let mut waiter = pin!(lock.acquire());
     assert!(poll_once(waiter.as_mut()).await.is_pending());
-    tokio::time::timeout(LONG / 2, ours.shutdown()).await.expect("it does not wait for ever");
+    tokio::time::timeout(LONG / 2, ours.shutdown()).await.expect("it does not wait forever");
     assert_eq!(waiter.await.unwrap_err().kind(), LockErrorKind::ShutDown);
     guard.release().await.unwrap();
     fixture.clean().await;

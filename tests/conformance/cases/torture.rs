@@ -31,7 +31,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// How long the faults go on; longer where each costs more, because a session has to be taken up again.
+/// Duration of the faults; longer where each costs more, because a session has to be resumed.
 pub(super) fn length(fixture: &Fixture) -> Duration {
     shortest() + fixture.declared().session_timeout.map_or(Duration::ZERO, |timeout| timeout * 4)
 }
@@ -134,9 +134,9 @@ pub(super) async fn hurt_for(fixture: &Fixture, mut random: Random, length: Dura
     }
 }
 
-/// The main function of a process that takes part: told its URL, key, seed and length, it answers with its holds.
+/// The main function of a participating process: it gets a URL, key, seed and length, and answers with its holds.
 pub async fn worker(mut lines: mpsc::UnboundedReceiver<String>) {
-    let line = lines.recv().await.expect("told what to do");
+    let line = lines.recv().await.expect("a line with the task");
     let words: Vec<&str> = line.split(' ').collect();
     let [url, key, seed, millis] = words[..] else { panic!("not understood: {line}") };
     let locks = LockManager::connect(url).await.expect("the store can be reached");
@@ -158,7 +158,7 @@ pub async fn worker(mut lines: mpsc::UnboundedReceiver<String>) {
     lines.recv().await;
 }
 
-/// Takes and leaves the lock in all ways there are, and writes down when it believed to hold it.
+/// Acquires and releases the lock in every possible way, and records when it believed to hold it.
 async fn torture(locks: LockManager, key: String, seed: u64, length: Duration) -> Vec<Hold> {
     let least = locks.capabilities().session_timeout.unwrap_or(ms(300));
     let mut random = Random::from_seed(seed);
@@ -174,7 +174,7 @@ async fn torture(locks: LockManager, key: String, seed: u64, length: Duration) -
         let asked = monotonic();
         let acquire = lock.acquire();
         let guard = if random.below(6) == 0 {
-            // Given up, perhaps at the very moment at which it is granted.
+            // Given up, perhaps at the very moment of the grant.
             match tokio::time::timeout(ms(random.below(30)), acquire).await {
                 Ok(guard) => guard,
                 Err(_) => continue,
@@ -199,7 +199,7 @@ async fn torture(locks: LockManager, key: String, seed: u64, length: Duration) -
             async move {
                 let leave = Instant::now() + section;
                 let mut believed = None;
-                // The moment is read before the question: what was valid after it was valid at it.
+                // The clock is read before the check: a lock valid after this moment was valid at it.
                 loop {
                     let now = monotonic();
                     if !held.is_valid() {

@@ -32,12 +32,12 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Within this time an unpolled future is given up: two seconds after it was woken, which it is half a second after it
-/// got in the way at the latest.
+/// Upper bound until an unpolled future is given up: two seconds after it was woken, which happens at most half a
+/// second after it got in the way.
 const GIVEN_UP: Duration = ms(2500);
 
-/// Polls until the lock has so many places in the store's queue and nothing more is to be done until one of them is
-/// called.
+/// Polls until the lock has this many places in the store's queue, and nothing more is to be done until one of them
+/// is woken.
 async fn stands<T>(
     fixture: &Fixture,
     key: &str,
@@ -52,7 +52,7 @@ async fn stands<T>(
     assert!(drop_after(acquiring, 10).await.is_none(), "it is held");
 }
 
-/// It enters in time.
+/// Asserts that the future enters in time.
 async fn enters(
     acquiring: impl Future<Output = Result<LockGuard, LockError>>,
     within: Duration,
@@ -72,7 +72,7 @@ async fn the_first_in_the_queue_stops_nobody(fixture: Fixture) {
     stands(&fixture, &key, 1, kept.as_mut()).await;
     guard.release().await.unwrap();
     let next = enters(theirs.lock(&key).ttl(LONG).wait(LONG).acquire(), GIVEN_UP).await;
-    // The grant that it did not see is none of its any more; it waits anew.
+    // The grant that it missed is no longer its own; it waits anew.
     let mut kept = tokio::spawn(kept);
     assert!(tokio::time::timeout(ms(1500), &mut kept).await.is_err(), "two hold it");
     assert!(next.is_valid());
@@ -92,7 +92,7 @@ async fn the_first_in_the_queue_behind_a_holder_that_died_stops_nobody(fixture: 
     let lock = ours.lock(&key).ttl(LONG).wait(LONG);
     let mut kept = pin!(lock.acquire());
     stands(&fixture, &key, 1, kept.as_mut()).await;
-    // Who makes single attempts has no place in the queue from which to look at the others.
+    // A client that makes single attempts has no place in the queue from which to watch the others.
     let next = loop {
         if let Some(guard) = theirs.lock(&key).try_acquire().await.unwrap() {
             break guard;
@@ -128,7 +128,7 @@ async fn a_waiter_that_is_called_to_lead_stops_nobody(fixture: Fixture) {
     let locks = fixture.client().await;
     let key = fixture.key("k");
     let guard = locks.lock(&key).ttl(LONG).acquire().await.unwrap();
-    // Other terms: the lease is not passed on.
+    // Other terms: the lease is not handed over.
     let lock = locks.lock(&key).ttl(LONG * 2).wait(LONG);
     let (mut kept, mut behind) = (pin!(lock.acquire()), pin!(lock.acquire()));
     assert!(poll_once(kept.as_mut()).await.is_pending());
@@ -144,7 +144,7 @@ async fn a_waiter_that_is_called_to_lead_stops_nobody(fixture: Fixture) {
 async fn one_attempt_stops_nobody(fixture: Fixture) {
     let (ours, theirs) = (fixture.client().await, fixture.client().await);
     let key = fixture.key("k");
-    // Connected, and with everything prepared.
+    // Connected and prepared.
     ours.lock(&key).acquire().await.unwrap().release().await.unwrap();
     for polls in 1..3 {
         let lock = ours.lock(&key).ttl(LONG);
@@ -153,7 +153,7 @@ async fn one_attempt_stops_nobody(fixture: Fixture) {
             return;
         }
         enters(theirs.lock(&key).wait(LONG).acquire(), GIVEN_UP).await.release().await.unwrap();
-        // One attempt is not made twice.
+        // A single attempt is not repeated.
         if let Err(error) = kept.await {
             assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
         }
@@ -198,7 +198,7 @@ async fn waiters_deeper_in_the_queue_keep_their_place(fixture: Fixture) {
     stands(&fixture, &key, 2, kept.as_mut()).await;
     let mut last = live(3).await;
     fixture.queued(&key, 3).await;
-    // Longer than a future may be kept that is in the way.
+    // Longer than an unpolled future may stay in the way.
     tokio::time::sleep(GIVEN_UP + ms(500)).await;
     assert_eq!(fixture.places(&key), 3);
     let kept = tokio::spawn(kept);
@@ -238,11 +238,11 @@ async fn what_was_given_up_leaves_nothing_when_it_is_dropped(fixture: Fixture) {
         let mut kept = Box::pin(lock.acquire());
         stands(&fixture, &key, 1, kept.as_mut()).await;
         guard.release().await.unwrap();
-        // Nobody asks for it: it is given up all the same.
+        // No waiter wants the lock: it is given up all the same.
         fixture.clean().await;
         drop(drop_after(kept.as_mut(), polls).await);
         drop(kept);
-        // What it sent may arrive only now; a round trip of the same client is behind it.
+        // Its request may arrive only now; a round trip of the same client comes after it.
         ours.lock(fixture.key("other")).acquire().await.unwrap().release().await.unwrap();
         fixture.clean().await;
         fixture.is_free(&key).await;
@@ -276,7 +276,7 @@ async fn shutdown_gives_them_up(fixture: Fixture) {
     let began = Instant::now();
     ours.shutdown().await;
     assert!(began.elapsed() < GIVEN_UP + SLACK, "{:?}", began.elapsed());
-    // What they had, the holder of the other lock apart.
+    // All that they had is gone; the holder of `key` is left.
     assert_eq!(fixture.left().len(), 1, "{:?}", fixture.left());
     for error in [one.await.map(drop).unwrap_err(), both.await.map(drop).unwrap_err()] {
         assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");

@@ -84,7 +84,7 @@ async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(fixture: Fixture) {
         slowest = slowest.max(entered.saturating_duration_since(released));
         next.unwrap().release().await.unwrap();
     }
-    // Far below the second after which a waiter looks again by itself.
+    // Far below the second after which a waiter polls by itself.
     assert!(slowest < ms(700), "{slowest:?}");
 }
 
@@ -108,7 +108,7 @@ async fn a_waiter_gets_the_lock_when_the_lease_of_a_silent_holder_ends(fixture: 
 async fn a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends(fixture: Fixture) {
     let key = fixture.key("k");
     let long = fixture.client().await.lock(&key).ttl(LONG).acquire().await.unwrap();
-    // The next holder has a shorter lease than the one that the last one sees when it comes.
+    // The next holder has a shorter lease than the one that the last waiter sees at first.
     let ttl = fixture.lease(ms(400));
     let lock = fixture.client().await.lock(&key).ttl(ttl).auto_renew(false).wait(LONG);
     let short = begun(async move { lock.acquire().await.unwrap() }).await;
@@ -120,7 +120,7 @@ async fn a_waiter_gets_the_lock_when_a_lease_that_began_meanwhile_ends(fixture: 
     forget(short.await.unwrap());
     let began = Moment::now();
     last.await.unwrap().release().await.unwrap();
-    // It looks at least once a second.
+    // It polls at least once a second.
     assert!(began.within(ttl + ms(1000) + SLACK), "only after {:?}", began.took());
     fixture.clean().await;
 }
@@ -183,7 +183,7 @@ async fn a_newcomer_does_not_overtake_the_first_waiter_when_a_lease_ends(fixture
         let lock = fixture.client().await.lock(&key).wait(LONG);
         let waiter = begun(async move { lock.acquire().await.unwrap() }).await;
         fixture.queued(&key, 1).await;
-        // Asks without a pause, so also in the moment between the end of the lease and the waiter's next look.
+        // Asks without a pause, so also between the end of the lease and the waiter's next poll.
         while !waiter.is_finished() {
             let newcomer = theirs.lock(&key).try_acquire().await.unwrap();
             assert!(newcomer.is_none() || waiter.is_finished(), "a newcomer was first");
@@ -345,10 +345,7 @@ async fn waiters_with_different_terms_are_all_served(fixture: Fixture) {
     guard.release().await.unwrap();
     for (number, waiter) in waiters.into_iter().enumerate() {
         let left = waiter.await.unwrap();
-        assert!(
-            left <= least + ms(number as u64 % 3 * 500),
-            "{left:?}: not on the terms that were asked for"
-        );
+        assert!(left <= least + ms(number as u64 % 3 * 500), "{left:?}: not on the requested terms");
     }
     fixture.clean().await;
 }
@@ -356,11 +353,11 @@ async fn waiters_with_different_terms_are_all_served(fixture: Fixture) {
 async fn a_release_while_a_waiter_begins_to_wait_is_not_missed(fixture: Fixture) {
     let (ours, theirs) = (fixture.client().await, fixture.client().await);
     let key = fixture.key("k");
-    // So slow that there is time between any two steps of the waiter.
+    // Slow enough that there is time between any two steps of the waiter.
     let delay = ms(60);
     for step in 0..16 {
         let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
-        // A connection that has never waited has more steps to take.
+        // A client that has never waited has more steps to take.
         let locks = if step % 2 == 0 { fixture.client().await } else { theirs.clone() };
         fixture.hurt(Fault::Slow(delay));
         let began = Instant::now();
@@ -373,7 +370,7 @@ async fn a_release_while_a_waiter_begins_to_wait_is_not_missed(fixture: Fixture)
         let (next, entered) = waiter.await.unwrap();
         release.await.unwrap().unwrap();
         let took = entered - began;
-        // A waiter that misses it looks again after a second.
+        // A waiter that misses the release polls again after a second.
         assert!(took < ms(900), "only after {took:?} when released at step {step}");
         fixture.heal();
         next.release().await.unwrap();
@@ -391,7 +388,7 @@ async fn a_waiter_that_waits_for_long_keeps_its_place(fixture: Fixture) {
         waiters.push_back(begun(async move { lock.acquire().await.unwrap() }).await);
         fixture.queued(&key, number + 1).await;
     }
-    // Longer than a store takes a waiter for dead that does not come back.
+    // Longer than a store waits before it takes a silent waiter for dead.
     tokio::time::sleep(ms(6500)).await;
     assert_eq!(fixture.places(&key), WAITERS);
     while let Some(next) = waiters.pop_front() {
@@ -410,7 +407,7 @@ async fn a_failed_attempt_sends_nothing_after_it(fixture: Fixture) {
     let (ours, theirs) = (fixture.client().await, fixture.client().await);
     let key = fixture.key("k");
     let guard = ours.lock(&key).ttl(LONG).auto_renew(false).acquire().await.unwrap();
-    // The first one may have to get ready.
+    // The first attempt may include preparations.
     assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
     let before = fixture.calls();
     for _ in 0..50 {
@@ -457,7 +454,7 @@ async fn fifty_processes_that_wait_are_no_herd(fixture: Fixture) {
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len(), 50, "each entered once");
-    // A release for each, and a look once a second of those that wait. If all came at each release, they were 1275.
+    // A release for each, and a poll per second by each waiter. If all came at each release, there would be 1275.
     let allowed = 2 * PROCESSES + PROCESSES * (took.as_secs() + 1);
     assert!(calls <= allowed, "{calls} calls instead of {allowed} at most");
     fixture.clean().await;

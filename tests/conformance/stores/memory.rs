@@ -33,7 +33,7 @@ impl super::Store for Store {
         matches!(fault, Fault::Down | Fault::Paused | Fault::Slow(_))
     }
 
-    /// Each case has a store of its own in any case.
+    /// Each case has its own store in any case.
     fn site(&self, _server: Server) -> Box<dyn Site> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let name = format!("case{}", NUMBER.fetch_add(1, Ordering::Relaxed));

@@ -1,7 +1,7 @@
-//! The stores: how each is reached, and how it can be hurt. Nothing in here says what must hold.
+//! The stores: how each is reached, and how it can be hurt. Nothing in here makes a claim about locks.
 //!
-//! A store is a file in this folder, and nothing else: with the constants `STORES` and, where something has to be installed for
-//! it, `NEEDS`, whose names `tests/run` reads, and with the submission of a [`File`].
+//! A store is a file in this folder, and nothing else. The file has the constants `STORES` and, where something has
+//! to be installed, `NEEDS`, whose names `tests/run` reads; and it submits a [`File`].
 
 automod::dir!("tests/conformance/stores");
 
@@ -31,7 +31,7 @@ pub fn known(chosen: impl Fn(&File) -> bool) -> Vec<&'static dyn Store> {
     stores
 }
 
-/// Stops what the cases share.
+/// Stops the servers that the cases share.
 pub fn finish() {
     all().into_iter().for_each(Store::finish);
 }
@@ -39,18 +39,18 @@ pub fn finish() {
 pub trait Store: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// What has to be installed, a command or a file, with the Debian package that has it.
+    /// The commands or files that have to be installed, each with its Debian package.
     fn needs(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// Why it cannot be tested here; none when it can.
+    /// The reason why it cannot be tested here; `None` if it can.
     fn absence(&self) -> Option<String> {
         let (missing, package) = self.needs().iter().find(|(what, _)| !is_installed(what))?;
         Some(format!("`{missing}` is missing; Debian has it in the package `{package}`"))
     }
 
-    /// What it can do, known without a server; a case compares it with what the store itself says.
+    /// Its capabilities, known without a server; a case compares them with those that the store itself reports.
     fn capabilities(&self) -> Capabilities;
 
     fn offers(&self, fault: Fault) -> bool;
@@ -63,18 +63,17 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// How many calls an attempt takes that is refused; none where calls are not counted.
+    /// Number of calls of a refused attempt; `None` where calls are not counted.
     fn calls_of_a_refused_attempt(&self) -> Option<u64> {
         None
     }
 
     fn site(&self, server: Server) -> Box<dyn Site>;
 
-    /// URLs of this store that are refused, with the kind of the refusal. Those with a password have
-    /// [`CANARY`] for it.
+    /// URLs of this store that are refused, with the kind of the refusal. Any password in them is [`CANARY`].
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)>;
 
-    /// Stops what its cases share.
+    /// Stops the server that its cases share.
     fn finish(&self) {}
 }
 
@@ -83,10 +82,10 @@ fn is_installed(what: &str) -> bool {
     Path::new(what).exists() || env::split_paths(&path).any(|folder| folder.join(what).is_file())
 }
 
-/// What a case asks of the server that it runs on.
+/// The server that a case needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// It is not hurt: all such cases share one.
+    /// Not hurt: all such cases share one.
     Shared,
     Own,
     /// Its clock is to be moved.
@@ -100,12 +99,12 @@ pub const CANARY: &str = "canary-of-a-password";
 pub trait Site: Send + Sync {
     fn url(&self) -> String;
 
-    /// The way of a client that is not hit by what is done to the network of others.
+    /// The URL of a client that is spared the faults of the network.
     fn url_past_faults(&self) -> String {
         self.url()
     }
 
-    /// For holds that outlive a silence of about half of `lease`, where that is not chosen with each lock.
+    /// The URL for holds that outlive a silence of about half of `lease`, where that is not chosen with each lock.
     fn url_for_leases_of(&self, _lease: Duration) -> String {
         self.url()
     }
@@ -114,20 +113,20 @@ pub trait Site: Send + Sync {
         unreachable!("selected by `Store::has_passwords`")
     }
 
-    /// What is kept under names that contain `mark`: holders, and places in queues.
+    /// The store's records under names that contain `mark`: holders, and places in queues.
     fn left(&self, mark: &str) -> Vec<String>;
 
-    /// How many stand in the store's queue for this lock.
+    /// Number of clients in the store's queue for this lock.
     fn places(&self, key: &str) -> usize;
 
-    /// Takes the lock away from its holder without telling; says whether there was one.
+    /// Takes the lock away from its holder without a notice; returns whether there was one.
     fn lose(&self, key: &str) -> bool;
 
     fn hurt(&self, fault: Fault);
 
     fn heal(&self);
 
-    /// Whether the fault [`Fault::AnswerLost`] has happened; takes it back if not.
+    /// Whether the fault [`Fault::AnswerLost`] has happened; cancels it if not.
     fn lost_an_answer(&self) -> bool {
         unreachable!("selected by `Store::offers`")
     }
@@ -136,54 +135,54 @@ pub trait Site: Send + Sync {
         None
     }
 
-    /// How many calls the server has answered that are about locks.
+    /// Number of calls about locks that the server has answered.
     fn calls(&self) -> u64 {
         unreachable!("selected by `Need::CountedCalls`")
     }
 
-    /// How many connections were asked for so far.
+    /// Number of connections requested so far.
     fn connections(&self) -> u64 {
         unreachable!("selected by `Store::offers`")
     }
 }
 
-/// A client of the store that nobody here wrote.
+/// A client of the store that is not this library.
 pub trait Foreign {
-    /// One attempt; what it is known by when it succeeded.
+    /// Makes one attempt; returns the owner's identity if it succeeded.
     fn take(&self, key: &str, ttl: Duration) -> Option<String>;
 
-    /// Releases what is known by `owner`; says whether it was.
+    /// Releases the hold of `owner`; returns whether it was held.
     fn free(&self, key: &str, owner: &str) -> bool;
 
-    /// Who holds the lock and for how long, as such a client sees it.
+    /// The holder of the lock and its remaining time, as such a client sees it.
     fn holder(&self, key: &str) -> Option<(String, Duration)>;
 
     /// Takes the lock without a lease that ends.
     fn take_for_ever(&self, key: &str) -> String;
 
-    /// Keeps something under the lock's name that is no lock.
+    /// Stores something under the lock's name that is not a lock.
     fn misuse(&self, key: &str);
 
-    /// Removes whatever there is under the lock's name.
+    /// Removes everything under the lock's name.
     fn clear(&self, key: &str);
 }
 
-/// What can be done to a store. What lasts ends with [`Site::heal`].
+/// Faults of a store. Those that last end with [`Site::heal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nobody is there: connections are refused, calls fail at once.
+    /// No server: connections are refused, calls fail at once.
     Down,
-    /// The server is killed, and started again with the healing; it forgot everything.
+    /// The server is killed, and started again with the healing, without its data.
     Killed,
-    /// The server stands still; nothing is answered.
+    /// The server is suspended; nothing is answered.
     Paused,
-    /// Bytes vanish both ways, and connections of that time stay mute for ever.
+    /// Bytes vanish both ways, and connections of that time stay mute forever.
     BlackHole,
-    /// Requests are carried out, and their answers arrive only after the healing.
+    /// Requests are carried out, but their answers arrive only after the healing.
     AnswersHeld,
     /// Requests arrive, and are carried out, only after the healing.
     RequestsHeld,
-    /// Each answer takes so much longer.
+    /// Each answer takes this much longer.
     Slow(Duration),
     /// Connections are closed, once.
     Cut,
@@ -195,17 +194,17 @@ pub enum Fault {
     CutInRequest(u32),
     /// Everything is forgotten, once.
     DataLost,
-    /// The server is killed and started again; it forgot everything.
+    /// The server is killed and started again, without its data.
     Restarted,
-    /// The server is killed and started again; it had everything on disk.
+    /// The server is killed and started again, with all its data from disk.
     RestartedWithItsData,
-    /// The server forgets what it need not know, once: scripts, subscriptions.
+    /// The server forgets what it may forget, once: scripts, subscriptions.
     ForgetsCaches,
     /// The server has no room for anything new.
     Full,
-    /// The server's wall clock shows so much more than the time.
+    /// The server's wall clock is ahead by this.
     ClockForward(Duration),
-    /// The server's wall clock shows so much less than the time.
+    /// The server's wall clock is behind by this.
     ClockBack(Duration),
 }
 

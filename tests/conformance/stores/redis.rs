@@ -1,5 +1,5 @@
-//! `redis:`, one Redis server; once as it comes, once with all calls grouped and as a user who may do no more than the
-//! documentation asks for.
+//! `redis:`, one Redis server: once with its defaults, and once with all calls grouped and with a user that has only
+//! the permissions the documentation asks for.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ inventory::submit!(super::File { is_compiled_in: cfg!(feature = "redis"), stores
 
 struct Store {
     name: &'static str,
-    /// Whether every call goes with a group, as under load, or hardly any; and by a user with the least rights.
+    /// Whether every call goes with a group, as under load, or hardly any; and by a user with the least permissions.
     grouped: bool,
 }
 
@@ -59,7 +59,7 @@ impl super::Store for Store {
     }
 
     fn calls_of_a_refused_attempt(&self) -> Option<u64> {
-        // A group does not say who holds a lock; the attempt then asks by itself.
+        // A group does not return the holder of a lock; the attempt then asks by itself.
         Some(if self.grouped { 2 } else { 1 })
     }
 
@@ -101,7 +101,7 @@ impl super::Store for Store {
             bad(&format!("//user:{CANARY}@[::1")),
             ("redis+unix:".into(), LockErrorKind::InvalidOptions),
             (format!("redis+unix:///nowhere?password={CANARY}&unknown=1"), LockErrorKind::InvalidOptions),
-            // Understood, and nobody is there.
+            // Understood, but there is no server.
             (format!("redis://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
             (format!("redis://user:{CANARY}@host.invalid"), LockErrorKind::Backend),
             ("redis+unix:///nowhere".into(), LockErrorKind::Backend),
@@ -260,7 +260,7 @@ impl Site for RedisSite {
 
     fn calls(&self) -> u64 {
         let Value::Text(stats) = self.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
-        // Everything about locks is a script; what they call inside is counted beside them.
+        // Every call about locks is a script; commands inside scripts are counted separately.
         stats
             .lines()
             .filter_map(|line| line.strip_prefix("cmdstat_evalsha:calls="))
@@ -273,7 +273,7 @@ impl Site for RedisSite {
     }
 }
 
-/// The recipe that every other client follows: `SET key token NX PX ttl`, and compare-and-delete.
+/// The usual recipe of other clients: `SET key token NX PX ttl`, and compare-and-delete.
 impl Foreign for RedisSite {
     fn take(&self, key: &str, ttl: Duration) -> Option<String> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! `zookeeper:`, one server alone.
+//! `zookeeper:`, a single server.
 
 use std::{
     fmt::Write as _,
@@ -30,7 +30,7 @@ struct Store {
 
 /// The server of all cases that do not hurt it.
 static SHARED: Mutex<Option<Arc<Mutex<ZooKeeperServer>>>> = Mutex::new(None);
-/// Servers of cases that are over: a virtual machine takes long to start, and no case sees what another left.
+/// Servers of finished cases: a virtual machine takes long to start, and no case sees the data of another.
 static IDLE: Mutex<Vec<ZooKeeperServer>> = Mutex::new(Vec::new());
 
 impl super::Store for Store {
@@ -46,7 +46,7 @@ impl super::Store for Store {
         Capabilities::new().shared_between_processes().fair().session_timeout(SESSION)
     }
 
-    /// All but those that lose what a majority has on its disks, and those of a server of another kind.
+    /// All but the faults that lose data which a majority has on its disks, and those of another kind of server.
     fn offers(&self, fault: Fault) -> bool {
         !matches!(
             fault,
@@ -83,7 +83,7 @@ impl super::Store for Store {
             bad(&format!("//user:{CANARY}@host/a//b")),
             bad(&format!("//user:{CANARY}@host?unknown=1")),
             bad(&format!("//user:{CANARY}@[::1")),
-            // Understood, and nobody is there.
+            // Understood, but there is no server.
             (format!("zookeeper://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
             (format!("zookeeper://user:{CANARY}@host.invalid"), LockErrorKind::Backend),
         ]
@@ -99,7 +99,7 @@ struct ZooKeeperSite {
     server: Option<Arc<Mutex<ZooKeeperServer>>>,
     /// Between the clients and a server that may be hurt.
     proxy: Option<Proxy>,
-    /// Made when it is needed, and anew when it broke.
+    /// Made when needed, and made anew when broken.
     admin: Mutex<Option<Client>>,
 }
 
@@ -116,7 +116,7 @@ impl ZooKeeperSite {
         self.proxy.as_ref().expect("a case that hurts its server has one of its own")
     }
 
-    /// Asks the server itself; a session that expired meanwhile is replaced.
+    /// Asks the server itself; replaces a session that has expired.
     fn admin<T>(&self, ask: impl Fn(&mut Client) -> io::Result<T>) -> T {
         let mut admin = lock(&self.admin);
         if let Some(Ok(answer)) = admin.as_mut().map(&ask) {

@@ -1,4 +1,4 @@
-//! Locks shared with clients of other projects, which run in processes of their own.
+//! Locks shared with clients of other projects, each in its own process.
 //!
 //! `tests/run interop` installs them and names them in the environment; without that the tests are not run.
 
@@ -20,7 +20,7 @@ use crate::support::processes::Process;
 
 const LONG: Duration = Duration::from_mins(1);
 
-/// A process that obeys one word a line and answers one line. Dropped, it is killed.
+/// A process that reads one command a line and answers one line. Dropped, it is killed.
 struct Contender {
     _process: Process,
     stdin: ChildStdin,
@@ -41,7 +41,7 @@ impl Contender {
             }
         });
         let this = Self { _process: process, stdin, answers };
-        // A test program says its name first.
+        // A test program prints its name first.
         while this.answer(LONG) != "ready" {}
         this
     }
@@ -64,7 +64,7 @@ impl Contender {
     }
 }
 
-/// What `tests/run interop` installed, or why it is not there.
+/// Returns the path installed by `tests/run interop`, or panics with the reason why there is none.
 fn installed(variable: &str) -> PathBuf {
     let path =
         env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set; `tests/run interop` sets it"));

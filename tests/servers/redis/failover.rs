@@ -1,4 +1,4 @@
-//! Failover: a name that moves to another server while the old one goes on answering.
+//! Failover: a name moves to another server while the old one still answers.
 
 use std::{
     net::TcpListener,
@@ -19,7 +19,7 @@ use crate::support::{
     until,
 };
 
-/// How soon the same manager locks again when its name leads to the new primary.
+/// Time within which the same manager locks again once its name leads to the new primary.
 const SOON: Duration = Duration::from_millis(250);
 
 /// A primary and its replica, and a name that leads to the primary.
@@ -88,13 +88,13 @@ impl Pair {
 
     async fn connect(&self) -> LockManager {
         let locks = LockManager::connect(&self.url()).await.unwrap();
-        // A connection is not as young as one that was made a moment ago.
+        // The connection must not be brand-new.
         locks.lock("warm").acquire().await.unwrap().release().await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         locks
     }
 
-    /// The second becomes the primary and the first its replica, which keeps its clients.
+    /// Makes the second the primary and the first its replica, which keeps its clients.
     fn change_roles(&self) {
         self.second.command(&["REPLICAOF", "NO", "ONE"]);
         self.first.follow(&self.second);
@@ -118,7 +118,7 @@ async fn a_demoted_primary_is_left_and_what_was_held_is_kept() {
     pair.change_roles();
     pair.first.reports("master_link_status:up").await;
 
-    // The name still leads to the first one: many callers are told so, and make few connections.
+    // The name still leads to the first one: many callers are refused, and make few connections.
     let (before, began) = (pair.name.accepted(), Instant::now());
     while began.elapsed() < Duration::from_secs(1) {
         let calls: Vec<_> = (0..32)
@@ -136,7 +136,7 @@ async fn a_demoted_primary_is_left_and_what_was_held_is_kept() {
     }
     let (made, took) = (pair.name.accepted() - before, began.elapsed());
     println!("{made} connections in {took:?}");
-    // One each 50 ms from here, and the few of the renewals.
+    // One per 50 ms from here, and the few of the renewals.
     assert!(f64::from(u32::try_from(made).unwrap()) < took.as_secs_f64() * 25.0 + 5.0, "{made} in {took:?}");
 
     pair.move_name();
@@ -173,7 +173,7 @@ async fn a_caller_that_waits_locks_soon_after_the_name_has_moved() {
         let lock = locks.lock("new").wait(LONG);
         tokio::spawn(async move { lock.acquire().await.map(|guard| (Instant::now(), guard)) })
     };
-    // Both have been refused for long, and ask as seldom as they ever do.
+    // Both have been refused for a while, and now poll at their lowest rate.
     tokio::time::sleep(Duration::from_secs(3)).await;
     drop(held);
     pair.second.command(&["DEL", "lock:queued"]);
@@ -186,19 +186,19 @@ async fn a_caller_that_waits_locks_soon_after_the_name_has_moved() {
     }
 }
 
-/// Neither a call of one attempt nor a release nor a renewal of an old connection fails when its name leads elsewhere
-/// already: what a replica refused is done once more over a new connection.
+/// Neither a single attempt nor a release nor a renewal on an old connection fails when its name already leads
+/// elsewhere: a call that a replica refused is repeated over a new connection.
 #[tokio::test]
 async fn what_a_demoted_primary_refuses_is_repeated_over_a_new_connection() {
     let pair = Pair::start(&[]).await;
     for settings in ["", "?group_commit=always"] {
-        // Not the same names again: what is released at the end may be forgotten on the way back.
+        // Not the same names again: locks released at the end may be forgotten on the way back.
         let mark = settings.len();
         let locks = LockManager::connect(&(pair.url() + settings)).await.unwrap();
         let released = locks.lock(format!("released:{mark}")).acquire().await.unwrap();
         let (old, new) = (&pair.first, &pair.second);
         new.has(&format!("lock:released:{mark}")).await;
-        // Older than one that was made a moment ago.
+        // The connection must not be brand-new.
         tokio::time::sleep(Duration::from_millis(100)).await;
         pair.change_roles();
         old.reports("master_link_status:up").await;
@@ -222,7 +222,7 @@ async fn what_a_demoted_primary_refuses_is_repeated_over_a_new_connection() {
     }
 }
 
-/// A replica that takes over the data of its new primary, or has lost it, refuses everything, also what only reads.
+/// A replica that takes over the data of its new primary, or has lost it, refuses everything, even reads.
 #[tokio::test]
 async fn a_server_that_takes_no_calls_is_left_for_the_one_that_its_name_leads_to() {
     let slow = ["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"];
@@ -234,7 +234,7 @@ async fn a_server_that_takes_no_calls_is_left_for_the_one_that_its_name_leads_to
         if word == "LOADING" {
             for number in 0..100 {
                 pair.second.command(&["SET", &format!("filler:{number}"), "x"]);
-                // What the other one never had: it takes over all data, not only the rest.
+                // A write that the other one never had, so that it takes over all data, not only the rest.
                 pair.first.command(&["SET", "diverged", "x"]);
             }
             pair.first.follow(&pair.second);
@@ -251,7 +251,7 @@ async fn a_server_that_takes_no_calls_is_left_for_the_one_that_its_name_leads_to
     }
 }
 
-/// Traffic through a failover that loses nothing: every call that is not granted fails as an outage, no lock is held
+/// Traffic through a failover without data loss: every call that is not granted fails as an outage, no lock is held
 /// twice, and nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_coordinated_failover_under_load_leaves_nothing_and_overlaps_nowhere() {

@@ -28,17 +28,17 @@ fn runtimes() -> [Runtime; 2] {
 #[test]
 fn an_idle_connection_that_was_closed_while_the_runtime_did_not_run_fails_no_attempt() {
     let server = Arc::new(RedisServer::start(&[]));
-    // One of several threads sees by itself that a connection was closed.
+    // With several threads, one would notice by itself that a connection was closed.
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let locks = runtime.block_on(LockManager::connect(&url(&server, ""))).unwrap();
     for round in 0..10 {
         let (locks, server) = (locks.clone(), Arc::clone(&server));
         let tried = async move {
-            // Blocks the runtime: nobody looks at the socket.
+            // Blocks the runtime, so that it does not poll the socket.
             thread::sleep(Duration::from_millis(150));
             server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
             server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            // It closes them a little later; then the one that asks is alone.
+            // The server closes them a little later; then only this admin connection is left.
             let end = Instant::now() + PATIENCE;
             let alone =
                 |answer| matches!(answer, Value::Text(info) if info.contains("connected_clients:1\r"));
@@ -71,7 +71,7 @@ fn an_answer_that_lies_there_is_read_although_the_runtime_was_blocked_past_the_l
             proxy.set(Way::ToClient, Flow::Delay(Duration::from_millis(20)));
             let lock = locks.lock("user:42");
             let block = async {
-                // The request is on its way by then.
+                // The request has been sent by then.
                 tokio::task::yield_now().await;
                 thread::sleep(Duration::from_millis(500));
             };

@@ -1,4 +1,4 @@
-//! An attacker who may publish and subscribe on the channels of locks, and has no permission on any key.
+//! An attacker with permission to publish and subscribe on the channels of locks, but with none for any key.
 
 use std::{
     io::Write,
@@ -24,7 +24,7 @@ fn publish(server: &RedisServer, channel: &str, message: &str) {
     server.command(&["PUBLISH", channel, message]);
 }
 
-/// Number and channel of each that waits for a lock.
+/// Number and channel of each waiter for a lock.
 fn places(server: &RedisServer, key: &str) -> Vec<(String, String)> {
     let places = server.command(&["HVALS", &format!("lock:{{lock:{key}}}:~1:places")]).texts();
     places
@@ -43,14 +43,14 @@ async fn waiter(locks: &LockManager, server: &RedisServer, key: &'static str) ->
     waiter
 }
 
-/// Hands a lock of `ours` over to `theirs`; beside the hold, the lock's name and what was overheard.
+/// Hands a lock of `ours` over to `theirs`; returns the hold, the lock's name and the overheard grant.
 async fn handed_over(
     ours: &LockManager,
     theirs: &LockManager,
     server: &RedisServer,
     overheard: &Overheard,
 ) -> (LockGuard, &'static str, Vec<String>) {
-    // The hold in which a period of ten seconds ends is not handed over, the lock is left open.
+    // A hold in which a period of ten seconds ends is not handed over; its release leaves the lock open.
     for key in ["account:8", "account:9"] {
         let guard = ours.lock(key).acquire().await.unwrap();
         let waiting = waiter(theirs, server, key).await;
@@ -73,7 +73,7 @@ async fn a_grant_that_the_server_did_not_make_makes_no_second_holder() {
         LockManager::connect(&url(&server, "")).await.unwrap(),
         LockManager::connect(&url(&server, "")).await.unwrap(),
     ];
-    // Of another lock, for another waiter of the same process: one that was granted in earnest.
+    // A genuine grant of another lock, for another waiter of the same process.
     let (guard, _, heard) = handed_over(&ours, &theirs, &server, &overheard).await;
     guard.release().await.unwrap();
 
@@ -89,20 +89,20 @@ async fn a_grant_that_the_server_did_not_make_makes_no_second_holder() {
             }
         }
     }
-    // As the messages were before they had proofs.
+    // The format of the messages before they had proofs.
     publish(&server, &channel, &format!("granted {number} {far} 86400000 0"));
     publish(&server, &channel, &format!("free {number} 1"));
     publish(&server, &channel, &format!("free {number} 86400000"));
     tokio::time::sleep(500 * MS).await;
     assert!(guard.is_valid());
-    assert!(!waiting.is_finished(), "a second holder beside the first");
+    assert!(!waiting.is_finished(), "a second holder next to the first");
 
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap();
     assert!(guard.remaining() < Duration::from_secs(31), "{:?}", guard.remaining());
     guard.release().await.unwrap();
 
-    // What is overheard of a lock is of no use for it either: the fence, the length, and who it is for are proved.
+    // Overheard grants of the same lock are useless too: the proof covers the fence, the length and the receiver.
     let (guard, key, heard) = handed_over(&ours, &theirs, &server, &overheard).await;
     let next = waiter(&ours, &server, key).await;
     let (number, channel) = places(&server, key).remove(0);
@@ -112,7 +112,7 @@ async fn a_grant_that_the_server_did_not_make_makes_no_second_holder() {
     }
     tokio::time::sleep(500 * MS).await;
     assert!(guard.is_valid());
-    assert!(!next.is_finished(), "a second holder beside the first");
+    assert!(!next.is_finished(), "a second holder next to the first");
     let last = guard.fencing_token();
     guard.release().await.unwrap();
     let guard = next.await.unwrap();
@@ -135,12 +135,12 @@ async fn nothing_that_is_published_is_a_secret() {
         let Value::Text(holder) = server.command(&["GET", "lock:account:7"]) else { panic!("it is held") };
         owners.push(holder.rsplit_once(':').expect("owner and fence").0.to_owned());
         if opens {
-            // Seconds ago for the server: a period has ended during this hold, so its release leaves the lock open.
+            // For the server seconds ago: a period has ended during this hold, so its release leaves the lock open.
             let (owner, fence) = holder.rsplit_once(':').unwrap();
             let fence = fence.parse::<u64>().unwrap() - 11_000_000;
             server.command(&["SET", "lock:account:7", &format!("{owner}:{fence}"), "KEEPTTL"]);
         }
-        // Given up in the background: of a fence that was changed nothing else is ours.
+        // Given up in the background: with a changed fence no other call recognises the hold as ours.
         drop(guard);
         waiting.await.unwrap().release().await.unwrap();
     }
@@ -193,10 +193,10 @@ async fn a_flood_of_messages_neither_lets_a_waiter_in_nor_keeps_it_out() {
         }
         let polls = polls(&server) - before;
         let lasted = u64::try_from(began.elapsed().as_millis()).unwrap();
-        println!("{polls} looks in {lasted} ms of `{word}`");
-        assert!(polls <= lasted / pause + 5, "{polls} looks in {lasted} ms of `{word}`");
-        assert!(polls >= 2, "{polls} looks in {lasted} ms of `{word}`: they came through");
-        assert!(!waiting.is_finished(), "a second holder beside the first");
+        println!("{polls} polls in {lasted} ms of `{word}`");
+        assert!(polls <= lasted / pause + 5, "{polls} polls in {lasted} ms of `{word}`");
+        assert!(polls >= 2, "{polls} polls in {lasted} ms of `{word}`: too few");
+        assert!(!waiting.is_finished(), "a second holder next to the first");
     }
     guard.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Entries in the format of a later version, beside those of this one.
+//! Entries in the format of a later version, next to those of this one.
 
 use lock_runtime::LockManager;
 
@@ -16,7 +16,7 @@ async fn a_holder_and_a_waiter_in_a_mode_of_a_later_version_take_part() {
         let lock = locks.lock("k").wait(LONG);
         tokio::spawn(async move { lock.acquire().await })
     };
-    until("the holder is told that another client waits", || match overheard.text() {
+    until("the holder is notified that another client waits", || match overheard.text() {
         text if text.contains("contended 1700000000000000 lock:k") => Ok(()),
         text => Err(text),
     })

@@ -1,4 +1,4 @@
-//! Particular to one Redis server, and so no case of the conformance suite; shared helpers for the files below it.
+//! Tests of one Redis server, and so not cases of the conformance suite; shared helpers for the files below it.
 
 mod failover;
 mod false_alarms;
@@ -31,10 +31,10 @@ fn url(server: &RedisServer, rest: &str) -> String {
     format!("redis+unix://{}{rest}", server.socket().display())
 }
 
-/// For tests that keep many locks: all that are held in a process are renewed by one of its threads.
+/// For tests that keep many locks: all holds of a process are renewed by a single thread.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Takes as many locks as that, many at once.
+/// Acquires `count` locks, many at once.
 async fn hold(locks: &LockManager, count: usize, ttl: Duration) -> Vec<LockGuard> {
     let tasks: Vec<_> = (0..64)
         .map(|task| {
@@ -71,7 +71,7 @@ async fn tokens_rise_across_the_promotion_of_a_replica_and_across_a_loss_of_all_
 
     let locks = LockManager::connect(&url(&primary, "")).await.unwrap();
     let before = locks.lock("user:42").acquire().await.unwrap();
-    // Whatever has arrived by now is all that the new primary knows.
+    // Only the data that has arrived by now is known to the new primary.
     drop(primary);
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     replica.command(&["FLUSHALL"]);
@@ -154,7 +154,7 @@ async fn a_key_of_a_wrong_type_is_named_and_only_the_holder_s_makes_the_lock_s_n
     for (key, kind, named) in [
         ("lock:{lock:user:42}:~1:queue", LockErrorKind::Backend, "the list of its waiters"),
         ("lock:{lock:user:42}:~1:places", LockErrorKind::Backend, "the hash of their places"),
-        ("lock:user:7", LockErrorKind::InvalidKey, "is no lock"),
+        ("lock:user:7", LockErrorKind::InvalidKey, "is not a lock"),
         ("lock:~1:fence", LockErrorKind::Backend, "the counter of fencing tokens"),
     ] {
         server.command(&["DEL", key]);

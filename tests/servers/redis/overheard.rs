@@ -9,19 +9,19 @@ use std::{
 
 use crate::support::{redis_server::RedisServer, until};
 
-/// All that is published on a server from now on, as it comes.
+/// All messages published on a server from now on, as they come.
 pub(super) struct Overheard(Arc<Mutex<Vec<u8>>>);
 
 impl Overheard {
     pub(super) async fn on(server: &RedisServer) -> Self {
         let mut stream = UnixStream::connect(server.socket()).unwrap();
-        // Where there is no such user, it is refused, and who listens needs none.
+        // Where there is no such user, it is refused, and the subscriber needs none.
         stream.write_all(b"AUTH evil secret\r\nPSUBSCRIBE *\r\n").unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&heard);
         thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // It ends with its server.
+            // Ends with its server.
             while let Ok(1..) = stream.read(&mut buffer).inspect(|read| {
                 all.lock().unwrap().extend(&buffer[..*read]);
             }) {}
@@ -46,8 +46,8 @@ impl Overheard {
         lines.map(|rest| rest.split(' ').skip(1).map(str::to_owned).collect()).collect()
     }
 
-    /// The words of the grant to the place with this number, as soon as it is overheard; none where the lock was left open
-    /// to it.
+    /// Returns the words of the grant to the place with this number, as soon as it is overheard; `None` if the lock
+    /// was left open instead.
     pub(super) async fn grant(&self, number: &str) -> Option<Vec<String>> {
         let of_it = |words: &Vec<String>| words[0] == number;
         let mut grant = None;

@@ -20,7 +20,7 @@ async fn the_published_user_can_do_what_locks_need_and_nothing_else() {
     let url = url(&server, "?user=locks&pass=password");
     let (ours, theirs) =
         (LockManager::connect(&url).await.unwrap(), LockManager::connect(&url).await.unwrap());
-    // Held past its first lease, wanted by another, handed over, given up.
+    // Held past its first lease, wanted by another client, handed over, given up.
     let lock = ours.lock("user:42").ttl(Duration::from_millis(1500));
     let guard = lock.acquire().await.unwrap();
     let waiter = {
@@ -35,7 +35,7 @@ async fn the_published_user_can_do_what_locks_need_and_nothing_else() {
     let given_up = ours.lock("user:42").wait(Duration::from_millis(200)).acquire().await.unwrap_err();
     assert_eq!(given_up.kind(), LockErrorKind::Timeout);
     guard.release().await.unwrap();
-    // Many at once go in groups.
+    // Many concurrent calls go in groups.
     let many: Vec<_> = (0..50)
         .map(|number| {
             let lock = ours.lock(format!("user:{number}")).wait(LONG);
@@ -89,7 +89,7 @@ async fn a_user_that_may_not_do_what_locks_need_is_told_so_before_anything_is_wr
     }
 }
 
-/// A user of these names and channels, and of the commands that locks need.
+/// A user with these names and channels, and with the commands that locks need.
 fn narrow_user(name: &str, allowed: &[&str]) -> Vec<String> {
     let mut user = vec!["--user", name, "on", ">password"];
     user.extend(allowed);

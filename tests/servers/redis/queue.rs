@@ -9,14 +9,14 @@ use crate::support::{redis_server::RedisServer, resp::Value, stopwatch::Moment, 
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How many script calls a server has answered.
+/// Number of script calls that a server has answered.
 fn scripts(server: &RedisServer) -> u64 {
     let Value::Text(stats) = server.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or_default()
 }
 
-/// How many writes a server has made.
+/// Number of writes that a server has made.
 fn writes(server: &RedisServer) -> u64 {
     let Value::Text(info) = server.command(&["INFO", "persistence"]) else { panic!("INFO is a text") };
     let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
@@ -63,7 +63,7 @@ async fn jumps_of_the_server_s_clock_cost_one_round_trip_at_most() {
             guard.release().await.unwrap();
             after - before
         };
-        // The first one also asks for its rights.
+        // The first one also checks the permissions.
         cycle().await;
         let usual = cycle().await;
         for seconds in [40, 0, -40, 0, 40, -40, 3, -3, 0] {
@@ -93,7 +93,7 @@ async fn a_refused_attempt_writes_nothing_and_is_answered_also_when_memory_is_fu
         }
         assert_eq!(writes(&server), before);
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        assert!(theirs.lock("k").try_acquire().await.unwrap().is_none(), "held, whatever else is the matter");
+        assert!(theirs.lock("k").try_acquire().await.unwrap().is_none(), "held, despite the lack of memory");
         let error = theirs.lock("free").try_acquire().await.expect_err("there is no room");
         assert!(error.to_string().contains("memory"), "{error}");
         server.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -101,7 +101,7 @@ async fn a_refused_attempt_writes_nothing_and_is_answered_also_when_memory_is_fu
     guard.release().await.unwrap();
 }
 
-/// What one look costs the server while so many wait: the median, in microseconds.
+/// The cost of one poll to the server with this many waiters: the median, in microseconds.
 async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
     const FILL: &str = "local t = redis.call('TIME') local now = t[1] .. string.format('%06d', t[2]) \
         for i = 1, tonumber(ARGV[1]) do \
@@ -112,7 +112,7 @@ async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
     let holder = LockManager::connect(&url(server, "")).await.unwrap();
     let guard = holder.lock("k").acquire().await.unwrap();
     server.command(&["EVAL", FILL, "2", &queue, &places, &others.to_string()]);
-    // A process has one place; each manager is one.
+    // A process has one place; here each manager counts as a process.
     let mut tasks = Vec::new();
     for _ in 0..20 {
         let locks = LockManager::connect(&url(server, "?group_commit=never")).await.unwrap();
@@ -134,7 +134,7 @@ async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
         task.abort();
     }
     drop(guard);
-    assert!(looks >= 40, "they look each second");
+    assert!(looks >= 40, "they poll each second");
     median
 }
 
@@ -142,7 +142,7 @@ async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
 async fn a_look_costs_the_same_however_many_wait() {
     let server = RedisServer::start(&[]);
     let (few, many) = (cost_of_a_look(&server, 100).await, cost_of_a_look(&server, 10_000).await);
-    println!("a look costs {few:.1} µs with 100 waiters and {many:.1} µs with 10,000");
+    println!("a poll costs {few:.1} µs with 100 waiters and {many:.1} µs with 10,000");
     assert!(many <= 3.0 * few, "{few:.1} µs with 100 waiters, {many:.1} µs with 10,000");
 }
 
@@ -168,14 +168,14 @@ async fn looks_of_many_locks_share_calls() {
         count => Err(count),
     })
     .await;
-    // They began one after the other, and look together from the second time on.
+    // They began one after the other, and poll together from the second time on.
     tokio::time::sleep(1500 * MS).await;
     let before = scripts(&server);
     tokio::time::sleep(2500 * MS).await;
     let after = scripts(&server);
-    assert!(after - before < 2 * LOCKS / 5, "{} calls for {} looks", after - before, 2 * LOCKS);
-    assert!(after - before >= 4, "they look each second");
-    // And each of them still gets its lock at once.
+    assert!(after - before < 2 * LOCKS / 5, "{} calls for {} polls", after - before, 2 * LOCKS);
+    assert!(after - before >= 4, "they poll each second");
+    // Each of them still gets its lock at once.
     for guard in guards {
         guard.release().await.unwrap();
     }
@@ -205,14 +205,14 @@ async fn a_counter_of_fences_that_has_no_numbers_left_is_named_and_one_that_is_n
             assert_eq!(
                 server.command(&["GET", "lock:~1:fence"]),
                 Value::Text(counter.into()),
-                "it tells what was"
+                "the counter is kept"
             );
             assert_eq!(server.command(&["EXISTS", "lock:k"]).int(), 0);
         }
         for counter in ["4503599627370494", "4503599627370493"] {
             server.command(&["SET", "lock:~1:fence", counter]);
             let guard = locks.lock("k").acquire().await;
-            // One below the end there is one more.
+            // Below the limit there is one more token.
             guard.unwrap_or_else(|error| panic!("{counter}: {error}")).release().await.unwrap();
         }
         for counter in ["", "text", "-1", "nan"] {
@@ -248,7 +248,7 @@ async fn a_lock_that_is_left_open_is_open_to_all_but_us() {
         if opened >= 2 {
             break;
         }
-        // Seen behind another kind of client, so the periods are short.
+        // Behind another kind of client the periods are short.
         let foreign = |owner: &str| server.command(&["SET", "lock:k", owner, "NX", "PX", "60000"]);
         assert_eq!(foreign("foreign"), Value::Text("OK".into()));
         let lock = ours.lock("k").wait(LONG);
@@ -284,10 +284,10 @@ async fn a_lock_that_is_left_open_is_open_to_all_but_us() {
         let mine_later = tokio::spawn(async move { lock.acquire().await.unwrap() });
         tokio::time::sleep(20 * MS).await;
         let taken = foreign("guest");
-        // What the machine has not done within the window says nothing.
+        // Proves something only if the machine got here within the window.
         if released.elapsed() < window {
             opened += 1;
-            assert!(mine.is_none(), "taken by the one who left it open");
+            assert!(mine.is_none(), "taken by the client that left it open");
             assert_eq!(taken, Value::Text("OK".into()), "taken by one of ours, open for {window:?}");
             assert!(!second.is_finished() && !mine_later.is_finished());
         }
@@ -304,7 +304,7 @@ async fn a_lock_that_is_left_open_is_open_to_all_but_us() {
     assert!(opened >= 1, "never");
 }
 
-/// A waiter that has died at such an age of its place, before one that lives; how long the latter waits after the
+/// Puts dead waiters whose places have these ages before a live waiter; returns how long the latter waits after the
 /// release.
 async fn behind_dead_places(server: &RedisServer, name: &str, ages: &[Duration], opens: bool) -> Duration {
     let [ours, theirs] = [

@@ -44,7 +44,7 @@ async fn releases_behind_a_connection_that_went_silent_do_not_wait_for_one_anoth
     }
     let took = began.elapsed();
     assert!(took < 12 * LIMIT, "{took:?}");
-    // What was given up goes on in the background.
+    // Abandoned releases go on in the background.
     proxy.heal();
     locks.shutdown().await;
     until("only the fence is left", || match server.command(&["DBSIZE"]) {
@@ -54,7 +54,7 @@ async fn releases_behind_a_connection_that_went_silent_do_not_wait_for_one_anoth
     .await;
 }
 
-/// A thousand guards, dropped over half a minute of three kinds of outage, each with most of ten minutes left.
+/// A thousand guards, dropped over half a minute of three kinds of outage, each with nearly ten minutes left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long; `tests/run all` runs it"]
 async fn what_was_dropped_in_a_long_outage_is_free_half_a_second_after_it() {
@@ -94,8 +94,8 @@ async fn what_was_dropped_in_a_long_outage_is_free_half_a_second_after_it() {
     }
 }
 
-/// What is given up in the middle is released behind what was sent of it, in whichever group that went, also when the
-/// server had forgotten the scripts.
+/// An attempt that is given up midway is released behind its own requests, whichever group they went in, even when
+/// the server had forgotten the scripts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_that_are_given_up_leave_nothing_under_any_prefix() {
     const PREFIXES: u64 = 5;

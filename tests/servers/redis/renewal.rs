@@ -1,4 +1,4 @@
-//! The renewal of many holds, and beside a server or a connection that does not answer.
+//! The renewal of many holds, also next to a server or a connection that does not answer.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::support::{
     redis_server::RedisServer,
 };
 
-/// The least that any of them had left, at any time within `length`; none when one was lost.
+/// The smallest remaining time of any guard within `length`; `None` if one was lost.
 async fn least_remaining(guards: &[LockGuard], length: Duration) -> Option<Duration> {
     let end = Instant::now() + length;
     let mut least = Duration::MAX;
     while Instant::now() < end {
         let began = Instant::now();
         least = least.min(guards.iter().map(LockGuard::remaining).min().expect("some are held"));
-        // To look at very many takes the time that their renewal needs.
+        // Checking very many guards takes the time that their renewal needs.
         tokio::time::sleep(Duration::from_millis(5).max(began.elapsed() * 20)).await;
     }
     (!least.is_zero()).then_some(least)
@@ -28,7 +28,7 @@ async fn ten_thousand_held_locks_are_all_renewed() {
     are_all_renewed(10_000, Duration::from_secs(12)).await;
 }
 
-/// For a release build: without optimisation two cores that are busy with other things are too slow for it.
+/// For a release build: without optimisation two busy cores are too slow for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long; `tests/run all` runs it"]
 async fn a_hundred_thousand_held_locks_are_all_renewed() {
@@ -42,7 +42,7 @@ async fn are_all_renewed(count: usize, ttl: Duration) {
     let began = Instant::now();
     let guards = hold(&locks, count, ttl).await;
     let taken = began.elapsed();
-    // Longer than the lease of the last of them.
+    // Longer than the lease of the last lock.
     let least = least_remaining(&guards, ttl + Duration::from_secs(1)).await;
     println!("{count} locks taken in {taken:?}, renewed with at least {least:?} of {ttl:?} left");
     assert!(least.is_some(), "{} of them were lost", guards.iter().filter(|guard| !guard.is_valid()).count());
@@ -69,7 +69,7 @@ async fn a_server_that_stands_still_delays_no_renewal_on_another() {
     let during = least_remaining(other, ttl).await.expect("none of the others is lost");
     println!("at least {before:?} of {ttl:?} left, {during:?} while the other server stood still");
     assert!(stalled.iter().all(|guard| !guard.is_valid()), "its lease cannot have been renewed");
-    // One attempt that hangs takes a second.
+    // One hanging attempt takes a second.
     assert!(during + ttl / 16 > before, "{during:?} left of {ttl:?}, {before:?} before");
 }
 
@@ -80,7 +80,7 @@ async fn a_connection_that_went_silent_costs_no_short_lease() {
     let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
     let locks = LockManager::connect(&format!("redis://{}", proxy.address())).await.unwrap();
     let guard = locks.lock("user:42").ttl(ttl).acquire().await.unwrap();
-    // Then renewals have their connection.
+    // By then renewals have their connection.
     tokio::time::sleep(ttl).await;
     assert!(guard.is_valid());
     proxy.black_hole();

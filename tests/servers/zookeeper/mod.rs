@@ -1,4 +1,4 @@
-//! Particular to one ZooKeeper server, and so no case of the conformance suite.
+//! Tests of one ZooKeeper server, and so not cases of the conformance suite.
 
 mod outages;
 
@@ -15,9 +15,9 @@ use crate::support::{
 };
 
 const LONG: Duration = Duration::from_secs(30);
-/// What a busy machine may add.
+/// The time that a busy machine may add.
 const SLACK: Duration = Duration::from_millis(1500);
-/// What it may add where a bound is published.
+/// The time that it may add to a published bound.
 const MOMENT: Duration = Duration::from_millis(300);
 
 fn url(addresses: &str, rest: &str) -> String {
@@ -28,7 +28,7 @@ async fn connect(server: &ZooKeeperServer) -> LockManager {
     LockManager::connect(&url(&server.address().to_string(), "")).await.unwrap()
 }
 
-/// For sessions shorter than a server that has just started may take to answer.
+/// For sessions shorter than the time that a fresh server may need to answer.
 async fn connect_soon(url: &str) -> LockManager {
     let end = Instant::now() + LONG;
     loop {
@@ -49,7 +49,7 @@ async fn a_hand_over_wakes_exactly_one_of_two_hundred_waiters() {
     let server = ZooKeeperServer::start("");
     let holder = connect(&server).await.wait(LONG);
     let guard = holder.lock("k").acquire().await.unwrap();
-    // Each in a session of its own: the tasks of one manager wait inside it.
+    // Each in its own session: the tasks of one manager wait inside it.
     let (entered, mut order) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks = Vec::new();
     for number in 0..WAITERS {
@@ -89,7 +89,7 @@ async fn a_hand_over_wakes_exactly_one_of_two_hundred_waiters() {
         task.await.unwrap();
     }
     assert_eq!(admin(&server).children("/lock:k").unwrap().unwrap_or_default().len(), 0);
-    // Of whom the server told that a node was deleted: its successor, and its owner if it had held for a while.
+    // Clients notified of a deleted node: its successor, and its owner if it had held for a while.
     let told = |what: &str| server.number(&format!("zk_{what}_watch_count"));
     assert_eq!(told("max_node_deleted"), 2);
     assert!((200..=201).contains(&told("cnt_node_deleted")), "{}", told("cnt_node_deleted"));
@@ -112,11 +112,11 @@ async fn tokens_rise_when_a_lock_s_node_is_deleted_and_made_again() {
         let name = admin.children("/lock:k").unwrap().unwrap().remove(0);
         sequences.push(name.rsplit_once('-').unwrap().1.to_owned());
         guard.release().await.unwrap();
-        // The server's own clean-up may have been first.
+        // The server's own clean-up may have come first.
         let deleted = admin.delete("/lock:k").unwrap();
         assert!(matches!(deleted, Ok(()) | Err(zk::NO_NODE)), "{deleted:?}");
     }
-    assert!(sequences.iter().all(|number| *number == sequences[0]), "it would not have shown: {sequences:?}");
+    assert!(sequences.iter().all(|number| *number == sequences[0]), "the test shows nothing: {sequences:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,11 +169,11 @@ async fn a_chroot_is_made_and_credentials_keep_others_out() {
     let others = LockManager::connect(&url(&format!("them:secret@{address}"), "/of/us")).await.unwrap();
     let error = others.lock("k").wait(Duration::from_millis(300)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend);
-    assert!(error.to_string().contains("refuses the access"), "{error}");
+    assert!(error.to_string().contains("denied access"), "{error}");
     mine.lock("k").acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Its heartbeats are refused, but only after a vote.
+/// Heartbeats are refused there, but only after a vote.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_kept_below_a_chroot_that_may_not_be_read() {
     let server = ZooKeeperServer::start("");
@@ -189,7 +189,7 @@ async fn a_hold_is_kept_below_a_chroot_that_may_not_be_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ttl_shorter_than_the_granted_session_is_refused() {
     let server = ZooKeeperServer::start("");
-    // Less than two ticks is not granted.
+    // A timeout below two ticks is not granted.
     let locks = connect_soon(&format!("zookeeper://{}?session_timeout=100ms", server.address())).await;
     let granted = locks.capabilities().session_timeout.unwrap();
     assert_eq!(granted, TICK * 2);
@@ -219,7 +219,7 @@ async fn a_fenced_transaction_is_carried_out_only_while_the_lock_is_held() {
     write.add_set_data("/balance", b"70", None).unwrap();
     write.commit().await.unwrap();
     assert_eq!(admin.data("/balance").unwrap().unwrap(), b"70");
-    // Prepared while it is held, and late.
+    // Prepared while the lock is held, and sent late.
     let mut late = fence::begin(&client, &held).unwrap();
     late.add_set_data("/balance", b"0", None).unwrap();
     guard.release().await.unwrap();
@@ -239,22 +239,22 @@ async fn a_fenced_transaction_is_carried_out_only_while_the_lock_is_held() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_counter_of_a_lock_s_contenders_does_not_come_to_its_end() {
-    // There the server gives one number again and again, and two contenders have the same.
+    // At its end the server repeats one number, and two contenders have the same.
     for used in [i32::MAX, i32::MAX - 3] {
         let (server, mut admin, foreign) = loop {
             let mut server = ZooKeeperServer::start("");
             server.with_used("/lock:k", used);
             let mut admin = admin(&server);
-            // On a busy machine the server may be faster, and removes the node because it is empty.
+            // On a busy machine the server may be faster, and remove the node because it is empty.
             match admin.create("/lock:k/foreign-", b"", zk::EPHEMERAL_SEQUENTIAL).unwrap() {
                 Ok(path) => break (server, admin, path),
                 Err(code) => assert_eq!(code, zk::NO_NODE),
             }
         };
-        assert!(foreign.ends_with(&format!("-{used:010}")), "{foreign}: it would not have shown");
+        assert!(foreign.ends_with(&format!("-{used:010}")), "{foreign}: the test shows nothing");
         let managers = [connect(&server).await.wait(LONG), connect(&server).await.wait(LONG)];
         for locks in &managers {
-            assert!(locks.lock("k").try_acquire().await.unwrap().is_none(), "beside another contender");
+            assert!(locks.lock("k").try_acquire().await.unwrap().is_none(), "next to another contender");
         }
         let waiters = managers.each_ref().map(|locks| {
             let lock = locks.lock("k");
@@ -269,11 +269,11 @@ async fn the_counter_of_a_lock_s_contenders_does_not_come_to_its_end() {
             })
         });
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "beside another contender");
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "next to another contender");
         admin.delete(&foreign).unwrap().unwrap();
         let [first, second] = waiters;
         let (first, second) = (first.await.unwrap(), second.await.unwrap());
-        assert!(first.1 <= second.0 || second.1 <= first.0, "both at a time: {first:?}, {second:?}");
+        assert!(first.1 <= second.0 || second.1 <= first.0, "both at once: {first:?}, {second:?}");
     }
 }
 
@@ -288,7 +288,7 @@ async fn the_shortest_session_is_long_enough_for_the_default_ttl() {
     while done < 20 {
         let began = Moment::now();
         let outcome = async { locks.lock("k").try_acquire().await?.expect("free").release().await }.await;
-        // It may end where the machine keeps the threads of server and client from running for a part of it.
+        // It may end where the machine keeps server and client from running for a part of the session.
         match outcome {
             Ok(()) => done += 1,
             Err(error) => assert!(

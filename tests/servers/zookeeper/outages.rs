@@ -1,4 +1,4 @@
-//! Holds and queue entries while the server, or the network to it, is away.
+//! Holds and queue entries while the server, or the network to it, is unavailable.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::support::{
     zookeeper_server::{SESSION, TICK, ZooKeeperServer},
 };
 
-/// A server that goes mute costs the driver the time to notice it, and that of an attempt that begins before it is back.
+/// A mute server costs the driver the time to notice it, and that of an attempt that begins before it is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mute_server_for_three_eighths_of_a_session_costs_no_lock() {
     let server = ZooKeeperServer::start("");
@@ -22,7 +22,7 @@ async fn a_mute_server_for_three_eighths_of_a_session_costs_no_lock() {
     let locks = connect_soon(&url).await;
     let guard = locks.lock("k").wait(LONG).acquire().await.unwrap();
     for _ in 0..2 {
-        // Until a heartbeat proves another one.
+        // Until a heartbeat proves another deadline.
         tokio::time::sleep(session / 2).await;
         proxy.black_hole();
         tokio::time::sleep(session * 3 / 8).await;
@@ -75,7 +75,7 @@ async fn loss_is_signalled_before_the_next_one_holds_and_to_all_guards_at_once()
         assert!(last.is_before(entered), "the next one held it before the loss was signalled");
         println!("lost after {:?}, held by the next one after {:?}", last.since(began), entered.since(began));
         proxy.heal();
-        // Its session has expired, so a new one is made.
+        // The session has expired, so a new one is made.
         assert!(guards.iter().all(|guard| !guard.is_valid()), "revived");
         for guard in guards {
             assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
@@ -87,7 +87,7 @@ async fn loss_is_signalled_before_the_next_one_holds_and_to_all_guards_at_once()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_comes_back_in_time_keeps_its_locks_and_its_places() {
-    // To connect takes a busy server seconds, which are to be a small part of the session.
+    // Connecting to a busy server takes seconds, which must be a small part of the session.
     const SESSION: Duration = Duration::from_secs(12);
     let server = ZooKeeperServer::start("");
     let proxy = Proxy::start(Upstream::Tcp(server.address()));
@@ -125,7 +125,7 @@ async fn a_session_that_comes_back_in_time_keeps_its_locks_and_its_places() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_free_within_a_session_and_two_ticks_after_its_client_vanished() {
     let server = ZooKeeperServer::start("");
-    // A machine that is gone, and a process that was killed: its connections are closed, its session lives.
+    // A machine that is gone, and a process that was killed: its connections are closed, but its session lives.
     for killed in [false, true] {
         let proxy = Proxy::start(Upstream::Tcp(server.address()));
         let vanishing = LockManager::connect(&url(&proxy.address().to_string(), "")).await.unwrap();
@@ -160,14 +160,14 @@ async fn an_attempt_whose_session_ends_under_it_is_made_in_another_one() {
     let lock = locks.lock("k");
     let attempt = tokio::spawn(async move { lock.try_acquire().await });
     let mut admin = admin(&server);
-    // Empty, the node of a lock may be gone as well: the server looks for such once a minute.
+    // The node of a lock may disappear when it is empty: the server checks for such nodes once a minute.
     let mut children = || admin.children("/lock:k").unwrap().map_or(0, |children| children.len());
     until("it was made", || if children() == 1 { Ok(()) } else { Err(()) }).await;
     proxy.refuse();
     proxy.reset();
     until("its session has ended", || if children() == 0 { Ok(()) } else { Err(()) }).await;
     proxy.heal();
-    attempt.await.unwrap().unwrap().expect("nobody else wants it").release().await.unwrap();
+    attempt.await.unwrap().unwrap().expect("no other client wants it").release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,7 +181,7 @@ async fn a_place_outlasts_an_outage_that_no_hold_survives() {
     panic!("no session survived");
 }
 
-/// False when the servers ended a session.
+/// Returns false if the servers ended a session.
 async fn place_outlasts_an_outage() -> bool {
     const SESSION: Duration = Duration::from_secs(8);
     let mut server = ZooKeeperServer::start("");

@@ -1,4 +1,4 @@
-//! Many clients that want one lock, all the time, while the servers fail.
+//! Many clients that contend for one lock, all the time, while the servers fail.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ pub struct Contest {
 }
 
 impl Contest {
-    /// Two of each client contend for the lock `key`; begun when they have entered often.
+    /// Two tasks of each client contend for the lock `key`; returns once they have entered often.
     pub async fn begin(clients: &[LockManager], key: &str) -> Self {
         let (history, stop) = (History::default(), Arc::new(AtomicBool::new(false)));
         let locks = clients.iter().chain(clients).map(|client| client.lock(key));
@@ -45,8 +45,8 @@ impl Contest {
         self.history().len()
     }
 
-    /// Waits until they have entered often from now on. An election and the end of the session of one who held it may
-    /// have to pass before that.
+    /// Waits until they have entered often from now on. An election and the end of a holder's session may have to
+    /// pass before that.
     pub async fn goes_on(&self) {
         let (before, end) = (self.entries(), Instant::now() + 3 * PATIENCE);
         while self.entries() < before + 50 {
@@ -55,11 +55,11 @@ impl Contest {
         }
     }
 
-    /// What each believed, judged when all have stopped.
+    /// Stops all contenders and judges their holds.
     pub async fn end(self) -> Verdict {
         self.stop.store(true, SeqCst);
         for task in self.tasks {
-            task.await.expect("who contends does not panic");
+            task.await.expect("a contender does not panic");
         }
         judge(std::mem::take(&mut *self.history.lock().unwrap_or_else(PoisonError::into_inner)))
     }

@@ -21,12 +21,12 @@ use crate::support::{
 };
 
 const LONG: Duration = Duration::from_mins(1);
-/// What a busy machine may add to a published bound.
+/// The time that a busy machine may add to a published bound.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// Three that notice within two seconds that they cannot hear of each other.
+/// An ensemble that notices within two seconds that its servers cannot reach each other.
 static ENSEMBLE: Mutex<Option<ZooKeeperEnsemble>> = Mutex::const_new(None);
-/// Three that need longer for that than a session lasts, as they do with ZooKeeper's own defaults.
+/// An ensemble that needs longer for that than a session lasts, as with ZooKeeper's own defaults.
 static PATIENT: Mutex<Option<ZooKeeperEnsemble>> = Mutex::const_new(None);
 
 type Shared = Mutex<Option<ZooKeeperEnsemble>>;
@@ -51,13 +51,13 @@ async fn clients(ensemble: &ZooKeeperEnsemble) -> Vec<LockManager> {
     clients
 }
 
-/// Contends, and says who came in and when.
+/// Contends for the lock; returns its guard and the moment of the entry.
 fn enter(locks: &LockManager, key: &str) -> JoinHandle<(LockGuard, Moment)> {
     let lock = locks.lock(key);
     tokio::spawn(async move { (lock.acquire().await.unwrap(), Moment::now()) })
 }
 
-/// When the holder is told that it lost its lock.
+/// The moment at which the holder is notified of the loss of its lock.
 fn told(guard: &LockGuard) -> JoinHandle<Moment> {
     let lost = guard.lost();
     tokio::spawn(async move {
@@ -76,13 +76,13 @@ async fn queued(ensemble: &ZooKeeperEnsemble, server: usize, key: &str, count: u
     admin
 }
 
-/// The holder of a lock at one server, and the next one at the others.
+/// The holder of a lock at one server, and the next holder at the others.
 struct Contended {
     holder: LockManager,
     guard: LockGuard,
     told: JoinHandle<Moment>,
     next: JoinHandle<(LockGuard, Moment)>,
-    /// At the holder's server.
+    /// Connected to the holder's server.
     reader: Client,
 }
 
@@ -100,7 +100,7 @@ impl Contended {
     }
 }
 
-/// The holder was told before the next one came in, and when the servers see each other again all goes on.
+/// Asserts that the holder was notified before the next one entered, and that all goes on after the healing.
 async fn handed_over_in_time(
     ensemble: &mut ZooKeeperEnsemble,
     holder: &LockManager,
@@ -109,7 +109,7 @@ async fn handed_over_in_time(
     told: Moment,
     (next, entered): (LockGuard, Moment),
 ) {
-    println!("told after {:?}, the next one came in after {:?}", told.since(began), entered.since(began));
+    println!("notified after {:?}, the next one entered after {:?}", told.since(began), entered.since(began));
     assert!(told.is_before(entered) && !guard.is_valid() && next.fencing_token() > guard.fencing_token());
     ensemble.heal();
     assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
@@ -142,7 +142,7 @@ async fn an_ensemble_goes_on_when_its_leader_is_killed() {
     let verdict = contest.end().await;
     println!("{verdict:?}");
     assert!(verdict.is_clean(), "{verdict:?}");
-    // An election takes less than what a session survives; on a busy machine it may not.
+    // A session usually survives an election; on a busy machine it may not.
     if kept.is_valid() {
         kept.release().await.unwrap();
     } else {
@@ -163,7 +163,7 @@ async fn servers_that_are_paused_or_started_again_one_after_the_other_let_nobody
     contest.goes_on().await;
     ensemble.heal();
     contest.goes_on().await;
-    // Long enough for another one to lead.
+    // Long enough for another server to lead.
     let leader = ensemble.leader();
     ensemble.servers[leader].pause();
     ensemble.elected(ZooKeeperEnsemble::beside(leader), LONG);
@@ -195,7 +195,7 @@ async fn locks_outlast_a_restart_of_all_servers() {
     ensemble.servers.iter_mut().for_each(ZooKeeperServer::kill);
     ensemble.heal();
     contest.goes_on().await;
-    // They may be back in time or not.
+    // The servers may be back in time or not.
     if guard.is_valid() {
         told.abort();
         assert!(!waiter.is_finished());
@@ -204,7 +204,7 @@ async fn locks_outlast_a_restart_of_all_servers() {
     } else {
         let told = told.await.unwrap();
         let (next, entered) = waiter.await.unwrap();
-        assert!(told.is_before(entered), "told {:?} after the next one came in", told.since(entered));
+        assert!(told.is_before(entered), "notified {:?} after the next one entered", told.since(entered));
         assert!(next.fencing_token() > token);
         assert_eq!(guard.release().await.unwrap_err().kind(), LockErrorKind::Lost);
     }
@@ -214,7 +214,7 @@ async fn locks_outlast_a_restart_of_all_servers() {
     nothing_is_left(ensemble, &["held", "restarted"]).await;
 }
 
-/// A server tells the leader with a delay of whom it has heard.
+/// A server reports the sessions it has heard from to the leader with a delay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_free_within_a_session_and_two_ticks_after_a_client_of_a_follower_was_killed() {
     let mut ensemble = healed(&ENSEMBLE, "").await;
@@ -243,7 +243,7 @@ async fn servers_that_are_down_or_mute_keep_nobody_from_connecting() {
     let mute = Proxy::start(Upstream::Tcp(ensemble.servers[0].address()));
     mute.black_hole();
     let addresses = format!("127.0.0.1:1,{},{}", mute.address(), ensemble.servers[1].address());
-    // The driver chooses an order by chance.
+    // The driver chooses a random order.
     for _ in 0..4 {
         let locks = connect(&addresses).await;
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
@@ -259,13 +259,13 @@ async fn the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_ho
     let began = Moment::now();
     ensemble.isolate(follower);
     let told = told.await.unwrap();
-    assert_eq!(reader.children("/locks/lock:k").unwrap().unwrap().len(), 2, "it still answers");
+    assert_eq!(reader.children("/locks/lock:k").unwrap().unwrap().len(), 2, "the follower still answers");
     let (next, entered) = next.await.unwrap();
     handed_over_in_time(ensemble, &holder, guard, began, told, (next, entered)).await;
 }
 
-/// Its followers vanish with their machines and begin again elsewhere, and nobody tells it: it goes on leading, and
-/// answers what it need not ask them for.
+/// Its followers vanish with their machines and start again elsewhere, without its notice: it goes on leading, and
+/// answers requests for which it need not ask them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_holds() {
     let mut ensemble = healed(&PATIENT, "syncLimit=60").await;
@@ -274,12 +274,12 @@ async fn the_holder_at_a_leader_that_was_replaced_is_told_before_the_next_one_ho
         if !hand_over_from_a_replaced_leader(ensemble).await {
             return;
         }
-        println!("the old leader has noticed, which proves nothing: once more");
+        println!("the old leader has noticed, which proves nothing: trying again");
     }
     panic!("the old leader has noticed each time");
 }
 
-/// Whether the old leader has noticed, as it would after a while.
+/// Returns whether the old leader has noticed, as it would after a while.
 async fn hand_over_from_a_replaced_leader(ensemble: &mut ZooKeeperEnsemble) -> bool {
     let old = ensemble.leader();
     let others = ZooKeeperEnsemble::beside(old);
@@ -291,10 +291,10 @@ async fn hand_over_from_a_replaced_leader(ensemble: &mut ZooKeeperEnsemble) -> b
         ensemble.servers[number].start_again();
     }
     ensemble.elected(others, LONG);
-    println!("another one leads after {:?}", began.elapsed());
+    println!("another server leads after {:?}", began.elapsed());
     let (next, entered) = next.await.unwrap();
     let noticed = !ensemble.servers[old].is_leader();
-    let told = tokio::time::timeout(SESSION, told).await.expect("the holder is told").unwrap();
+    let told = tokio::time::timeout(SESSION, told).await.expect("the holder is notified").unwrap();
     handed_over_in_time(ensemble, &holder, guard, began, told, (next, entered)).await;
     noticed
 }
@@ -308,13 +308,13 @@ async fn a_leader_that_nobody_follows_keeps_no_hold_alive() {
     let guard = locks.lock("k").acquire().await.unwrap();
     tokio::time::sleep(SESSION / 2).await;
     assert!(guard.is_valid());
-    // It goes on to answer for a while. The others, were they only cut off, would choose another, whose time of the
-    // session began when they last heard of this one.
+    // The leader still answers for a while. If the others were only cut off, they would elect another one, whose
+    // time of the session begins when they last heard from this one.
     for follower in ZooKeeperEnsemble::beside(leader) {
         ensemble.servers[follower].pause();
     }
     let paused = Instant::now();
-    // By the deadline that the guard publishes: when a thread sees that it has passed depends on the machine.
+    // By the deadline that the guard publishes: the moment at which a thread sees its end depends on the machine.
     while guard.is_valid() {
         let (since, left) = (paused.elapsed(), guard.remaining());
         assert!(since + left < SESSION, "relied on for {left:?}, {since:?} after the last vote");

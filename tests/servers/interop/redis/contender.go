@@ -1,4 +1,4 @@
-// A contender by redsync, with its defaults: enters again and again, and answers how that went.
+// A contender by redsync, with its defaults: enters again and again, and answers with its waits.
 package main
 
 import (

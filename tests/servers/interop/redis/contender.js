@@ -1,4 +1,4 @@
-// A contender by redlock, with its defaults: enters again and again, and answers how that went.
+// A contender by redlock, with its defaults: enters again and again, and answers with its waits.
 
 const fs = require("fs");
 const { setTimeout: sleep } = require("timers/promises");

@@ -1,4 +1,4 @@
-"""A contender by redis-py, with the defaults of its lock: enters again and again, and answers how that went."""
+"""A contender by redis-py, with the defaults of its lock: enters again and again, and answers with its waits."""
 
 import sys
 import time

@@ -1,5 +1,5 @@
-//! Locks shared with redis-py, npm's redlock and Go's redsync on Redis, each with its defaults: they ask again from time to
-//! time, and know neither a queue nor a notice. None pauses between a release and its next acquisition.
+//! Locks shared with redis-py, npm's redlock and Go's redsync on Redis, each with its defaults: they poll from time
+//! to time, without a queue or notices. None pauses between a release and its next acquisition.
 
 use std::{
     env, fmt, fs,
@@ -16,16 +16,16 @@ const MS: Duration = Duration::from_millis(1);
 /// The name of the lock, and its key.
 const NAME: &str = "shared";
 const KEY: &str = "lock:shared";
-/// Set in a process of ours: the server's socket, the counter, and how many tasks enter.
+/// Set in a process of ours: the server's socket, the counter, and the number of tasks.
 const OURS: &str = "LOCK_TEST_INTEROP_OURS";
-/// For how many seconds the contenders run; a minute or ten say more than the default.
+/// Seconds for which the contenders run; a minute or ten show more than the default.
 const SECONDS: &str = "LOCK_TEST_INTEROP";
 
 fn seconds() -> u64 {
     env::var(SECONDS).map_or(20, |seconds| seconds.parse().unwrap())
 }
 
-/// A server, and a file that counts the entries without any care for updates that are lost.
+/// A server, and a file that counts the entries without any protection against lost updates.
 struct Site {
     server: RedisServer,
     counter: std::path::PathBuf,
@@ -54,8 +54,8 @@ impl Site {
         Contender::start(command)
     }
 
-    /// Lets them all enter for this time, each with its length of a section, from when the first one has entered. What each
-    /// of them waited. They end then.
+    /// Lets all contenders enter for this time, each with its length of a section, counted from the first entry.
+    /// Returns the waits of each. They end then.
     fn run(&self, contenders: &mut [(Contender, Duration)], length: Duration) -> Vec<Waits> {
         let before = self.entries();
         for (contender, section) in &mut *contenders {
@@ -67,7 +67,7 @@ impl Site {
         let waits: Vec<Waits> = contenders
             .iter()
             .map(|(contender, _)| {
-                // A test program also says that it has been running for long.
+                // A test program also prints that it has been running for long.
                 loop {
                     if let Some(waits) = contender.answer(length + super::LONG).strip_prefix("waited ") {
                         return Waits::read(waits);
@@ -81,7 +81,7 @@ impl Site {
     }
 
     fn entries(&self) -> usize {
-        // Empty while one of them is writing it.
+        // Empty while a contender is writing it.
         loop {
             if let Ok(entries) = fs::read_to_string(&self.counter).unwrap().trim().parse() {
                 return entries;
@@ -90,7 +90,7 @@ impl Site {
     }
 }
 
-/// How long one waited for each of its entries.
+/// The waits of one contender before each of its entries.
 struct Waits(Vec<Duration>);
 
 impl Waits {
@@ -132,7 +132,7 @@ fn redis_py() -> Command {
 
 fn redlock() -> Command {
     let mut command = Command::new("node");
-    // Where it looks for what it needs, it looks beside itself.
+    // Node looks for packages next to the script by default.
     command.arg(here("redis/contender.js")).env("NODE_PATH", installed("LOCK_TEST_REDLOCK"));
     command
 }
@@ -141,7 +141,7 @@ fn redsync() -> Command {
     Command::new(installed("LOCK_TEST_REDSYNC"))
 }
 
-/// Not a test: a process of ours, for the others.
+/// Not a test: a process of ours, for the other tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "started by the other tests"]
 async fn one_of_ours() {
@@ -181,11 +181,11 @@ async fn one_of_ours() {
     for task in tasks {
         words.extend(task.await.unwrap().iter().map(|wait| format!("{:.3}", wait.as_secs_f64() * 1000.0)));
     }
-    // In one piece, because after a minute the harness prints a line of its own at any moment.
+    // Printed in one piece, because after a minute the harness may print a line of its own at any moment.
     println!("{}", words.join(" "));
 }
 
-/// Two processes of ours beside two of theirs, which are there first: what it takes until ours have seen them is another
+/// Two processes of ours with two of theirs, which are there first: the time until ours have noticed them is another
 /// test's matter.
 fn two_and_two(name: &str, theirs: fn() -> Command) {
     let length = Duration::from_secs(seconds());
@@ -243,7 +243,7 @@ fn redis_py_gets_in_beside_eight_busy_processes() {
     contenders.push((site.theirs(redis_py()), 5 * MS));
     let waits = site.run(&mut contenders, length);
     let (theirs, ours) = waits.split_last().unwrap();
-    println!("ours beside redis-py for {length:?}: {}", Waits::all(ours));
+    println!("ours with redis-py for {length:?}: {}", Waits::all(ours));
     let (first, later) = theirs.0.split_first().expect("it never came in");
     let later = Waits(later.to_vec());
     println!("redis-py: first after {first:.1?}, then {later}");

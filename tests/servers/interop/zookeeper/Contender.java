@@ -8,7 +8,7 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
-/** A contender by Apache Curator: obeys one word a line, answers one line. */
+/** A contender by Apache Curator: reads one command a line, answers one line. */
 public final class Contender {
     public static void main(String[] arguments) throws Exception {
         CuratorFramework client =

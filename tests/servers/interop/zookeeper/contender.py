@@ -1,4 +1,4 @@
-"""A contender by kazoo: obeys one word a line, answers one line."""
+"""A contender by kazoo: reads one command a line, answers one line."""
 
 import sys
 
@@ -8,7 +8,7 @@ from kazoo.exceptions import LockTimeout
 address, path, counter = sys.argv[1:]
 client = KazooClient(hosts=address)
 client.start()
-# Its own contenders are named otherwise; this makes it see ours.
+# Its own contenders have other names; this makes it see ours.
 lock = client.Lock(path, "kazoo", extra_lock_patterns=["-lock-"])
 
 

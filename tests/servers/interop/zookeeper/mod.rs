@@ -11,7 +11,7 @@ use lock_runtime::LockManager;
 use super::{Contender, LONG, here, installed};
 use crate::support::{processes, zookeeper_server::ZooKeeperServer};
 
-/// Each process adds one so often.
+/// Number of increments by each process.
 const TIMES: usize = 100;
 
 fn kazoo() -> Command {
