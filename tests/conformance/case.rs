@@ -15,7 +15,7 @@ use lock_runtime::backend::Capabilities;
 
 use crate::{
     fixture::Fixture,
-    stores::{Fault, Server, Store},
+    store::{Fault, Server, Store},
 };
 
 type Body = Arc<dyn Fn(Fixture) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;

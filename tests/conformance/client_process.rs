@@ -14,17 +14,17 @@ use std::{
     time::Duration,
 };
 
-use lock_runtime::{HeldLock, LockError, LockGuard, LockManager};
+use lock_runtime::{HeldLock, LockError, LockGuard};
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use crate::{cases::torture, support::child::Child};
+use crate::{cases::torture, store::Store, support::child::Child};
 
 /// The test's handle of it.
 pub struct ClientProcess(Child);
 
 impl ClientProcess {
-    pub async fn start(mut child: Child, url: &str) -> Self {
-        assert_eq!(child.ask(url).await, "connected");
+    pub async fn start(mut child: Child, store: &dyn Store, url: &str) -> Self {
+        assert_eq!(child.ask(&format!("{} {url}", store.name())).await, "connected");
         Self(child)
     }
 
@@ -89,12 +89,12 @@ impl ClientProcess {
 }
 
 /// The main function of the second process.
-pub fn run(role: &str) {
+pub fn run(role: &str, stores: &[&'static dyn Store]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let lines = lines();
     match role {
-        "client" => runtime.block_on(client(lines)),
-        "torture" => runtime.block_on(torture::worker(lines)),
+        "client" => runtime.block_on(client(stores, lines)),
+        "torture" => runtime.block_on(torture::worker(stores, lines)),
         role => panic!("unknown role {role}"),
     }
 }
@@ -116,9 +116,16 @@ fn lines() -> mpsc::UnboundedReceiver<String> {
 /// A body under a lock, and how often it was polled while the lock was not valid.
 type Running = (JoinHandle<Result<(), LockError>>, Arc<AtomicU64>);
 
-async fn client(mut lines: mpsc::UnboundedReceiver<String>) {
-    let url = lines.recv().await.expect("the URL comes first");
-    let locks = LockManager::connect(&url).await.expect("the store can be reached");
+/// The store of a line `<store> <url>`, and the URL.
+pub fn store_of(stores: &[&'static dyn Store], line: &str) -> (&'static dyn Store, String) {
+    let (name, url) = line.split_once(' ').expect("two words");
+    let store = stores.iter().find(|store| store.name() == name).expect("a store of the suite");
+    (*store, url.to_owned())
+}
+
+async fn client(stores: &[&'static dyn Store], mut lines: mpsc::UnboundedReceiver<String>) {
+    let (store, url) = store_of(stores, &lines.recv().await.expect("the store comes first"));
+    let locks = store.connect(url.clone()).await.expect("the store can be reached");
     println!("connected");
     let mut guards: HashMap<String, LockGuard> = HashMap::new();
     let mut bodies: HashMap<String, Running> = HashMap::new();
@@ -138,7 +145,7 @@ async fn client(mut lines: mpsc::UnboundedReceiver<String>) {
             }
             ["crowd", key, count, ttl] => {
                 for _ in 0..count.parse().unwrap() {
-                    let lock = LockManager::connect(&url).await.unwrap().lock(key).ttl(millis(ttl));
+                    let lock = store.connect(url.clone()).await.unwrap().lock(key).ttl(millis(ttl));
                     tokio::spawn(async move { lock.wait_forever().acquire().await.map(std::mem::forget) });
                 }
                 continue;

@@ -5,12 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockError, LockErrorKind, LockManager, backend::Capabilities};
+use lock_runtime::{
+    LockError, LockErrorKind, LockManager,
+    backend::{BoxFuture, Capabilities},
+};
 
 use crate::{
     client_process::ClientProcess,
     polling::{MANY_POLLS, drop_after},
-    stores::{Fault, Foreign, Server, Site, Store},
+    store::{Fault, Foreign, Server, Site, Store},
     support::{PATIENCE, child::Child, until, wall_clock::Clock},
 };
 
@@ -61,17 +64,35 @@ impl Fixture {
 
     /// Creates another client: a manager with its own connections and queue.
     pub async fn client(&self) -> LockManager {
-        LockManager::connect(&self.url()).await.expect("the store can be reached")
+        self.connected(self.url()).await
     }
 
     /// Creates another client, whose network to the server has no faults.
     pub async fn client_past_faults(&self) -> LockManager {
-        LockManager::connect(&self.site.url_past_faults()).await.expect("the store can be reached")
+        self.connected(self.site.url_past_faults()).await
     }
 
     /// Creates another client, for leases of this length where the store would otherwise choose it.
     pub async fn client_for_leases_of(&self, lease: Duration) -> LockManager {
-        LockManager::connect(&self.site.url_for_leases_of(lease)).await.expect("the store can be reached")
+        self.connected(self.site.url_for_leases_of(lease)).await
+    }
+
+    async fn connected(&self, url: String) -> LockManager {
+        self.connect(url).await.expect("the store can be reached")
+    }
+
+    /// A client at this URL, or why there is none.
+    pub fn connect(&self, url: String) -> BoxFuture<'static, Result<LockManager, LockError>> {
+        self.store.connect(url)
+    }
+
+    /// A client that connects when it is used first.
+    pub fn connect_lazy(&self) -> Result<LockManager, LockError> {
+        self.store.connect_lazy(&self.url())
+    }
+
+    pub fn store(&self) -> &'static dyn Store {
+        self.store
     }
 
     /// Creates another client for a hold that is to survive a fault, and returns the length of its leases: `wanted`,
@@ -83,12 +104,12 @@ impl Fixture {
 
     /// Starts a client in its own process.
     pub async fn client_process(&self) -> ClientProcess {
-        ClientProcess::start(Child::start("client"), &self.url()).await
+        ClientProcess::start(Child::start("client"), self.store, &self.url()).await
     }
 
     /// The same, with a wall clock that can be moved.
     pub async fn client_process_with_clock(&self, clock: &Clock) -> ClientProcess {
-        ClientProcess::start(Child::start_with_clock("client", clock), &self.url()).await
+        ClientProcess::start(Child::start_with_clock("client", clock), self.store, &self.url()).await
     }
 
     /// The first part of this case's names.

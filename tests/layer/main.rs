@@ -7,10 +7,8 @@ mod client;
 #[cfg(feature = "http2")]
 mod http_2;
 mod load;
-#[path = "../conformance/stores/mod.rs"]
+#[path = "../stores/mod.rs"]
 mod stores;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::{fs, sync::atomic::Ordering, time::Duration};
 
@@ -21,10 +19,12 @@ use axum::{
 };
 use client::{Client, serve, soon};
 use http_body_util::{BodyExt, channel::Channel};
+use lock_conformance::{
+    Server, Site, Store,
+    support::{self, Random, until},
+};
 use lock_runtime::LockManager;
 use lock_tower::LockLayer;
-use stores::{Server, Site, Store};
-use support::{Random, until};
 
 /// Starts the site of a store.
 fn start(store: &dyn Store) -> Box<dyn Site> {

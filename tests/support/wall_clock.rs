@@ -58,12 +58,13 @@ impl Clock {
 fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/wall_clock.c");
+        let source = processes::folder().join("wall_clock.c");
+        fs::write(&source, include_str!("wall_clock.c")).expect("the temporary folder is writable");
         let library = processes::folder().join("clock.so");
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
             .arg(&library)
-            .arg(source)
+            .arg(&source)
             .output()
             .expect("there is a C compiler, which linking Rust needs as well");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

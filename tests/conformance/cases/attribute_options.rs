@@ -16,7 +16,7 @@ use crate::{
     case::{Case, case},
     fixture::Fixture,
     polling::begun,
-    stores::Fault,
+    store::Fault,
     support::stopwatch::Moment,
 };
 

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     case::{Case, case},
     fixture::Fixture,
-    stores::Fault,
+    store::Fault,
     support::{
         Random,
         history::{Hold, judge},

@@ -7,7 +7,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::begun,
-    stores::Fault,
+    store::Fault,
     support::{stopwatch::Moment, wall_clock::Clock},
 };
 

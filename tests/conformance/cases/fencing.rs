@@ -7,7 +7,7 @@ use crate::{
     case::{Case, case},
     fixture::Fixture,
     polling::begun,
-    stores::Fault,
+    store::Fault,
 };
 
 pub fn cases() -> Vec<Case> {

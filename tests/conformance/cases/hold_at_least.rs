@@ -148,7 +148,7 @@ async fn without_renewal_the_lease_is_left_to_its_end(fixture: Fixture) {
 }
 
 async fn it_outlives_the_runtime_of_its_holder(fixture: Fixture) {
-    let (key, url, ttl) = (fixture.key("k"), fixture.url(), fixture.lease(ms(900)));
+    let (key, connected, ttl) = (fixture.key("k"), fixture.connect(fixture.url()), fixture.lease(ms(900)));
     let length = ms(2500);
     let began = Moment::now();
     let holder = std::thread::spawn({
@@ -156,7 +156,7 @@ async fn it_outlives_the_runtime_of_its_holder(fixture: Fixture) {
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let locks = lock_runtime::LockManager::connect(&url).await.unwrap().ttl(ttl);
+                let locks = connected.await.unwrap().ttl(ttl);
                 let guard = locks.lock(&key).hold_at_least(length).acquire().await.unwrap();
                 // Dropped with its runtime.
                 tokio::spawn(async move {

@@ -9,7 +9,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::drop_after,
-    stores::Fault,
+    store::Fault,
     support::stopwatch::Moment,
 };
 

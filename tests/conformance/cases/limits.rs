@@ -10,7 +10,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::begun,
-    stores::CANARY,
+    store::CANARY,
     support::until,
 };
 
@@ -177,7 +177,7 @@ async fn malformed_prefixes_are_refused(fixture: Fixture) {
 async fn malformed_urls_are_refused_without_showing_their_secrets(fixture: Fixture) {
     for (url, kind) in fixture.bad_urls() {
         let error =
-            tokio::time::timeout(LONG, LockManager::connect(&url)).await.expect("an answer").unwrap_err();
+            tokio::time::timeout(LONG, fixture.connect(url.clone())).await.expect("an answer").unwrap_err();
         assert_eq!(error.kind(), kind, "{url}: {error}");
         assert!(!shown(&error).contains(CANARY), "{url}: {}", shown(&error));
         one_line(&error);
@@ -207,7 +207,7 @@ async fn stores_that_do_not_exist_are_told_from_those_that_are_missing(fixture: 
 async fn a_wrong_password_is_refused_without_showing_it(fixture: Fixture) {
     let wrong = "another-canary";
     let url = fixture.url_with_password(wrong);
-    let error = LockManager::connect(&url).await.unwrap_err();
+    let error = fixture.connect(url).await.unwrap_err();
     // Asking again does not help, but the operator of the server can.
     assert!(
         matches!(error.kind(), LockErrorKind::Backend | LockErrorKind::InvalidOptions),
@@ -220,7 +220,7 @@ async fn a_wrong_password_is_refused_without_showing_it(fixture: Fixture) {
 }
 
 async fn a_right_password_is_never_shown(fixture: Fixture) {
-    let locks = LockManager::connect(&fixture.url_with_password(CANARY)).await.unwrap();
+    let locks = fixture.connect(fixture.url_with_password(CANARY)).await.unwrap();
     let lock = locks.lock(fixture.key("k"));
     let guard = lock.acquire().await.unwrap();
     let busy = lock.clone().wait(Duration::ZERO).acquire().await.unwrap_err();

@@ -20,7 +20,7 @@ use super::{LONG, SLACK, ms, outage::OUTAGES};
 use crate::{
     case::{Case, case},
     fixture::Fixture,
-    stores::Fault,
+    store::Fault,
     support::{stopwatch::Moment, until},
 };
 

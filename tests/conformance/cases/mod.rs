@@ -3,7 +3,6 @@
 mod attribute;
 mod attribute_options;
 mod attribute_under_faults;
-mod bugs;
 mod cancellation;
 mod clocks;
 mod cohort;
@@ -22,7 +21,7 @@ mod paused;
 mod reconnect;
 mod reentrance;
 mod runtimes;
-mod self_test;
+pub mod self_test;
 mod shutdown;
 pub mod torture;
 mod unpolled;
@@ -30,7 +29,6 @@ mod wait;
 
 use std::time::Duration;
 
-use libtest_mimic::Trial;
 use lock_runtime::LockGuard;
 
 use crate::case::{Case, Need};
@@ -66,11 +64,6 @@ pub fn all() -> Vec<Case> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// Tests of the suite's own tools.
-pub fn without_a_store() -> Vec<Trial> {
-    self_test::trials().into_iter().chain(bugs::trials()).collect()
 }
 
 /// The time that a busy machine may add to any duration.

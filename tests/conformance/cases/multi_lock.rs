@@ -15,7 +15,7 @@ use crate::{
     case::{Case, case},
     fixture::Fixture,
     polling::{MANY_POLLS, begun, drop_after},
-    stores::Fault,
+    store::Fault,
     support::{stopwatch::Moment, until},
 };
 

@@ -11,7 +11,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::{begun, drop_after},
-    stores::Fault,
+    store::Fault,
     support::{stopwatch::Moment, traces, until},
 };
 
@@ -328,8 +328,7 @@ async fn a_client_made_meanwhile_fails_in_time(fixture: Fixture, fault: Fault) {
     let url = fixture.url();
     fixture.hurt(fault);
     let began = Moment::now();
-    let made =
-        tokio::time::timeout(LONG, LockManager::connect(&url)).await.expect("connecting does not hang");
+    let made = tokio::time::timeout(LONG, fixture.connect(url)).await.expect("connecting does not hang");
     // A store without a server is made at once.
     if let Err(error) = made {
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
@@ -343,7 +342,7 @@ async fn a_client_made_meanwhile_fails_in_time(fixture: Fixture, fault: Fault) {
 
 async fn a_client_made_meanwhile_without_connecting_heals(fixture: Fixture, fault: Fault) {
     fixture.hurt(fault);
-    let locks = LockManager::connect_lazy(&fixture.url()).expect("the URL is understood");
+    let locks = fixture.connect_lazy().expect("the URL is understood");
     let ping = tokio::time::timeout(LONG, locks.ping()).await.expect("it does not hang");
     assert_eq!(ping.expect_err("nothing answers").kind(), LockErrorKind::Backend);
     let began = Moment::now();

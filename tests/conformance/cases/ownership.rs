@@ -8,7 +8,7 @@ use super::{LONG, ms};
 use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
-    stores::Fault,
+    store::Fault,
     support::traces::{has_owner_token, owner_token},
 };
 

@@ -12,7 +12,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::{begun, poll_once},
-    stores::Fault,
+    store::Fault,
     support::stopwatch::Moment,
 };
 

@@ -41,10 +41,10 @@ async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 }
 
 async fn a_manager_outlives_the_runtime_it_was_made_in(fixture: Fixture) {
-    let url = fixture.url();
+    let connected = fixture.connect(fixture.url());
     let locks = elsewhere(move || {
         let runtime = runtime();
-        let locks = runtime.block_on(lock_runtime::LockManager::connect(&url)).unwrap();
+        let locks = runtime.block_on(connected).unwrap();
         // Used once, so that connections and tasks exist.
         runtime.block_on(async { locks.lock("warm").acquire().await.unwrap().release().await.unwrap() });
         drop(runtime);

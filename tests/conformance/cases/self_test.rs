@@ -3,7 +3,6 @@
 use std::{
     io::{self, Read, Write},
     net::{TcpListener, TcpStream},
-    process::Command,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -15,13 +14,10 @@ use std::{
 use libtest_mimic::Trial;
 
 use super::ms;
-use crate::{
-    stores,
-    support::{
-        history::{Hold, Verdict, judge},
-        monotonic,
-        proxy::{Flow, Proxy, Upstream, Way},
-    },
+use crate::support::{
+    history::{Hold, Verdict, judge},
+    monotonic,
+    proxy::{Flow, Proxy, Upstream, Way},
 };
 
 pub fn trials() -> Vec<Trial> {
@@ -34,7 +30,6 @@ pub fn trials() -> Vec<Trial> {
         };
     }
     trials![
-        each_store_is_known_to_the_script_that_runs_the_tests,
         the_judge_passes_holds_that_follow_each_other,
         the_judge_sees_an_overlap,
         the_judge_sees_a_token_given_twice,
@@ -49,14 +44,6 @@ pub fn trials() -> Vec<Trial> {
         the_proxy_leaves_connections_of_a_black_hole_mute_for_ever,
         the_proxy_throttles,
     ]
-}
-
-fn each_store_is_known_to_the_script_that_runs_the_tests() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run");
-    let usage = String::from_utf8(Command::new(script).arg("--help").output().unwrap().stdout).unwrap();
-    let known = usage.lines().find_map(|line| line.split_once("these stores: ")).expect("it lists them").1;
-    let names: Vec<_> = stores::known(|_| true).into_iter().map(stores::Store::name).collect();
-    assert_eq!(known.split(' ').collect::<Vec<_>>(), names);
 }
 
 fn hold(token: u64, asked: u64, from: u64, until: u64) -> Hold {

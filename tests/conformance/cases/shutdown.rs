@@ -9,7 +9,7 @@ use crate::{
     case::{Case, case},
     fixture::Fixture,
     polling::{begun, poll_once},
-    stores::Fault,
+    store::Fault,
     support::stopwatch::Moment,
 };
 

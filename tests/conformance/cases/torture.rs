@@ -11,8 +11,9 @@ use tokio::sync::mpsc;
 use super::{LONG, ms};
 use crate::{
     case::{Case, Need, case},
+    client_process::store_of,
     fixture::Fixture,
-    stores::Fault,
+    store::{Fault, Store},
     support::{
         Random,
         child::Child,
@@ -73,7 +74,14 @@ async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(fixtu
     for (number, child) in children.iter_mut().enumerate() {
         let seed = seed + 16 * number as u64;
         assert_eq!(
-            child.ask(&format!("{} {key} {seed} {}", fixture.url(), length.as_millis())).await,
+            child
+                .ask(&format!(
+                    "{key} {seed} {} {} {}",
+                    length.as_millis(),
+                    fixture.store().name(),
+                    fixture.url()
+                ))
+                .await,
             "begun"
         );
     }
@@ -134,12 +142,13 @@ pub(super) async fn hurt_for(fixture: &Fixture, mut random: Random, length: Dura
     }
 }
 
-/// The main function of a participating process: it gets a URL, key, seed and length, and answers with its holds.
-pub async fn worker(mut lines: mpsc::UnboundedReceiver<String>) {
+/// The main function of a participating process: it gets a key, seed, length, store and URL, and answers with its holds.
+pub async fn worker(stores: &[&'static dyn Store], mut lines: mpsc::UnboundedReceiver<String>) {
     let line = lines.recv().await.expect("a line with the task");
-    let words: Vec<&str> = line.split(' ').collect();
-    let [url, key, seed, millis] = words[..] else { panic!("not understood: {line}") };
-    let locks = LockManager::connect(url).await.expect("the store can be reached");
+    let words: Vec<&str> = line.splitn(4, ' ').collect();
+    let [key, seed, millis, store] = words[..] else { panic!("not understood: {line}") };
+    let (store, url) = store_of(stores, store);
+    let locks = store.connect(url).await.expect("the store can be reached");
     println!("begun");
     let seed: u64 = seed.parse().unwrap();
     let tasks: Vec<_> = (0..4)

@@ -13,7 +13,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::begun,
-    stores::Fault,
+    store::Fault,
     support::stopwatch::Moment,
 };
 

@@ -65,6 +65,7 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
 }
 
 /// How far an acquisition came without waiting.
+#[allow(clippy::large_enum_variant, reason = "moved once; a box would cost every acquisition an allocation")]
 pub(crate) enum Begun {
     Acquired(LockGuard),
     /// It has to wait, if only for the answer of the store.
@@ -81,6 +82,7 @@ pub(crate) struct Rest {
     task: Option<Waker>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "as above")]
 enum Stage {
     /// The answer of the store is on its way. Most acquisitions come no further, and have nothing else to wait for.
     Asked {

@@ -11,14 +11,14 @@ use std::{
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-use super::{CANARY, Fault, Foreign, Server, Site};
+use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
 use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
     redis_server::RedisServer,
     resp::Value,
 };
 
-pub const STORES: &[&dyn super::Store] =
+pub const STORES: &[&dyn lock_conformance::Store] =
     &[&Store { name: "redis", grouped: false }, &Store { name: "redis_grouped", grouped: true }];
 pub const NEEDS: &[(&str, &str)] = &[("redis-server", "redis-server")];
 
@@ -33,7 +33,7 @@ struct Store {
 /// The server of all cases that do not hurt it.
 static SHARED: Mutex<Option<Arc<Mutex<RedisServer>>>> = Mutex::new(None);
 
-impl super::Store for Store {
+impl lock_conformance::Store for Store {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -120,7 +120,7 @@ fn user_of_any_prefix() -> String {
 
 /// The user of the documentation's `ACL SETUSER`, word for word, as a setting of a server.
 fn published_user() -> String {
-    let page = include_str!("../../../lock-runtime/src/backend/stores/redis/docs.md");
+    let page = include_str!("../../lock-runtime/src/backend/stores/redis/docs.md");
     let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
     let (user, _) = rest.split_once("```").expect("it ends with the block");
     "--user ".to_owned() + &user.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,14 +1,15 @@
 //! Bugs that other lock libraries shipped, and the tests that would have caught them here.
 //!
-//! The list comes from the bug reports of about thirty libraries in eight languages. A test is a case of this suite
-//! (`group::claim`), or is in the file or the crate that is named before it. `mutant` is the mistake in
+//! The list comes from the bug reports of about thirty libraries in eight languages. A test is a case of the conformance
+//! suite (`group::claim`), or is in the file or the crate that is named before it. `mutant` is the mistake in
 //! `tests/mutants` that makes the bug, so that the test is known to be able to fail.
 
 use std::{fs, path::Path};
 
 use libtest_mimic::Trial;
+use lock_conformance::case_names;
 
-#[path = "../../mutants/table.rs"]
+#[path = "../mutants/table.rs"]
 #[allow(dead_code, reason = "the changes of the mutants are not used here")]
 mod mutants;
 
@@ -310,10 +311,6 @@ fn stands_in(place: &Path, text: &str) -> bool {
         Ok(entries) => entries.flatten().any(|entry| stands_in(&entry.path(), text)),
         Err(_) => fs::read_to_string(place).is_ok_and(|all| all.contains(text)),
     }
-}
-
-fn case_names() -> Vec<String> {
-    super::all().iter().map(crate::case::Case::name).collect()
 }
 
 fn each_has_tests_that_exist() {

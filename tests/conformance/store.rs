@@ -1,43 +1,31 @@
-//! The stores: how each is reached, and how it can be hurt. Nothing in here makes a claim about locks.
-//!
-//! A store is a file in this folder, and nothing else. The file has the constants `STORES` and, where something has
-//! to be installed, `NEEDS`, whose names `tests/run` reads; and it submits a [`File`].
-
-automod::dir!("tests/conformance/stores");
+//! The interface between the suite and a store: how the store is reached, and how it can be hurt. Nothing in here makes a
+//! claim about locks.
 
 use std::{env, path::Path, time::Duration};
 
-use lock_runtime::{LockErrorKind, backend::Capabilities};
+use lock_runtime::{
+    LockError, LockErrorKind, LockManager,
+    backend::{BoxFuture, Capabilities},
+};
 
-/// What a file of this folder submits.
-pub struct File {
-    /// Whether its stores are compiled in.
-    pub is_compiled_in: bool,
-    pub stores: &'static [&'static dyn Store],
-}
-
-inventory::collect!(File);
-
-/// The stores that are compiled in, by their names.
-pub fn all() -> Vec<&'static dyn Store> {
-    known(|file| file.is_compiled_in)
-}
-
-/// The stores of these files, by their names.
-pub fn known(chosen: impl Fn(&File) -> bool) -> Vec<&'static dyn Store> {
-    let files = inventory::iter::<File>.into_iter().filter(|file| chosen(file));
-    let mut stores: Vec<_> = files.flat_map(|file| file.stores).copied().collect();
-    stores.sort_by_key(|store| store.name());
-    stores
-}
-
-/// Stops the servers that the cases share.
-pub fn finish() {
-    all().into_iter().for_each(Store::finish);
-}
-
+/// A store, as the suite sees it. A method with a default describes an ability: without it, the cases that need it are
+/// left out.
 pub trait Store: Send + Sync {
+    /// The first part of the names of its tests.
     fn name(&self) -> &'static str;
+
+    /// A manager of the store at `url`, connected.
+    fn connect(&self, url: String) -> BoxFuture<'static, Result<LockManager, LockError>> {
+        Box::pin(async move { LockManager::connect(&url).await })
+    }
+
+    /// A manager of the store at `url`, which connects when it is used first.
+    ///
+    /// # Errors
+    /// Where the URL is wrong.
+    fn connect_lazy(&self, url: &str) -> Result<LockManager, LockError> {
+        LockManager::connect_lazy(url)
+    }
 
     /// The commands or files that have to be installed, each with its Debian package.
     fn needs(&self) -> &'static [(&'static str, &'static str)] {
@@ -53,12 +41,17 @@ pub trait Store: Send + Sync {
     /// Its capabilities, known without a server; a case compares them with those that the store itself reports.
     fn capabilities(&self) -> Capabilities;
 
-    fn offers(&self, fault: Fault) -> bool;
+    /// Whether its [`Site`] can do this to it.
+    fn offers(&self, _fault: Fault) -> bool {
+        false
+    }
 
+    /// Whether its [`Site`] has a [`Foreign`] client.
     fn has_foreign_clients(&self) -> bool {
         false
     }
 
+    /// Whether its [`Site`] has a URL with a password.
     fn has_passwords(&self) -> bool {
         false
     }
@@ -68,10 +61,13 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The store of one case.
     fn site(&self, server: Server) -> Box<dyn Site>;
 
     /// URLs of this store that are refused, with the kind of the refusal. Any password in them is [`CANARY`].
-    fn bad_urls(&self) -> Vec<(String, LockErrorKind)>;
+    fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
+        Vec::new()
+    }
 
     /// Stops the server that its cases share.
     fn finish(&self) {}
@@ -87,6 +83,7 @@ fn is_installed(what: &str) -> bool {
 pub enum Server {
     /// Not hurt: all such cases share one.
     Shared,
+    /// It is hurt, or counts calls: the case has one of its own.
     Own,
     /// Its clock is to be moved.
     OwnWithClock,
@@ -97,6 +94,7 @@ pub const CANARY: &str = "canary-of-a-password";
 
 /// One case's store.
 pub trait Site: Send + Sync {
+    /// Where its clients connect.
     fn url(&self) -> String;
 
     /// The URL of a client that is spared the faults of the network.
@@ -109,6 +107,7 @@ pub trait Site: Send + Sync {
         self.url()
     }
 
+    /// For a user of this password.
     fn url_with_password(&self, _password: &str) -> String {
         unreachable!("selected by `Store::has_passwords`")
     }
@@ -122,15 +121,20 @@ pub trait Site: Send + Sync {
     /// Takes the lock away from its holder without a notice; returns whether there was one.
     fn lose(&self, key: &str) -> bool;
 
-    fn hurt(&self, fault: Fault);
+    /// Does this to the store.
+    fn hurt(&self, _fault: Fault) {
+        unreachable!("selected by `Store::offers`")
+    }
 
-    fn heal(&self);
+    /// Ends what lasts of the faults.
+    fn heal(&self) {}
 
     /// Whether the fault [`Fault::AnswerLost`] has happened; cancels it if not.
     fn lost_an_answer(&self) -> bool {
         unreachable!("selected by `Store::offers`")
     }
 
+    /// A client of another library.
     fn foreign(&self) -> Option<&dyn Foreign> {
         None
     }
@@ -209,6 +213,8 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// As in the names of the cases.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Down => "down",

@@ -10,14 +10,14 @@ use std::{
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-use super::{CANARY, Fault, Server, Site};
+use lock_conformance::{CANARY, Fault, Server, Site};
 use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
     zookeeper_protocol::{Client, NO_NODE},
     zookeeper_server::{SESSION, ZooKeeperServer},
 };
 
-pub const STORES: &[&dyn super::Store] = &[&Store { name: "zookeeper" }];
+pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "zookeeper" }];
 /// The package `zookeeper` has a library and no command.
 pub const NEEDS: &[(&str, &str)] =
     &[("/usr/share/java/zookeeper.jar", "zookeeper"), ("java", "default-jre-headless")];
@@ -33,7 +33,7 @@ static SHARED: Mutex<Option<Arc<Mutex<ZooKeeperServer>>>> = Mutex::new(None);
 /// Servers of finished cases: a virtual machine takes long to start, and no case sees the data of another.
 static IDLE: Mutex<Vec<ZooKeeperServer>> = Mutex::new(Vec::new());
 
-impl super::Store for Store {
+impl lock_conformance::Store for Store {
     fn name(&self) -> &'static str {
         self.name
     }

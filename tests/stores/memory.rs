@@ -10,9 +10,9 @@ use lock_runtime::{
     backend::{Capabilities, Memory},
 };
 
-use super::{Fault, Server, Site};
+use lock_conformance::{Fault, Server, Site};
 
-pub const STORES: &[&dyn super::Store] = &[&Store { name: "memory" }];
+pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "memory" }];
 
 inventory::submit!(super::File { is_compiled_in: true, stores: STORES });
 
@@ -20,7 +20,7 @@ struct Store {
     name: &'static str,
 }
 
-impl super::Store for Store {
+impl lock_conformance::Store for Store {
     fn name(&self) -> &'static str {
         self.name
     }

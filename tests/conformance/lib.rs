@@ -1,0 +1,136 @@
+//! The conformance suite of stores: what every store of distributed locks must do, with real servers and under injected
+//! faults.
+//!
+//! It tests a store through the managers, guards, attribute and layers that stand above it, so it needs to know little of
+//! it: how it is reached ([`Store`]), and how it can be hurt ([`Site`]). A case says what must hold, and never on which
+//! store it runs; it is left out where the store does not have what it needs.
+//!
+//! # Testing a store of one's own
+//!
+//! The store's package has a test with `harness = false` in its `Cargo.toml`:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! lock-conformance = { git = "…" } # the repository of lock-runtime
+//!
+//! [[test]]
+//! name = "conformance"
+//! harness = false
+//! ```
+//!
+//! and in `tests/conformance.rs`:
+//!
+//! ```ignore
+//! fn main() -> std::process::ExitCode {
+//!     lock_conformance::run(&[&MyStore])
+//! }
+//! ```
+//!
+//! `cargo test --test conformance -- my_store::wait` runs a part. The page "Writing a store" of `lock-runtime` has a whole
+//! store with its test.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
+
+mod case;
+mod cases;
+mod client_process;
+mod fixture;
+mod polling;
+mod store;
+#[doc(hidden)]
+#[allow(
+    clippy::must_use_candidate,
+    clippy::missing_errors_doc,
+    clippy::new_without_default,
+    clippy::should_implement_trait,
+    reason = "written for tests"
+)]
+#[path = "../support/mod.rs"]
+pub mod support;
+
+use std::{env, process::ExitCode, sync::Arc};
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+pub use self::store::{CANARY, Fault, Foreign, Server, Site, Store};
+
+/// Runs the suite on these stores, with the arguments of the command line: those of `cargo test`. To be called by `main`, once
+/// and with nothing before it: the suite starts its own program again for clients in other processes.
+///
+/// A store whose server is absent is reported as ignored, unless the environment variable `LOCK_TEST_REQUIRE` (a list with
+/// commas) names it.
+#[must_use]
+pub fn run(stores: &[&'static dyn Store]) -> ExitCode {
+    run_with(stores, Vec::new())
+}
+
+/// Runs further tests as well.
+#[must_use]
+pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCode {
+    if let Ok(role) = env::var(support::child::ROLE) {
+        client_process::run(&role, stores);
+        return ExitCode::SUCCESS;
+    }
+    let mut arguments = Arguments::from_args();
+    // Most of a case is waiting for time to pass.
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    arguments.test_threads.get_or_insert(cores * 8);
+    let required = required(stores);
+    for &store in stores {
+        let absence = store.absence().map(Arc::<str>::from);
+        for case in cases::all().into_iter().filter(|case| case.fits(store)) {
+            let name = format!("{}::{}", store.name(), case.name());
+            trials.push(match absence.clone() {
+                None => Trial::test(name.clone(), move || case.run(&name, store)),
+                Some(why) if required.iter().any(|name| name == store.name()) => {
+                    Trial::test(name, move || {
+                        Err(format!("`{}` is in LOCK_TEST_REQUIRE, but {why}", store.name()).into())
+                    })
+                }
+                Some(why) => Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why))),
+            });
+        }
+    }
+    support::traces::watch("lock_", &[CANARY]);
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    for store in stores {
+        store.finish();
+    }
+    support::processes::finish();
+    let (traces, leaks) = support::traces::found();
+    println!("{traces} traces were read");
+    if !leaks.is_empty() {
+        eprintln!("secrets in the traces: {leaks:#?}");
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
+}
+
+/// The stores that must be present.
+fn required(stores: &[&'static dyn Store]) -> Vec<String> {
+    let list = env::var("LOCK_TEST_REQUIRE").unwrap_or_default();
+    let names: Vec<String> =
+        list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Into::into).collect();
+    for name in &names {
+        assert!(
+            stores.iter().any(|store| store.name() == name),
+            "LOCK_TEST_REQUIRE names `{name}`, which this build does not have"
+        );
+    }
+    names
+}
+
+/// Tests of the suite's own tools, for [`run_with`].
+#[doc(hidden)]
+#[must_use]
+pub fn tests_of_the_suite() -> Vec<Trial> {
+    cases::self_test::trials()
+}
+
+/// The names of all cases, whatever they need.
+#[doc(hidden)]
+#[must_use]
+pub fn case_names() -> Vec<String> {
+    cases::all().iter().map(case::Case::name).collect()
+}

@@ -1,0 +1,30 @@
+//! The stores of this workspace: how each is reached, and how it can be hurt.
+//!
+//! A store is a file in this folder, and nothing else. The file has the constants `STORES` and, where something has to
+//! be installed, `NEEDS`, whose names `tests/run` reads; and it submits a [`File`].
+
+automod::dir!("tests/stores");
+
+use lock_conformance::Store;
+
+/// What a file of this folder submits.
+pub struct File {
+    /// Whether its stores are compiled in.
+    pub is_compiled_in: bool,
+    pub stores: &'static [&'static dyn Store],
+}
+
+inventory::collect!(File);
+
+/// The stores that are compiled in, by their names.
+pub fn all() -> Vec<&'static dyn Store> {
+    known(|file| file.is_compiled_in)
+}
+
+/// The stores of these files, by their names.
+pub fn known(chosen: impl Fn(&File) -> bool) -> Vec<&'static dyn Store> {
+    let files = inventory::iter::<File>.into_iter().filter(|file| chosen(file));
+    let mut stores: Vec<_> = files.flat_map(|file| file.stores).copied().collect();
+    stores.sort_by_key(|store| store.name());
+    stores
+}
