@@ -194,15 +194,30 @@ impl Fixture {
         }
     }
 
-    /// Number of clients that wait for the lock, as the store sees it.
-    pub fn places(&self, key: &str) -> usize {
-        self.site.places(key)
+    /// Number of clients that wait for the lock, as the store sees it; `None` if its waiters poll.
+    pub fn places(&self, key: &str) -> Option<usize> {
+        self.store.poll_pause().is_none().then(|| self.site.places(key))
+    }
+
+    /// Checks the number of clients that wait for the lock, if the store can count them.
+    pub fn has_places(&self, key: &str, count: usize) {
+        let places = self.places(key);
+        assert!(places.is_none_or(|places| places == count), "{places:?} instead of {count} places");
+    }
+
+    /// Upper bound on the time until a polling waiter has seen that the lock is held.
+    pub fn time_to_poll(&self) -> Duration {
+        2 * self.store.poll_pause().unwrap_or_default() + Duration::from_millis(50)
     }
 
     /// Waits until this many clients are in the store's queue.
     pub async fn queued(&self, key: &str, count: usize) {
+        if self.places(key).is_none() {
+            tokio::time::sleep(self.time_to_poll()).await;
+            return;
+        }
         until(&format!("{count} stand in the queue"), || {
-            let places = self.places(key);
+            let places = self.site.places(key);
             if places == count { Ok(()) } else { Err(places) }
         })
         .await;

@@ -61,6 +61,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The longest pause between two checks of a waiter, in a store whose waiters poll. `None` if they stand in a queue,
+    /// whose places [`Site::places`] counts.
+    fn poll_pause(&self) -> Option<Duration> {
+        None
+    }
+
     /// The store of one case.
     fn site(&self, server: Server) -> Box<dyn Site>;
 
@@ -116,7 +122,9 @@ pub trait Site: Send + Sync {
     fn left(&self, mark: &str) -> Vec<String>;
 
     /// Number of clients in the store's queue for this lock.
-    fn places(&self, key: &str) -> usize;
+    fn places(&self, _key: &str) -> usize {
+        unreachable!("selected by `Store::poll_pause`")
+    }
 
     /// Takes the lock away from its holder without a notice; returns whether there was one.
     fn lose(&self, key: &str) -> bool;

@@ -1,10 +1,35 @@
-//! Pages to read: what the crate promises, how it is operated, and how it is built.
+//! Pages to read: what the crate promises, how it is operated, how it is built, and how a store is written.
 
+/// How the crate is built, and what a lock goes through.
+///
+/// # The life of a lock
+///
+/// <div>
+#[doc = include_str!("life_of_a_lock.svg")]
+/// </div>
+///
 #[doc = include_str!("architecture.md")]
 pub mod architecture {}
+
+#[doc = include_str!("glossary.md")]
+pub mod glossary {}
 
 #[doc = include_str!("operation.md")]
 pub mod operation {}
 
 #[doc = include_str!("safety.md")]
 pub mod safety {}
+
+#[doc = include_str!("why_not.md")]
+pub mod why_not {}
+
+#[doc = include_str!("writing_a_store/before.md")]
+/// ```ignore
+#[doc = include_str!("writing_a_store/files.rs")]
+/// ```
+///
+#[doc = include_str!("writing_a_store/after.md")]
+/// ```ignore
+#[doc = include_str!("writing_a_store/conformance.rs")]
+/// ```
+pub mod writing_a_store {}

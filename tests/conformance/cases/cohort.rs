@@ -151,7 +151,7 @@ async fn one_attempt_beside_a_busy_queue_is_answered(fixture: Fixture) {
     let began = Moment::now();
     assert!(ours.lock(&key).try_acquire().await.unwrap().is_none());
     assert!(began.within(SLACK));
-    assert_eq!(fixture.places(&key), 1, "the attempt left a place, or took the leader's");
+    fixture.has_places(&key, 1);
     guard.release().await.unwrap();
     leader.await.unwrap().unwrap().release().await.unwrap();
     fixture.clean().await;

@@ -42,7 +42,7 @@ async fn a_section_that_asks_for_its_own_lock_is_told_at_once(fixture: Fixture) 
             assert!(text.contains(&key) && text.contains("reentrant"), "{text}");
         }
         assert!(began.within(SLACK), "{:?}", began.took());
-        assert_eq!(fixture.places(&key), 0);
+        fixture.has_places(&key, 0);
     };
     locks.lock(&key).acquire().await.unwrap().run(section).await.unwrap();
     fixture.clean().await;

@@ -56,7 +56,7 @@ async fn waiting_acquires_end_and_leave_the_queue(fixture: Fixture) {
     fixture.queued(&key, 1).await;
     let began = Moment::now();
     ours.shutdown().await;
-    assert_eq!(fixture.places(&key), 0, "a place is left when it returns");
+    fixture.has_places(&key, 0);
     for waiter in waiters {
         assert_eq!(waiter.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
     }

@@ -44,10 +44,14 @@ async fn stands<T>(
     places: usize,
     mut acquiring: Pin<&mut impl Future<Output = T>>,
 ) {
-    let end = Instant::now() + PATIENCE;
-    while fixture.places(key) != places {
+    let began = Instant::now();
+    let stands = || match fixture.places(key) {
+        Some(standing) => standing == places,
+        None => began.elapsed() >= fixture.time_to_poll(),
+    };
+    while !stands() {
         assert!(drop_after(acquiring.as_mut(), 1).await.is_none(), "it is held");
-        assert!(Instant::now() < end, "{} in the queue", fixture.places(key));
+        assert!(began.elapsed() < PATIENCE, "{:?} in the queue", fixture.places(key));
     }
     assert!(drop_after(acquiring, 10).await.is_none(), "it is held");
 }
@@ -200,7 +204,7 @@ async fn waiters_deeper_in_the_queue_keep_their_place(fixture: Fixture) {
     fixture.queued(&key, 3).await;
     // Longer than an unpolled future may stay in the way.
     tokio::time::sleep(GIVEN_UP + ms(500)).await;
-    assert_eq!(fixture.places(&key), 3);
+    fixture.has_places(&key, 3);
     let kept = tokio::spawn(kept);
     guard.release().await.unwrap();
     first.await.unwrap().release().await.unwrap();

@@ -215,7 +215,7 @@ async fn a_failed_attempt_leaves_nothing(fixture: Fixture) {
         assert!(theirs.lock(&key).try_acquire().await.unwrap().is_none());
         assert!(ours.lock(&key).try_acquire().await.unwrap().is_none());
     }
-    assert_eq!(fixture.places(&key), 0);
+    fixture.has_places(&key, 0);
     guard.release().await.unwrap();
     assert_eq!(fixture.left(), [""; 0]);
 }
@@ -390,12 +390,12 @@ async fn a_waiter_that_waits_for_long_keeps_its_place(fixture: Fixture) {
     }
     // Longer than a store waits before it takes a silent waiter for dead.
     tokio::time::sleep(ms(6500)).await;
-    assert_eq!(fixture.places(&key), WAITERS);
+    fixture.has_places(&key, WAITERS);
     while let Some(next) = waiters.pop_front() {
         let released = Moment::now();
         holder.release().await.unwrap();
         holder = next.await.unwrap();
-        assert_eq!(fixture.places(&key), waiters.len(), "those behind the next one keep their places");
+        fixture.has_places(&key, waiters.len());
         assert!(released.within(SLACK), "only after {:?}", released.took());
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "the order is kept");
     }

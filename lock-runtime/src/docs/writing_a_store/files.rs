@@ -1,0 +1,338 @@
+//! Locks in the files of a folder, for the processes of one machine with Linux.
+//!
+//! Each lock has a file of one line: the start of the machine, the owner token, the number of the last grant, the end of
+//! the lease, and the name for a human reader. The line is read and changed under the operating system's lock on the
+//! file (`flock`). Waiters poll, so they are served in no order.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use lock_runtime::{
+    FencingToken, LockError, LockErrorKind, LockKey, OwnerToken,
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Instant, Lease, LeaseId, Mode,
+        Releasable, Released, Renew, Renewal, valid_until,
+    },
+};
+
+/// Pause between two checks of a waiter.
+pub const POLL: Duration = Duration::from_millis(20);
+
+/// Upper bound on the time for which another process may keep a file locked.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A folder of locks, on a file system of this machine.
+#[derive(Clone, Debug)]
+pub struct Files {
+    folder: Arc<Path>,
+}
+
+impl Files {
+    /// Opens the folder, and creates it if there is none.
+    ///
+    /// # Errors
+    /// If the folder cannot be created.
+    pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        let folder = folder.into();
+        fs::create_dir_all(&folder)?;
+        Ok(Self { folder: folder.canonicalize()?.into() })
+    }
+
+    /// Changes the record of a lock while no other process does. Blocks.
+    fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> Result<T, LockError> {
+        self.try_change(key, change).map_err(|error| {
+            let message = format!("cannot use the lock's file below {}", self.folder.display());
+            LockError::new(LockErrorKind::Backend, message).with_source(error).with_key(key)
+        })
+    }
+
+    fn try_change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> io::Result<T> {
+        let mut file = self.locked(key)?;
+        let mut line = String::new();
+        file.read_to_string(&mut line)?;
+        let mut record = Record::parse(&line)?;
+        record.now = uptime()?;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        if record.boot != boot.trim() {
+            // Of before the machine was started: no holder lives any more.
+            (record.boot, record.owner) = (boot.trim().into(), 0);
+        }
+        let changed = change(&mut record);
+        // Of the same length each time, and in one call: a process that is killed leaves the old line or the new one.
+        file.rewind()?;
+        file.write_all(record.line(key).as_bytes())?;
+        Ok(changed)
+    }
+
+    fn locked(&self, key: &LockKey) -> io::Result<File> {
+        // In hexadecimal, and in several folders, because names may be longer than those of files.
+        let mut path = self.folder.to_path_buf();
+        for part in key.stored().as_bytes().chunks(100) {
+            let name = part.iter().fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
+            path.push(name);
+        }
+        fs::create_dir_all(&path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join("lock"))?;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if !end.has_passed() => thread::sleep(Duration::from_millis(1)),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io::Error::other("another process keeps it locked"));
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The line of a file. Without an owner, or past its end, the lock is free. Times are microseconds since the machine was
+/// started, on a clock that nobody sets.
+#[derive(Default)]
+struct Record {
+    boot: String,
+    owner: u128,
+    grant: u64,
+    ends: u64,
+    now: u64,
+}
+
+impl Record {
+    fn parse(line: &str) -> io::Result<Self> {
+        if line.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut words = line.split(' ');
+        let mut read = || {
+            let (boot, owner) = (words.next()?.to_owned(), u128::from_str_radix(words.next()?, 16).ok()?);
+            Some(Self {
+                boot,
+                owner,
+                grant: words.next()?.parse().ok()?,
+                ends: words.next()?.parse().ok()?,
+                now: 0,
+            })
+        };
+        read().ok_or_else(|| io::Error::other("it has a line that no lock has written"))
+    }
+
+    fn line(&self, key: &LockKey) -> String {
+        let Self { boot, owner, grant, ends, .. } = self;
+        format!("{boot} {owner:032x} {grant:020} {ends:020} {}\n", key.stored())
+    }
+
+    /// What is left of the lease of a holder other than `owner`.
+    fn held_by_another(&self, owner: u128) -> Option<Duration> {
+        let left = Duration::from_micros(self.ends.saturating_sub(self.now));
+        (self.owner != 0 && self.owner != owner && !left.is_zero()).then_some(left)
+    }
+
+    fn is_held_by(&self, owner: OwnerToken) -> bool {
+        self.owner == owner.expose() && self.ends > self.now
+    }
+
+    fn lasts(&mut self, ttl: Duration) {
+        // The clock shows up to 10 ms less than the time, and no lease may end early.
+        self.ends = self.now + micros(ttl) + 10_000;
+    }
+}
+
+/// The time since the machine was started, in microseconds and in steps of 10 ms.
+pub fn uptime() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/uptime")?;
+    let seconds = text.split(' ').next().and_then(|word| word.parse().ok());
+    Ok(micros(Duration::from_secs_f64(seconds.ok_or(io::ErrorKind::InvalidData)?)))
+}
+
+fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Runs what may block outside the runtime's own threads.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LockError> + Send + 'static,
+) -> Result<T, LockError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| {
+        Err(LockError::new(LockErrorKind::Backend, "the runtime shut down").with_source(error))
+    })
+}
+
+impl Backend for Files {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes()
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![format!("files:{}", self.folder.display())]
+    }
+
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let files = self.clone();
+        Box::pin(async move {
+            let Mode::Exclusive = request.mode else {
+                return Err(LockError::new(LockErrorKind::Unsupported, "`Files` has exclusive locks only"));
+            };
+            // Fresh for each acquisition, and chosen before anything is asked for.
+            let owner = OwnerToken::random();
+            loop {
+                let sent = Instant::now();
+                let answer = files.attempt(&request, owner).await?;
+                let left = match answer {
+                    Answer::Granted(token) => {
+                        let id = request.lease_id(owner, token);
+                        let lease = Arc::new(FileLease { files, id, is_abandoned: AtomicBool::new(false) });
+                        let held = Held::lease(lease, valid_until(sent, request.ttl));
+                        return Ok(Acquired::Granted(Grant::new(token, held)));
+                    }
+                    Answer::Held(left) => left,
+                };
+                if request.wait.end().has_passed() {
+                    return Ok(Acquired::busy(Some(left)));
+                }
+                request.progress.contended();
+                let next = Instant::now() + POLL.min(left);
+                request.progress.sleep_until(next.min(request.wait.end())).await;
+            }
+        })
+    }
+
+    fn renewal(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+}
+
+enum Answer {
+    Granted(FencingToken),
+    /// Another client holds it, for so long.
+    Held(Duration),
+}
+
+impl Files {
+    /// Takes the lock if it is free.
+    async fn attempt(&self, request: &Acquire, owner: OwnerToken) -> Result<Answer, LockError> {
+        let id = request.lease_id(owner, FencingToken::from_micros(0));
+        let lease = Arc::new(FileLease { files: self.clone(), id, is_abandoned: AtomicBool::new(false) });
+        let mut undo = Undo { request, lease: Arc::clone(&lease), is_needed: true };
+        let answer = blocking(move || {
+            lease.files.change(&lease.id.key, |record| {
+                // Under the file's lock: a release that comes after the drop comes after this, or this does nothing.
+                if lease.is_abandoned.load(Ordering::SeqCst) {
+                    return Answer::Held(Duration::ZERO);
+                }
+                if let Some(left) = record.held_by_another(owner.expose()) {
+                    return Answer::Held(left);
+                }
+                // By the time of day as well: a crash of the machine may have taken the last line.
+                record.grant =
+                    micros(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()).max(record.grant + 1);
+                record.owner = owner.expose();
+                record.lasts(lease.id.ttl);
+                Answer::Granted(FencingToken::from_micros(record.grant))
+            })
+        })
+        .await?;
+        undo.is_needed = false;
+        Ok(answer)
+    }
+}
+
+/// Undoes an attempt whose future was dropped, or whose outcome is unknown: its work may go on elsewhere.
+struct Undo<'a> {
+    request: &'a Acquire,
+    lease: Arc<FileLease>,
+    is_needed: bool,
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if self.is_needed {
+            self.lease.is_abandoned.store(true, Ordering::SeqCst);
+            let until = Instant::now() + PATIENCE + self.request.ttl;
+            self.request.cleanup.release_later(Arc::clone(&self.lease) as _, until);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FileLease {
+    files: Files,
+    id: LeaseId,
+    is_abandoned: AtomicBool,
+}
+
+impl Releasable for FileLease {
+    fn key(&self) -> &LockKey {
+        &self.id.key
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        let (files, id) = (self.files.clone(), self.id.clone());
+        Box::pin(blocking(move || {
+            files.change(&id.key, |record| {
+                if !record.is_held_by(id.owner) {
+                    return Released::NotHeld;
+                }
+                record.owner = 0;
+                Released::Released
+            })
+        }))
+    }
+}
+
+impl Lease for FileLease {
+    fn id(&self) -> &LeaseId {
+        &self.id
+    }
+
+    /// Other processes may poll at any time, and leave no trace.
+    fn is_contended(&self) -> bool {
+        true
+    }
+
+    /// Long enough for a waiter in another process to check.
+    fn leave_free(&self) -> Duration {
+        2 * POLL
+    }
+}
+
+impl Renew for Files {
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        let (files, ids) = (self.clone(), due.to_vec());
+        Box::pin(async move {
+            let renewed = blocking(move || Ok(ids.iter().map(|id| files.renew_one(id)).collect()));
+            renewed
+                .await
+                .unwrap_or_else(|error| due.iter().map(|_| Renewal::Unknown(error.clone())).collect())
+        })
+    }
+}
+
+impl Files {
+    fn renew_one(&self, id: &LeaseId) -> Renewal {
+        let sent = Instant::now();
+        let renewed = self.change(&id.key, |record| {
+            let is_held = record.is_held_by(id.owner);
+            if is_held {
+                record.lasts(id.ttl);
+            }
+            is_held
+        });
+        match renewed {
+            Ok(true) => Renewal::Renewed(valid_until(sent, id.ttl)),
+            Ok(false) => Renewal::NotHeld,
+            Err(error) => Renewal::Unknown(error),
+        }
+    }
+}
