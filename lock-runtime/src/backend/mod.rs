@@ -14,8 +14,8 @@
 //!
 //! # What a store logs
 //!
-//! A store that makes connections logs each outage once, however many callers notice it: a `WARN` when it begins, or an
-//! `ERROR` if the server refuses us ([permanently](LockError::is_permanent)), and an `INFO` when it is over. Each line
+//! A store that makes connections logs each outage once, however many callers notice it: a `WARN` when it begins, an
+//! `ERROR` once the server refuses us ([permanently](LockError::is_permanent)), and an `INFO` when it is over. Each line
 //! names the address.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -70,9 +70,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Asks for one lock, waiting as `request.wait` allows. Busy is an answer, not an error.
     ///
-    /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends only this attempt: the library asks again
-    /// while the caller's wait lasts, so a store does not retry through an outage. While it waits, a store reports
-    /// its progress through [`Acquire::progress`]. Errors need not name the lock: the library adds it.
+    /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends only this attempt: unless it is
+    /// [permanent](LockError::is_permanent), the library asks again while the caller's wait lasts, so a store does not
+    /// retry through an outage. While it waits, a store reports its progress through [`Acquire::progress`]. Errors need
+    /// not name the lock: the library adds it.
     ///
     /// The future must be woken when the lock may have become ours, and in a store with a queue also when our place
     /// reaches the front. The library drops a woken future that stays unpolled for two to two and a half seconds, so

@@ -75,7 +75,7 @@ impl Failure {
     pub(crate) fn not_sent() -> Self {
         Self::GivenUp(LockError::new(
             LockErrorKind::Backend,
-            "the connection to Redis broke before the request was sent",
+            "the request was not sent to Redis: its connection broke, or its time was over",
         ))
     }
 

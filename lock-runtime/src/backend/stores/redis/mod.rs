@@ -44,7 +44,8 @@ impl Redis {
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
-    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not answer or refuses this client.
+    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not answer or refuses this client,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if it is of a kind that cannot hold locks.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -68,7 +69,8 @@ impl Redis {
     /// connections.
     ///
     /// # Errors
-    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not answer or refuses this client.
+    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not answer or refuses this client,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if it is of a kind that cannot hold locks.
     ///
     /// # Cancel safety
     /// Cancel safe.
