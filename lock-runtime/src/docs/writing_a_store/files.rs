@@ -98,7 +98,7 @@ impl Files {
 }
 
 /// The line of a file. Without an owner, or past its end, the lock is free. Times are microseconds since the machine was
-/// started, on a clock that nobody sets.
+/// started, on a clock that cannot be set.
 #[derive(Default)]
 struct Record {
     boot: String,
