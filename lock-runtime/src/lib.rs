@@ -1,7 +1,7 @@
 //! Distributed locks for tokio: one interface for the stores that people use for locks, guards that know their own
 //! deadline, and a fencing token with every grant.
 //!
-//! On a function, by an [attribute][distributed_lock]:
+//! On a function, with the [attribute][distributed_lock]:
 //!
 //! ```
 //! # #[cfg(feature = "macros")]
@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! On a route of axum or a service of tonic, by the layer of the crate [`lock-tower`](https://docs.rs/lock-tower):
+//! On an axum route or a tonic service, with the layer of the crate [`lock-tower`](https://docs.rs/lock-tower):
 //!
 //! ```text
 //! let lock = LockLayer::new(locks, "user:<id:u64>")?;
@@ -49,7 +49,7 @@
 //! # }
 //! ```
 //!
-//! A key that is put together from values is written with [`lock_key!`][lock_key], which encodes them as the attribute does.
+//! Compose a key from values with [`lock_key!`][lock_key], which encodes them as the attribute does.
 //!
 //! # Stores
 //!
@@ -59,7 +59,8 @@
 //! | [`redis:`, `rediss:`][redis] one Redis server | it keeps its data and its clock does not jump |
 //! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | they mind their deadline |
 //!
-//! Each is a feature of the same name; `rediss:` and `zookeeper+tls:` need the feature `tls` as well. A store of your own implements [`backend::Backend`].
+//! Each store is a feature of the same name; `rediss:` and `zookeeper+tls:` need the feature `tls` as well. A store of
+//! your own implements [`backend::Backend`].
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
 #![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]
@@ -89,12 +90,13 @@
 //!
 //! # Safety
 //!
-//! [What is promised, under which condition, and what to do about the rest](docs::safety). In short: a lease is not a
-//! mutex. Hand the [`FencingToken`] to the resource with each write, and let it refuse a smaller one.
+//! [What a lock promises, under which conditions, and what to do about the rest](docs::safety). In short: a lease is
+//! not a mutex. Send the [`FencingToken`] to the resource with each write, and let the resource refuse any token
+//! smaller than the largest it has seen.
 //!
 //! # Operation
 //!
-//! [Defaults, a store that is down at start, stopping, what is logged](docs::operation). How it is built:
+//! [Defaults, a store that is down at start, stopping, logging](docs::operation). The design:
 //! [architecture](docs::architecture).
 //!
 //! # Features
@@ -102,16 +104,16 @@
 //! * `macros` (default): the attribute [`#[distributed_lock]`][distributed_lock] and [`lock_key!`][lock_key].
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
-//! * `zookeeper`: the store `zookeeper:`; `zookeeper-sasl`: SASL with DIGEST-MD5 for it.
-//! * `tls`: connections with TLS for the stores that are switched on, `rediss:` and `zookeeper+tls:`.
-//! * `axum`: [`LockError`] as the answer of a handler, [`HeldLock`] and [`HeldLocks`] as its arguments. Without it the
-//!   compiler says of such a handler that "the trait bound `Handler<_, _>` is not satisfied", or that `LockError` does not
-//!   implement `IntoResponse`. lock-tower's feature `axum`, on by default, switches it on.
+//! * `zookeeper`: the store `zookeeper:`; `zookeeper-sasl`: its authentication by SASL with DIGEST-MD5.
+//! * `tls`: TLS connections for the enabled stores, `rediss:` and `zookeeper+tls:`.
+//! * `axum`: [`LockError`] as the response of a handler, [`HeldLock`] and [`HeldLocks`] as its arguments. Without it
+//!   the compiler says of such a handler that "the trait bound `Handler<_, _>` is not satisfied", or that `LockError`
+//!   does not implement `IntoResponse`. The feature `axum` of lock-tower, on by default, enables it.
 //! * `tonic`: [`LockError`] as the `Status` of a method. Without it the compiler says that the error `Status` is not
 //!   `From<LockError>`.
 //!
-//! Rust 1.88 or later: what the newest drivers of the stores need. A later version of this crate may need a later one, and
-//! says so in its changelog.
+//! Rust 1.88 or later, as the newest drivers of the stores require. A later version of this crate may require a later
+//! Rust; its changelog says so.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -139,7 +141,7 @@ mod sync;
 mod time;
 mod token;
 
-/// What the attribute's expansion and the layer call; not for others, and without promises.
+/// Functions for the attribute's expansion and the layer only; not covered by any stability promise.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::macro_support::*;

@@ -1,4 +1,4 @@
-//! A store that does as it is told, for the tests of what stands above the stores.
+//! A scripted store, for the tests of the layers above the stores.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,25 +20,25 @@ use crate::{
     time::{clock::Instant, deadline::valid_until},
 };
 
-/// How the store takes a call.
+/// How the store answers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// As a store does that works.
+    /// As a working store does.
     Yes,
-    /// Another client holds it, or it is not ours any more.
+    /// Another client holds the lock, or it is no longer ours.
     No,
     Fails,
-    /// No answer, ever.
+    /// Never.
     Silent,
-    /// Another client holds it and does not leave; otherwise as `Silent`.
+    /// Reports that another client holds the lock; otherwise as `Silent`.
     Waits,
     /// A bug in the store.
     Panics,
-    /// As `Yes`, after a while; what is granted counts from before it.
+    /// As `Yes`, after this delay; a lease counts from before it.
     Late(Duration),
 }
 
-/// It keeps no account of holders: a caller is refused by a [`Reply`].
+/// A store whose answers the test chooses. It does not track holders: only a [`Reply`] refuses a caller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mock(Arc<State>);
 
@@ -48,26 +48,26 @@ struct State {
     renewals: Replies,
     releases: Replies,
     contended: AtomicBool,
-    /// It has locks of no mode at all.
+    /// Whether it supports no mode at all.
     is_modeless: AtomicBool,
-    /// It numbers its grants without room for those that the library hands on.
+    /// Whether it numbers its grants without room for the tokens of hand-overs.
     numbers_grants: AtomicBool,
     tokens: AtomicU64,
-    /// Of those that wait without an end.
+    /// The reporters of the acquisitions answered by [`Reply::Waits`].
     progress: Mutex<Vec<Progress>>,
 }
 
-/// What is answered to one kind of call: the next of `once`, and `then` when there is none.
+/// The answers to one kind of call: the next of `once`, or `then` if there is none.
 #[derive(Debug)]
 pub(crate) struct Replies(Mutex<Calls>);
 
 #[derive(Debug)]
 struct Calls {
     once: VecDeque<Reply>,
-    /// What is answered about one lock, whatever is answered about the others.
+    /// The answers about single locks, which override the others.
     about_one: HashMap<String, Reply>,
     then: Reply,
-    /// The names of the locks that it was called about.
+    /// The lock of each call so far.
     about: Vec<String>,
 }
 
@@ -95,17 +95,17 @@ impl Replies {
         self.lock().once.extend(replies);
     }
 
-    /// What is answered about `key` from now on.
+    /// Sets the answer about `key` from now on.
     pub(crate) fn set_about(&self, key: &str, then: Reply) {
         self.lock().about_one.insert(key.into(), then);
     }
 
-    /// How often it was called.
+    /// Returns the number of calls.
     pub(crate) fn total(&self) -> usize {
         self.lock().about.len()
     }
 
-    /// How often it was called about `key`.
+    /// Returns the number of calls about `key`.
     pub(crate) fn count(&self, key: &str) -> usize {
         self.lock().about.iter().filter(|called| *called == key).count()
     }
@@ -141,22 +141,22 @@ impl Mock {
         &self.0.releases
     }
 
-    /// What those had to tell with whom it was [`Reply::Waits`] since this was called last.
+    /// Takes the progress reporters of the acquisitions answered by [`Reply::Waits`] since the last call.
     pub(crate) fn take_progress(&self) -> Vec<Progress> {
         std::mem::take(&mut lock(&self.0.progress))
     }
 
-    /// Takes every mode from it.
+    /// Makes it support no mode.
     pub(crate) fn set_modeless(&self) {
         self.0.is_modeless.store(true, Ordering::Release);
     }
 
-    /// Has it number its grants by itself.
+    /// Makes it number its grants without room for hand-overs.
     pub(crate) fn set_numbering(&self) {
         self.0.numbers_grants.store(true, Ordering::Release);
     }
 
-    /// Whether others wait in the store.
+    /// Sets whether other clients wait in the store.
     pub(crate) fn set_contended(&self, contended: bool) {
         self.0.contended.store(contended, Ordering::Release);
     }
@@ -166,7 +166,7 @@ fn failure() -> LockError {
     LockError::new(LockErrorKind::Backend, "told to fail")
 }
 
-/// Without the hook, which would print it.
+/// Panics without the panic hook, which would print the message.
 fn panic() -> ! {
     std::panic::resume_unwind(Box::new("told to panic"))
 }
@@ -278,7 +278,7 @@ impl Lease for MockLease {
     }
 }
 
-/// Waits until `condition` is met, far longer than it takes.
+/// Waits until `condition` is met, for at most 10 s, which is far longer than it takes.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = StdInstant::now() + Duration::from_secs(10);
     while !condition() {

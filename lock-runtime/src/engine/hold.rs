@@ -1,4 +1,4 @@
-//! A grant of the store, and the turns that holders inside this process take of it.
+//! A hold, and the turns of it that the holders in this process have.
 
 use std::{
     any::Any,
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// What a holder asked of the lease; it is passed on only to a waiter that asked for the same.
+/// The terms of a lease. It is handed over only to a waiter that asked for the same terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) mode: Mode,
@@ -32,7 +32,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// When a turn ends that is taken now.
+    /// Returns when a turn that begins now ends.
     fn turn_ends(self, now: Instant, max_hold: Duration, valid_until: Instant) -> Instant {
         let longest = now + max_hold;
         if self.auto_renew { longest } else { longest.min(valid_until) }
@@ -42,36 +42,36 @@ impl Terms {
 /// One grant of the store, from the answer until its release is sent.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// Only there it is valid; none where no other process sees the lock.
+    /// The only process in which it is valid; `None` if no other process sees the lock.
     process: Option<Process>,
     in_store: InStore,
     pub(crate) terms: Terms,
-    /// When the present turn ends, however often the lease is renewed: `max_hold`, or `ttl` without renewal.
+    /// When the current turn ends, however often the lease is renewed: after `max_hold`, or `ttl` without renewal.
     turn_ends: AtomicU64,
-    /// The loss was seen; there is no way back.
+    /// The loss was seen. Never reset.
     lost: AtomicBool,
-    /// A release was sent, or the store said that it is not ours: no more renewals, dead for this process.
+    /// The hold is over for this process and no longer renewed: it is to be released, or was lost.
     closed: AtomicBool,
     pub(super) scheduled: Scheduled,
-    /// Until when it is not to be released, whichever turn asked for that.
+    /// The earliest time of its release: the latest that any of its turns asked for.
     held_until: AtomicU64,
     changed: Notify,
     extra: Mutex<Extra>,
 }
 
-/// What counts a retained turn as held, and keeps the jobs of its store alive.
+/// The permit that counts a retained turn as held and keeps the jobs of its store alive.
 pub(crate) type RetentionPermit = Box<dyn Any + Send + Sync>;
 
-/// What few holds have.
+/// The state that only few holds have.
 #[derive(Debug, Default)]
 struct Extra {
     /// The turns of a guard of several locks, one of this hold among them.
     together: Option<Arc<[Weak<Turn>]>>,
-    /// The turn that goes on without a guard, and what lives as long as that.
+    /// The turn that goes on without a guard, and its permit.
     retained: Option<(Arc<Turn>, RetentionPermit)>,
 }
 
-/// How the store remembers it, and until when it may be relied on.
+/// The store's part of a hold, and its deadline.
 #[derive(Debug)]
 enum InStore {
     /// Renewals move the deadline.
@@ -109,24 +109,26 @@ impl Hold {
         lock(&self.extra)
     }
 
-    /// From here on the loss of one of these turns, one of this hold among them, is to be the end of the others.
+    /// Ties these turns, one of this hold among them, together: the loss of one ends the others.
     pub(crate) fn hold_with(&self, together: &Arc<[Weak<Turn>]>) {
         self.extra().together = Some(Arc::clone(together));
     }
 
-    /// The turns of other holds that end with this one. Some may be over: the guard of an earlier turn had them.
+    /// Returns the turns of other holds that end with this one.
+    ///
+    /// Some may be over: they belonged to the guard of an earlier turn.
     pub(crate) fn others(&self) -> Vec<Arc<Turn>> {
         let together = self.extra().together.clone();
         let turns = together.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
         turns.filter(|turn| !std::ptr::eq(Arc::as_ptr(&turn.hold), self)).collect()
     }
 
-    /// Until when it is not to be released.
+    /// Returns the earliest time of its release.
     pub(crate) fn held_until(&self) -> Instant {
         Instant::from_nanos(self.held_until.load(Ordering::Acquire))
     }
 
-    /// Ends the retention of a turn without a guard, when its time is over or the hold is.
+    /// Ends the retention of a turn without a guard, if its time or the hold is over.
     pub(crate) fn end_retention(&self, now: Instant) -> Option<(Arc<Turn>, RetentionPermit)> {
         let mut extra = self.extra();
         if now >= self.turn_ends() || self.is_closed() { extra.retained.take() } else { None }
@@ -147,14 +149,15 @@ impl Hold {
         Instant::from_nanos(self.turn_ends.load(Ordering::SeqCst))
     }
 
-    /// Moves the end of the turn; the renewals have to be told afterwards.
+    /// Moves the end of the turn. The caller has to notify the renewals afterwards.
     fn set_turn_ends(&self, ends: Instant) {
-        // In one order with the schedule of renewals: either it sees the new end, or we see what it has planned.
+        // `SeqCst`, like the schedule of renewals: either it sees the new end, or we see its plan.
         self.turn_ends.store(ends.as_nanos(), Ordering::SeqCst);
     }
 
-    /// Whether the lease may be relied on at `now`. A deadline once seen to have passed stays passed, also when a
-    /// late answer would move it.
+    /// Returns whether the lease may be relied on at `now`.
+    ///
+    /// A deadline once seen to have passed stays passed, even if a late answer would move it.
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
         if now >= self.deadline() {
             self.lose();
@@ -162,17 +165,17 @@ impl Hold {
         !self.lost.load(Ordering::Acquire)
     }
 
-    /// Whether this process took it, and not the one from which it was forked.
+    /// Returns whether this process acquired it, and not the one from which it was forked.
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_none_or(Process::is_this)
     }
 
-    /// What is left at `now`.
+    /// Returns the time left at `now`.
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    /// What a fresh grant has left at `now`: of a session that is not to be renewed, not more than until the `ttl` is over.
+    /// Returns the time that a fresh grant has left at `now`; for a session lock without renewal, at most its `ttl`.
     pub(crate) fn remaining_unrenewed(&self, now: Instant) -> Duration {
         let ttl_ends = match &self.in_store {
             InStore::Session(_) if !self.terms.auto_renew => self.turn_ends(),
@@ -181,7 +184,7 @@ impl Hold {
         self.remaining(now).min(ttl_ends.saturating_duration_since(now))
     }
 
-    /// A renewal was answered; returns whether it still counts.
+    /// Records an answered renewal; returns whether it came in time.
     pub(crate) fn renewed(&self, valid_until: Instant) -> bool {
         let in_time = self.is_valid(Instant::now()) && !self.is_closed();
         if in_time && let InStore::Lease { deadline, .. } = &self.in_store {
@@ -190,7 +193,7 @@ impl Hold {
         in_time
     }
 
-    /// Marks the loss; true the first time.
+    /// Marks the loss; returns whether it was the first time.
     pub(crate) fn lose(&self) -> bool {
         let first = !self.lost.swap(true, Ordering::AcqRel);
         if first {
@@ -199,7 +202,7 @@ impl Hold {
         first
     }
 
-    /// From here on the lease is dead for this process.
+    /// Ends the lease for this process: it is no longer renewed.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -208,7 +211,7 @@ impl Hold {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// What has to be renewed and may be passed on; none when it lives as long as a session.
+    /// Returns the lease, which has to be renewed and may be handed over; `None` for a session lock.
     pub(crate) fn lease(&self) -> Option<&Arc<dyn Lease>> {
         match &self.in_store {
             InStore::Lease { lease, .. } => Some(lease),
@@ -223,7 +226,7 @@ impl Hold {
         }
     }
 
-    /// The store's own part of it.
+    /// Returns the store's part of the hold.
     pub(crate) fn in_store(&self) -> &dyn Releasable {
         match &self.in_store {
             InStore::Lease { lease, .. } => &**lease,
@@ -231,7 +234,7 @@ impl Hold {
         }
     }
 
-    /// What has to be released in the end.
+    /// Returns the store's part of the hold, to be released in the end.
     pub(crate) fn releasable(&self) -> Arc<dyn Releasable> {
         match &self.in_store {
             InStore::Lease { lease, .. } => Arc::<dyn Lease>::clone(lease),
@@ -239,7 +242,9 @@ impl Hold {
         }
     }
 
-    /// When it must have ended in the store, if it is not renewed after `now`. Of a session, only the store knows.
+    /// Returns when it must have ended in the store, if it is not renewed after `now`.
+    ///
+    /// The end of a session is known only to the store.
     pub(crate) fn gone_by(&self, now: Instant) -> Instant {
         match &self.in_store {
             InStore::Lease { .. } => now.min(self.deadline()) + self.terms.ttl,
@@ -254,13 +259,13 @@ pub(crate) struct Turn {
     pub(crate) hold: Arc<Hold>,
     pub(crate) token: FencingToken,
     phase: AtomicU8,
-    /// Until when it is not released, whatever becomes of its guard: `hold_at_least`.
+    /// The earliest time of its release, whatever becomes of its guard: `hold_at_least`.
     held_until: AtomicU64,
 }
 
 /// The phases of a [`Turn`].
 const ACTIVE: u8 = 0;
-/// Not to be relied on any more, and not left either: another of the locks that are held with it is lost.
+/// No longer to be relied on, but not left yet: another of the locks held with it is lost.
 const INVALID: u8 = 1;
 const OVER: u8 = 2;
 
@@ -269,26 +274,29 @@ impl Turn {
         Arc::new(Self { hold, token, phase: AtomicU8::new(ACTIVE), held_until: AtomicU64::new(0) })
     }
 
-    /// From here on it is not released before `until`, whatever becomes of its guard.
+    /// Prevents its release before `until`, whatever becomes of its guard.
     pub(crate) fn hold_until(&self, until: Instant) {
         self.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
         self.hold.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
     }
 
-    /// Until when it is not to be released.
+    /// Returns the earliest time of its release.
     pub(crate) fn held_until(&self) -> Instant {
         Instant::from_nanos(self.held_until.load(Ordering::Acquire))
     }
 
-    /// Retains the hold without a guard while it is [held](Self::held_until). The renewals have to be told afterwards.
+    /// Retains the hold without a guard until [`held_until`](Self::held_until).
+    ///
+    /// The caller has to notify the renewals afterwards.
     pub(crate) fn retain(self: &Arc<Self>, permit: RetentionPermit) {
-        // First, so that it is not ended for an end that has been moved.
+        // First, so that the retention is not ended because of the old end.
         self.hold.set_turn_ends(self.held_until());
         self.hold.extra().retained = Some((Arc::clone(self), permit));
     }
 
-    /// The next holder's turn, once this one is over; none when the grant's tokens are used up. The renewals have to be told
-    /// afterwards.
+    /// Creates the next holder's turn, once this one is over; `None` if the tokens of the grant are used up.
+    ///
+    /// The caller has to notify the renewals afterwards.
     pub(crate) fn next(&self, now: Instant, max_hold: Duration) -> Option<Arc<Self>> {
         let token = self.token.successor()?;
         let hold = &self.hold;
@@ -296,7 +304,7 @@ impl Turn {
         Some(Self::first(Arc::clone(hold), token))
     }
 
-    /// The safe deadline as known now; renewal moves it.
+    /// Returns the deadline as known now; renewal moves it.
     pub(crate) fn deadline(&self) -> Instant {
         self.hold.deadline().min(self.hold.turn_ends())
     }
@@ -305,7 +313,7 @@ impl Turn {
         !self.is_over() && self.is_covered(now)
     }
 
-    /// Whether the lease may be relied on for this turn, whether or not it is used still.
+    /// Returns whether the lease may be relied on for this turn, even if the turn is over.
     pub(crate) fn is_covered(&self, now: Instant) -> bool {
         now < self.hold.turn_ends() && self.hold.is_valid(now) && self.hold.is_here()
     }
@@ -314,20 +322,21 @@ impl Turn {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    /// Whether its holder may not use it any more, whatever becomes of the lease.
+    /// Returns whether its holder may no longer use it, whatever becomes of the lease.
     fn is_over(&self) -> bool {
         self.phase.load(Ordering::Acquire) >= INVALID
     }
 
-    /// Tells the holder to leave. Until it has, no other client gets the lock: what it does still runs, if only to its
-    /// next await.
+    /// Notifies the holder to leave.
+    ///
+    /// Until it has left, no other client gets the lock: its code still runs, if only to its next await.
     pub(crate) fn invalidate(&self) {
         if self.phase.fetch_max(INVALID, Ordering::AcqRel) < INVALID {
             self.hold.changed.notify_waiters();
         }
     }
 
-    /// The holder left; true the first time.
+    /// Ends the turn, as its holder has left; returns whether it was the first time.
     pub(crate) fn end(&self) -> bool {
         let first = self.phase.swap(OVER, Ordering::AcqRel) != OVER;
         if first {
@@ -336,7 +345,7 @@ impl Turn {
         first
     }
 
-    /// Completes when the turn is not valid any more, at its safe deadline at the latest.
+    /// Completes when the turn is no longer valid, at its deadline at the latest.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -346,13 +355,13 @@ impl Turn {
             tokio::select! {
                 biased;
                 lost = check_or_wait(&self.hold.changed, is_lost) => if lost.is_some() { return },
-                // Read after the look above, which sees to it that no change of it is missed.
+                // The deadline is read after the check above, so that no change of it is missed.
                 () = async { clock::sleep_until(self.deadline()).await } => {}
             }
         }
     }
 
-    /// The error that says why this turn is not valid.
+    /// Returns the error that states why this turn is not valid.
     pub(crate) fn loss(&self) -> LockError {
         let phase = self.phase.load(Ordering::Acquire);
         let why = if phase == OVER {
@@ -360,7 +369,7 @@ impl Turn {
         } else if !self.hold.is_here() {
             "lost: it is held by the process from which this one was forked"
         } else if phase == INVALID && self.is_covered(Instant::now()) {
-            "lost: another of the locks that were held with it is"
+            "lost: another of the locks held with it was lost"
         } else if Instant::now() < self.hold.turn_ends() {
             "lost: the lease was not renewed in time or the store gave it to another client; \
              check what was done since with the fencing token"
@@ -373,7 +382,7 @@ impl Turn {
     }
 }
 
-/// Why they cannot be relied on: the loss of one, which ended the others.
+/// Returns why turns held together cannot be relied on: the loss of the one that ended the others.
 pub(crate) fn loss<'a>(held: impl Iterator<Item = &'a Arc<Turn>>) -> LockError {
     let now = Instant::now();
     let cause = held.min_by_key(|turn| (turn.is_valid(now), turn.is_covered(now)));

@@ -1,4 +1,4 @@
-//! A count of what is under way, and waiting until nothing is.
+//! A count of the operations in progress, and waiting until there are none.
 
 use std::{
     ops::Deref,
@@ -15,13 +15,13 @@ pub(crate) struct InFlight {
     none: Notify,
 }
 
-/// One of those that are counted; dropped, also by a panic, it is not any more.
+/// One counted operation, until it is dropped, also by a panic.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard<T: Deref<Target = InFlight>>(T);
 
 impl<T: Deref<Target = InFlight>> InFlightGuard<T> {
     pub(crate) fn new(in_flight: T) -> Self {
-        // In one order with the flag that is set before the count is read: one of both sides sees the other.
+        // `SeqCst`, like the flag that is set before the count is read: one of the two sides sees the other.
         in_flight.count.fetch_add(1, Ordering::SeqCst);
         Self(in_flight)
     }
@@ -36,7 +36,7 @@ impl<T: Deref<Target = InFlight>> Drop for InFlightGuard<T> {
 }
 
 impl InFlight {
-    /// Completes when nothing is counted.
+    /// Completes when the count is zero.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -78,7 +78,7 @@ mod tests {
         let store = Mock::new();
         let locks = store.manager();
         let guard = locks.lock("k").acquire().await.expect("granted");
-        // Other terms: the lease is not passed on, so the waiter is called to ask the store.
+        // Other terms: the lease is not handed over, so the waiter is called to ask the store.
         let lock = locks.lock("k").ttl(Duration::from_secs(7));
         let mut waiter = pin!(lock.acquire());
         assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

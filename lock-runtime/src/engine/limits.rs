@@ -1,6 +1,8 @@
-//! How many waiters and held locks are allowed.
+//! Upper bounds on waiters and held locks.
 
-/// How many waiters and held locks are allowed; more are refused with [`LockErrorKind::Overloaded`](crate::LockErrorKind::Overloaded).
+/// Upper bounds on waiters and held locks.
+///
+/// More are refused with [`LockErrorKind::Overloaded`](crate::LockErrorKind::Overloaded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -8,7 +10,7 @@ pub struct Limits {
     pub waiters_per_key: usize,
     /// Waiters in this process; 65,536 unless set.
     pub waiters: usize,
-    /// Locks held through one store's managers, with those being asked for; 1,048,576 unless set.
+    /// Locks held or being acquired through the managers of one store; 1,048,576 unless set.
     pub held: usize,
 }
 

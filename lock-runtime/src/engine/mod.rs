@@ -1,4 +1,4 @@
-//! What all handles to one store have in common.
+//! The engine: everything between the managers of one store and the store.
 
 pub(crate) mod cohort;
 pub(crate) mod hold;
@@ -43,19 +43,19 @@ use crate::{
     },
 };
 
-/// One store, and everything that stands above it.
+/// One store with its queues, renewals and releases.
 pub(crate) struct Engine {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) cohorts: Arc<Cohorts>,
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
-    /// Acquisitions that have begun and not ended; what they leave behind, the releaser has by then.
+    /// Acquisitions in progress. One counts until the releaser has everything that it leaves behind.
     pub(crate) asking: Arc<InFlight>,
-    /// Those of them that wait.
+    /// The acquisitions that wait.
     pub(crate) waiting: Arc<Waiting>,
     held: AtomicUsize,
-    /// None where no other process sees the locks.
+    /// `None` if no other process sees the locks.
     process: Option<Process>,
     shut_down: AtomicBool,
     shutting_down: Notify,
@@ -79,9 +79,9 @@ impl Engine {
         })
     }
 
-    /// Whether the locks of both are the same locks.
+    /// Returns whether the locks of both engines are the same locks.
     pub(crate) fn is_store_of(&self, other: &Self) -> bool {
-        // Managers that differ in their limits share the backend only.
+        // Managers that differ in their limits share only the backend.
         Arc::ptr_eq(&self.backend, &other.backend) || {
             let names = other.backend.names();
             self.backend.names().iter().any(|name| names.contains(name))
@@ -92,13 +92,13 @@ impl Engine {
         Cleanup(Arc::<Releaser>::clone(&self.releaser))
     }
 
-    /// Counts one held lock, until the answer is dropped.
+    /// Counts one held lock until the permit is dropped.
     pub(crate) fn permit(self: &Arc<Self>) -> Result<Permit, LockError> {
         self.check_open()?;
         let permit = Permit { engine: Arc::clone(self), counted: true };
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
             let most = self.limits.held;
-            let message = format!("{most} locks are held or asked for already, the limit of this manager");
+            let message = format!("{most} locks are already held or requested, the limit of this manager");
             return Err(LockError::new(LockErrorKind::Overloaded, message));
         }
         Ok(permit)
@@ -113,7 +113,7 @@ impl Engine {
         self.process
     }
 
-    /// Fails when the manager is shut down.
+    /// Completes with an error when the manager is shut down.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -125,28 +125,29 @@ impl Engine {
         }
     }
 
-    /// Refuses new and waiting acquisitions from here on, and waits until nothing is left to clean up.
+    /// Refuses new and waiting acquisitions from now on, and waits until nothing is left to clean up.
     pub(crate) async fn shut_down(&self) {
         self.shut_down.store(true, Ordering::SeqCst);
-        // What is left is the parent's: nothing here ends it, and a mutex may have been locked when the process was forked.
+        // In a forked child the rest is the parent's: nothing here would end it, and a mutex may have been locked when
+        // the process was forked.
         if self.process.is_some_and(|process| !process.is_this()) {
             return;
         }
         self.shutting_down.notify_waiters();
-        // Those that hear of nothing but the answer for which they wait.
+        // Also wakes the acquisitions that wait for nothing but their pending answer.
         self.waiting.close();
-        // Each of them ends when it is polled next, or is given up when it is not polled.
+        // Each acquisition ends at its next poll, or is given up if it is not polled.
         self.asking.drained().await;
         self.releaser.drained().await;
     }
 
-    /// With less than this left, a hold of this `ttl` is given back instead of being handed out.
+    /// Returns the least validity with which a hold of this `ttl` is handed out; with less it is given back.
     pub(crate) fn least_validity(&self, ttl: Duration) -> Duration {
-        // A session may be shorter; what is left of it is all that a hold ever has.
+        // A session may be shorter, and a hold never has more than the session has left.
         min_validity(ttl.min(self.backend.capabilities().session_timeout.unwrap_or(ttl)))
     }
 
-    /// Whether a turn that was passed on is worth it; else it is given back.
+    /// Returns whether a turn that was handed over has enough validity left; if not, gives it back.
     pub(crate) fn is_worth_it(self: &Arc<Self>, turn: &Arc<Turn>) -> bool {
         let (now, hold) = (Instant::now(), &turn.hold);
         let worth_it = hold.remaining(now) >= self.least_validity(hold.terms.ttl);
@@ -156,7 +157,7 @@ impl Engine {
         worth_it
     }
 
-    /// The holder of `turn` left without waiting for the store.
+    /// Ends `turn` for a holder that does not wait for the store.
     pub(crate) fn leave_in_background(&self, turn: &Arc<Turn>, now: Instant) {
         let leaving = self.leave(turn, now);
         self.release_in_background(leaving, turn, now);
@@ -172,14 +173,14 @@ impl Engine {
     /// Ends a turn: the lease goes to the next waiter of this process, or has to be released by the caller.
     pub(crate) fn leave(&self, turn: &Arc<Turn>, now: Instant) -> Leaving {
         let valid = turn.is_valid(now);
-        // Over before the next one is told to enter: views of this hold must not be valid beside its.
+        // Ended before the next holder is notified: no view of this turn may be valid during the next one.
         if !turn.end() {
             return Leaving::Passed;
         }
         self.pass(turn, valid, now)
     }
 
-    /// Passes on the lease of a turn that is over, if it was `valid` and a task waits.
+    /// Hands over the lease of a turn that is over, if it was `valid` and a task waits.
     fn pass(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
         let leaving = self.cohorts.leave(turn, valid, now);
         match leaving {
@@ -208,7 +209,7 @@ impl renewal::Above for Engine {
     fn end_retention(&self, hold: &Arc<Hold>) -> bool {
         let now = Instant::now();
         let Some((turn, _permit)) = hold.end_retention(now) else { return false };
-        tracing::debug!(key = %hold.key(), "released: it was held for as long as was asked");
+        tracing::debug!(key = %hold.key(), "released: `hold_at_least` is over");
         let leaving = self.pass(&turn, hold.is_valid(now), now);
         self.release_in_background(leaving, &turn, now);
         true
@@ -217,8 +218,8 @@ impl renewal::Above for Engine {
     fn lost(&self, hold: &Arc<Hold>) {
         self.cohorts.dissolve(hold);
         if hold.session().is_some() {
-            // It would last as long as the session, which may outlive its deadline. Not at once, unless its guard does so:
-            // the holder has only been told to stop.
+            // Otherwise it would last as long as the session, which may outlive its deadline. Unless its guard does so
+            // sooner, it is released only after a margin: the holder has just been notified to stop.
             let now = Instant::now();
             let stopped = now + margin(hold.terms.ttl);
             self.releaser.release_after(hold.held_until().max(stopped), hold.releasable(), hold.gone_by(now));
@@ -226,7 +227,7 @@ impl renewal::Above for Engine {
     }
 }
 
-/// One of the locks that may be held at the same time. With it, the engine lives.
+/// One of the locks that may be held at the same time. Keeps the engine alive.
 #[derive(Debug)]
 pub(crate) struct Permit {
     engine: Arc<Engine>,
@@ -246,12 +247,12 @@ impl Permit {
         &self.engine
     }
 
-    /// For the same lock once more, which is not another one.
+    /// Returns a permit for the same lock, which is not counted twice.
     pub(crate) fn again(&self) -> Self {
         Self { engine: Arc::clone(&self.engine), counted: false }
     }
 
-    /// The guard that this counts is gone. Where its hold is to last for longer it is kept, and counted; else left.
+    /// Ends the turn of a dropped guard, or retains it, still counted, if it is to be held for longer.
     pub(crate) fn leave_in_time(&mut self, turn: &Arc<Turn>, now: Instant) -> Leaving {
         if now >= turn.held_until() {
             return self.engine.leave(turn, now);
@@ -264,17 +265,17 @@ impl Permit {
             let rest = self.again();
             turn.retain(Box::new(std::mem::replace(self, rest)));
             self.engine.renewals.turn_moved(hold);
-            // Lost in between, it is not looked at any more.
+            // If it was lost in between, the schedule no longer has it and would not end its retention.
             if hold.is_closed() {
                 hold.end_retention(now);
             }
         } else {
-            // A release would free what the store may still keep until then.
+            // A release would free a lock that the store may still keep until then.
             tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
             self.engine.cohorts.leave(turn, false, now);
             self.engine.renewals.remove(hold);
             if hold.session().is_some() {
-                // Of itself it would end with the session only.
+                // Without a release it would end only with the session.
                 self.engine.releaser.release_after(turn.held_until(), hold.releasable(), hold.gone_by(now));
             }
         }
@@ -282,7 +283,7 @@ impl Permit {
     }
 }
 
-/// Without the locks: their names belong to others.
+/// Omits the locks: their names belong to other callers.
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
@@ -295,5 +296,5 @@ impl fmt::Debug for Engine {
 }
 
 fn shut_down() -> LockError {
-    LockError::new(LockErrorKind::ShutDown, "the manager was shut down; no lock is acquired any more")
+    LockError::new(LockErrorKind::ShutDown, "the manager was shut down and acquires no more locks")
 }

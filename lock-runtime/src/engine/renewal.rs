@@ -1,7 +1,7 @@
-//! Keeps held locks: one job per store renews what is due in few round trips, and sees losses.
+//! Keeps held locks: one job per store renews due leases in few round trips, and detects losses.
 //!
-//! There is no task and no timer per lock. A hold stands in one ordered schedule, so a node that hangs delays only
-//! the answers about its own holds.
+//! There is no task and no timer per lock. All holds are in one ordered schedule, and a hanging node delays only the
+//! answers about its own holds.
 
 use std::{
     collections::BTreeMap,
@@ -27,29 +27,29 @@ use crate::{
     },
 };
 
-/// How many leases are renewed in one call to the store at most. A call that is not answered in time has renewed none of
-/// them: where very many are due at once, after an outage or on a machine that is too slow, the others count.
+/// Upper bound on the leases renewed in one call to the store. A call that is not answered in time has renewed none of
+/// its leases. If very many are due at once, after an outage or on a slow machine, the other calls still count.
 const RENEWED_TOGETHER: usize = 1_024;
 
-/// What the renewals ask of those above them.
+/// The part of the engine that the renewals call.
 pub(crate) trait Above: Send + Sync + 'static {
-    /// The renewals themselves, which live as long.
+    /// Returns the renewals, which live as long as the engine.
     fn renewals(&self) -> &Arc<Renewals>;
 
-    /// How the leases of the store are renewed.
+    /// Returns the way in which the store renews leases, if it does.
     fn renewal(&self) -> Option<&dyn Renew>;
 
-    /// Ends the keeping of a turn without a guard, when its time is over; false when the turn is being used.
+    /// Ends the retention of a turn without a guard, if its time is over; returns whether it did.
     fn end_retention(&self, hold: &Arc<Hold>) -> bool;
 
-    /// A hold is lost, and its holder is told.
+    /// Cleans up after a lost hold, whose holder has been notified.
     fn lost(&self, hold: &Arc<Hold>);
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     schedule: Mutex<Schedule>,
-    /// Tells the job that something is due earlier than it will look.
+    /// Notifies the job that a hold is due before its next check.
     earlier: Notify,
     ids: AtomicU64,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Renewals {
 #[derive(Debug, Default)]
 struct Schedule {
     due: BTreeMap<(u64, u64), Arc<Hold>>,
-    /// When the job looks next; none while there is nothing to look at.
+    /// When the job checks next; `None` while there is nothing to check.
     looks_at: Option<Instant>,
     started: bool,
 }
@@ -67,7 +67,7 @@ impl Renewals {
         lock(&self.schedule)
     }
 
-    /// Begins to keep a hold of a store.
+    /// Starts to keep a hold.
     pub(crate) fn add<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) {
         let this = above.renewals();
         let id = this.ids.fetch_add(1, Ordering::Relaxed);
@@ -87,16 +87,17 @@ impl Renewals {
         }
     }
 
-    /// Ends the keeping: no renewal is sent for it any more.
+    /// Stops keeping a hold: no further renewal is sent for it.
     pub(crate) fn remove(&self, hold: &Hold) {
         let mut schedule = self.schedule();
         hold.close();
         schedule.take(hold);
     }
 
-    /// The end of a turn was moved: looks at the hold in time. Without a lock where it does so anyway.
+    /// Moves the next check of a hold after the end of its turn was moved. Takes the mutex only if the check would be
+    /// late.
     pub(crate) fn turn_moved(&self, hold: &Arc<Hold>) {
-        // A hold without a place is in the job's hands, which looks at the turn when it puts it back.
+        // The job is checking a hold without an entry, and reads the end of its turn when it puts the hold back.
         let is_late = |due| due != 0 && due > next_in_turn(hold).as_nanos();
         if is_late(hold.scheduled.due.load(Ordering::SeqCst)) {
             let mut schedule = self.schedule();
@@ -117,10 +118,10 @@ impl Renewals {
     }
 
     fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
-        // A caller that moves the end of the turn from here on sees that there is something to move here, too.
+        // A caller that moves the end of the turn from here on sees that it has to move the check, too.
         hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
-        // Behind the end of its turn it is not renewed any more; what is left to see is the end of the lease. An end that
-        // was moved since the job looked is looked at again, at once if it has passed.
+        // After the end of its turn it is not renewed; only the end of the lease is left to check. An end of the turn
+        // that was moved since the last check is checked again, at once if it has passed.
         let behind = hold.scheduled.end_seen.load(Ordering::SeqCst) == hold.turn_ends().as_nanos();
         let due = if behind { hold.deadline() } else { next_in_turn(hold).min(hold.deadline()) };
         self.insert(schedule, hold, due);
@@ -136,7 +137,7 @@ impl Renewals {
         }
     }
 
-    /// Takes what is due, and plans the next look.
+    /// Takes the due holds, and plans the next check.
     fn take_due(&self, now: Instant) -> Vec<Arc<Hold>> {
         let mut schedule = self.schedule();
         let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
@@ -148,7 +149,7 @@ impl Renewals {
         due.into_values().collect()
     }
 
-    /// How many holds are kept.
+    /// Returns the number of kept holds.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.schedule().due.len()
@@ -162,7 +163,7 @@ impl Schedule {
     }
 }
 
-/// When there is something to do for a hold during its turn: to renew it, or to see the turn end.
+/// Returns when a hold needs attention next during its turn: to be renewed, or because the turn ends.
 fn next_in_turn(hold: &Hold) -> Instant {
     Instant::from_nanos(hold.scheduled.renew_at.load(Ordering::SeqCst)).min(hold.turn_ends())
 }
@@ -181,10 +182,10 @@ async fn run<A: Above>(above: Weak<A>) {
         let Some(renewals) = above.upgrade().map(|above| Arc::clone(above.renewals())) else { return };
         let next = renewals.schedule().looks_at;
         tokio::select! {
-            // Not longer than a minute without a look whether anybody still uses the store.
+            // At most a minute, to check whether the store is still used.
             () = clock::sleep_until(next.unwrap_or(Instant::now() + Duration::from_secs(60))) => {}
-            // To sleep less long, not to look: what was put here may be gone by now, and without a plan for the next
-            // look every hold that comes would wake this thread.
+            // Only shortens the sleep. The new hold may be gone by now, and a check of the empty schedule would leave
+            // no plan for the next one: every new hold would wake this thread.
             () = renewals.earlier.notified() => continue,
         }
         let Some(above) = above.upgrade() else { return };
@@ -194,7 +195,7 @@ async fn run<A: Above>(above: Weak<A>) {
 }
 
 fn look_at<A: Above>(above: &Arc<A>, due: Vec<Arc<Hold>>, now: Instant) {
-    // There are few of them, and most holds belong to the one of the hold before.
+    // There are few batches, and most holds belong to the batch of the hold before.
     let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
     for hold in due {
         if !hold.is_valid(now) {
@@ -218,8 +219,7 @@ fn look_at<A: Above>(above: &Arc<A>, due: Vec<Arc<Hold>>, now: Instant) {
     }
 }
 
-/// Ends an unused turn whose time is over; of a session, also one that is being used. False when the hold
-/// goes on.
+/// Ends an unused turn whose time is over; for a session lock, also a turn in use. Returns false if the hold goes on.
 fn end_turn<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) -> bool {
     let ends = hold.turn_ends();
     if now < ends {
@@ -236,8 +236,8 @@ fn end_turn<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) -> bool {
     false
 }
 
-/// What leases have in common that are renewed in one call: their length, and about what they have left, because the
-/// one with the least sets the limit of the call.
+/// Returns the batch in which a lease is renewed: of leases with the same length and about the same time left, because
+/// the one with the least sets the time limit of the call.
 fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
     (hold.terms.ttl, hold.remaining(now).as_millis().max(1).ilog2())
 }
@@ -252,7 +252,7 @@ async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
     let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
     let Some(store) = above.renewal() else {
         for hold in open.holds.by_ref() {
-            lost(&above, &hold, "its store grants leases and does not renew them (`Backend::renewal`)");
+            lost(&above, &hold, "its store grants leases but does not renew them (`Backend::renewal`)");
         }
         return;
     };
@@ -262,7 +262,7 @@ async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
         match answer {
             Renewal::Renewed(until) if hold.renewed(until) => open.renewed.push(hold),
             Renewal::Renewed(_) => lost(&above, &hold, "the answer to its renewal came after its deadline"),
-            Renewal::NotHeld => lost(&above, &hold, "the store says that it is not ours any more"),
+            Renewal::NotHeld => lost(&above, &hold, "the store says that it is no longer ours"),
             Renewal::Unknown(error) => {
                 tracing::debug!(key = %hold.key(), %error, "renewal failed, trying again while the lease lasts");
                 try_again(&above, &hold);
@@ -271,8 +271,9 @@ async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
     }
 }
 
-/// Holds whose renewal has not been answered, and those for which it has and that are not in the schedule again;
-/// dropped, also by a panic in the store, it sees that all are looked at again.
+/// The holds of one call that are not back in the schedule: those renewed, and those whose renewal is unanswered.
+///
+/// Dropping it, also by a panic in the store, makes sure that all of them are checked again.
 struct Unanswered<'a, A: Above> {
     above: &'a Arc<A>,
     renewed: Vec<Arc<Hold>>,
@@ -305,7 +306,7 @@ fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
     }
 }
 
-/// Tells the holder, and lets the others of this process ask the store again.
+/// Notifies the holder of a loss, and lets the waiters of this process ask the store again.
 fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, why: &str) {
     if hold.is_closed() {
         return;

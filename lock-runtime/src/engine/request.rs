@@ -1,4 +1,4 @@
-//! What a caller asks for: the one value that goes down from a lock to its store.
+//! A caller's request for a lock: the one value that goes down from a lock to its store.
 
 use crate::{
     LockError, LockErrorKind, LockKey,
@@ -7,7 +7,7 @@ use crate::{
     options::LockOptions,
 };
 
-/// What a caller asks for.
+/// A caller's request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) key: LockKey,
@@ -17,12 +17,12 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What its lease has to be, for whichever task holds it.
+    /// Returns the terms that its lease has to meet, whichever task holds it.
     pub(crate) fn terms(&self) -> Terms {
         Terms { mode: self.mode, ttl: self.options.ttl, auto_renew: self.options.auto_renew }
     }
 
-    /// Fails for what this store cannot do, before it is asked.
+    /// Fails, before the store is asked, if the request is invalid or exceeds the store's capabilities.
     pub(crate) fn check(&self, store: Capabilities) -> Result<(), LockError> {
         if store.modes.contains(&self.mode) {
             return self.options.check(store);

@@ -1,4 +1,4 @@
-//! A hold's place in the schedule of renewals, which alone reads and writes it.
+//! The part of a hold that only the schedule of renewals reads and writes.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,16 +6,16 @@ use std::sync::atomic::AtomicU64;
 pub(super) struct Scheduled {
     /// When it is renewed next.
     pub(super) renew_at: AtomicU64,
-    /// When it is looked at next, its place in the schedule; 0 when it has none.
+    /// When it is checked next: its entry in the schedule. 0 if it has none.
     pub(super) due: AtomicU64,
-    /// Unlike that of any other hold.
+    /// Unique within the schedule.
     pub(super) id: AtomicU64,
-    /// The end of a turn that was seen to pass while the turn was being used.
+    /// The end of a turn that was seen to pass while the turn was still in use.
     pub(super) end_seen: AtomicU64,
 }
 
 impl Scheduled {
-    /// Without a place, and never to be renewed.
+    /// Creates the state without an entry and without a planned renewal.
     pub(super) const fn new() -> Self {
         Self {
             renew_at: AtomicU64::new(u64::MAX),

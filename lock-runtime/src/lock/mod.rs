@@ -1,4 +1,4 @@
-//! A named lock, nothing held yet.
+//! A named lock, not held yet.
 
 pub(crate) mod acquire;
 pub(crate) mod multi;
@@ -14,7 +14,9 @@ use crate::{
     options::{LockOptions, WaitFor, option_methods},
 };
 
-/// A named lock with its options. Nothing is held until it is acquired; it can be kept and acquired again.
+/// A named lock with its options.
+///
+/// Nothing is held until it is acquired. The value can be kept and acquired again.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -30,30 +32,30 @@ impl Lock {
 
     option_methods!();
 
-    /// Acquires the lock, waiting as long as [`wait`](Self::wait) says.
+    /// Acquires the lock, waiting for at most [`wait`](Self::wait).
     ///
     /// # Errors
-    /// * [`Contended`](LockErrorKind::Contended) when another client holds it and `wait` is zero,
-    ///   [`Timeout`](LockErrorKind::Timeout) when the wait ran out;
-    /// * [`Backend`](LockErrorKind::Backend) when the store did not answer within the wait;
-    /// * [`InvalidKey`](LockErrorKind::InvalidKey), [`InvalidOptions`](LockErrorKind::InvalidOptions) for what the
-    ///   caller chose, [`Overloaded`](LockErrorKind::Overloaded) for a limit that is reached,
+    /// * [`Contended`](LockErrorKind::Contended) if another holder has the lock and `wait` is zero,
+    ///   [`Timeout`](LockErrorKind::Timeout) if the wait ran out;
+    /// * [`Backend`](LockErrorKind::Backend) if the store did not answer within the wait;
+    /// * [`InvalidKey`](LockErrorKind::InvalidKey) or [`InvalidOptions`](LockErrorKind::InvalidOptions) if the key or
+    ///   an option is invalid, [`Overloaded`](LockErrorKind::Overloaded) if a limit is reached,
     ///   [`ShutDown`](LockErrorKind::ShutDown) after the manager's shutdown;
-    /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) when the section that asks holds it already, see
-    ///   [`reentrant`](Self::reentrant), and [`Lost`](LockErrorKind::Lost) when it has lost it.
+    /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) if the calling section already holds the lock, see
+    ///   [`reentrant`](Self::reentrant), and [`Lost`](LockErrorKind::Lost) if it has lost it.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue and leaves no hold behind: what was already asked of the
-    /// store is undone in the background, within a round trip while the store can be reached, else by the end of
+    /// Dropping the future gives up the place in the queue and leaves no hold behind. Requests already sent to the
+    /// store are undone in the background: within a round trip while the store can be reached, otherwise by the end of
     /// `ttl`.
     ///
-    /// Kept without being polled, the future does not keep the lock from others: two to two and a half seconds
-    /// after it was woken it is given up as if it had been dropped, and it begins anew when it is polled again.
+    /// An unpolled future does not keep the lock from others. Two to two and a half seconds after it was woken, it is
+    /// given up as if it had been dropped; it begins anew when it is polled again.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.acquire_until(self.options.wait.starting_now()).await
     }
 
-    /// Makes one attempt; `None` when another client holds the lock.
+    /// Makes one attempt to acquire the lock; returns `None` if another holder has it.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), except that a busy lock is not an error.

@@ -17,12 +17,14 @@ use crate::{
     section::scope,
 };
 
-/// Several named locks with their options, to be held together. Nothing is held until they are acquired; it can be
-/// kept and acquired again.
+/// Several named locks with their options, to be held together.
 ///
-/// They are taken in the order of their names, whatever order they are given in, so that two sections that need the
-/// same locks never wait for each other. One that is named twice is taken once. The order is that of one acquisition: a
-/// section that holds one lock already and asks for others inside should ask for all of them at once instead.
+/// Nothing is held until they are acquired. The value can be kept and acquired again.
+///
+/// The locks are acquired in the order of their names, whatever order they are given in, so that two sections that
+/// need the same locks never wait for each other. A lock that is named twice is acquired once. The order covers only
+/// one acquisition: instead of acquiring more locks inside a section that already holds one, acquire all of them at
+/// once.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -43,7 +45,7 @@ use crate::{
 #[must_use = "locks do nothing until they are acquired"]
 pub struct MultiLock {
     engine: Arc<Engine>,
-    /// In the order in which they are taken, each once.
+    /// In the order of acquisition, without duplicates.
     keys: Result<Arc<[LockKey]>, LockError>,
     pub(crate) options: LockOptions,
 }
@@ -58,7 +60,7 @@ impl MultiLock {
             if keys.is_empty() {
                 return Err(LockError::new(
                     LockErrorKind::InvalidOptions,
-                    "no key was given: name one lock at least, or leave the locking out",
+                    "no key was given: name at least one lock, or leave out the locking",
                 ));
             }
             keys.sort_unstable_by(|a, b| a.stored().cmp(b.stored()));
@@ -70,12 +72,12 @@ impl MultiLock {
 
     option_methods!();
 
-    /// Acquires all the locks, one after the other, waiting for all together as long as [`wait`](Self::wait) says.
+    /// Acquires all the locks, one after the other, waiting for at most [`wait`](Self::wait) in total.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire), about the lock that is named by the error;
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) without any key, and [`Lost`](LockErrorKind::Lost) when one of
-    /// the locks was lost while others were waited for. What was acquired by then is released.
+    /// The errors of [`Lock::acquire`](crate::Lock::acquire), each naming the lock it concerns;
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if no key was given, and [`Lost`](LockErrorKind::Lost) if one
+    /// of the locks was lost during the wait for the others. The locks acquired by then are released.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`](crate::Lock::acquire), for each of the locks.
@@ -83,7 +85,7 @@ impl MultiLock {
         self.acquire_until(self.options.wait.starting_now()).await
     }
 
-    /// Makes one attempt; `None` when another client holds one of the locks.
+    /// Makes one attempt to acquire all the locks; returns `None` if another holder has one of them.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), except that a busy lock is not an error.
@@ -101,18 +103,18 @@ impl MultiLock {
     async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
         let keys = self.keys.as_ref().map_err(Clone::clone)?;
         self.options.check(self.engine.backend.capabilities())?;
-        // Only what is held with all the others is to be held for longer.
+        // `hold_at_least` applies only once all locks are held: `MultiGuard::new` gets it.
         let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
         let request = |key: &LockKey| Request { key: key.clone(), mode: Mode::Exclusive, options, wait };
         let requests: Arc<[Request]> = keys.iter().map(request).collect();
-        // Before anything is taken or waited for.
+        // Before any lock is acquired or waited for.
         for request in requests.iter() {
             if let Some(Err(error)) = scope::enter_again(&self.engine, request) {
                 return Err(error.with_key(&request.key));
             }
         }
         loop {
-            // While it waits for the first one, it holds nothing.
+            // During the wait for the first lock, nothing is held.
             let first = acquire::acquire(&self.engine, &requests[0]).await;
             let held = vec![first.map_err(|error| error.with_key(&requests[0].key))?];
             match self.acquire_others(held, &requests).await? {
@@ -123,7 +125,7 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of `requests` but the first, which is held; `None` when that was given up because it was not polled.
+    /// Acquires all of `requests` but the first, which is held. Returns `None` if it was given up as unpolled.
     async fn acquire_others(
         &self,
         mut held: Vec<LockGuard>,
@@ -136,7 +138,7 @@ impl MultiLock {
                 Ok(Begun::Waits(rest)) => {
                     let (engine, requests) = (Arc::clone(&self.engine), Arc::clone(requests));
                     let others = wait_for_others(engine, requests, held, rest, id);
-                    // What is held already is given up with it.
+                    // Given up, it also drops the locks that are held already.
                     let others = Box::pin(others);
                     let others = unpolled::watch(&self.engine.waiting, id, key, Keeps::Locks, None, others);
                     return others.await.transpose();
@@ -148,7 +150,7 @@ impl MultiLock {
     }
 }
 
-/// Acquires those of `requests` that are not held yet, of which the first one waits.
+/// Acquires those of `requests` that are not held yet; `first` is the pending acquisition of the first of them.
 async fn wait_for_others(
     engine: Arc<Engine>,
     requests: Arc<[Request]>,
@@ -156,7 +158,7 @@ async fn wait_for_others(
     first: Rest,
     id: u64,
 ) -> Result<Vec<LockGuard>, LockError> {
-    // Until what is held is dropped.
+    // Counted until the held locks are dropped.
     let _asking = InFlightGuard::new(Arc::clone(&engine.asking));
     let (mut held, mut begun) = (held, Some(Begun::Waits(first)));
     while let Some(request) = requests.get(held.len()) {

@@ -1,4 +1,4 @@
-//! The manager that is used where none is named.
+//! The manager for attributes that name none.
 
 use std::{future::Future, sync::OnceLock};
 
@@ -10,10 +10,10 @@ tokio::task_local! {
     static SCOPED: LockManager;
 }
 
-/// Sets the manager of this process, for attributes that name none. Once; a second call gives the manager back.
+/// Sets the manager of this process, for attributes that name none. Only the first call sets it.
 ///
 /// # Errors
-/// The manager that was given, when one is set already. It is no `Error`, so `?` does not take it.
+/// Returns `manager` if one is set already. It does not implement `Error`, so `?` does not convert it.
 ///
 /// # Example
 /// ```
@@ -28,16 +28,16 @@ pub fn set_global(manager: LockManager) -> Result<(), LockManager> {
     GLOBAL.set(manager)
 }
 
-/// The manager of this process, if [`set_global`] was called.
+/// Returns the manager of this process, if [`set_global`] was called.
 #[must_use]
 pub fn global() -> Option<LockManager> {
     GLOBAL.get().cloned()
 }
 
-/// Runs `future` with `manager` in place of the process's; for tests. It does not reach tasks that `future` spawns.
+/// Runs `future` with `manager` in place of the process's manager; for tests. Tasks that `future` spawns do not see it.
 ///
 /// # Cancel safety
-/// As safe as `future`.
+/// As cancel safe as `future`.
 pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Output {
     SCOPED.scope(manager, future).await
 }

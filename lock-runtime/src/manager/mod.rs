@@ -1,4 +1,4 @@
-//! Where locks come from.
+//! [`LockManager`]: a store, with the defaults of its locks.
 
 mod global;
 
@@ -15,10 +15,10 @@ use crate::{
     options::{LockOptions, WaitFor},
 };
 
-/// A store, and defaults for the locks that are kept in it. Cheap to clone; all clones use the same connections.
+/// A store, with the defaults of its locks. Cheap to clone; all clones use the same connections.
 ///
-/// It works from every tokio runtime of the process that has timers and I/O (`enable_all`), and outlives the one it was
-/// made in.
+/// It works on every tokio runtime of the process that has timers and I/O (`enable_all`), and outlives the runtime on
+/// which it was created.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// A manager of the store at `url`; the scheme chooses the store.
+    /// Connects to the store at `url` and returns a manager of it. The scheme chooses the store.
     ///
     /// | scheme | store | feature |
     /// |---|---|---|
@@ -49,12 +49,11 @@ impl LockManager {
     /// | `redis://[user:password@]host[:port][/db]`, `rediss://…`, `redis+unix:///path` | one Redis server | `redis`, `tls` |
     /// | `zookeeper://[user:password@]host[:port],…[/chroot]`, `zookeeper+tls://…` | a ZooKeeper ensemble | `zookeeper`, `tls` |
     ///
-    /// A store that cannot be reached, refuses the credentials or is not fit for locks says so here.
-    ///
     /// # Errors
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for a URL that is not understood,
-    /// [`Unsupported`](LockErrorKind::Unsupported) for a store that is not compiled in or does not exist yet,
-    /// [`Backend`](LockErrorKind::Backend) for a store that does not answer.
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for an invalid URL,
+    /// [`Unsupported`](LockErrorKind::Unsupported) for a store that is not compiled in, does not exist yet or is
+    /// unsuitable for locks, [`Backend`](LockErrorKind::Backend) for a store that does not answer or refuses the
+    /// credentials.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -64,14 +63,15 @@ impl LockManager {
         Ok(locks)
     }
 
-    /// A manager of the store at `url`, which connects when it is first used: for a program that is to start while its store
-    /// is down. See [what to do when the store is down at start](crate::docs::operation#the-store-is-down-at-start).
+    /// Returns a manager of the store at `url` that connects on first use.
     ///
-    /// The URL is read now. What [`connect`](Self::connect) would say of the store is an error of the first acquisition, and
-    /// of each one until the store can be reached: no lock is granted without it.
+    /// This is for a program that has to start while its store is down, see
+    /// [the store is down at start](crate::docs::operation#the-store-is-down-at-start). The URL is read now. An error
+    /// of the store that [`connect`](Self::connect) would return is returned by every acquisition until the store can
+    /// be reached: no lock is granted without it.
     ///
     /// # Errors
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for a URL that is not understood,
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for an invalid URL,
     /// [`Unsupported`](LockErrorKind::Unsupported) for a store that is not compiled in or does not exist yet.
     ///
     /// # Example
@@ -87,11 +87,11 @@ impl LockManager {
         crate::backend::stores::store(url).map(Self::from_backend)
     }
 
-    /// Asks the store for a sign of life, and connects where that has not happened yet: for a readiness probe.
+    /// Checks that the store answers, connecting first if necessary; for a readiness probe.
     ///
     /// # Errors
-    /// What an acquisition would fail with now: [`Backend`](LockErrorKind::Backend) for a store that does not answer or
-    /// refuses us, [`Unsupported`](LockErrorKind::Unsupported) for one that is not fit for locks.
+    /// The error with which an acquisition would fail now: [`Backend`](LockErrorKind::Backend) for a store that does
+    /// not answer or refuses us, [`Unsupported`](LockErrorKind::Unsupported) for one that is unsuitable for locks.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -102,7 +102,7 @@ impl LockManager {
         self.engine.backend.ping().await
     }
 
-    /// A manager of `backend`, with limits of their own as [`Limits::default`] has them.
+    /// Creates a manager of `backend`, with [default](Limits::default) limits of its own.
     #[must_use]
     pub fn new(backend: impl Backend) -> Self {
         Self::from_backend(Arc::new(backend))
@@ -121,68 +121,73 @@ impl LockManager {
         &self.engine
     }
 
-    /// The lock named `key`, with this manager's defaults. Nothing is asked of the store yet; a bad name is an
-    /// error of the acquisition.
+    /// Returns the lock named `key`, with this manager's defaults.
+    ///
+    /// The store is not asked yet. An invalid name is an error of the acquisition.
     #[must_use = "a lock does nothing until it is acquired"]
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
         Lock::new(Arc::clone(&self.engine), key.into_lock_key(&self.prefix), self.defaults)
     }
 
-    /// The locks named by `keys`, to be held together; all of them or none. A bad name or none at all is an error of
-    /// the acquisition.
+    /// Returns the locks named by `keys`, to be held together: all of them or none.
+    ///
+    /// An invalid name, or no name at all, is an error of the acquisition.
     #[must_use = "locks do nothing until they are acquired"]
     pub fn all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> MultiLock {
         let keys = keys.into_iter().map(|key| key.into_lock_key(&self.prefix)).collect();
         MultiLock::new(Arc::clone(&self.engine), keys, self.defaults)
     }
 
-    /// How long a lease lasts unless it is renewed; 30 s unless set, between 100 ms and 24 h.
+    /// Sets how long a lease lasts unless it is renewed, between 100 ms and 24 h; 30 s by default.
     ///
-    /// After a crash the lock is free at the latest after this time.
+    /// After a crash the lock is free after this time at the latest.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = ttl;
         self
     }
 
-    /// How long [`Lock::acquire`] waits; 10 s unless set. Zero means one attempt.
+    /// Sets how long [`Lock::acquire`] waits; 10 s by default. Zero means one attempt.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.defaults.wait = WaitFor::AtMost(wait);
         self
     }
 
-    /// Whether held locks are renewed; on unless switched off.
+    /// Sets whether held locks are renewed; on by default.
     #[must_use]
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
         self.defaults.auto_renew = auto_renew;
         self
     }
 
-    /// How long a lock is held at most, however often it is renewed; 1 h unless set. `Duration::MAX` means no limit.
+    /// Sets the maximum time that a lock is held, however often it is renewed; 1 h by default. `Duration::MAX` means no
+    /// limit.
     ///
-    /// It ends a hold whose holder is alive but stuck.
+    /// The limit ends a hold whose holder is alive but stuck.
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.defaults.max_hold = max_hold;
         self
     }
 
-    /// What a client is told to wait that finds a lock held: `Retry-After` in HTTP, `RetryInfo` in gRPC; 1 s unless set.
+    /// Sets the delay advised to a client that finds a lock held: `Retry-After` in HTTP, `RetryInfo` in gRPC; 1 s by
+    /// default.
     ///
-    /// It is advice for the length of a section. What the holder's lease has left, 30 s or so, says nothing about that
-    /// while it is renewed; of a holder in this process that is known not to renew, the rest is told instead.
+    /// Choose about the length of a section. The remaining lease of the holder, 30 s or so, says nothing about that
+    /// while it is renewed. If the holder is in this process and known not to renew, its remaining lease is advised
+    /// instead.
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.defaults.retry_after = retry_after;
         self
     }
 
-    /// A manager of the same store whose locks carry this prefix in the store; the store's default unless set, which is `lock:` for all of this crate.
+    /// Returns a manager of the same store whose locks carry `prefix` in the store.
     ///
-    /// With an empty prefix a lock has the very name that it is given, and shares it with other programs. Name a lock
-    /// through one prefix only: `a` under `lock:` and `lock:a` under none exclude each other, but their waiters stand in
-    /// two queues.
+    /// The default is the store's own prefix, which is `lock:` for all stores of this crate. With an empty prefix a
+    /// lock has exactly the name that it is given, and shares it with other programs. Name a lock through one prefix
+    /// only: `a` under `lock:` and `lock:a` under none exclude each other, but their waiters stand in two queues.
     ///
     /// # Errors
     /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for more than 128 bytes, a control character, a `~`, or
@@ -202,36 +207,35 @@ impl LockManager {
         Ok(self)
     }
 
-    /// A manager of the same store with other limits on waiters and held locks.
+    /// Returns a manager of the same store with other limits on waiters and held locks.
     ///
-    /// Locks that were taken through the old one are not counted.
+    /// Locks that were acquired through the old manager are not counted.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.engine = Engine::new(Arc::clone(&self.engine.backend), limits);
         self
     }
 
-    /// What the store can do.
+    /// Returns the capabilities of the store.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.engine.backend.capabilities()
     }
 
-    /// Acquires nothing any more, and waits until everything that was dropped or left unclear is cleaned up.
+    /// Ends all acquisitions, then waits until everything that was dropped or left in doubt is cleaned up.
     ///
     /// New and waiting acquisitions end with [`ShutDown`](LockErrorKind::ShutDown) and leave their places in the
-    /// store's queue. Guards that are held stay valid and renewed, and releasing them still works. It affects all
-    /// clones of the manager. What is kept for [`hold_at_least`](Lock::hold_at_least) is neither waited for nor
-    /// released early: it ends at its time while the process lives, else with its lease.
+    /// store's queue. Existing guards stay valid and renewed, and can still be released. All clones of the manager are
+    /// shut down. A hold kept for [`hold_at_least`](Lock::hold_at_least) is neither waited for nor released early: it
+    /// ends at its time while the process lives, otherwise with its lease.
     ///
-    /// With a store that answers it takes about a round trip, also where the store was away before: what could not be
-    /// released meanwhile is tried at once. With one that does not answer, it ends with the longest `ttl` of what is left,
-    /// by which all leases have ended by themselves, or with the session. An acquisition whose future is kept
-    /// and not polled is given up after two to two and a half seconds. In a forked child it returns at once: what is left
-    /// belongs to the parent.
+    /// With a store that answers, this takes about a round trip, even after an outage: releases that failed during the
+    /// outage are retried at once. With a store that does not answer, it ends after the longest `ttl` of the remaining
+    /// leases, by which time they have ended by themselves, or with the session. An unpolled acquisition is given up
+    /// after two to two and a half seconds. In a forked child it returns at once: the clean-up belongs to the parent.
     ///
     /// # Cancel safety
-    /// Cancel safe; the clean-up goes on.
+    /// Cancel safe; the clean-up continues.
     pub async fn shutdown(&self) {
         self.engine.shut_down().await;
     }

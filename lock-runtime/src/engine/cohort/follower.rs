@@ -15,22 +15,23 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long after the end of a wait an answer of the store is still waited for: it is worth more than an error.
+/// How long an acquisition whose wait is over still waits for an answer of the store: it is worth more than an error.
 pub(super) const LATE_ANSWER: Duration = Duration::from_millis(500);
 
-/// Until when an answer is waited for that was asked for now, where the wait ends at `end`. Several locks have one wait,
-/// so one of them may be asked for when it is over.
+/// Returns the deadline for the answer to a request sent now, if the caller's wait ends at `end`.
+///
+/// Several locks share one wait, so one of them may be asked for after its end.
 pub(crate) fn answer_deadline(end: Instant) -> Instant {
     end.max(Instant::now()) + LATE_ANSWER
 }
 
-/// What the queues ask of those above them.
+/// The part of the engine that the queues call.
 pub(crate) trait Above: fmt::Debug + Send + Sync {
-    /// A turn was passed on to a waiter that is gone.
+    /// Ends a turn that was handed over to a waiter that is gone.
     fn revoke_turn(&self, turn: &Arc<Turn>);
 }
 
-/// A task that waits in the queue of this process; dropped, it leaves the queue.
+/// A task that waits in the queue of this process. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Follower {
     cohorts: Arc<Cohorts>,
@@ -45,11 +46,11 @@ pub(crate) struct Follower {
 /// How waiting in the queue ended.
 #[derive(Debug)]
 pub(crate) enum Waited {
-    /// The turn was passed on to it.
+    /// The turn was handed over to this task.
     Entered(Arc<Turn>),
-    /// Ask the store, after a pause.
+    /// This task has to ask the store, after a pause.
     Lead { leader: Leader, pause: Duration },
-    /// The wait ran out.
+    /// The wait is over.
     TimedOut(TimeoutCause),
 }
 
@@ -64,7 +65,7 @@ impl Follower {
         Self { cohorts: Arc::clone(cohorts), above, name, id, handover, done: false }
     }
 
-    /// Waits until called, at most until `end`; for a store that has not answered until then, a little longer.
+    /// Waits until called, at most until `end`, or a little longer if the store has not answered by then.
     ///
     /// # Cancel safety
     /// Dropping it leaves the queue; a call that came at the same moment goes to the next waiter.
@@ -83,7 +84,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the store has answered, or until something goes over to it before that.
+    /// Waits until the store has answered or this task is called, at most until `end`.
     async fn wait_for_answer(&mut self, end: Instant) -> Option<Handover> {
         loop {
             tokio::select! {
@@ -110,7 +111,7 @@ impl Follower {
     pub(super) fn time_out(&mut self) -> Waited {
         let cause = self.cohorts.withdraw(&self.name, self.id);
         self.done = true;
-        // Out of the queue it is not called any more, but it may have been called just before.
+        // Once out of the queue it is no longer called, but it may have been called just before.
         match self.handover.try_recv() {
             Ok(handover) => self.accept(handover),
             Err(_) => Waited::TimedOut(cause),

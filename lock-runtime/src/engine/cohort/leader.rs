@@ -1,4 +1,4 @@
-//! The task that asks the store for its cohort, and where the store reports how that goes.
+//! The task that asks the store for its cohort, and the reporter of the store's answers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Reports to the cohort of a lock what the store says to its leader.
+/// Reports the store's answers to a leader to its cohort.
 #[derive(Debug)]
 pub(crate) struct CohortReporter {
     cohorts: Arc<Cohorts>,
@@ -21,30 +21,30 @@ pub(crate) struct CohortReporter {
 }
 
 impl CohortReporter {
-    /// The same for the store.
+    /// Returns the same reporter in the form that a store takes.
     pub(crate) fn for_store(&self) -> Reporter {
         let Self { cohorts, name, id } = self;
         let to: Arc<dyn Reports> = Arc::<Cohorts>::clone(cohorts);
         Reporter { to, lock: Arc::clone(name), attempt: *id }
     }
 
-    /// The store said that another client holds the lock.
+    /// Reports that another client holds the lock, as the store says.
     pub(crate) fn contended(&self) {
         self.cohorts.contended(&self.name, self.id);
     }
 
-    /// The store failed, and will be asked again.
+    /// Reports that the store failed.
     pub(crate) fn failed(&self, error: &LockError) {
         self.cohorts.failed(&self.name, self.id, error);
     }
 
-    /// Why the store has not granted the lock until now.
+    /// Returns why the store has not granted the lock so far.
     pub(crate) fn timeout_cause(&self) -> TimeoutCause {
         self.cohorts.timeout_cause(&self.name, self.id)
     }
 }
 
-/// The task that asks the store for its cohort; dropped, it lets the next one ask.
+/// The task that asks the store for its cohort. Dropping it lets the next waiter ask.
 #[derive(Debug)]
 pub(crate) struct Leader {
     reporter: CohortReporter,
@@ -60,7 +60,7 @@ impl Leader {
         &self.reporter
     }
 
-    /// The store granted the lock.
+    /// Records that the store granted the lock.
     pub(crate) fn granted(mut self, turn: &Arc<Turn>, now: Instant) {
         self.leads = false;
         let CohortReporter { cohorts, name, id } = &self.reporter;

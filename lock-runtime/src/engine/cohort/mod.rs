@@ -2,7 +2,7 @@
 //!
 //! When a holder leaves, the lease goes to the next waiter of this process without a round trip, with the next
 //! fencing token of the same grant. While others wait in the store this happens only within a bound. This is lock
-//! cohorting (Dice, Marathe and Shavit, «Lock Cohorting», 2012) applied to leases.
+//! cohorting (Dice, Marathe and Shavit, "Lock Cohorting", 2012) applied to leases.
 
 mod follower;
 mod leader;
@@ -20,20 +20,21 @@ pub(crate) use self::{
     queues::{Cohorts, Holder, Leaving, TimeoutCause},
 };
 
-/// What a task has to do that wants a lock.
+/// The next step of a task that wants a lock.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// Ask the store; others may come to wait behind it.
     Lead(Leader),
     /// Wait behind another task of this process.
     Follow(Follower),
-    /// A task of this process holds it, and waiting was not asked for.
+    /// Fail: a task of this process holds the lock, and the request does not wait.
     Busy(Holder),
-    /// Ask the store beside the queue: one attempt without waiting, while another task asks or its hold is in doubt.
+    /// Ask the store without joining the queue: one attempt without waiting, while another task asks or its hold is in
+    /// doubt.
     Bypass,
 }
 
-/// Joins the queue of its lock for the attempt `id`.
+/// Joins the queue of the requested lock for the attempt `id`.
 pub(crate) fn enter(
     cohorts: &Arc<Cohorts>,
     request: &Request,

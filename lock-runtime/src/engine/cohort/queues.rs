@@ -30,7 +30,7 @@ pub(crate) struct Cohorts {
     by_name: Mutex<HashMap<Arc<str>, Cohort>>,
     waiting: AtomicUsize,
     attempt_ids: AtomicU64,
-    /// Tells those whose time is over, and who wait for it, that a store has answered.
+    /// Notifies the waiters whose wait is over that the store has answered.
     first_answer: Notify,
     limits: Limits,
 }
@@ -44,14 +44,14 @@ struct Cohort {
 
 #[derive(Debug)]
 enum State {
-    /// The leader asks the store, which has said this. The leader is known by the number of its attempt, so that what
-    /// outlives an attempt that was given up has no say in the next one.
+    /// The leader asks the store. It is identified by the number of its attempt, so that the remains of an attempt that
+    /// was given up cannot affect the next one.
     Asking { leader: u64, last_answer: LastAnswer },
     /// A task of this process holds the lease, or has been called to.
     Holding { turn: Arc<Turn>, tenure: Tenure },
 }
 
-/// The last answer of a store since a task of this process last held the lock.
+/// The store's last answer since a task of this process last held the lock.
 #[derive(Debug)]
 enum LastAnswer {
     None,
@@ -68,21 +68,21 @@ struct Waiter {
     handover: oneshot::Sender<Handover>,
 }
 
-/// What goes over to a waiter.
+/// The call to a waiter.
 #[derive(Debug)]
 pub(super) enum Handover {
-    /// The turn is its own.
+    /// The turn is the waiter's.
     Enter(Arc<Turn>),
-    /// It is its turn to ask the store, after a pause.
+    /// The waiter has to ask the store, after a pause.
     Lead { pause: Duration },
 }
 
-/// What is known of the holder of a lock.
+/// The known facts about the holder of a lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holder {
-    /// What its lease has left.
+    /// The time left of its lease, if known.
     pub(crate) remaining: Option<Duration>,
-    /// It is known not to be renewed: it is free then.
+    /// Whether the lease is known not to be renewed: the lock is free when it ends.
     pub(crate) is_final: bool,
 }
 
@@ -92,34 +92,34 @@ impl Holder {
     }
 }
 
-/// Why a wait ran out.
+/// Why a wait ended without the lock.
 #[derive(Debug)]
 pub(crate) enum TimeoutCause {
-    /// Another holds it.
+    /// Another client or task holds it.
     Held(Holder),
-    /// The store failed when it was asked last.
+    /// The last request to the store failed.
     Failed(LockError),
-    /// The store has not answered yet whether it is held, as far as the attempt that asks it knows.
+    /// The attempt that asks the store knows of no answer yet.
     Unanswered { leader: u64 },
 }
 
-/// What a task has become that wants a lock.
+/// The role of a task in the cohort of the lock that it wants.
 #[derive(Debug)]
 pub(super) enum Joined {
     /// The leader of a new cohort.
     Leads,
     /// A waiter of a cohort.
     Waits(oneshot::Receiver<Handover>),
-    /// Nothing: a task of this process holds the lock, and waiting was not asked for.
+    /// None: a task of this process holds the lock, and the request does not wait.
     Busy(Holder),
-    /// Nothing: it asks beside the queue.
+    /// None: it asks the store without joining the queue.
     Bypasses,
 }
 
-/// What is left to do for a holder that leaves.
+/// The work left to do for a holder that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// The lease went to the next waiter or is kept for longer, or the turn was left before.
+    /// None: the lease went to the next waiter or is retained, or the turn was over before.
     Passed,
     /// The lease must be released in the store.
     Last,
@@ -140,18 +140,18 @@ impl Cohorts {
         lock(&self.by_name)
     }
 
-    /// Whether no lock is asked for, held or waited for.
+    /// Returns whether no lock is asked for, held or waited for.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty() && self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// A number for an attempt, by which its part in a queue is known.
+    /// Returns a number that identifies an attempt in a queue.
     pub(crate) fn next_id(&self) -> u64 {
         self.attempt_ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Joins the queue of its lock for the attempt `id`.
+    /// Joins the queue of the requested lock for the attempt `id`.
     pub(super) fn join(&self, request: &Request, id: u64) -> Result<Joined, LockError> {
         let key = &request.key;
         let mut cohorts = self.lock();
@@ -187,7 +187,7 @@ impl Cohorts {
         Ok(Joined::Waits(handed_over))
     }
 
-    /// The holder of `turn` left, which was `valid` until then: decides who holds or asks next.
+    /// Decides who holds or asks next once the holder of `turn` has left; `valid` if the turn was so until then.
     pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
         let mut cohorts = self.lock();
         let hold = &turn.hold;
@@ -201,7 +201,7 @@ impl Cohorts {
             && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
             && hold.lease().is_some_and(|lease| tenure.may_go_on(now, || lease.is_contended()));
-        // Only to a waiter that asked for the same lease; one without renewal needs it in its whole length.
+        // Only to a waiter that asked for the same terms. One without renewal needs the whole length of a fresh lease.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
         while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
             let Some(next_turn) = turn.next(now, next.max_hold) else { break };
@@ -222,7 +222,7 @@ impl Cohorts {
         Leaving::Last
     }
 
-    /// The lease of a cohort is lost: its waiters need not wait for the holder to notice.
+    /// Lets the next waiter ask the store once the lease is lost: the waiters need not wait for the holder to notice.
     pub(crate) fn dissolve(&self, lost: &Arc<Hold>) {
         let mut cohorts = self.lock();
         let name = lost.key().stored();
@@ -233,7 +233,7 @@ impl Cohorts {
         }
     }
 
-    /// Takes a waiter out of the queue; says why it did not get the lock until now.
+    /// Takes a waiter out of the queue; returns why it has not got the lock so far.
     pub(super) fn withdraw(&self, name: &str, id: u64) -> TimeoutCause {
         let mut cohorts = self.lock();
         let Some(cohort) = cohorts.get_mut(name) else { return TimeoutCause::Held(Holder::default()) };
@@ -244,7 +244,7 @@ impl Cohorts {
         }
     }
 
-    /// Why the store has not granted the lock to the attempt `id` until now.
+    /// Returns why the store has not granted the lock to the attempt `id` so far.
     pub(super) fn timeout_cause(&self, name: &str, id: u64) -> TimeoutCause {
         match self.lock().get(name) {
             Some(Cohort { state: State::Asking { last_answer, .. }, .. }) => last_answer.timeout_cause(id),
@@ -252,7 +252,7 @@ impl Cohorts {
         }
     }
 
-    /// The store answered the attempt that asks it.
+    /// Records an answer of the store to the attempt that asks it.
     fn record(&self, lock: &str, attempt: u64, answer: LastAnswer) {
         if let Some(Cohort { state: State::Asking { leader, last_answer }, .. }) = self.lock().get_mut(lock)
             && *leader == attempt
@@ -262,7 +262,7 @@ impl Cohorts {
         }
     }
 
-    /// The store granted the lock to the attempt `id`.
+    /// Records that the store granted the lock to the attempt `id`.
     pub(super) fn granted(&self, name: &str, id: u64, turn: &Arc<Turn>, now: Instant) {
         if let Some(cohort) = self.lock().get_mut(name)
             && cohort.is_led_by(id)
@@ -274,7 +274,7 @@ impl Cohorts {
         }
     }
 
-    /// The attempt `id` does not ask the store any more: the next one does.
+    /// Lets the next waiter ask the store if the attempt `id` did so until now.
     pub(super) fn give_up_lead(&self, name: &str, id: u64) {
         let mut cohorts = self.lock();
         if cohorts.get(name).is_some_and(|cohort| cohort.is_led_by(id)) {
@@ -282,17 +282,17 @@ impl Cohorts {
         }
     }
 
-    /// One of those that have joined a queue to wait waits no longer.
+    /// Counts one waiter less.
     pub(super) fn waits_no_longer(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether the store has answered about the lock; if not, none after its next first answer about a lock.
+    /// Returns `Some` if the store has answered about the lock, or `None` after its next first answer about any lock.
     pub(super) async fn check_answered(&self, name: &str) -> Option<()> {
         check_or_wait(&self.first_answer, || (!self.is_unanswered(name)).then_some(())).await
     }
 
-    /// Whether nothing is known about who holds the lock.
+    /// Returns whether nothing is known about who holds the lock.
     fn is_unanswered(&self, name: &str) -> bool {
         matches!(
             self.lock().get(name),
@@ -300,18 +300,18 @@ impl Cohorts {
         )
     }
 
-    /// Whether the attempt `id` asks for the lock and others wait behind it.
+    /// Returns whether the attempt `id` asks for the lock and others wait behind it.
     pub(crate) fn leads_others(&self, name: &str, id: u64) -> bool {
         self.lock().get(name).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
     }
 
-    /// Lets the first waiter ask the store, or forgets the queue when there is none.
+    /// Lets the first waiter ask the store, or forgets the queue if there is none.
     fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(name) else { return };
         while let Some(waiter) = cohort.waiters.pop_front() {
             if waiter.handover.send(Handover::Lead { pause }).is_ok() {
                 match &mut cohort.state {
-                    // What a leader heard, its successor knows.
+                    // A leader's last answer also counts for its successor.
                     State::Asking { leader, .. } => *leader = waiter.id,
                     state @ State::Holding { .. } => {
                         *state = State::Asking { leader: waiter.id, last_answer: LastAnswer::None };
@@ -325,7 +325,7 @@ impl Cohorts {
 }
 
 impl Cohort {
-    /// Whether the attempt `id` is the one that asks the store.
+    /// Returns whether the attempt `id` is the one that asks the store.
     fn is_led_by(&self, id: u64) -> bool {
         matches!(self.state, State::Asking { leader, .. } if leader == id)
     }

@@ -1,16 +1,16 @@
-//! How often, and for how long, a lease is passed on inside this process.
+//! How often, and for how long, a lease is handed over inside this process.
 
 use std::time::Duration;
 
 use crate::time::clock::Instant;
 
-/// Bounds while others are known to wait in the store.
+/// Bounds while other clients are known to wait in the store.
 const MAX_HAND_OVERS: u32 = 64;
 const MAX_TENURE: Duration = Duration::from_millis(5);
-/// Bound while no waiter is known in the store: the notice that there is one may have been lost.
+/// Bound while no other client is known to wait in the store: the contention notice may have been lost.
 pub(super) const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
 
-/// The time in which a process has a lease, from its grant on.
+/// The turns of this process in a row, from the grant of the lease.
 #[derive(Debug)]
 pub(super) struct Tenure {
     since: Instant,
@@ -22,15 +22,16 @@ impl Tenure {
         Self { since: now, hand_overs: 0 }
     }
 
-    /// Whether the lease may be passed on at `now`. Whether others are known to wait in the store is asked only where it
-    /// matters.
+    /// Returns whether the lease may be handed over at `now`.
+    ///
+    /// Calls `others_wait` only if it matters whether other clients are known to wait in the store.
     pub(super) fn may_go_on(&self, now: Instant, others_wait: impl FnOnce() -> bool) -> bool {
         let length = now.saturating_duration_since(self.since);
         let is_spent = self.hand_overs >= MAX_HAND_OVERS || length >= MAX_TENURE;
         length < MAX_TENURE_ALONE && !(is_spent && others_wait())
     }
 
-    /// The lease was passed on.
+    /// Counts a hand-over of the lease.
     pub(super) fn handed_over(&mut self) {
         self.hand_overs += 1;
     }

@@ -19,7 +19,7 @@ const MS: Duration = Duration::from_millis(1);
 
 type Acquiring = std::pin::Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
-/// A waiter that stands in the queue and has not been polled since.
+/// Returns a waiter that has joined the queue and has not been polled since.
 fn waiter(locks: &LockManager, ttl: Duration) -> Acquiring {
     let lock = locks.lock("k").ttl(ttl).wait(1000 * 30 * MS);
     let mut waiter: Acquiring = Box::pin(async move { lock.acquire().await });
@@ -27,7 +27,7 @@ fn waiter(locks: &LockManager, ttl: Duration) -> Acquiring {
     waiter
 }
 
-/// A held lock, and the store in which it is held.
+/// Returns a held lock with its store.
 async fn held() -> (Mock, LockManager, LockGuard) {
     let store = Mock::new();
     let locks = store.manager();
@@ -47,17 +47,17 @@ async fn a_lease_is_passed_on_without_the_store() {
     let (second, third) = (waiter(&locks, TTL), waiter(&locks, TTL));
     let first = guard.fencing_token();
     guard.release().await.expect("held");
-    let second = second.await.expect("passed on");
+    let second = second.await.expect("handed over");
     assert_eq!(Some(second.fencing_token()), first.successor());
     drop(second);
-    let third = third.await.expect("passed on");
+    let third = third.await.expect("handed over");
     assert_eq!((store.acquires().count("k"), store.releases().count("k")), (1, 0));
     third.release().await.expect("held");
     assert_eq!((store.acquires().count("k"), store.releases().count("k")), (1, 1));
     assert!(is_forgotten(&locks));
 }
 
-/// Asks, at the very moment at which the next one is told to enter, whether the turn before is still valid.
+/// Checks, at the very moment at which the next waiter is called, whether the turn before is still valid.
 struct AtTheCall {
     before: Arc<Turn>,
     both: AtomicUsize,
@@ -81,7 +81,7 @@ async fn a_turn_is_over_before_the_next_one_is_told_to_enter() {
     guard.release().await.expect("held");
     assert_eq!(call.calls.load(Ordering::SeqCst), 1);
     assert_eq!(call.both.load(Ordering::SeqCst), 0, "two believe that they hold it");
-    next.await.expect("passed on").release().await.expect("held");
+    next.await.expect("handed over").release().await.expect("held");
 }
 
 #[tokio::test]
@@ -89,9 +89,9 @@ async fn a_waiter_dropped_at_the_instant_of_the_call_passes_the_turn_on() {
     let (store, locks, guard) = held().await;
     let (called, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
     guard.release().await.expect("held");
-    // Called, and not polled since.
+    // Called, but not polled since.
     drop(called);
-    let next = next.await.expect("passed on");
+    let next = next.await.expect("handed over");
     assert_eq!(store.acquires().count("k"), 1);
     next.release().await.expect("held");
     assert!(is_forgotten(&locks));
@@ -110,7 +110,7 @@ async fn the_last_waiter_dropped_at_the_instant_of_the_call_releases_in_the_stor
 #[tokio::test]
 async fn a_waiter_called_to_lead_and_dropped_lets_the_next_one_lead() {
     let (store, locks, guard) = held().await;
-    // Other terms: the lease cannot be passed on, so the waiter is called to ask the store.
+    // Other terms: the lease cannot be handed over, so the waiter is called to ask the store.
     let (called, next) = (waiter(&locks, 2 * TTL), waiter(&locks, 2 * TTL));
     guard.release().await.expect("held");
     drop(called);
@@ -165,8 +165,8 @@ async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant()
     assert!(is_forgotten(&locks));
 }
 
-/// What a waiter is told that gives up after a moment, behind a leader whom the store has answered so; and how
-/// long it took.
+/// Returns the error of an impatient waiter behind a leader that got these answers from the store, and the time that it
+/// took.
 async fn told(answers: &[Reply], asked: usize, before: Duration) -> (LockErrorKind, Duration) {
     let store = Mock::new();
     let locks = store.manager();
@@ -219,7 +219,7 @@ async fn waiters_do_not_wait_for_the_holder_of_a_lost_lease() {
     locks.engine().cohorts.dissolve(&guard.turn().hold);
     let next = next.await.expect("granted by the store");
     assert_eq!(store.acquires().count("k"), 2);
-    // The late leave of the lost holder is none of the new cohort's business.
+    // The old holder leaves late: this does not concern the new cohort.
     drop(guard);
     until("released", || store.releases().count("k") == 1).await;
     assert!(next.is_valid());
@@ -286,7 +286,7 @@ async fn a_turn_that_nobody_takes_goes_to_others_and_its_waiter_waits_on() {
     let (store, locks, guard) = held().await;
     let (kept, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
     guard.release().await.expect("held");
-    // The first is called, and not polled.
+    // The first is called, but not polled.
     let began = std::time::Instant::now();
     let next = tokio::time::timeout(TTL / 3, next).await.expect("in time").expect("granted by the store");
     assert!(began.elapsed() >= POLL_GRACE, "{:?}", began.elapsed());
@@ -296,11 +296,11 @@ async fn a_turn_that_nobody_takes_goes_to_others_and_its_waiter_waits_on() {
     let too_early = tokio::time::timeout(50 * MS, &mut kept).await;
     assert!(too_early.is_err() && next.is_valid(), "two hold it");
     next.release().await.expect("held");
-    kept.await.expect("no panic").expect("passed on").release().await.expect("held");
+    kept.await.expect("no panic").expect("handed over").release().await.expect("held");
     assert!(is_forgotten(&locks));
 }
 
-/// How many enter one after the other before the store is asked again.
+/// Returns how many turns follow each other before the store is asked again.
 async fn turns(contended: bool) -> usize {
     let (store, locks, mut guard) = held().await;
     store.set_contended(contended);
@@ -317,7 +317,7 @@ async fn turns(contended: bool) -> usize {
 #[tokio::test]
 async fn others_in_the_store_are_let_in_after_a_bound_of_turns() {
     let turns = turns(true).await;
-    // The first turn and 64 that were passed on, or what fits into five milliseconds.
+    // The first turn and 64 hand-overs, or as many as fit into five milliseconds.
     assert!(turns <= 65, "{turns}");
 }
 
@@ -325,7 +325,7 @@ async fn others_in_the_store_are_let_in_after_a_bound_of_turns() {
 async fn a_lease_nobody_else_wants_is_passed_on_until_its_tokens_are_used_up() {
     let began = std::time::Instant::now();
     let turns = turns(false).await;
-    // Or until it is time to look whether nobody else came meanwhile.
+    // Or until it is time to check whether another client waits by now.
     assert!(turns == 2048 || turns > 65 && began.elapsed() >= MAX_TENURE_ALONE, "{turns}");
 }
 

@@ -60,7 +60,7 @@ fn a_renewal_moves_the_deadline_and_never_back() {
 fn a_late_renewal_does_not_revive() {
     let turn = turn(5 * MS, 5000 * MS);
     std::thread::sleep(10 * MS);
-    // Nobody has looked since the deadline passed.
+    // No check has seen that the deadline passed.
     assert!(!turn.hold.renewed(Instant::now() + 1000 * MS));
     let now = Instant::now();
     assert!(!turn.is_valid(now) && !turn.hold.is_valid(now));
@@ -119,7 +119,7 @@ async fn everybody_who_waits_for_the_loss_is_told_of_a_loss_a_release_and_a_dead
         tokio::task::yield_now().await;
         ending(&turn);
         for waiting in waiting {
-            tokio::time::timeout(5000 * MS, waiting).await.expect("told").expect("no panic");
+            tokio::time::timeout(5000 * MS, waiting).await.expect("notified").expect("no panic");
         }
     }
 }
@@ -134,7 +134,7 @@ async fn the_end_of_a_turn_moves_with_renewal_for_those_who_wait() {
     tokio::time::sleep(20 * MS).await;
     turn.hold.renewed(Instant::now() + 60_000 * MS);
     tokio::time::sleep(100 * MS).await;
-    assert!(!waiting.is_finished(), "told at the deadline that was");
+    assert!(!waiting.is_finished(), "notified at the old deadline");
     turn.end();
     waiting.await.expect("no panic");
 }

@@ -1,9 +1,9 @@
-//! Releases in the background: what was dropped, and what may have been left in the store.
+//! Releases in the background: of dropped holds, and of attempts that may have left something in the store.
 //!
-//! A release is tried at once. One that fails is in doubt until the store answers. While any is in doubt, one of them
-//! is tried every quarter of a second, as a probe, each time another one: a lock that the store refuses to release is in
-//! no other's way, and a store that fails is not asked for each of very many. An answered probe shows that the store is
-//! back, and all the others are tried.
+//! A release is tried at once. One that fails is in doubt until the store answers. While any is in doubt, one of them,
+//! each time another, is tried every quarter of a second as a probe. So a lock that the store refuses to release blocks
+//! no other, and a failing store is not asked about each of very many. An answered probe shows that the store is back,
+//! and all the others are tried.
 
 mod queue;
 
@@ -34,19 +34,19 @@ use crate::{
     },
 };
 
-/// The longest pause between two probes, and how long an unanswered release keeps its room from others.
+/// The longest pause between two probes, and the time after which an unanswered release makes room for others.
 const PROBE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
 pub(crate) struct Releaser {
-    /// Made before the first release: that may come from a destructor, which must not have to start a thread.
+    /// Made before the first release, which may come from a destructor: that must not have to start a thread.
     background: &'static Handle,
     pending: Arc<InFlight>,
     numbers: AtomicU64,
     queue: Mutex<Queue>,
-    /// When the latest probe began that was answered.
+    /// When the latest answered probe began.
     answered: watch::Sender<Instant>,
-    /// Tells the prober not to wait.
+    /// Ends the prober's pause early.
     probe_now: Notify,
     /// How long the prober waits before each probe, counted from 0.
     pause: fn(u32) -> Duration,
@@ -83,7 +83,7 @@ impl Releaser {
         Entry::new(releasable, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
     }
 
-    /// As [`release`](Self::release), not before `start`.
+    /// Starts a release like [`release`](Self::release), but not before `start`.
     pub(crate) fn release_after(
         self: &Arc<Self>,
         start: Instant,
@@ -98,7 +98,7 @@ impl Releaser {
         });
     }
 
-    /// Completes when nothing is left to release. What is in doubt is tried now, not at the next probe.
+    /// Completes when nothing is left to release. The next probe starts at once.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -112,7 +112,7 @@ impl Releaser {
         self.fill();
     }
 
-    /// Begins what there is room for.
+    /// Begins as many releases as there is room for.
     fn fill(self: &Arc<Self>) {
         loop {
             let Some(entry) = self.queue().next() else { return };
@@ -129,12 +129,12 @@ impl Releaser {
         }
     }
 
-    /// A probe that began at `began` was answered.
+    /// Tries all releases again, because a probe that began at `began` was answered.
     fn store_is_back(self: &Arc<Self>, began: Instant) {
-        // What hangs since before then would hang for longer: what was sent to a store that was away may be lost.
+        // Attempts that have hung since before then begin anew: requests sent while the store was away may be lost.
         self.answered.send_if_modified(|latest| mem::replace(latest, began.max(*latest)) < began);
         let ends = self.queue().return_all();
-        // Very many, perhaps: not while the queue is locked.
+        // Perhaps very many, so they are not dropped while the queue is locked.
         drop(ends);
         self.fill();
     }
@@ -152,16 +152,16 @@ impl fmt::Debug for Releaser {
     }
 }
 
-/// What counts an attempt.
+/// The bound against which an attempt counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
     Shared,
     Probe,
-    /// It hangs, and others go on.
+    /// None: it hangs, and others go on.
     None,
 }
 
-/// An attempt; dropped before its lock is known to be free, also by a panic in the store, it leaves it in doubt.
+/// An attempt to release. Dropped before its lock is known to be free, also by a panic in the store, it is in doubt.
 struct Open {
     releaser: Arc<Releaser>,
     entry: Option<Entry>,
@@ -258,7 +258,7 @@ fn ended_by_itself(key: &LockKey) {
     );
 }
 
-/// The job that tries one of those in doubt after the other; it ends when there are none.
+/// The job that tries the releases in doubt, one after the other. It ends when there are none.
 struct Prober(Arc<Releaser>);
 
 impl Prober {
@@ -295,7 +295,7 @@ impl Drop for Prober {
         if queue.is_settled() {
             queue.prober_runs = false;
         } else {
-            // Something came into doubt just now, or a store panicked.
+            // A release has just come into doubt, or a store panicked.
             drop(queue);
             self.0.background.spawn(Prober(Arc::clone(&self.0)).run());
         }

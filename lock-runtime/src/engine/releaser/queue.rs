@@ -1,4 +1,4 @@
-//! The locks that are to be released: what is tried next, and what is in doubt.
+//! The locks to be released: which is tried next, and which are in doubt.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -12,9 +12,9 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Upper bound on unanswered probes: what begins within two seconds, in which stores give up what hangs.
+/// Upper bound on unanswered probes: as many as begin within two seconds, after which stores give up a hanging request.
 const PROBES: usize = 8;
-/// Upper bound on releases that are under way together: two full groups of Redis.
+/// Upper bound on concurrent releases: two full groups of Redis.
 const TOGETHER: usize = 256;
 
 /// A lock to be released.
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) releasable: Arc<dyn Releasable>,
     /// When its lease must have ended by itself.
     pub(super) until: Instant,
-    /// Unlike that of any other.
+    /// Unique among the entries.
     number: u64,
     /// How often it came into doubt.
     doubts: u32,
@@ -36,13 +36,13 @@ type Place = (u32, u64);
 pub(super) struct Queue {
     /// Not tried yet, or to be tried anew.
     pub(super) due: VecDeque<Entry>,
-    /// Failed. They are tried again when a probe is answered.
+    /// Failed; tried again when a probe is answered.
     in_doubt: BTreeMap<Place, Entry>,
-    /// The same by the ends of their leases.
+    /// The entries in doubt by the ends of their leases.
     ends: BTreeSet<(Instant, Place)>,
     /// Failed before a probe was answered; tried again when there is room.
     returning: BTreeMap<Place, Entry>,
-    /// Those that have room, and unanswered probes beside them.
+    /// The attempts that have room, and next to them the unanswered probes.
     pub(super) under_way: usize,
     pub(super) probes: usize,
     is_turn_of_oldest: bool,
@@ -61,7 +61,7 @@ impl Entry {
 }
 
 impl Queue {
-    /// The next one that has room, which it takes.
+    /// Takes the next entry, if there is room for it.
     pub(super) fn next(&mut self) -> Option<Entry> {
         if self.under_way >= TOGETHER {
             return None;
@@ -71,8 +71,9 @@ impl Queue {
         Some(next)
     }
 
-    /// The next probe: of those that failed least often, by turns the newest, which does not wait behind many that the
-    /// store refuses, and the oldest, which does not wait forever.
+    /// Takes the next probe from the entries that failed least often: the oldest and the newest by turns.
+    ///
+    /// So the newest does not wait behind many that the store refuses, and the oldest does not wait forever.
     pub(super) fn next_probe(&mut self) -> Option<Entry> {
         if self.probes >= PROBES {
             return None;
@@ -94,7 +95,7 @@ impl Queue {
         self.in_doubt.insert(place, entry);
     }
 
-    /// Some of those in doubt whose leases have ended by themselves; none when there are none.
+    /// Takes some of the entries in doubt whose leases have ended by themselves; empty only if there are none.
     pub(super) fn ended(&mut self) -> Vec<Entry> {
         // Few enough not to keep a destructor waiting.
         const AT_ONCE: usize = 1_024;
@@ -106,12 +107,12 @@ impl Queue {
         ended
     }
 
-    /// Nothing is in doubt, and nothing can come into doubt by a probe.
+    /// Returns whether nothing is in doubt, and nothing can come into doubt by a probe.
     pub(super) fn is_settled(&self) -> bool {
         self.in_doubt.is_empty() && self.probes == 0
     }
 
-    /// Has all of those in doubt tried again; what it returns is of no more use.
+    /// Has all entries in doubt tried again; returns their ends, which the caller only has to drop.
     pub(super) fn return_all(&mut self) -> BTreeSet<(Instant, Place)> {
         if self.returning.is_empty() {
             mem::swap(&mut self.returning, &mut self.in_doubt);

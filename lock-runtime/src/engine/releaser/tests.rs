@@ -38,7 +38,7 @@ async fn it_ends_when_the_lease_must_have_ended_by_itself() {
     assert!(store.releases().count("k") > 1);
 }
 
-/// As many locks as that, named by their numbers.
+/// Acquires `count` locks, named by their numbers.
 async fn many(locks: &LockManager, count: usize) -> Vec<LockGuard> {
     let mut guards = Vec::new();
     for number in 0..count {
@@ -64,7 +64,7 @@ async fn of_many_releases_that_failed_one_asks_for_all() {
     assert!(calls < 20, "{calls} calls in a second");
     store.releases().set(Reply::Yes);
     locks.shutdown().await;
-    // The one that found the store answering, and all the others.
+    // The probe that was answered, and all the others.
     assert!((0..COUNT).all(|number| store.releases().count(&number.to_string()) <= 2 + calls));
 }
 

@@ -14,7 +14,7 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A hold of a session, whose deadline the test moves.
+/// A session lock whose deadline the test moves.
 #[derive(Debug)]
 struct InSession {
     key: crate::LockKey,
@@ -80,12 +80,12 @@ async fn a_hold_of_a_session_ends_when_the_store_tells_and_at_the_end_of_its_tur
     let locks = store.manager();
     let (told, hold) = in_session(locks.engine(), Duration::MAX);
     let loss = told.loss.lock().expect("no panic").take().expect("taken when it was kept");
-    loss.notify("told to");
+    loss.notify("notified");
     assert!(!hold.is_valid(Instant::now()));
     until("it is released", || told.releases.load(Ordering::SeqCst) == 1).await;
     let (capped, hold) = in_session(locks.engine(), 50 * MS);
     until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
-    // As with a lease, there is time to stop before the store can give it to somebody else.
+    // As with a lease, there is time to stop before the store can give it to another client.
     assert!(Instant::now() >= hold.turn_ends() + margin(hold.terms.ttl));
     assert!(!hold.is_valid(Instant::now()));
 }
@@ -106,7 +106,7 @@ async fn the_loss_of_one_hold_of_a_session_leaves_the_others_to_their_guard() {
     });
     let guard = MultiGuard::new(guards.into(), Duration::ZERO).expect("held");
     let [_, ended] = guard.locks() else { unreachable!("two") };
-    lost.loss.lock().expect("no panic").take().expect("kept").notify("told to");
+    lost.loss.lock().expect("no panic").take().expect("kept").notify("notified");
     assert!(!ended.is_valid());
     until("it is released", || lost.releases.load(Ordering::SeqCst) == 1).await;
     assert_eq!(other.releases.load(Ordering::SeqCst), 0, "free while the guard is there");
@@ -121,7 +121,7 @@ async fn a_time_that_ends_between_two_looks_is_looked_at_at_once() {
     let locks = store.manager();
     let guard = locks.lock("k").acquire().await.expect("granted");
     let (renewals, turn) = (&locks.engine().renewals, Arc::clone(guard.turn()));
-    // In the job's hands, which has looked and does not take it back.
+    // As if the job had checked it, and not put it back yet.
     renewals.schedule().take(&turn.hold);
     assert!(!locks.engine().end_retention(&turn.hold));
     turn.hold_until(Instant::now() + 50 * MS);
@@ -141,7 +141,7 @@ async fn renewals_that_are_never_answered_lose_the_lock_once_and_by_the_deadline
     let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
     let deadline = began.elapsed() + guard.remaining();
     guard.lost().await;
-    // Told at once, give or take a busy machine; whether it is valid was decided by the deadline.
+    // Notified at once, give or take a busy machine; the deadline decides whether it is valid.
     assert!(began.elapsed() >= deadline && began.elapsed() < ttl * 2, "{:?}", began.elapsed());
     assert!(store.renewals().count("k") > 1, "tried again while it lasted");
     until("it is not kept any more", || locks.engine().renewals.len() == 0).await;
@@ -200,7 +200,7 @@ async fn a_renewal_that_panics_is_tried_again() {
     assert!(guard.is_valid());
     store.renewals().set(Reply::Panics);
     guard.lost().await;
-    // The loss is seen, and the others are let in.
+    // The loss is seen, and the next caller is let in.
     drop(locks.lock("k").ttl(ttl).acquire().await.expect("granted"));
     until("it is not kept any more", || locks.engine().renewals.len() == 0).await;
 }
@@ -225,7 +225,7 @@ async fn a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another() {
     }
     look_at(locks.engine(), vec![Arc::clone(&dying.turn().hold), Arc::clone(&healthy.turn().hold)], now);
     until("it is renewed", || healthy.turn().hold.deadline() > before).await;
-    // By the first attempt, which had the time that a healthy lease has; a second one comes after a third of it.
+    // By the first attempt, with the time limit of a healthy lease; a second one would come after a third of the lease.
     assert!(Instant::now() < now + ttl / 4);
     assert_eq!(store.renewals().count("healthy"), 1);
 }
@@ -277,7 +277,7 @@ async fn locks_that_come_and_go_do_not_wake_the_thread_each_time() {
     let mut plans = Vec::new();
     for _ in 0..3 {
         locks.lock("k").acquire().await.expect("granted").release().await.expect("held");
-        // It is woken when the plan for its next look is made earlier.
+        // It is woken when its next check is planned earlier.
         tokio::time::sleep(20 * MS).await;
         plans.push(locks.engine().renewals.schedule().looks_at);
     }
@@ -356,5 +356,5 @@ async fn the_job_ends_with_the_last_handle_to_the_store() {
         drop(guard);
         engine
     };
-    until("nobody uses the store", || engine.strong_count() == 0).await;
+    until("the store is not used any more", || engine.strong_count() == 0).await;
 }

@@ -1,16 +1,16 @@
-//! Gives up acquisitions whose futures are kept and not polled.
+//! Gives up acquisitions whose futures stay unpolled.
 //!
-//! A future that is not polled does nothing, but what it asked for stays: a place in a queue, a grant that was sent to
-//! it, the lead of its cohort, locks that it holds while it waits for others. So each acquisition that has to wait lies
-//! in a [`Slot`], within reach of the library's own thread. An acquisition that was woken and has not been polled for
-//! [`POLL_GRACE`] is dropped there, and the destructors that clean up behind a dropped future clean up behind it as well.
+//! An unpolled future does nothing, but it keeps its place in a queue, a grant that was sent to it, the lead of its
+//! cohort, and locks that it holds while it waits for others. So each acquisition that has to wait is in a [`Slot`],
+//! within reach of the library's own thread. That thread drops an acquisition that was woken and has not been polled
+//! for [`POLL_GRACE`], and the same destructors clean up as for any dropped future.
 //!
-//! The mutex of the slot decides between entering and giving up: an acquisition is polled or dropped under it. What was
-//! dropped cannot enter any more, whatever lies in its channels, and has no say in its cohort.
+//! The mutex of the slot decides between entering and giving up: an acquisition is polled or dropped under it. Once
+//! dropped, it can no longer enter, whatever its channels contain, and has no effect on its cohort.
 //!
-//! Being woken is the sign that something waits for the poll: a grant, an answer, the end of the wait. A waiter deep in a
-//! queue is not woken, costs nothing and keeps its place. One that is in the way of others all the same is woken here,
-//! to see whether it lives.
+//! Being woken is the sign that something waits for the poll: a grant, an answer, the end of the wait. A waiter deep in
+//! a queue is not woken, costs nothing and keeps its place. An acquisition that blocks others although nothing wakes it
+//! is woken here, to see whether its task is alive.
 
 mod slot;
 
@@ -37,37 +37,37 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long a future that was woken may stay unpolled. A runtime that is blocked for longer looks the same.
+/// How long a woken future may stay unpolled. A runtime that is blocked for longer looks the same.
 pub(crate) const POLL_GRACE: Duration = Duration::from_secs(2);
 
-/// How often waiting acquisitions are looked at, beside the moments at which one is due.
+/// Pause between two checks of all waiting acquisitions. A check is earlier if one of them is due before.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How many are looked at without a pause for those that begin or end to wait.
+/// Upper bound on slots listed while the mutex is locked: acquisitions that begin or end to wait need it too.
 const LOOKED_AT_TOGETHER: usize = 1_024;
 
-/// The acquisitions of one store that wait.
+/// The waiting acquisitions of one store.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     cohorts: Arc<Cohorts>,
     slots: Mutex<Slots>,
     begun: Notify,
-    /// The manager is shut down: all are polled, and end.
+    /// The manager is shut down: all acquisitions are polled, and end.
     is_closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Slots {
     by_id: BTreeMap<u64, Arc<dyn Watched>>,
-    /// The job looks at the slots; otherwise it sleeps until there is one.
+    /// Whether the job checks the slots. Otherwise it sleeps until there is one.
     looked_at: bool,
     started: bool,
 }
 
-/// Completes with the output of `acquisition`, which asks for the lock `key`; with `None` when it was given up because
-/// it was not polled.
+/// Completes with the output of `acquisition`, which asks for the lock `key`, or with `None` if it was given up because
+/// it was unpolled.
 ///
-/// Where it was polled before and wakes `task`, which polls this, it is not polled now: mostly it is ready when it
-/// wakes that task.
+/// With a `task`, the acquisition was polled before and wakes that task, which polls this future. It is not polled
+/// again at once: usually it is ready when it wakes the task.
 ///
 /// # Cancel safety
 /// Dropping it drops `acquisition`.
@@ -87,12 +87,12 @@ where
     if waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
         background::handle().spawn(run(Arc::clone(waiting)));
     }
-    // A shutdown has woken those that were there by then.
+    // A shutdown has woken only the acquisitions that were there by then.
     polled |= waiting.is_closed.load(Ordering::SeqCst);
     poll_fn(move |cx| if mem::replace(&mut polled, true) { entry.slot.poll(cx) } else { Poll::Pending })
 }
 
-/// A slot's place among those that are looked at.
+/// The registration of a slot for the checks.
 struct Entry<'a, A: Send + 'static> {
     waiting: &'a Waiting,
     slot: Arc<Slot<A>>,
@@ -120,13 +120,13 @@ impl Waiting {
         lock(&self.slots)
     }
 
-    /// Whether an acquisition was woken and is not polled to look at the answer.
+    /// Returns whether an acquisition was woken and has not been polled for some time, blind to its answer.
     pub(crate) fn is_blind(&self, id: u64) -> bool {
         let now = Instant::now();
         self.lock().by_id.get(&id).is_some_and(|slot| slot.signs().is_blind(now))
     }
 
-    /// Lets the job look at it; returns whether the job must be started.
+    /// Lets the job check the slot; returns whether the job must be started.
     fn add(&self, id: u64, slot: Arc<dyn Watched>) -> bool {
         let mut slots = self.lock();
         slots.by_id.insert(id, slot);
@@ -138,11 +138,11 @@ impl Waiting {
 
     fn remove(&self, id: u64) {
         let slot = self.lock().by_id.remove(&id);
-        // Not under the lock: with the last handle goes what it kept.
+        // Not under the mutex: dropping the last handle drops the acquisition.
         drop(slot);
     }
 
-    /// From here on each of them is polled, if its task lives.
+    /// Wakes the tasks of all acquisitions; from now on each acquisition is polled, if its task is alive.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let mut from = 0;
@@ -156,12 +156,12 @@ impl Waiting {
         }
     }
 
-    /// The slots that come next, from `id` on.
+    /// Returns the next slots, from `id` on.
     fn some_from(&self, id: u64) -> Vec<Arc<dyn Watched>> {
         self.lock().by_id.range(id..).take(LOOKED_AT_TOGETHER).map(|(_, slot)| Arc::clone(slot)).collect()
     }
 
-    /// Whether the job may sleep until there is a slot.
+    /// Returns whether the job may sleep until there is a slot, and records it.
     fn is_empty(&self) -> bool {
         let mut slots = self.lock();
         slots.looked_at = !slots.by_id.is_empty();
@@ -179,7 +179,7 @@ async fn run(waiting: Arc<Waiting>) {
             return;
         }
         let now = Instant::now();
-        // The process or the machine stood still, and the tasks that poll with it.
+        // The process or the machine stood still, and with it the tasks that poll.
         if now > next + LOOK_EVERY {
             awake_since = now;
         }
@@ -187,7 +187,7 @@ async fn run(waiting: Arc<Waiting>) {
         if waiting.is_empty() {
             tokio::select! {
                 () = waiting.begun.notified() => {}
-                // Not longer than a minute without a look whether anybody still uses the store.
+                // At most a minute, to check whether the store is still used.
                 () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}
             }
             next = Instant::now() + LOOK_EVERY;
@@ -195,7 +195,7 @@ async fn run(waiting: Arc<Waiting>) {
     }
 }
 
-/// Gives up what is not polled; returns when to look again.
+/// Gives up unpolled acquisitions; returns when to check again.
 fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
     let mut next = now + LOOK_EVERY;
     let mut from = 0;
@@ -212,11 +212,11 @@ fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
                         next = next.min(due);
                     } else if let Some(acquisition) = slot.give_up(woken) {
                         waiting.remove(signs.id);
-                        tracing::debug!(key = %signs.key, "given up: its future is kept and not polled");
-                        // A task of its own, which a panic in a destructor ends alone.
+                        tracing::debug!(key = %signs.key, "given up: its future is not polled");
+                        // In a task of its own: a panic in a destructor ends only that task.
                         tokio::spawn(async move {
                             drop(acquisition);
-                            // If its owner lives after all, it begins anew.
+                            // If its task is alive after all, it starts over.
                             slot.signs().wake_owner();
                         });
                     }

@@ -1,4 +1,4 @@
-//! One acquisition that waits, and the signs by which the job knows whether its task lives.
+//! One waiting acquisition, and the signs by which the job knows whether its task is alive.
 
 use std::{
     fmt,
@@ -20,38 +20,39 @@ use crate::{
     time::clock::Instant,
 };
 
-/// After this time an answer counts as one that is not looked at. A task that lives may have to wait for its turn.
+/// How long an answer may wait for a poll before the acquisition counts as blind to it. A live task may have to wait
+/// until it runs.
 pub(super) const BLIND_AFTER: Duration = Duration::from_millis(400);
 
-/// See [`Signs::woken`].
+/// See the field `woken` of [`Signs`].
 const ASKED: u64 = 1;
 const UNKNOWN: u64 = u64::MAX;
 
-/// What a waiting acquisition may keep from others.
+/// The things that a waiting acquisition may withhold from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeps {
-    /// The lead of the cohort of its lock, while it has that.
+    /// The lead of the cohort of its lock, while it has the lead.
     Lead,
-    /// Locks that it holds already.
+    /// Locks that it already holds.
     Locks,
 }
 
-/// One acquisition that waits, until it is ready, dropped or given up.
+/// One waiting acquisition, until it is ready, dropped or given up.
 pub(super) struct Slot<A> {
     acquisition: Mutex<Option<A>>,
     signs: Signs,
 }
 
-/// What can be told of a slot without its mutex.
+/// The state of a slot that can be read without its mutex.
 #[derive(Debug)]
 pub(super) struct Signs {
     pub(super) id: u64,
     pub(super) key: LockKey,
     keeps: Keeps,
-    /// When it was woken first since it was polled last, in nanoseconds; 0 when it was not. The lowest bit is set while
-    /// it was only [asked](Self::ask). [`UNKNOWN`] while what wakes it goes to its task.
+    /// When it was first woken since its last poll, in nanoseconds; 0 if it was not. The lowest bit is set while it was
+    /// only [asked](Self::ask). [`UNKNOWN`] while its wake-ups go to its task directly.
     woken: AtomicU64,
-    /// Of the task that polls it.
+    /// Wakes the task that polls it.
     owner: Mutex<Waker>,
 }
 
@@ -67,7 +68,7 @@ impl Signs {
         self.woken.load(Ordering::Acquire) == UNKNOWN
     }
 
-    /// There is something at which it has to look.
+    /// Records a wake-up that a poll has to answer, unless it is marked as idle, and wakes the task.
     pub(super) fn wake(&self) {
         if !idle::is_under_way() {
             self.woken.fetch_and(!ASKED, Ordering::AcqRel);
@@ -76,13 +77,15 @@ impl Signs {
         self.wake_owner();
     }
 
-    /// Whether it lives.
+    /// Wakes the task to see whether it is alive.
     pub(super) fn ask(&self) {
         self.woken_now(ASKED);
         self.wake_owner();
     }
 
-    /// What woke it went to its task: that counts from now on, and its next poll shows that it lives.
+    /// Wakes the task of an acquisition whose earlier wake-ups went to the task directly.
+    ///
+    /// The time without a poll counts from now on; the next poll shows that the task is alive.
     pub(super) fn wake_unknown(&self) {
         self.woken_since(UNKNOWN, 0);
         self.wake_owner();
@@ -99,13 +102,13 @@ impl Signs {
         let _ = self.woken.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether it has had something for long at which it has not looked.
+    /// Returns whether a wake-up, other than a mere question, has stayed unanswered by a poll for [`BLIND_AFTER`].
     pub(super) fn is_blind(&self, now: Instant) -> bool {
         self.woken().is_some_and(|woken| woken.as_nanos() & ASKED == 0 && now >= woken + BLIND_AFTER)
     }
 
     pub(super) fn wake_owner(&self) {
-        // Cloned, because a runtime may poll from within.
+        // Cloned, because a runtime may poll from within `wake`.
         let owner = lock(&self.owner).clone();
         owner.wake();
     }
@@ -127,7 +130,7 @@ impl Signs {
 }
 
 impl<A> Slot<A> {
-    /// Of the acquisition of the lock `key`, which was polled before where it wakes `task`.
+    /// Creates the slot of an acquisition of the lock `key`. If it was polled before, it wakes `task`.
     pub(super) fn new(id: u64, key: LockKey, keeps: Keeps, task: Option<Waker>, acquisition: A) -> Self {
         let woken = AtomicU64::new(if task.is_some() { UNKNOWN } else { 0 });
         let owner = Mutex::new(task.unwrap_or_else(|| Waker::noop().clone()));
@@ -138,7 +141,7 @@ impl<A> Slot<A> {
         lock(&self.acquisition)
     }
 
-    /// Takes out what is left.
+    /// Takes out the acquisition, if it is still there.
     pub(super) fn take(&self) -> Option<A> {
         self.lock().take()
     }
@@ -147,9 +150,9 @@ impl<A> Slot<A> {
 impl<A: Future + Unpin + Send + 'static> Slot<A> {
     pub(super) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<A::Output>> {
         let mut slot = self.lock();
-        // After a panic in it, its owner drops it.
+        // After a panic in the acquisition, its owner drops it.
         let Some(acquisition) = &mut *slot else { return Poll::Ready(None) };
-        // Before the poll: what wakes it from here on wants another one.
+        // Before the poll: a wake-up from here on asks for another one.
         self.signs.polled_by(cx.waker());
         let _counted = Idle::set(false);
         let waker = Waker::from(Arc::clone(self));
@@ -167,11 +170,11 @@ impl<A: Send + 'static> Wake for Slot<A> {
     }
 }
 
-/// A slot, whatever its acquisition is for.
+/// A slot with an acquisition of any type.
 pub(super) trait Watched: fmt::Debug + Send + Sync {
     fn signs(&self) -> &Signs;
 
-    /// Takes the acquisition out if it was woken at `woken`, not later, and not polled since.
+    /// Takes out the acquisition if it was woken at `woken`, not later, and has not been polled since.
     fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>>;
 }
 

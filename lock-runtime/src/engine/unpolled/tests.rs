@@ -13,7 +13,7 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_secs(30);
-/// Longer than any unpolled future is kept that is in the way.
+/// Longer than any unpolled future that blocks others is kept.
 const KEPT: Duration = Duration::from_secs(3);
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
@@ -23,14 +23,14 @@ fn acquiring(locks: &LockManager, wait: Duration) -> Acquiring {
     Box::pin(async move { lock.acquire().await })
 }
 
-/// Polled once, and not since.
+/// Returns an acquisition that was polled once, and not since.
 fn kept(locks: &LockManager) -> Acquiring {
     let mut kept = acquiring(locks, WAIT);
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     kept
 }
 
-/// Polled again after it asked, and not since: what wakes it from here on is known.
+/// Returns an acquisition that was polled again after it asked, and not since: from here on its wake-ups are known.
 fn kept_later(locks: &LockManager) -> Acquiring {
     let mut kept = kept(locks);
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -45,7 +45,7 @@ impl Wake for Count {
     }
 }
 
-/// A waker, and how often it was called.
+/// Returns a waker with the count of its calls.
 fn counted() -> (Arc<Count>, Waker) {
     let count = Arc::new(Count(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&count));
@@ -144,7 +144,7 @@ async fn what_is_left_of_a_leader_that_was_given_up_has_no_say() {
     let _next = tokio::spawn(kept(&locks));
     until("the next one leads", || store.acquires().count("k") == 2).await;
     old.failed(&LockError::new(LockErrorKind::Backend, "long ago"));
-    let error = acquiring(&locks, 20 * MS).await.expect_err("somebody else holds it");
+    let error = acquiring(&locks, 20 * MS).await.expect_err("another client holds it");
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     store.take_progress();
 }
@@ -161,7 +161,7 @@ async fn polled_again_after_another_was_granted_it_waits_behind_that() {
     assert!(!leader.is_finished() && guard.is_valid(), "two hold it");
     let token = guard.fencing_token();
     guard.release().await.expect("held");
-    let guard = leader.await.expect("no panic").expect("passed on");
+    let guard = leader.await.expect("no panic").expect("handed over");
     assert_eq!(Some(guard.fencing_token()), token.successor());
 }
 
@@ -178,7 +178,7 @@ async fn polled_again_after_the_end_of_its_wait_it_says_so() {
     assert_eq!(store.acquires().count("k"), 1);
 }
 
-/// A future that is never ready, in a slot of its own; how often it was polled, and whether it is dropped.
+/// A future that is never ready, in a slot of its own; it counts its polls and records its drop.
 struct Probe {
     polls: Arc<AtomicUsize>,
     dropped: Arc<AtomicBool>,
@@ -194,7 +194,7 @@ impl Drop for SetTrue {
     }
 }
 
-/// `at_poll` is called at each poll.
+/// Creates a probe that calls `at_poll` at each poll.
 fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'static) -> Probe {
     let (polls, dropped) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
     let acquisition = {
@@ -219,7 +219,7 @@ fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'st
     Probe { polls, dropped, slot, watch }
 }
 
-/// Later than everything that is woken now may stay unpolled.
+/// Returns a time after the grace of every future woken by now.
 fn too_late() -> Instant {
     Instant::now() + POLL_GRACE + MS
 }
@@ -238,7 +238,7 @@ async fn what_was_woken_is_given_up_in_time_and_not_before() {
     let mut probe = probe(&locks, |_| {});
     probe.slot.signs().wake();
     let woken = probe.slot.signs().woken().expect("woken");
-    // Each look says when the next one is due.
+    // Each check returns when the next one is due.
     assert_eq!(
         look(&locks.engine().waiting, woken + POLL_GRACE / 2, Instant::from_nanos(0)),
         woken + POLL_GRACE / 2 + LOOK_EVERY
@@ -261,7 +261,7 @@ async fn what_was_polled_since_is_not_given_up() {
     probe.slot.signs().wake();
     let woken = probe.slot.signs().woken().expect("woken");
     assert!(probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    assert!(probe.slot.give_up(woken).is_none(), "polled after the look and before it was given up");
+    assert!(probe.slot.give_up(woken).is_none(), "polled after the check and before it was given up");
     probe.slot.signs().wake();
     assert!(probe.slot.give_up(woken).is_none(), "woken anew");
     assert!(!probe.dropped.load(Ordering::SeqCst));
@@ -316,7 +316,7 @@ async fn the_job_ends_with_the_last_handle_to_the_store() {
     drop(locks);
     assert!(engine.strong_count() > 0);
     drop(leader);
-    until("nobody uses the store", || engine.strong_count() == 0).await;
+    until("the store is not used any more", || engine.strong_count() == 0).await;
 }
 
 #[tokio::test]

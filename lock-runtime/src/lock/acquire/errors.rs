@@ -1,4 +1,4 @@
-//! Why an acquisition failed: its errors, with their texts.
+//! The errors of an acquisition, with their texts.
 
 use crate::{
     LockError, LockErrorKind,
@@ -22,7 +22,7 @@ pub(super) fn timeout(options: &LockOptions, holder: Holder) -> LockError {
 }
 
 fn is_held(kind: LockErrorKind, message: String, options: &LockOptions, holder: Holder) -> LockError {
-    // Of a lease that is renewed, the rest says nothing about the section under it.
+    // While a lease is renewed, its remaining time says nothing about the section under it.
     let advice = holder.remaining.filter(|_| holder.is_final).unwrap_or(options.retry_after);
     LockError::new(kind, message).with_retry_after(holder.remaining).advising(advice)
 }
@@ -30,7 +30,7 @@ fn is_held(kind: LockErrorKind, message: String, options: &LockOptions, holder: 
 pub(super) fn missed() -> LockError {
     LockError::new(
         LockErrorKind::Timeout,
-        "it was passed on to this task, which did not run in time to take it, and the wait is over",
+        "it was handed over to this task, which was not polled in time to take it, and the wait is over",
     )
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn not_polled() -> LockError {
     )
 }
 
-/// The store has not answered until the end.
+/// Returns the error for a store that has not answered by the end of the wait.
 pub(super) fn no_answer(engine: &Engine, leader: Option<&Leader>, options: &LockOptions) -> LockError {
     let Some(reporter) = leader.map(Leader::reporter) else { return unanswered() };
     let error = match reporter.timeout_cause() {
@@ -52,14 +52,14 @@ pub(super) fn no_answer(engine: &Engine, leader: Option<&Leader>, options: &Lock
     error
 }
 
-/// The wait ran out.
+/// Returns the error for a wait that ran out.
 pub(super) fn out_of_time(engine: &Engine, options: &LockOptions, cause: TimeoutCause) -> LockError {
     match cause {
         TimeoutCause::Held(holder) => timeout(options, holder),
         TimeoutCause::Failed(error) => error,
         TimeoutCause::Unanswered { leader } if engine.waiting.is_blind(leader) => LockError::new(
             LockErrorKind::Timeout,
-            "another task of this process asked the store for it, and was not polled to see the answer in time",
+            "another task of this process asked the store for it, and was not polled in time to see the answer",
         ),
         TimeoutCause::Unanswered { .. } => unanswered(),
     }
@@ -79,7 +79,7 @@ pub(super) fn too_late() -> LockError {
 pub(super) fn misnumbered() -> LockError {
     LockError::new(
         LockErrorKind::Unsupported,
-        "the store granted a lease with a fencing token that leaves no numbers for handing it on: those of leases are made \
-         by `FencingToken::from_micros`",
+        "the store granted a lease with a fencing token that leaves no numbers for hand-overs: the tokens of leases \
+         are made by `FencingToken::from_micros`",
     )
 }

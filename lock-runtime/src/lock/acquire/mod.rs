@@ -1,4 +1,4 @@
-//! The way from wanting a lock to holding it: the queue of this process, then the store.
+//! The steps from a call to a held lock: the queue of this process, then the store.
 
 mod errors;
 mod store;
@@ -33,7 +33,7 @@ use crate::{
 
 pub(crate) use errors::not_polled;
 
-/// Acquires a lock, in the process of its manager: a child that was forked off meanwhile must ask for nothing more.
+/// Acquires a lock in the process of its manager; fails in a child forked off meanwhile, which must send no requests.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
     let Some(process) = engine.process() else { return acquire_here(engine, request).await };
     let mut acquiring = pin!(acquire_here(engine, request));
@@ -44,9 +44,9 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<L
     .await
 }
 
-/// An unpolled acquisition that was given up begins anew at its next poll, while its wait lasts.
+/// Acquires a lock. An unpolled acquisition that was given up begins anew at its next poll, while its wait lasts.
 async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
-    // A task that locks and releases in a loop without ever waiting would keep the runtime from its other work.
+    // Otherwise a task that locks and releases in a loop without ever waiting would starve the others of its runtime.
     tokio::task::coop::consume_budget().await;
     loop {
         let id = engine.cohorts.next_id();
@@ -72,19 +72,19 @@ pub(crate) enum Begun {
     Waits(Rest),
 }
 
-/// What is left of an acquisition that has to wait: a future that needs nothing of its caller's, so that it can be
+/// The rest of an acquisition that has to wait: a future that borrows nothing from its caller, so that it can be
 /// [watched].
 ///
 /// [watched]: unpolled
 pub(crate) struct Rest {
     stage: Stage,
-    /// The task that the answer of the store wakes, where it is on its way.
+    /// The task that the store's answer wakes, while that answer is pending.
     task: Option<Waker>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "as above")]
 enum Stage {
-    /// The answer of the store is on its way. Most acquisitions come no further, and have nothing else to wait for.
+    /// The store's answer is pending. Most acquisitions end with it, and wait for nothing else.
     Asked {
         leader: Option<Leader>,
         call: BoxFuture<'static, Result<Acquired, LockError>>,
@@ -95,12 +95,12 @@ enum Stage {
     Over,
 }
 
-/// What is asked for.
+/// A request, with the number and the counters of its acquisition.
 struct About {
     request: Request,
     id: u64,
     permit: Permit,
-    /// Last: it is counted until everything else of it is dropped.
+    /// The last field: the acquisition is counted until its other parts are dropped.
     asking: InFlightGuard<Arc<InFlight>>,
 }
 
@@ -112,16 +112,16 @@ enum At {
     Store(Option<Leader>, StoreCall, Instant),
 }
 
-/// Begins an acquisition with the number `id`, and goes as far as is possible without waiting.
+/// Begins an acquisition with the number `id`, and takes it as far as possible without waiting.
 ///
 /// # Cancel safety
-/// It is ready when it is polled first.
+/// Ready at its first poll.
 pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> Result<Begun, LockError> {
     request.check(engine.backend.capabilities())?;
     if let Some(again) = scope::enter_again(engine, request) {
         return again.map(Begun::Acquired);
     }
-    // Counted before the look whether the manager is open, and until everything that is dropped on the way out is.
+    // Counted before the check that the manager is open. Declared first, so dropped last on every return.
     let _asking = InFlightGuard::new(&*engine.asking);
     let permit = engine.permit()?;
     let about = |permit| {
@@ -134,7 +134,7 @@ pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> R
         entry => {
             let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
             let mut call = ask(engine, leader.as_ref(), request);
-            // By the moment at which it is asked: what is left of this acquisition may be polled much later.
+            // Computed when the store is asked: the rest of this acquisition may be polled much later.
             let give_up = give_up(request.wait);
             let first = poll_fn(|cx| match call.as_mut().poll(cx) {
                 Poll::Ready(answer) => Poll::Ready(Ok(answer)),
@@ -165,7 +165,7 @@ impl Future for Rest {
             let answer = call.as_mut().poll(cx);
             let Stage::Asked { about, leader, call, give_up } = mem::replace(&mut self.stage, Stage::Over)
             else {
-                unreachable!("looked at above")
+                unreachable!("matched above")
             };
             let at = match answer {
                 Poll::Pending => At::Store(leader, Ok(call), give_up),
@@ -201,7 +201,7 @@ impl About {
                         turn.hold_until(Instant::now() + request.options.hold_at_least);
                         return Ok(LockGuard::new(turn, permit));
                     }
-                    // Lost before this task ran: the way begins anew.
+                    // Lost before this task ran: it starts over, while its wait lasts.
                     Waited::Entered(_) if request.wait.end().has_passed() => return Err(missed()),
                     Waited::Entered(_) => {
                         match cohort::enter(&engine.cohorts, &request, id, || Arc::clone(&engine) as _)? {
@@ -233,13 +233,13 @@ async fn follow(engine: &Engine, follower: Follower, wait: Wait) -> Result<Waite
 }
 
 fn ask_first(engine: &Arc<Engine>, leader: Leader, request: &Request) -> Result<At, LockError> {
-    // A store that grants at once would be asked after the end.
+    // Otherwise a store that grants at once would be asked after the shutdown.
     engine.check_open()?;
     let call = ask(engine, Some(&leader), request);
     Ok(At::Store(Some(leader), Ok(call), give_up(request.wait)))
 }
 
-/// The store granted it.
+/// Makes a guard of a granted turn, and adds its hold to the renewals.
 fn enter(permit: Permit, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
     let now = Instant::now();
     if let Some(leader) = leader {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(store.acquires().total(), 0);
     }
 
-    /// Until then only the answer wakes its task.
+    /// Until the second poll only the answer wakes the task.
     #[tokio::test]
     async fn the_time_for_an_answer_counts_from_the_question_and_not_from_the_second_poll() {
         let store = Mock::new();
@@ -283,7 +283,7 @@ mod tests {
         let began = Instant::now();
         let error = locks.lock("k").wait(Duration::from_millis(10)).acquire().await.expect_err("no answer");
         assert_eq!(error.kind(), LockErrorKind::Backend);
-        // Half a second at the most until it is polled, and as long after the wait for the answer: not one after the other.
+        // The second poll comes within half a second; the answer has half a second beyond the wait. Both run at once.
         assert!(began.elapsed() < Duration::from_millis(850), "{:?}", began.elapsed());
     }
 

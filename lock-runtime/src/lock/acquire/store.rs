@@ -1,4 +1,4 @@
-//! The last step of an acquisition: the store is asked, and its answer judged.
+//! The last step of an acquisition: asking the store and judging its answer.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// A question to the store, or why one has to be asked again.
+/// A pending request to the store, or the error after which it has to be repeated.
 pub(super) type StoreCall = Result<BoxFuture<'static, Result<Acquired, LockError>>, LockError>;
 
 /// Asks the store once.
@@ -38,13 +38,13 @@ pub(super) fn ask(
     })
 }
 
-/// Until when a store that is asked now has time to answer.
+/// Returns the deadline for the answer of a store that is asked now.
 pub(super) fn give_up(wait: Wait) -> Instant {
     // One attempt ends when the store gives up; only the store knows how long an answer may take.
     if wait == Wait::No { Instant::FAR_FUTURE } else { answer_deadline(wait.end()) }
 }
 
-/// Waits for the answer to `call` until `give_up`, and asks the store again until it answers or the wait is over.
+/// Waits for the answer to `call` until `give_up`; asks a failing store again until it answers or the wait is over.
 pub(super) async fn ask_store(
     engine: &Arc<Engine>,
     leader: Option<&Leader>,
@@ -84,7 +84,7 @@ pub(super) async fn ask_store(
     unreachable!("the loop ends by returning")
 }
 
-/// What an answer of the store is worth.
+/// The verdict on an answer of the store.
 pub(super) enum Judged {
     Over(Result<Arc<Turn>, LockError>),
     AskAgain(LockError),
@@ -105,7 +105,7 @@ pub(super) fn judge(
         },
         Ok(Acquired::Busy { holder_remaining }) => {
             reporter.inspect(|reporter| reporter.contended());
-            // The store does not know whether it is renewed.
+            // The store does not know whether the holder renews.
             let holder = Holder { remaining: holder_remaining, is_final: false };
             let error = if *wait == Wait::No { contended(options, holder) } else { timeout(options, holder) };
             return Judged::Over(Err(error));
@@ -123,7 +123,7 @@ pub(super) fn judge(
     }
 }
 
-/// Makes a turn of a grant, unless it came too late to be of use; then it is given back.
+/// Makes a turn of a grant; gives back a grant that came too late to be useful or has an unusable token.
 fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Arc<Turn>, LockError> {
     let (now, options) = (Instant::now(), &request.options);
     let hold = Hold::new(grant.held, request.terms(), options.max_hold, engine.process());

@@ -81,7 +81,7 @@ async fn one_deadline_is_for_all() {
     let began = StdInstant::now();
     let error = locks.all(["a", "b"]).wait(2000 * MS).acquire().await.expect_err("it is held");
     assert_eq!(error.key().expect("named").as_str(), "b");
-    // With half a second for a last answer; one of its own for each would be 4 s.
+    // Includes half a second for a last answer. A deadline for each lock would take 4 s.
     assert!(began.elapsed() < 3500 * MS, "{:?}", began.elapsed());
 }
 
@@ -92,7 +92,7 @@ async fn one_that_is_asked_for_after_the_end_of_the_wait_is_given_time_to_answer
     store.acquires().once([Reply::Late(450 * MS), Reply::Late(250 * MS)]);
     let granted = locks.all(["a", "b"]).wait(50 * MS).acquire().await;
     granted.expect("an answer that it is ours is no outage").release().await.expect("held");
-    // Nor is it an outage when a task of this process, which asked a little before, is told that it is held.
+    // Nor is it an outage if the lock goes to a task of this process that asked a little earlier.
     store.acquires().once([Reply::Late(400 * MS), Reply::Late(450 * MS)]);
     let (several, other) = (locks.all(["c", "d"]).wait(50 * MS), locks.lock("d"));
     let (several, other) = tokio::join!(several.acquire(), async {
@@ -119,7 +119,7 @@ async fn a_lock_that_is_almost_over_when_the_last_is_granted_is_not_handed_out()
     let store = Mock::new();
     let locks = store.manager();
     let ttl = 1000 * MS;
-    // A reply at the end of the first one's lease; nobody polls meanwhile, so no loss is seen on the way.
+    // The reply comes at the end of the first lease. Nothing is polled meanwhile, so no loss is noticed before.
     store.acquires().once([Reply::Yes, Reply::Late(930 * MS)]);
     let error = locks.all(["a", "b"]).ttl(ttl).auto_renew(false).acquire().await.expect_err("too late");
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
@@ -130,7 +130,7 @@ async fn a_lock_that_is_almost_over_when_the_last_is_granted_is_not_handed_out()
 async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released_with_the_guard() {
     let store = Mock::new();
     let locks = store.manager();
-    // The first renewal is refused, whichever lock it is about.
+    // The first renewal is refused, whichever lock it is for.
     store.renewals().once([Reply::No]);
     let guard = locks.all(["a", "b", "c"]).ttl(3000 * MS).acquire().await.expect("granted");
     let held = guard.held();
@@ -155,14 +155,14 @@ async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released_with_the
         assert!(error.to_string().contains("another of the locks"), "{error}");
     }
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
-    // In the background: the loss is told at once.
+    // In the background: the loss is reported at once.
     until("all are released", || releases() == 3).await;
     assert_eq!(locks.engine().renewals.len(), 0);
-    // Nothing is in the way of those who come next.
+    // Nothing blocks the next callers.
     locks.all(["a", "b", "c"]).acquire().await.expect("free").release().await.expect("held");
 }
 
-/// Whether a body is still there when another task gets the lock that was not lost.
+/// Returns whether the body still exists when another task gets the lock that was not lost.
 async fn overlaps(on_lost: OnLost) -> bool {
     struct Inside(Arc<AtomicBool>);
     impl Drop for Inside {
@@ -172,7 +172,7 @@ async fn overlaps(on_lost: OnLost) -> bool {
     }
     let store = Mock::new();
     let locks = store.manager().ttl(1500 * MS);
-    // `a` is lost, `b` is ours.
+    // `a` is lost, `b` stays ours.
     store.renewals().once([Reply::No]);
     let guard = locks.all(["a", "b"]).acquire().await.expect("granted");
     let (held, is_inside) = (guard.held(), Arc::new(AtomicBool::new(true)));
@@ -187,7 +187,7 @@ async fn overlaps(on_lost: OnLost) -> bool {
             while held.is_valid() {
                 std::thread::sleep(MS);
             }
-            // It does not come to an await for a while.
+            // Reaches no await for a while.
             std::thread::sleep(200 * MS);
             tokio::task::yield_now().await;
             unreachable!("polled without the locks");
@@ -251,7 +251,7 @@ async fn a_section_of_several_holds_each_of_them_and_drops_its_body_with_the_fir
         }
         let error = ensure_locked("c").expect_err("not held");
         assert!(error.to_string().contains("`a` and others"), "{error}");
-        // Told before `0` is waited for.
+        // Reported before `0` is waited for.
         store.acquires().set(Reply::Silent);
         let error = locks.all(["0", "b"]).acquire().await.expect_err("held");
         assert_eq!((error.kind(), error.key().expect("named").as_str()), (LockErrorKind::WouldDeadlock, "b"));
@@ -319,7 +319,7 @@ async fn an_acquisition_that_is_dropped_on_its_way_gives_back_what_it_has() {
 }
 
 impl LockManager {
-    /// Waits until what is released in the background is released.
+    /// Waits until no background release is left.
     async fn shutdown_of_releases(&self) {
         self.engine().releaser.drained().await;
     }
