@@ -1,6 +1,6 @@
 //! The attribute `#[distributed_lock]` of [`lock-runtime`](https://docs.rs/lock-runtime).
 //!
-//! Use it as `lock_runtime::distributed_lock`: the generated code calls that crate.
+//! Use it as `lock_runtime::distributed_lock`: the generated code calls functions of lock-runtime.
 
 mod args;
 mod check;
@@ -28,11 +28,12 @@ pub fn distributed_lock(
 /// Builds a [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the
 /// variables in scope, for closures and for locks acquired without the attribute.
 ///
-/// The template has the syntax of [`macro@distributed_lock`]. From the same template and values, this macro and the
-/// attribute build the same key, so they name the same lock. Values are encoded: different ones never give one name.
+/// The template has the syntax described for the [attribute](macro@distributed_lock#key). From the same template and
+/// values, this macro and the attribute build the same key, so they name the same lock. Values are encoded, so
+/// different values never produce the same name.
 ///
-/// Evaluates to a `Result<LockKey, LockError>`. The error is of kind `InvalidKey`: a value was empty, or the name is too
-/// long.
+/// Evaluates to a `Result<LockKey, LockError>`. The error is of kind `InvalidKey` if a value is empty or the name is
+/// too long.
 ///
 /// ```
 /// use lock_runtime::{LockError, LockManager, lock_key};
@@ -48,7 +49,8 @@ pub fn distributed_lock(
 /// assert_eq!(lock_key!("<tenant>/order:<id>").unwrap().as_str(), "a%3Ab/order:42");
 /// ```
 ///
-/// Where the runtime is re-exported, add its path: `lock_key!("user:<id>", crate = my_framework::locks)`.
+/// If you use lock-runtime through a crate that re-exports it, add the path of the re-export:
+/// `lock_key!("user:<id>", crate = my_framework::locks)`.
 #[proc_macro]
 pub fn lock_key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     lock_key::lock_key(input.into()).into()

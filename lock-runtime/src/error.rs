@@ -1,44 +1,46 @@
-//! The one error of this crate.
+//! The error type of this crate.
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use crate::LockKey;
 
-/// The kind of a [`LockError`], whose text has the details.
+/// The kind of a [`LockError`]; the error's message has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockErrorKind {
-    /// Another client holds the lock, and the call does not wait.
+    /// Another caller, in this or another process, holds the lock, and the call does not wait.
     Contended,
-    /// Another client held the lock until the caller's wait was over.
+    /// Another caller still held the lock at the end of the wait.
     Timeout,
-    /// The lock was held, and no longer is.
+    /// The lock was lost: it was held, and no longer is.
     Lost,
-    /// The store cannot be reached or failed.
+    /// The store cannot be reached, did not answer in time, or failed.
     Backend,
-    /// The section that asks for this lock already holds it and would wait for itself.
+    /// The code that requests the lock already runs under it, so it would wait for itself. See
+    /// [`reentrant`](crate::Lock::reentrant).
     WouldDeadlock,
-    /// The running code must hold the lock, and does not.
+    /// The running code must hold the lock but does not; see [`ensure_locked`](crate::ensure_locked).
     NotHeld,
-    /// The lock's name is not allowed.
+    /// The name of the lock is not allowed; see [`LockKey`].
     InvalidKey,
-    /// An option or a URL is not allowed.
+    /// An option or a URL is invalid.
     InvalidOptions,
-    /// The store cannot do what was asked.
+    /// The store, or this build of the crate, does not support what was requested.
     Unsupported,
-    /// A limit on waiters or held locks is reached.
+    /// A limit on waiters or held locks is reached; see [`Limits`](crate::Limits).
     Overloaded,
     /// The manager was shut down.
     ShutDown,
-    /// No manager was named, and none is set for the process.
+    /// A function with `#[distributed_lock]` has no `manager` argument, and no default manager is set; see
+    /// [`set_global`](crate::set_global).
     NoManager,
 }
 
 /// The reason why a lock was not acquired, not kept or not released.
 ///
-/// The text is one line for a human reader: what happened, to which lock or setting, and what to do. It never contains
-/// a password or an owner token. The errors of the store's driver follow as [`source`](Error::source), except those
-/// that the text repeats.
+/// The message is one line for a human reader: what happened, to which lock or setting, and what to do. It never
+/// contains a password or an [owner token](crate::OwnerToken). The errors of the store's driver are available through
+/// [`source`](Error::source), except those whose text is already part of the message.
 #[derive(Clone)]
 pub struct LockError(Box<Inner>);
 
@@ -48,14 +50,14 @@ struct Inner {
     key: Option<LockKey>,
     message: String,
     retry_after: Option<Duration>,
-    /// The pause that a response advises to a client.
+    /// The retry delay that a response suggests to a client.
     advice: Option<Duration>,
     permanent: bool,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl LockError {
-    /// Creates an error of this kind; for authors of a store.
+    /// Creates an error of this kind. This is for implementations of [`Backend`](crate::backend::Backend).
     #[must_use]
     pub fn new(kind: LockErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
@@ -69,21 +71,21 @@ impl LockError {
         }))
     }
 
-    /// Names the lock that the error is about.
+    /// Adds the lock that the error is about.
     #[must_use]
     pub fn with_key(mut self, key: &LockKey) -> Self {
         self.0.key = Some(key.clone());
         self
     }
 
-    /// Adds the time after which another attempt makes sense.
+    /// Sets the time after which the lock may be free, if it is known; see [`retry_after`](Self::retry_after).
     #[must_use]
     pub fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
         self.0.retry_after = retry_after;
         self
     }
 
-    /// Sets the pause that a response advises to a client.
+    /// Sets the retry delay that a response suggests to a client.
     pub(crate) fn advising(mut self, advice: Duration) -> Self {
         self.0.advice = Some(advice);
         self
@@ -93,22 +95,24 @@ impl LockError {
         self.0.advice
     }
 
-    /// Marks the error as permanent: retrying fails until the program, its settings or those of the store are changed.
-    /// So waiters fail at once, and the error is not [retryable](Self::is_retryable).
+    /// Marks the error as permanent: every retry fails until the program, its settings or those of the store are
+    /// changed.
+    ///
+    /// Waiting acquisitions therefore fail at once, and the error is not [retryable](Self::is_retryable).
     #[must_use]
     pub fn into_permanent(mut self) -> Self {
         self.0.permanent = true;
         self
     }
 
-    /// Adds the cause, whose text must not contain a secret.
+    /// Adds the cause of the error. Its text must not contain a secret.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
-    /// Replaces the text with a more detailed one.
+    /// Replaces the message with a more detailed one.
     #[cfg(feature = "redis")]
     pub(crate) fn saying(mut self, message: String) -> Self {
         self.0.message = message;
@@ -129,9 +133,9 @@ impl LockError {
 
     /// Returns whether the same call may succeed later without a change to the program.
     ///
-    /// This does not mean that a section may run again. After [`Lost`](LockErrorKind::Lost) the lock can be acquired
-    /// anew, but a part of the section has run, perhaps at the same time as the next holder's. Repeat it only if
-    /// running it twice does no harm, or if its writes are checked by the fencing token.
+    /// This does not mean that it is safe to repeat the work. After [`Lost`](LockErrorKind::Lost), the lock can be
+    /// acquired again, but part of the work may have been done, possibly while the next holder was already working.
+    /// Repeat the work only if doing it twice does no harm, or if its writes are protected by the fencing token.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self.kind() {
@@ -151,23 +155,26 @@ impl LockError {
         }
     }
 
-    /// Returns the time after which the lock may be free: the rest of the holder's lease, if it is known.
+    /// Returns the time after which the lock may be free: the remaining time of the holder's lease, if it is known.
     ///
-    /// A holder that renews keeps the lock for longer, one that releases it for less. Hence a response to a client
-    /// advises another pause, see [`LockManager::retry_after`](crate::LockManager::retry_after).
+    /// The holder may keep the lock longer by renewing its lease, or release it sooner. This is therefore not the
+    /// `Retry-After` of an HTTP or gRPC response; for that, see
+    /// [`LockManager::retry_after`](crate::LockManager::retry_after).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// Returns whether the error was [marked as permanent](Self::into_permanent), as for a wrong password, although its
-    /// kind is worth another attempt. See [`is_retryable`](Self::is_retryable) for all kinds.
+    /// Returns whether the error was [marked as permanent](Self::into_permanent), for example because of a wrong
+    /// password.
+    ///
+    /// To decide whether to retry, use [`is_retryable`](Self::is_retryable), which also takes the kind into account.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.0.permanent
     }
 
-    /// Returns the cause, even if the error's text repeats it.
+    /// Returns the cause, even if its text is part of the message.
     #[cfg(feature = "redis")]
     pub(crate) fn cause(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
@@ -211,7 +218,7 @@ impl fmt::Debug for LockError {
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         let mut source: Option<&(dyn Error + 'static)> = self.0.source.as_deref().map(|source| source as _);
-        // A driver's error may repeat the text of its source, and ours that of the driver's error.
+        // A driver's error may repeat the text of its source, and this message may repeat that of the driver's error.
         while let Some(error) = source {
             let (text, next) = (error.to_string(), error.source());
             let is_repeated = next.is_some_and(|next| next.to_string() == text);

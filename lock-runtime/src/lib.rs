@@ -1,5 +1,5 @@
-//! Distributed locks for tokio: one interface for the stores that people use for locks, guards that know their own
-//! deadline, and a fencing token with every grant.
+//! Distributed locks for tokio: one interface to Redis, ZooKeeper and in-process memory, guards that know their own
+//! deadline, and a [fencing token](FencingToken) for every holder.
 //!
 //! On a function, with the [attribute][distributed_lock]:
 //!
@@ -10,13 +10,14 @@
 //!
 //! #[distributed_lock(key = "user:<id>", ttl = "30s", wait = "5s", manager = locks)]
 //! async fn withdraw(locks: &LockManager, id: u64) -> Result<(), LockError> {
-//!     // One caller for each `id` at a time, in this process and all others.
+//!     // Only one call for each `id` runs at a time, in this process and all others.
 //!     Ok(())
 //! }
 //! # }
 //! ```
 //!
-//! On an axum route or a tonic service, with the layer of the crate [`lock-tower`](https://docs.rs/lock-tower):
+//! On an axum route or a tonic service, with the layer from the [`lock-tower`](https://docs.rs/lock-tower)
+//! crate:
 //!
 //! ```text
 //! let lock = LockLayer::new(locks, "user:<id:u64>")?;
@@ -31,17 +32,17 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), lock_runtime::LockError> {
-//! // `redis://127.0.0.1:6379` in production, `memory:` while developing.
+//! // `redis://127.0.0.1:6379` in production, `memory:` during development.
 //! let locks = LockManager::connect("memory:").await?;
 //!
-//! // Waits up to 5 s; the lease of 30 s is renewed for as long as the guard lives.
+//! // Waits up to 5 s. The 30 s lease is renewed while the guard is alive, for at most `max_hold` (1 h).
 //! let guard = locks.lock("user:42").wait(Duration::from_secs(5)).acquire().await?;
 //!
-//! // The body is dropped if the lock is lost; the lock is released after it.
+//! // Drops the body if the lock is lost; releases the lock when the body has ended.
 //! let balance = guard.run(async { 100 - 30 }).await?;
 //! assert_eq!(balance, 70);
 //!
-//! // Busy is not an error.
+//! // Returns `None` if another caller holds the lock.
 //! if let Some(guard) = locks.lock("user:42").try_acquire().await? {
 //!     guard.release().await?;
 //! }
@@ -49,18 +50,21 @@
 //! # }
 //! ```
 //!
-//! Compose a key from values with [`lock_key!`][lock_key], which encodes them as the attribute does.
+//! To build a key from values, use [`lock_key!`][lock_key]: it encodes them in the same way as the attribute.
 //!
 //! # Stores
 //!
-//! | store | holders are exclusive while |
+//! | store | condition for mutual exclusion |
 //! |---|---|
-//! | [`memory:`][memory] this process | they are in this process |
-//! | [`redis:`, `rediss:`][redis] one Redis server | it keeps its data and its clock does not jump |
-//! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | they mind their deadline |
+//! | [`memory:`][memory] this process | all callers are in this process |
+//! | [`redis:`, `rediss:`][redis] one Redis server | the server keeps its data, and its clock does not jump forward |
+//! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1 % slower than the leader's |
 //!
-//! Each store is a feature of the same name; `rediss:` and `zookeeper+tls:` need the feature `tls` as well. A store of
-//! your own implements [`backend::Backend`].
+//! On every store, holders must also stop at their deadline. [`LockGuard::run`], the attribute and the layer take
+//! care of that.
+//!
+//! Each store is behind the feature of the same name; `rediss:` and `zookeeper+tls:` also need the feature `tls`. To
+//! add another store, implement [`backend::Backend`].
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
 #![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]
@@ -90,30 +94,34 @@
 //!
 //! # Safety
 //!
-//! [What a lock promises, under which conditions, and what to do about the rest](docs::safety). In short: a lease is
-//! not a mutex. Send the [`FencingToken`] to the resource with each write, and let the resource refuse any token
-//! smaller than the largest it has seen.
+//! [What a lock guarantees, under which conditions, and what you have to do yourself where the guarantee
+//! ends](docs::safety). In short: a lease is not a mutex, because it can expire while your code is still running.
+//! Send the [`FencingToken`] to the resource with each write, and have the resource reject any token smaller than
+//! the largest it has seen.
 //!
 //! # Operation
 //!
-//! [Defaults, a store that is down at start, stopping, logging](docs::operation). The design:
-//! [architecture](docs::architecture).
+//! [Defaults, starting while the store is down, shutting down, logging](docs::operation). The design of the crate:
+//! [architecture](docs::architecture). The terms used: [glossary](docs::glossary).
 //!
 //! # Features
 //!
-//! * `macros` (default): the attribute [`#[distributed_lock]`][distributed_lock] and [`lock_key!`][lock_key].
+//! * `macros` (default): the attribute [`#[distributed_lock]`][distributed_lock] and the macro
+//!   [`lock_key!`][lock_key].
 //! * `memory` (default): the store `memory:`.
 //! * `redis`: the store `redis:`.
-//! * `zookeeper`: the store `zookeeper:`; `zookeeper-sasl`: its authentication by SASL with DIGEST-MD5.
-//! * `tls`: TLS connections for the enabled stores, `rediss:` and `zookeeper+tls:`.
-//! * `axum`: [`LockError`] as the response of a handler, [`HeldLock`] and [`HeldLocks`] as its arguments. Without it
-//!   the compiler says of such a handler that "the trait bound `Handler<_, _>` is not satisfied", or that `LockError`
-//!   does not implement `IntoResponse`. The feature `axum` of lock-tower, on by default, enables it.
-//! * `tonic`: [`LockError`] as the `Status` of a method. Without it the compiler says that the error `Status` is not
-//!   `From<LockError>`.
+//! * `zookeeper`: the store `zookeeper:`.
+//! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
+//! * `tls`: TLS connections (`rediss:`, `zookeeper+tls:`) for the enabled stores.
+//! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a
+//!   handler uses them without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
+//!   satisfied", or that `LockError` does not implement `IntoResponse`. It is enabled by lock-tower's own `axum`
+//!   feature, which is on by default.
+//! * `tonic`: `tonic::Status` implements `From<LockError>`, so that `?` works in service methods. Without this
+//!   feature the compiler reports that `Status` is not `From<LockError>`.
 //!
-//! Rust 1.88 or later, as the newest drivers of the stores require. A later version of this crate may require a later
-//! Rust; its changelog says so.
+//! The crate requires Rust 1.88 or later, because the current Redis and ZooKeeper client crates do. A later release
+//! may raise this; the changelog will say so.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -141,7 +149,7 @@ mod sync;
 mod time;
 mod token;
 
-/// Functions for the attribute's expansion and the layer only; not covered by any stability promise.
+/// For the code that the attribute generates, and for the layer. Nothing here is covered by a stability guarantee.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::macro_support::*;

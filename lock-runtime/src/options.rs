@@ -12,10 +12,10 @@ use crate::{
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long to wait for a lock that another client holds.
+/// How long to wait for a lock that another caller holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitFor {
-    /// At most this long; zero means one attempt.
+    /// At most this long. Zero means a single attempt.
     AtMost(Duration),
     /// Without a limit.
     Forever,
@@ -32,7 +32,7 @@ impl WaitFor {
     }
 }
 
-/// The options of one lock; a manager has the defaults.
+/// The options of one lock, whose defaults come from its manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockOptions {
     pub(crate) ttl: Duration,
@@ -42,7 +42,7 @@ pub(crate) struct LockOptions {
     /// Zero if the lock may be released at any time.
     pub(crate) hold_at_least: Duration,
     pub(crate) reentrant: bool,
-    /// The pause that a response advises to a client that finds the lock held.
+    /// The pause before a retry that a response suggests to a client if the lock is held.
     pub(crate) retry_after: Duration,
 }
 
@@ -91,69 +91,77 @@ impl LockOptions {
     }
 }
 
-/// The methods that choose options, the same for one lock and for several.
+/// The methods that set options, used for one lock and for several.
 macro_rules! option_methods {
     () => {
-        /// Sets how long the lease lasts unless it is renewed: between 100 ms and 24 h, by default the manager's value.
+        /// Sets how long the lease lasts if it is not renewed: between 100 ms and 24 h. By default, the manager's
+        /// value.
         ///
-        /// After a crash the lock is free after this time at the latest. A short lease means a short wait after a
-        /// crash, and little patience with a slow network; the default of 30 s suits most programs.
+        /// If the holder crashes, the lock becomes free within this time. A short lease makes this time shorter, but
+        /// even a short delay of the network or the store then causes the lock to be lost. The manager's default of
+        /// 30 s suits most programs.
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.options.ttl = ttl;
             self
         }
 
-        /// Sets how long [`acquire`](Self::acquire) waits for another holder, by default the manager's value. Zero
-        /// means one attempt.
+        /// Sets how long [`acquire`](Self::acquire) waits while another holder has the lock. Zero means a single
+        /// attempt. By default, the manager's value.
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options.wait = WaitFor::AtMost(wait);
             self
         }
 
-        /// Lets [`acquire`](Self::acquire) wait without a limit.
+        /// Makes [`acquire`](Self::acquire) wait without a time limit.
         pub fn wait_forever(mut self) -> Self {
             self.options.wait = WaitFor::Forever;
             self
         }
 
-        /// Sets whether the lease is renewed while it is held, by default the manager's value. Without renewal the lock
-        /// is lost after `ttl`.
+        /// Sets whether the lease is renewed while the lock is held. Without renewal, the lock is lost after `ttl`. By
+        /// default, the manager's value.
         pub fn auto_renew(mut self, auto_renew: bool) -> Self {
             self.options.auto_renew = auto_renew;
             self
         }
 
-        /// Sets the maximum time that the lock is held, however often it is renewed, by default the manager's value.
-        /// `Duration::MAX` means no limit.
+        /// Sets the maximum time that the lock is held, however often its lease is renewed. After this time, the lock
+        /// counts as lost. `Duration::MAX` means no limit. By default, the manager's value.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.options.max_hold = max_hold;
             self
         }
 
-        /// Sets the minimum time that the lock is held after its acquisition. None by default.
+        /// Sets the minimum time that the lock is held after its acquisition. No minimum by default.
         ///
-        /// A guard that is released or dropped earlier, also by [`run`](crate::LockGuard::run) or the attribute, does
-        /// not keep its caller waiting. The hold goes on in the background, is renewed as before, and shuts out all
-        /// callers, in this process too, until the time is over. This is for work that is due once: a caller that comes
-        /// a moment later finds the lock held, and does not repeat the work.
+        /// Releasing or dropping the guard earlier does not wait for this time; neither does the end of
+        /// [`run`](crate::LockGuard::run) or of a function with the attribute. The lock stays held in the background
+        /// and is renewed as before. Until the time is over, no caller can acquire it, not even in this process. Use
+        /// this for work that is due only once: a caller that comes a moment later finds the lock held and does not
+        /// repeat the work.
         ///
-        /// If the process ends earlier, the lock ends with its lease; where that matters, choose a `ttl` that is as
-        /// long. [`shutdown`](crate::LockManager::shutdown) does not wait for this time.
+        /// If the process exits earlier, the lock lasts only until its lease expires. If the minimum must be kept even
+        /// then, choose a `ttl` that is at least as long. [`shutdown`](crate::LockManager::shutdown) does not wait for
+        /// this time.
         pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
             self.options.hold_at_least = hold_at_least;
             self
         }
 
-        /// Sets whether a section that already holds this lock may re-enter it; off by default.
+        /// Sets whether code that already runs under this lock may acquire it again; off by default.
         ///
-        /// If off, such an acquisition fails at once with [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock). The
-        /// section is the code in [`run`](crate::LockGuard::run), in an annotated function or behind a layer, with
-        /// everything it polls in turn; a task that it spawns is not part of it. It makes no difference which
-        /// [manager](crate::LockManager) of the store acquired the lock, and which one is asked.
+        /// If off, such an acquisition fails at once with [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock),
+        /// because it would wait for itself. Code runs under the lock if it is the body of
+        /// [`run`](crate::LockGuard::run) or of a function with the attribute, if it handles a request behind the
+        /// layer of lock-tower, or if such code calls or awaits it. Tasks that it spawns do not run under the lock.
+        /// All this also applies if the lock was acquired through another [manager](crate::LockManager) of the same
+        /// store.
         ///
-        /// The guard of the inner acquisition shares the outer hold, with its token and its length: it neither ends nor
-        /// prolongs the hold, and is lost with it. Of the other options of the inner acquisition, only `hold_at_least`
-        /// counts.
+        /// The inner guard shares the lock and the fencing token with the outer guard. Releasing the inner guard does
+        /// not release the lock, and when the outer guard loses the lock, so does the inner one. The other options of
+        /// the inner acquisition have no effect, except `hold_at_least`, which can delay the release of the lock. If
+        /// that time ends after the `max_hold` of the outer acquisition (or, without renewal, its `ttl`), the inner
+        /// acquisition fails with [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")]

@@ -1,45 +1,48 @@
-//! The fencing token and the owner token: one is public, the other a secret.
+//! The fencing token, which is public, and the owner token, which is secret.
 
 use std::fmt;
 
-/// Number of low bits of a fencing token that count the hand-overs inside a process.
+/// The number of low bits of a fencing token that count the hand-overs inside a process.
 const SEQUENCE_BITS: u32 = 11;
 const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 
-/// A number that grows with every grant of a lock, so that a resource can refuse a writer that came too late.
+/// A number that grows with every holder of a lock, so that a resource can reject stale writers.
 ///
-/// The token of a grant is strictly larger than that of every grant that had ended before this one was requested.
-/// Hand it to the resource with each write, and let the resource refuse a token smaller than the largest it has
-/// seen, in the same atomic step as the write. Tokens of different locks, or of different stores, cannot be compared.
-/// The value fits an `i64`; in JSON send it as a string, because it exceeds 2^53.
+/// The token of a holder is strictly larger than that of every holder that had given up or lost the lock before this
+/// one requested it. Send the token to the resource with each write, and have the resource reject any token smaller
+/// than the largest it has seen, in the same atomic step as the write. Tokens of different locks or of different
+/// stores cannot be compared.
 ///
-/// Source: M. Kleppmann, "How to do distributed locking", 2016. Layout on stores that mint from a clock:
-/// microseconds of the store's clock in the high bits, the sequence of hand-overs inside the process in the low
-/// eleven.
+/// The value fits into an `i64`. In JSON, send it as a string, because it may exceed 2^53.
+///
+/// The idea is from M. Kleppmann, "How to do distributed locking", 2016. On stores that derive tokens from a clock,
+/// such as Redis, the high bits are the store's time in microseconds. The low eleven bits count how often the lock
+/// was then passed from one holder to the next inside the process, without a new grant from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// The largest number of microseconds that a token can hold, a moment in the year 2112.
+    /// The largest number of microseconds that fits into a token: a moment in the year 2112.
     pub(crate) const LAST_MICROS: u64 = (1 << 52) - 1;
 
     /// Creates the token of a lease.
     ///
-    /// `micros` is any number that rises with each grant of the lock, such as the microseconds of the store's clock.
-    /// Numbers above 2^52 − 1 are reduced to it. The token leaves room for those of the turns that follow when the
-    /// lease is handed over inside the process.
+    /// `micros` is any number that rises with each grant of the lock, such as the store's time in microseconds.
+    /// Numbers above 2^52 − 1 count as 2^52 − 1. The 2,047 values above the token are reserved for the next holders,
+    /// to which the lease is handed over inside the process.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         let limit = Self::LAST_MICROS;
         Self((if micros < limit { micros } else { limit }) << SEQUENCE_BITS)
     }
 
-    /// Creates the token of a session lock ([`Held::Session`](crate::backend::Held::Session)) from the store's own
-    /// number of the grant. Numbers above `i64::MAX` are reduced to it.
+    /// Creates the token of a session lock ([`Held::Session`](crate::backend::Held::Session)) from the number that
+    /// the store itself assigned to the grant. Numbers above `i64::MAX` count as `i64::MAX`.
     ///
-    /// No numbers lie between it and the next one, so it does not suit a lease, which is handed over inside the
-    /// process. A lease with such a token is refused, unless the number looks like one of
-    /// [`from_micros`](Self::from_micros).
+    /// Do not use it for a lease: a lease is handed over inside the process, and this token leaves no larger values
+    /// for the next holders. An acquisition that is granted such a lease fails with
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported), except if the number is a multiple of 2,048 and so cannot
+    /// be told from a token of [`from_micros`](Self::from_micros).
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         let limit = i64::MAX.cast_unsigned();
@@ -52,19 +55,19 @@ impl FencingToken {
         self.0
     }
 
-    /// Returns the number that the store minted, without the count of hand-overs.
+    /// Returns the number that was passed to [`from_micros`](Self::from_micros), without the count of hand-overs.
     #[must_use]
     pub const fn micros(self) -> u64 {
         self.0 >> SEQUENCE_BITS
     }
 
-    /// Returns whether it looks like the first token of a grant by [`from_micros`](Self::from_micros). One number in
-    /// 2,048 does, however it was made.
+    /// Returns whether this looks like a token made by [`from_micros`](Self::from_micros). So does one number in
+    /// 2,048, however it was made.
     pub(crate) const fn begins_sequence(self) -> bool {
         self.0 & SEQUENCE_MAX == 0
     }
 
-    /// Returns the token of the next holder of the same grant; `None` once the grant's numbers are used up.
+    /// Returns the token of the next holder under the same grant, or `None` if the numbers of the grant are used up.
     pub(crate) fn successor(self) -> Option<Self> {
         (self.0 & SEQUENCE_MAX < SEQUENCE_MAX).then(|| Self(self.0 + 1))
     }
@@ -89,16 +92,18 @@ impl From<FencingToken> for i64 {
     }
 }
 
-/// The secret name of one attempt to hold a lock. Knowing it is enough to release the lock, so it is never shown.
+/// A secret, generated for each acquisition, by which the store recognises the owner of a lock.
+///
+/// Anyone who knows it can release the lock, so it never appears in error messages, logs or `Debug` output.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken(u128);
 
 impl OwnerToken {
-    /// Creates a token of 128 fresh bits from the operating system.
+    /// Creates a token from 128 random bits supplied by the operating system.
     ///
     /// # Panics
-    /// If the operating system provides no randomness, because a guessable owner token would let other clients release
-    /// the lock.
+    /// Panics if the operating system provides no randomness, because other clients could release the lock if they
+    /// guessed its owner token.
     #[must_use]
     pub fn random() -> Self {
         let mut bits = [0; 16];
@@ -114,7 +119,7 @@ impl OwnerToken {
 }
 
 impl From<u128> for OwnerToken {
-    /// For a store that needs no secret, because no other process can reach it.
+    /// Creates a token from a number, for a store that needs no secret because no other process can reach it.
     fn from(value: u128) -> Self {
         Self(value)
     }

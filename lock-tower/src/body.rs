@@ -1,4 +1,4 @@
-//! A response body that may hold the lock, and releases it before the body's last frame leaves.
+//! A response body that may hold the lock. If so, it releases the lock before its last frame is sent.
 
 use std::{
     error::Error,
@@ -20,7 +20,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pin_project! {
     /// The response body of [`LockService`](crate::LockService).
     ///
-    /// Its error is the inner body's, or the [`LockError`] of a lock that was lost before the body ended.
+    /// Its error is that of the inner body, or a [`LockError`] if the lock was lost before the body ended.
     pub struct ResponseBody<B> {
         // Declared before the section, so that the body is dropped before its lock. `None` once it has ended, so that
         // it is not polled again.
@@ -31,13 +31,13 @@ pin_project! {
 }
 
 enum State {
-    /// An answer of the layer's own.
+    /// A response that the layer itself generated.
     Own(Option<Bytes>),
-    /// Without a lock, or after its release.
+    /// There is no lock, or it has been released.
     Plain,
     Held {
         section: Section,
-        /// Number of bytes left, if the response states its length: servers do not poll for more.
+        /// Number of bytes left, if the response states its length, because servers do not poll for more.
         left: Option<u64>,
     },
     Releasing {
@@ -60,7 +60,7 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// An empty body without a lock, for layers that answer in a service's stead (CORS, timeouts, authorisation).
+/// An empty body without a lock, for layers that respond in place of the service (CORS, timeouts, authorisation).
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
         Self::own(Bytes::new())

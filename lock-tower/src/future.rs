@@ -1,4 +1,4 @@
-//! One request: its lock, then the inner service, then the release.
+//! The future of one request: it acquires the lock, calls the inner service, and releases the lock.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ pin_project! {
     /// The response future of [`LockService`](crate::LockService).
     ///
     /// # Cancel safety
-    /// Dropping it drops the inner future, then releases the lock in the background.
+    /// Dropping the future drops the inner future and then releases the lock in the background.
     #[must_use = "futures do nothing unless awaited"]
     pub struct ResponseFuture<S, B>
     where
@@ -58,7 +58,7 @@ struct Call {
     layer: Arc<LockLayer>,
     wire: Wire,
     method: Method,
-    /// Whether the wait is shorter than the layer's because the client waits no longer.
+    /// Whether the wait is shorter than that of the layer because of the client's `grpc-timeout`.
     is_cut: bool,
 }
 
@@ -108,7 +108,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
-            // The first match awaits an event, the second one takes the old state apart and acts on the event.
+            // The first match awaits an event. The second one takes the old state apart and handles the event.
             let event = match state.as_mut().project() {
                 StateProj::Unlocked { inner } => Event::Answered(ready!(inner.poll(cx))),
                 StateProj::Acquiring { guards, .. } => Event::Acquired(ready!(guards.poll(cx))),
@@ -119,7 +119,7 @@ where
                 StateProj::Rejected { .. } => Event::Nothing,
                 StateProj::Done => panic!("polled after it was ready"),
             };
-            // This drops the inner future, before its lock is released.
+            // This drops the inner future before its lock is released.
             match (state.as_mut().project_replace(State::Done), event) {
                 (StateOwned::Unlocked { .. }, Event::Answered(output)) => {
                     return Poll::Ready(output.map(|response| response.map(ResponseBody::plain)));
@@ -139,7 +139,7 @@ where
                 (StateOwned::Acquiring { call, .. }, Event::Acquired(Err(error))) => {
                     state.set(State::Rejected { response: call.refuse(error) });
                 }
-                // The work goes on in the body.
+                // The rest of the work is done while the response body is polled.
                 (StateOwned::Working { call, section, .. }, Event::Worked(Ok(Ok(response))))
                     if call.layer.hold_until.is_after(&response, &call.method) && section.may_go_on() =>
                 {
@@ -181,7 +181,7 @@ enum Event<T> {
     Released(Result<(), LockError>),
 }
 
-/// Puts a view of the holds into the request's extensions, for the inner service.
+/// Puts a handle to the held locks into the request's extensions, for the inner service.
 fn show(guards: &Guards, extensions: &mut Extensions) {
     match guards {
         Guards::One(guard) => drop(extensions.insert(guard.held())),

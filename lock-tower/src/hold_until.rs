@@ -1,20 +1,23 @@
-//! Until when a request holds its lock: until the head of its response, or until the end.
+//! How long a request holds its lock: until the head of its response, or until the end.
 
 use http::{Method, Response, StatusCode, header};
 use http_body::Body;
 
-/// Until when a request holds its lock.
+/// How long a request holds its lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HoldUntil {
-    /// Until the work is done: until the head of a response of known size, which is complete by then, or until the end
-    /// of one that is produced while it is sent.
+    /// Until the response has been produced.
+    ///
+    /// A response of known size is complete when the inner service returns it, so the lock is released then. A streamed
+    /// response is produced while it is being sent, so the lock is held until the stream ends.
     #[default]
     Auto,
-    /// Until the inner service has returned its response, even if the body is still to be sent.
+    /// Until the inner service has returned its response, even if the response body is still being produced.
     ResponseHead,
-    /// Until the last part of the response is handed to the server, of known size or not. A client that reads slowly
-    /// keeps the lock, up to `max_hold`.
+    /// Until the last part of the response has been handed to the server, whether or not its size is known.
+    ///
+    /// A client that reads slowly keeps the lock held, up to `max_hold`.
     ResponseEnd,
 }
 
@@ -22,7 +25,7 @@ impl HoldUntil {
     /// Whether the lock stays held beyond the head of this response to a request of this method.
     pub(crate) fn is_after<B: Body>(self, response: &Response<B>, method: &Method) -> bool {
         let (status, body) = (response.status(), response.body());
-        // Servers drop the body of such a response unpolled, so nothing would await the release.
+        // Servers drop the body of such a response without polling it, so nothing would await the release.
         let ends_with_head = *method == Method::HEAD
             || (*method == Method::CONNECT && status.is_success())
             || status.is_informational()

@@ -1,4 +1,4 @@
-//! The extraction of a lock's key from a request.
+//! Extracts a lock's key from a request.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use lock_runtime::{LockError, LockErrorKind, LockKey};
 
 /// Finds the key of a request's lock.
 ///
-/// Functions and closures are key extractors; [`LockLayer::with_key_fn`](crate::LockLayer::with_key_fn) takes a
-/// closure without type annotations. Implement the trait for a type that has settings:
+/// Functions and closures implement this trait; [`LockLayer::with_key_fn`](crate::LockLayer::with_key_fn) accepts a
+/// closure without type annotations. Implement the trait for your own type if the extractor has settings:
 ///
 /// ```
 /// use http::request::Parts;
@@ -33,12 +33,13 @@ use lock_runtime::{LockError, LockErrorKind, LockKey};
 /// # }
 /// ```
 ///
-/// It runs for every request whose method is locked, before the store is asked, and must not block.
+/// The extractor runs for every request with a [locked method](crate::LockLayer::methods), before the layer contacts
+/// the store. It must not block.
 pub trait KeyExtractor: Send + Sync + 'static {
     /// Returns the key of this request, or `None` to let it run without a lock.
     ///
     /// # Errors
-    /// If there is no key, and the request must not run without one.
+    /// Returns a [`KeyRejection`] if there is no key and the request must not run without a lock.
     fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection>;
 }
 
@@ -51,9 +52,10 @@ where
     }
 }
 
-/// Why a request has no key and is refused.
+/// The reason why a request has no key and is refused.
 ///
-/// It can be made from a [`LockError`]: an invalid name is the client's fault, every other error the server's.
+/// A [`LockError`] converts into it: an invalid key becomes a [client error](Self::bad_request), every other error a
+/// [server error](Self::internal).
 #[derive(Clone, Debug)]
 pub struct KeyRejection {
     pub(crate) fault: Fault,
@@ -64,27 +66,27 @@ pub struct KeyRejection {
     pub(crate) missing: bool,
 }
 
-/// Who has to correct the error.
+/// Tells who has to correct the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The client, which receives the text.
     Request,
-    /// The operator; the text goes into the log.
+    /// The operator, who finds the text in the log.
     Server,
 }
 
 impl KeyRejection {
-    /// Creates a rejection that is the client's fault: 400.
+    /// Creates a rejection for a client error: the response is 400.
     ///
-    /// The client reads `text`, which should say what is missing, and contain nothing secret.
+    /// The client receives `text`, which should say what is missing and must not contain anything secret.
     #[must_use]
     pub fn bad_request(text: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Request, text: text.into(), source: None, missing: false }
     }
 
-    /// Creates a rejection that is the server's fault: 500.
+    /// Creates a rejection for a server error: the response is 500.
     ///
-    /// `text` goes into the log, and the client does not see it.
+    /// `text` is logged, and the client does not receive it.
     #[must_use]
     pub fn internal(text: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Server, text: text.into(), source: None, missing: false }

@@ -7,7 +7,7 @@ use lock_runtime::LockKey;
 
 use crate::{KeyExtractor, KeyRejection, MissingKey, template::KeyTemplate};
 
-/// The source of the keys of a layer's requests.
+/// Where a layer gets the keys of its requests.
 #[derive(Clone)]
 pub(crate) enum Keys {
     One(Arc<dyn KeyExtractor>),

@@ -40,28 +40,28 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 /// # }
 /// ```
 ///
-/// The [crate's page](crate) says where to put it, what a key can be made of, how long a lock is held, and how a
-/// request is answered without it.
+/// See the [crate documentation](crate) for where to put the layer, what a key can consist of, how long a lock is held,
+/// and which response a request receives if it does not get the lock.
 ///
 /// | option | default |
 /// |---|---|
-/// | [`ttl`](Self::ttl), how long a lock outlives a crash of its holder | the manager's: 30 s |
-/// | [`wait`](Self::wait), how long a request waits | 0 s |
-/// | [`max_hold`](Self::max_hold), the maximum time a request holds it | 5 min |
-/// | [`hold_at_least`](Self::hold_at_least), the minimum time | 0 s |
-/// | [`auto_renew`](Self::auto_renew), whether the lease is renewed | the manager's: `true` |
-/// | [`retry_after`](Self::retry_after), the advised pause while the lock is held | the manager's: 1 s |
-/// | [`contended_status`](Self::contended_status) | 409 |
-/// | [`methods`](Self::methods) | all but `GET`, `HEAD`, `OPTIONS`, `TRACE` |
-/// | [`missing_key`](Self::missing_key) | [`Reject`](MissingKey::Reject) |
-/// | [`hold_until`](Self::hold_until) | [`Auto`](HoldUntil::Auto) |
-/// | [`on_lost`](Self::on_lost) | [`Cancel`](OnLost::Cancel) |
-/// | [`reentrant`](Self::reentrant) | `false` |
-/// | [`protocol`](Self::protocol) | by the request's `content-type` |
+/// | [`ttl`](Self::ttl): how long a lock outlives a crash of its holder | the manager's: 30 s |
+/// | [`wait`](Self::wait): how long a request waits for the lock | 0 s |
+/// | [`max_hold`](Self::max_hold): the maximum time a request holds the lock | 5 min |
+/// | [`hold_at_least`](Self::hold_at_least): the minimum time the lock stays held | 0 s |
+/// | [`auto_renew`](Self::auto_renew): whether the lease is renewed | the manager's: `true` |
+/// | [`retry_after`](Self::retry_after): when a client should retry if the lock is held | the manager's: 1 s |
+/// | [`contended_status`](Self::contended_status): the HTTP status if the lock is held | 409 |
+/// | [`methods`](Self::methods): which requests are locked | all but `GET`, `HEAD`, `OPTIONS`, `TRACE` |
+/// | [`missing_key`](Self::missing_key): what to do with a request that has no key | [`Reject`](MissingKey::Reject) |
+/// | [`hold_until`](Self::hold_until): how long a request holds the lock | [`Auto`](HoldUntil::Auto) |
+/// | [`on_lost`](Self::on_lost): what happens to the work if the lock is lost | [`Cancel`](OnLost::Cancel) |
+/// | [`reentrant`](Self::reentrant): whether a request may share a lock that it already holds | `false` |
+/// | [`protocol`](Self::protocol): HTTP or gRPC for error responses | by the request's `content-type` |
 ///
 /// # Cancel safety
 /// Dropping the response future, or a response body that holds the lock, drops the inner future or body and then
-/// releases the lock in the background; a lock that was still being acquired is given back.
+/// releases the lock in the background. A lock that was still being acquired is released, too.
 #[derive(Clone)]
 pub struct LockLayer {
     /// The manager, with the layer's options as its defaults.
@@ -84,7 +84,7 @@ type OnRejection = dyn Fn(&LockRejection) -> Response<Bytes> + Send + Sync;
 /// Which requests are locked.
 #[derive(Clone, Debug)]
 pub(crate) enum Methods {
-    /// All methods but those that only read.
+    /// All methods but the read-only ones.
     Writing,
     These(Arc<[Method]>),
 }
@@ -93,7 +93,7 @@ impl Methods {
     pub(crate) fn contains(&self, method: &Method) -> bool {
         match self {
             Self::Writing => !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE),
-            // Servers answer `HEAD` with the handler of `GET`.
+            // Servers pass a `HEAD` request to the handler of `GET`.
             Self::These(methods) => {
                 methods.contains(method) || (*method == Method::HEAD && methods.contains(&Method::GET))
             }
@@ -102,19 +102,22 @@ impl Methods {
 }
 
 impl LockLayer {
-    /// Creates a layer whose keys come from a template, `user:<id:u64>`; see [the crate's page](crate#keys).
+    /// Creates a layer whose keys come from a template such as `user:<id:u64>`.
+    ///
+    /// See the [crate documentation](crate#keys) for the syntax.
     ///
     /// # Errors
-    /// [`InvalidKey`](lock_runtime::LockErrorKind::InvalidKey) for an invalid template; the error says what to write.
+    /// [`InvalidKey`](lock_runtime::LockErrorKind::InvalidKey) if the template is invalid; the error says how to
+    /// correct it.
     pub fn new(locks: LockManager, template: &str) -> Result<Self, LockError> {
         Ok(Self::with_key(locks, KeyTemplate::parse(template)?))
     }
 
-    /// Creates a layer of several locks for each request, which are held together: all or none.
+    /// Creates a layer with several locks for each request, which are held together: all of them or none.
     ///
-    /// There is one wait for all, and the loss of one is the loss of all. They are acquired in the order of their
-    /// names, so that requests never wait for each other in a circle. Two keys that turn out to be equal are one
-    /// lock. The inner service finds [`HeldLocks`](lock_runtime::HeldLocks) in the request's extensions.
+    /// [`wait`](Self::wait) limits the time for acquiring all of them, and losing one lock counts as losing all. They
+    /// are acquired in the order of their names, so requests cannot deadlock. Keys that turn out to be equal are one
+    /// lock. The inner service finds a [`HeldLocks`](lock_runtime::HeldLocks) in the request's extensions.
     ///
     /// ```
     /// # #[cfg(feature = "axum")]
@@ -130,7 +133,7 @@ impl LockLayer {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidKey`](LockErrorKind::InvalidKey) for an invalid template, and if there is no template.
+    /// [`InvalidKey`](LockErrorKind::InvalidKey) if a template is invalid, or if there is none.
     pub fn all<T: AsRef<str>>(
         locks: LockManager,
         templates: impl IntoIterator<Item = T>,
@@ -143,8 +146,10 @@ impl LockLayer {
         Ok(Self::with_keys(locks, Keys::Several(templates)))
     }
 
-    /// Creates a layer whose keys come from a closure: from the caller's session, a claim of its token, or an
-    /// extension that another layer inserted. `None` lets the request run without a lock.
+    /// Creates a layer whose keys come from a closure.
+    ///
+    /// The closure can take the key from the caller's session, from a claim in its access token, or from an extension
+    /// that another layer has inserted. If it returns `None`, the request runs without a lock.
     ///
     /// ```
     /// use lock_runtime::lock_key;
@@ -172,8 +177,8 @@ impl LockLayer {
 
     /// Creates a layer whose keys come from a [`KeyExtractor`].
     ///
-    /// A closure needs type annotations here, `|parts: &mut Parts| -> Result<_, KeyRejection>`; with
-    /// [`with_key_fn`](Self::with_key_fn) it needs none.
+    /// A closure needs type annotations here, such as `|parts: &mut Parts| -> Result<_, KeyRejection>`, but not with
+    /// [`with_key_fn`](Self::with_key_fn).
     #[must_use]
     pub fn with_key(locks: LockManager, key: impl KeyExtractor) -> Self {
         Self::with_keys(locks, Keys::One(Arc::new(key)))
@@ -196,27 +201,27 @@ impl LockLayer {
         }
     }
 
-    /// Sets how long the lease lasts unless it is renewed, by default as set in the manager. See [`LockManager::ttl`].
+    /// Sets how long the lease lasts if it is not renewed. By default, the manager's value. See [`LockManager::ttl`].
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.locks = self.locks.ttl(ttl);
         self
     }
 
-    /// Sets how long a request waits for its lock; zero by default, whatever the manager's is.
+    /// Sets how long a request waits for its lock; zero by default, whatever the manager's value is.
     ///
-    /// The `grpc-timeout` of a client can shorten the wait. See [the crate's page](crate#waiting) for the costs of
-    /// waiting.
+    /// The `grpc-timeout` of a client can shorten the wait. See the [crate documentation](crate#waiting) for the
+    /// costs of waiting.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Sets the maximum time that a request holds its lock, however often it is renewed; 5 minutes by default,
-    /// whatever the manager's is. After it, the request ends as one that lost its lock.
+    /// Sets the maximum time that a request holds its lock, however often the lease is renewed; 5 minutes by default,
+    /// whatever the manager's value is. When it is reached, the request ends as if it had lost its lock.
     ///
-    /// It ends holds that nothing else ends: those for a client that disappeared unnoticed, reads its answer too
+    /// This is the only limit on locks held for a client that has disappeared unnoticed, reads its response too
     /// slowly, or [sends its request too slowly](crate#slow-senders).
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
@@ -224,46 +229,47 @@ impl LockLayer {
         self
     }
 
-    /// Sets the minimum time that the lock stays held, even if the request is answered earlier. None by default.
+    /// Sets the minimum time that the lock stays held, even if the response is sent earlier. No minimum by default.
     ///
-    /// This is for requests that a client sends twice: the answer does not wait for it, and the next request for the
-    /// key finds the lock held. It must not exceed [`max_hold`](Self::max_hold). See
-    /// [`Lock::hold_at_least`](lock_runtime::Lock::hold_at_least).
+    /// Use this against duplicate requests: the response is sent without waiting for the minimum time to pass, but a
+    /// second request for the same key still finds the lock held. The minimum must not exceed
+    /// [`max_hold`](Self::max_hold). See [`Lock::hold_at_least`](lock_runtime::Lock::hold_at_least).
     #[must_use]
     pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
         self.hold_at_least = hold_at_least;
         self
     }
 
-    /// Sets whether a request that already runs under the lock, by an outer layer of the same key, shares that hold;
+    /// Sets whether a request that already holds the lock, because of an outer layer with the same key, shares it;
     /// off by default.
     ///
-    /// If off, such a request would wait for itself, and is refused (500, and the log says so). Only an inner layer
-    /// needs this option. See [`Lock::reentrant`](lock_runtime::Lock::reentrant).
+    /// If off, such a request would wait for itself, so it is refused (500; the log gives the reason). Only the inner
+    /// layer needs this option. See [`Lock::reentrant`](lock_runtime::Lock::reentrant).
     #[must_use]
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
         self
     }
 
-    /// Sets the pause advised to a client that finds the lock held, in `Retry-After` or `RetryInfo`, by default as
-    /// set in the manager. See [`LockManager::retry_after`].
+    /// Sets the time after which a client should retry if the lock is held, as sent in `Retry-After` or `RetryInfo`. By
+    /// default, the manager's value. See [`LockManager::retry_after`].
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.locks = self.locks.retry_after(retry_after);
         self
     }
 
-    /// Sets whether the lease is renewed while the request is processed, by default as set in the manager. Without
-    /// renewal the lock is lost after `ttl`.
+    /// Sets whether the lease is renewed while the request is processed. Without renewal, the lock is lost after
+    /// `ttl`. By default, the manager's value.
     #[must_use]
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
         self.locks = self.locks.auto_renew(auto_renew);
         self
     }
 
-    /// Sets the methods whose requests are locked; by default all but `GET`, `HEAD`, `OPTIONS` and `TRACE`. Other
-    /// requests run without a lock. `GET` includes `HEAD`, which axum answers with the same handler.
+    /// Sets the methods whose requests are locked; by default all but `GET`, `HEAD`, `OPTIONS` and `TRACE`.
+    ///
+    /// Requests with other methods run without a lock. `GET` includes `HEAD`, for which axum calls the same handler.
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {
@@ -282,44 +288,48 @@ impl LockLayer {
         self
     }
 
-    /// Sets the treatment of a request that lacks a value named by the template; it is rejected by default.
+    /// Sets what to do with a request that lacks a value the template asks for; by default, it is refused.
     ///
-    /// A closure decides this itself: it returns `None` for a request that is to run without a lock.
+    /// This option does not affect a closure, which decides itself: it returns `None` for a request that is to run
+    /// without a lock.
     #[must_use]
     pub fn missing_key(mut self, missing_key: MissingKey) -> Self {
         self.missing_key = missing_key;
         self
     }
 
-    /// Sets until when a request holds its lock; [`Auto`](HoldUntil::Auto) by default.
+    /// Sets how long a request holds its lock; [`Auto`](HoldUntil::Auto) by default.
     #[must_use]
     pub fn hold_until(mut self, hold_until: HoldUntil) -> Self {
         self.hold_until = hold_until;
         self
     }
 
-    /// Sets what happens to work whose lock is lost; [`Cancel`](OnLost::Cancel) by default.
+    /// Sets what happens to the work of a request if its lock is lost; [`Cancel`](OnLost::Cancel) by default.
+    ///
+    /// Either way, the response is 503, or an error ends the streamed response.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = on_lost;
         self
     }
 
-    /// Sets the protocol in which refusals are answered; by default it depends on the request's `content-type`.
+    /// Sets the protocol of the responses to refused requests; by default it depends on the request's `content-type`.
     #[must_use]
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
 
-    /// Sets the HTTP status of the answer if another request holds the lock; 409 by default.
+    /// Sets the HTTP status of the response if another request holds the lock; 409 by default.
     #[must_use]
     pub fn contended_status(mut self, status: StatusCode) -> Self {
         self.contended_status = status;
         self
     }
 
-    /// Answers refused requests with the result of `answer`; with [`LockRejection::response`] by default.
+    /// Sets a function that creates the response to a refused request, or to one whose lock was lost; by default
+    /// [`LockRejection::response`].
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {
@@ -361,7 +371,7 @@ impl LockLayer {
         }
     }
 
-    /// Logs a rejection and makes the answer.
+    /// Logs a rejection and creates the response.
     pub(crate) fn answer(&self, rejection: &LockRejection) -> Response<Bytes> {
         rejection.log();
         self.on_rejection.as_ref().map_or_else(|| rejection.response(), |answer| answer(rejection))

@@ -1,19 +1,19 @@
-//! The protocol of a request and of its answer: HTTP or gRPC.
+//! The protocol of a request and of its response: HTTP or gRPC.
 
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// How the layer answers a request that it refuses.
+/// The protocol in which the layer responds to a request that it refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// As gRPC if the request's `content-type` is `application/grpc` or one of its variants, otherwise as HTTP.
+    /// gRPC if the request's `content-type` is `application/grpc` or one of its variants, otherwise HTTP.
     #[default]
     Auto,
-    /// With a status code and an `application/problem+json`.
+    /// HTTP: a status code and an `application/problem+json` document.
     Http,
-    /// With a `grpc-status`.
+    /// gRPC: a Trailers-Only response with a `grpc-status`.
     Grpc,
 }
 
@@ -22,9 +22,9 @@ pub enum Protocol {
 pub(crate) enum Wire {
     Http,
     Grpc {
-        /// The `content-type` of an answer without a message.
+        /// The `content-type` of a response without a message.
         content_type: HeaderValue,
-        /// How long the client waits for the answer.
+        /// How long the client waits for the response.
         timeout: Option<Duration>,
     },
 }

@@ -1,4 +1,4 @@
-//! The refusal of a request, and its answer.
+//! The refusal of a request, and the response to it.
 
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use lock_runtime::{
 
 use crate::{KeyRejection, key::Fault, protocol::Wire};
 
-/// Why a request was refused, or its answer withheld; for [`LockLayer::on_rejection`](crate::LockLayer::on_rejection).
+/// The reason why a request was refused, or why its response was withheld because the lock was lost.
+///
+/// [`LockLayer::on_rejection`](crate::LockLayer::on_rejection) passes it to its function.
 #[derive(Debug)]
 pub struct LockRejection {
     reason: Reason,
@@ -50,9 +52,11 @@ impl LockRejection {
         self
     }
 
-    /// Returns the kind of the failure: [`InvalidKey`](LockErrorKind::InvalidKey) for a request that gives no valid
-    /// key, [`InvalidOptions`](LockErrorKind::InvalidOptions) for wrong wiring, otherwise the kind of the lock's
-    /// error.
+    /// Returns the kind of the failure.
+    ///
+    /// It is [`InvalidKey`](LockErrorKind::InvalidKey) if the request has no valid key, and
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the layer is set up so that no key can be built.
+    /// Otherwise it is the kind of the lock's error.
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
@@ -62,7 +66,7 @@ impl LockRejection {
         }
     }
 
-    /// Returns the lock's error, if there is one. Its text names the key and is not meant for clients.
+    /// Returns the lock's error, if there is one. Its message contains the key and is not meant for clients.
     #[must_use]
     pub fn error(&self) -> Option<&LockError> {
         match &self.reason {
@@ -71,19 +75,19 @@ impl LockRejection {
         }
     }
 
-    /// Returns the time after which another attempt makes sense, if known.
+    /// Returns the time after which the client should retry, if known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.answer.retry_after()
     }
 
-    /// Returns whether the client speaks gRPC, and so reads `grpc-status` instead of the status code.
+    /// Returns whether the response is sent as gRPC, with a `grpc-status` in place of the HTTP status code.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         matches!(self.wire, Wire::Grpc { .. })
     }
 
-    /// Returns the layer's default answer.
+    /// Returns the layer's default response.
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
         let (status, content_type, headers, body) = match &self.wire {
@@ -107,7 +111,7 @@ impl LockRejection {
         response
     }
 
-    /// Logs the details that the client does not see.
+    /// Logs the details that the client does not receive.
     pub(crate) fn log(&self) {
         match &self.reason {
             Reason::Lock(error) => __private::log(error),

@@ -1,4 +1,4 @@
-//! The service: finds the keys of a request and starts its future.
+//! The service, which finds the keys of a request and starts its future.
 
 use std::{
     fmt, mem,
@@ -15,7 +15,7 @@ use crate::{LockLayer, ResponseBody, ResponseFuture, protocol::Wire};
 
 /// A service wrapped by [`LockLayer`].
 ///
-/// Errors of the inner service are returned unchanged; the layer's own become responses.
+/// Errors of the inner service are returned unchanged, whereas errors of the layer become responses.
 #[derive(Clone)]
 pub struct LockService<S> {
     inner: S,
@@ -51,7 +51,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that was polled ready is called, or dropped with its reservations; its clone was not polled.
+        // The service that was polled ready is called, or it is dropped with its reservations. Its clone has not been
+        // polled.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         if !self.layer.methods.contains(request.method()) {

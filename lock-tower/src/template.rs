@@ -1,4 +1,4 @@
-//! Keys made of values of a request: route parameters, headers, the query, the gRPC method.
+//! Keys built from values in a request: route parameters, headers, query parameters, the gRPC method.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ mod source;
 
 use source::Source;
 
-/// A template of a key, such as `user:<id:u64>`: text with values of the request.
+/// A template of a key, such as `user:<id:u64>`: text with placeholders for values in the request.
 #[derive(Debug)]
 pub(crate) struct KeyTemplate(Vec<Segment>);
 
@@ -40,7 +40,7 @@ enum Type {
 }
 
 impl KeyTemplate {
-    /// Parses a template; the error is of kind [`LockErrorKind::InvalidKey`] and says what to write.
+    /// Parses a template. The error is of kind [`LockErrorKind::InvalidKey`] and says how to correct the template.
     pub(crate) fn parse(text: &str) -> Result<Self, LockError> {
         let invalid = |problem: String| {
             LockError::new(LockErrorKind::InvalidKey, format!("lock key template {text:?}: {problem}"))
@@ -94,7 +94,7 @@ fn segment(piece: Piece) -> Result<Segment, String> {
 }
 
 fn push(key: &mut KeyParts, source: &Source, ty: Type, value: &str) -> Result<(), KeyRejection> {
-    // Empty values are refused below, so no placeholder has to be formatted for an error that does not occur.
+    // Empty values are refused below, so the name of the placeholder is never needed for an error.
     const UNNAMED: &str = "";
     let not = |what: &str| KeyRejection::bad_request(format!("{source} is not {what}"));
     match ty {
@@ -311,7 +311,7 @@ mod tests {
         );
         let (_, text) = filled("k:<id>", &[]).expect_err("missing");
         assert!(text.contains("(it has: none)"), "{text}");
-        // Even where both are the same.
+        // Even if both are the same.
         let (fault, text) = filled("k:<id>", &[("id", "1"), ("id", "1")]).expect_err("doubled");
         assert_eq!(fault, Fault::Server);
         assert!(text.contains("two parameters `id`"), "{text}");

@@ -1,27 +1,28 @@
-//! What a store can do, and the modes in which its locks can be held.
+//! The capabilities of a store, and the modes in which its locks can be held.
 
 use std::time::Duration;
 
-/// What a store can do, as plain data on which tests and the code above the stores can branch.
+/// The capabilities of a store, as plain data that the library and tests can read.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Other processes that use the same store see the same locks.
+    /// Whether the locks also exclude other processes that use the store.
     pub shared_between_processes: bool,
-    /// Waiters of different processes are served in the order in which they came.
+    /// Whether waiters of different processes are served in the order in which they began to wait.
     pub fair: bool,
-    /// The timeout of the session with the store, if holds last as long as a session. After a crash they end with it,
-    /// so a shorter `ttl` is refused.
+    /// The timeout of the session with the store, if the store has session locks; otherwise `None`. After a crash,
+    /// these locks are free only when the session has timed out. So a `ttl` shorter than this timeout is refused.
     pub session_timeout: Option<Duration>,
-    /// The modes in which its locks can be held; other modes are refused before the store is asked.
+    /// The modes in which locks can be held. The library refuses other modes before it asks the store.
     pub modes: &'static [Mode],
-    /// The prefix of the names of its locks, unless [`LockManager::with_prefix`](crate::LockManager::with_prefix) sets
-    /// another.
+    /// The default prefix of the names of locks. [`LockManager::with_prefix`](crate::LockManager::with_prefix) sets
+    /// another one.
     pub default_prefix: &'static str,
 }
 
 impl Capabilities {
-    /// Describes a store whose locks are exclusive and seen only by this process, with no order among the waiters.
+    /// Describes a store whose locks are exclusive and visible only to this process, and whose waiters are served in no
+    /// particular order.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -33,21 +34,21 @@ impl Capabilities {
         }
     }
 
-    /// Declares that other processes see the same locks.
+    /// Declares that the locks also exclude other processes that use the store.
     #[must_use]
     pub const fn shared_between_processes(mut self) -> Self {
         self.shared_between_processes = true;
         self
     }
 
-    /// Declares that waiters are served in the order in which they came.
+    /// Declares that waiters are served in the order in which they began to wait.
     #[must_use]
     pub const fn fair(mut self) -> Self {
         self.fair = true;
         self
     }
 
-    /// Declares that holds last as long as a session with this timeout.
+    /// Declares that the store has session locks, which last as long as a session with this timeout.
     #[must_use]
     pub const fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
@@ -61,7 +62,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets the default prefix of the names of its locks.
+    /// Sets the default prefix of the names of locks.
     #[must_use]
     pub const fn default_prefix(mut self, prefix: &'static str) -> Self {
         self.default_prefix = prefix;
@@ -75,10 +76,10 @@ impl Default for Capabilities {
     }
 }
 
-/// How many holders of one lock may coexist.
+/// How many holders a lock may have at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// One.
+    /// One holder.
     Exclusive,
 }

@@ -1,22 +1,27 @@
 //! What a store must provide: the whole contract, on one page.
 //!
-//! A store grants, renews and releases. It knows nothing of guards, of when to renew, of several waiters in one process
-//! or of several keys: those stand above this contract, once for all stores. How to wait for a lock is the store's own
-//! business, hence one method that waits.
+//! A store grants, renews and releases locks. It knows nothing of guards, of when to renew, of several waiters in one
+//! process or of several locks held together: the library implements these above the contract, once, for every store.
+//! But each store waits for a lock in its own way, so [`acquire`](Backend::acquire) includes the wait.
 //!
-//! # Where a store runs
+//! A *hold*, as in the names below, is the period in which this process has a lock: a *lease* or a *session lock*. The
+//! [glossary](crate::docs::glossary) explains these and other words. To implement a store, begin with the page
+//! [writing a store](crate::docs::writing_a_store).
 //!
-//! [`acquire`](Backend::acquire), [`ping`](Backend::ping) and a [`release`](Releasable::release) that a caller waits
-//! for are polled on the caller's tokio runtime. Renewals, background releases and the dropping of unpolled
-//! acquisitions run on the library's own thread, which has a single-threaded tokio runtime. All stores of the process
-//! share this thread: blocking it makes other locks lose their leases. Code that may block, if only for a disk write,
-//! belongs in [`tokio::task::spawn_blocking`].
+//! # Which thread calls a store
+//!
+//! The futures of [`acquire`](Backend::acquire), of [`ping`](Backend::ping) and of a [`release`](Releasable::release)
+//! that a caller waits for are polled on the caller's tokio runtime. The library's own thread, which has a
+//! single-threaded tokio runtime, renews leases, releases locks in the background, and drops acquisitions that are not
+//! polled. All stores of the process share this thread. If a store blocks it, other locks are not renewed in time and
+//! are lost. So run code that may block, even if only for a disk write, in
+//! [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
 //!
 //! # What a store logs
 //!
-//! A store that makes connections logs each outage once, however many callers notice it: a `WARN` when it begins, an
-//! `ERROR` once the server refuses us ([permanently](LockError::is_permanent)), and an `INFO` when it is over. Each line
-//! names the address.
+//! A store that makes connections logs each outage only once, however many callers notice it: at `WARN` when the outage
+//! begins, at `ERROR` if the server refuses this client [permanently](LockError::is_permanent), and at `INFO` when the
+//! outage is over. Each line contains the address of the server.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -40,27 +45,27 @@ pub use self::{
 };
 pub use crate::time::{clock::Instant, deadline::valid_until};
 
-/// A boxed future, because the contract is used as a trait object.
+/// A boxed future; the futures are boxed because [`Backend`] is used as a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store: the system that decides who holds a lock.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// Returns what this store can do.
+    /// Returns the capabilities of this store.
     fn capabilities(&self) -> Capabilities;
 
     /// Returns the names of this store that are known so far, such as `redis://10.0.0.1:6379/0`.
     ///
-    /// Managers whose stores share a name count as managers of one store: a section that holds a lock through one of
-    /// them and asks for it through another gets an error, or re-enters the hold, see
-    /// [`Lock::reentrant`](crate::Lock::reentrant). So a name must never fit two stores whose locks do not exclude each
-    /// other. A store without a name counts as the same only among clones of its manager.
+    /// Managers whose stores share a name count as managers of one store. If code that runs under a lock of one
+    /// manager asks another manager of that store for the same lock, it gets an error, or re-enters the lock (see
+    /// [`Lock::reentrant`](crate::Lock::reentrant)). So two stores must never share a name if their locks do not
+    /// exclude each other. If a store has no name, only a manager and its clones count as managers of one store.
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Checks that the store answers, connecting first if it has not connected yet.
+    /// Checks that the store responds, and connects to it first if necessary.
     ///
-    /// An error means that locks cannot be acquired now, and gives the reason.
+    /// An error means that locks cannot be acquired at present, and gives the reason.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -68,22 +73,30 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Asks for one lock, waiting as `request.wait` allows. Busy is an answer, not an error.
+    /// Asks for one lock, and waits for it as long as `request.wait` allows. If another client still has the lock then,
+    /// the result is [`Acquired::Busy`], not an error.
     ///
-    /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends only this attempt: unless it is
-    /// [permanent](LockError::is_permanent), the library asks again while the caller's wait lasts, so a store does not
-    /// retry through an outage. While it waits, a store reports its progress through [`Acquire::progress`]. Errors need
-    /// not name the lock: the library adds it.
+    /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends only this attempt. Unless the error is
+    /// [permanent](LockError::is_permanent), the library asks again for as long as the caller is willing to wait, so a
+    /// store need not retry during an outage. (It may, to keep its place in a queue; see [`Progress::failed`].) While
+    /// it waits, a store reports its progress through [`Acquire::progress`]. The library adds the name of the lock to
+    /// each error.
     ///
-    /// The future must be woken when the lock may have become ours, and in a store with a queue also when our place
-    /// reaches the front. The library drops a woken future that stays unpolled for two to two and a half seconds, so
-    /// that it does not hold up others. In a [shared](Capabilities::shared_between_processes) store, the first
-    /// wake-up after the first poll is taken for the answer to the first request, and counts. A future that is not
-    /// woken at all counts as woken after half a second.
+    /// # Wake-ups
+    /// The store must wake the future when the lock may have been granted to it, and, in a store with a queue, also
+    /// when its place reaches the front. If a future is woken and then not polled for two to two and a half seconds,
+    /// the library drops it, so that it does not hold up others.
     ///
-    /// A future that only checks again, to refresh its place or because the store sends no wake-ups, sleeps with
-    /// [`Progress::sleep_until`], whose wake-ups do not count. If it is not polled then, it keeps its place for as long
-    /// as the store keeps places that are not refreshed. For that long it may hold up the callers behind it.
+    /// In a store that is [shared between processes](Capabilities::shared_between_processes), the library does not see
+    /// the wake-ups between the first and the second poll. If the second poll has not happened when the library next
+    /// checks, at most half a second after the first poll, the library wakes the future itself, and the two seconds
+    /// begin.
+    ///
+    /// A future may also wake up only to refresh its place, or to check again because the store sends no wake-ups. It
+    /// then sleeps with [`Progress::sleep_until`], and these wake-ups do not count: if the future is not polled, it is
+    /// not dropped, and keeps its place until the store removes places that are not refreshed. Until then it may hold
+    /// up the waiters behind it in the store's queue. It does not hold up other callers of its own process: if any of
+    /// them wait behind it, the library wakes it, and that wake-up does count.
     ///
     /// # Cancel safety
     /// Dropping the future must leave neither a hold nor a place in the store's queue. Any effect that a pending
@@ -91,50 +104,52 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// never polled it.
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>>;
 
-    /// Returns how the leases of this store are renewed. A store of session locks grants no leases and renews none.
+    /// Returns the part of this store that renews leases; `None` for a store with session locks, which grants no
+    /// leases.
     fn renewal(&self) -> Option<&dyn Renew> {
         None
     }
 }
 
-/// The renewal of leases.
+/// A store that renews leases.
 pub trait Renew: Send + Sync {
-    /// Sets each of these leases to its full `ttl` again, in few round trips.
+    /// Extends each of these leases to its full `ttl` again, in as few round trips as possible.
     ///
-    /// Returns one answer per lease, in order. A slow part of the store must not delay the answers of the others.
+    /// Returns one result per lease, in the order of `due`. If a part of the store is slow, return
+    /// [`Unknown`](Renewal::Unknown) for its leases in good time, so that they do not delay the results of the others:
+    /// the library drops a call that takes longer than a third of the shortest time that any of these leases has left.
+    /// All results of that call then count as unknown.
     ///
-    /// Called on the library's own thread (see the [module](self)), never on the caller's runtime. A call that takes
-    /// longer than a third of the shortest time that any of these leases has left is dropped, and all of its answers
-    /// are unknown.
+    /// The library calls this method on its own thread (see the [module](self)), never on the caller's runtime.
     ///
     /// # Cancel safety
-    /// May be dropped at any time. A request already sent may still be applied, which is safe.
+    /// May be dropped at any time. A request that was already sent may still be applied, which is safe.
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>>;
 }
 
-/// One acquisition, fully resolved: no default is left to the store.
+/// A request for one lock. All options have their final values, so a store needs no defaults of its own.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Acquire {
     /// The lock; [`LockKey::stored`] is the name to use in the store.
     pub key: LockKey,
-    /// How many holders may coexist: one of [`Capabilities::modes`]. A store matches on it and refuses every mode
-    /// that it does not know, so that a mode added later is not granted as another one.
+    /// How many holders the lock may have at the same time: one of [`Capabilities::modes`]. A store should match on the
+    /// mode and refuse every mode that it does not know, so that it does not treat a mode added later as another one.
     pub mode: Mode,
-    /// How long the lease lasts unless it is renewed; between 100 ms and 24 h.
+    /// How long the lease lasts without renewal: between 100 ms and 24 h.
     pub ttl: Duration,
-    /// Whether the lease is renewed while it is held; if not, it must be granted at full length.
+    /// Whether the lease is renewed while it is held. If not, the store must grant it with its full `ttl`.
     pub auto_renew: bool,
-    /// How long to wait.
+    /// How long to wait for the lock.
     pub wait: Wait,
-    /// Takes attempts that may have left something in the store.
+    /// Takes over attempts that may have left something in the store, and releases them in the background.
     pub cleanup: Cleanup,
-    /// Where to report progress during the wait.
+    /// Receives reports of progress during the wait.
     pub progress: Progress,
 }
 
 impl Acquire {
-    /// Returns the identity of a lease granted for this request.
+    /// Returns the identity of a lease that is granted for this request.
     #[must_use]
     pub fn lease_id(&self, owner: OwnerToken, token: FencingToken) -> LeaseId {
         LeaseId { key: self.key.clone(), mode: self.mode, owner, token, ttl: self.ttl }
@@ -145,17 +160,18 @@ impl Acquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// One attempt, which ends with the store's answer or at the store's own time limit for a request.
+    /// Makes one attempt, which ends with the store's response or at the store's own time limit for a request.
     No,
-    /// Until this moment. For a pending answer, the future is polled half a second longer. A lock that another client
-    /// holds at this moment is [`Busy`](Acquired::Busy), not an error.
+    /// Waits until this moment. If a response is pending then, the library polls the future for half a second longer.
+    /// If another client holds the lock at this moment, the result is [`Busy`](Acquired::Busy), not an error.
     Until(Instant),
-    /// Without a time limit.
+    /// Waits without a time limit.
     Forever,
 }
 
 impl Wait {
-    /// Returns the moment at which the wait ends.
+    /// Returns the moment at which the wait ends: now for [`No`](Self::No), and [`Instant::FAR_FUTURE`] for
+    /// [`Forever`](Self::Forever).
     #[must_use]
     pub fn end(self) -> Instant {
         match self {
@@ -166,13 +182,13 @@ impl Wait {
     }
 }
 
-/// The answer to an [`Acquire`].
+/// The result of an [`Acquire`] request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Acquired {
-    /// The lock is ours.
+    /// The lock is granted.
     Granted(Grant),
-    /// Other clients held the lock until our wait ended.
+    /// Other clients held the lock until the wait ended.
     #[non_exhaustive]
     Busy {
         /// The remaining time of the holder's lease, if the store knows it.
@@ -188,17 +204,17 @@ impl Acquired {
     }
 }
 
-/// A lock that the store has granted to us.
+/// A lock that the store has granted.
 ///
-/// A lease with less than a tenth of its `ttl` left (or 500 ms, if that is less) is released, and the store is asked
-/// again.
+/// If a lease has less than a tenth of its `ttl` left when it is returned (or less than 500 ms, if that is shorter),
+/// the library releases it and asks the store again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Strictly larger than the token of every grant of this lock that ended before this one was requested. The token
-    /// of a lease is made by [`FencingToken::from_micros`].
+    /// The fencing token. It must be strictly larger than the token of every grant of this lock that had ended before
+    /// this one was requested. The token of a lease must be made with [`FencingToken::from_micros`].
     pub token: FencingToken,
-    /// The hold itself.
+    /// The granted lease or session lock.
     pub held: Held,
 }
 
@@ -210,83 +226,87 @@ impl Grant {
     }
 }
 
-/// A hold: a lease or a session lock.
+/// A lock that is held: a lease or a session lock.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Held {
-    /// A lease: it lasts until a deadline, which renewals push forward.
+    /// A lease, which lasts until its deadline. Each renewal moves the deadline forward.
     #[non_exhaustive]
     Lease {
-        /// The hold in the store.
+        /// The store's part of the lease.
         lease: Arc<dyn Lease>,
-        /// The deadline: [`valid_until`] of a moment before the request was sent.
+        /// The deadline, computed with [`valid_until()`] from a moment before the request was sent.
         valid_until: Instant,
     },
-    /// A session lock: it lasts as long as our session with the store. Each holder gets its own: it is not handed over
-    /// within the process.
+    /// A session lock, which lasts as long as this client's session with the store. It is not handed over within the
+    /// process: each holder acquires the lock from the store.
     #[non_exhaustive]
     Session {
-        /// The hold in the store.
+        /// The store's part of the session lock.
         session: Arc<dyn Session>,
-        /// A moment before the granting request was sent. A hold that is not renewed ends one `ttl` after it.
+        /// A moment before the successful request was sent. With `auto_renew = false`, the hold ends one `ttl` after
+        /// this moment at the latest.
         since: Instant,
     },
 }
 
 impl Held {
-    /// Creates a lease with this deadline: [`valid_until`] of a moment before the request was sent.
+    /// Creates a lease with this deadline, computed with [`valid_until()`] from a moment before the request was sent.
     #[must_use]
     pub fn lease(lease: Arc<dyn Lease>, valid_until: Instant) -> Self {
         Self::Lease { lease, valid_until }
     }
 
-    /// Creates a session lock; `since` is a moment before the granting request was sent.
+    /// Creates a session lock; `since` is a moment before the successful request was sent.
     #[must_use]
     pub fn session(session: Arc<dyn Session>, since: Instant) -> Self {
         Self::Session { session, since }
     }
 }
 
-/// A hold, or an attempt at one, that can be released.
+/// A lock that is held, or an attempt to acquire one, that can be released.
 pub trait Releasable: Any + fmt::Debug + Send + Sync {
     /// Returns the key of the lock.
     fn key(&self) -> &LockKey;
 
-    /// Removes the hold or the place in the queue, if it is still this owner's, and lets the next waiter in.
+    /// Removes the hold or the place in the queue if it still belongs to this owner, so that the next waiter can get
+    /// the lock.
     ///
-    /// An error means that the outcome is unknown. May be called again, even after the release was applied.
+    /// An error means that the outcome is unknown. The method may be called again, even after the release was applied.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; the library repeats the release elsewhere.
+    /// May be dropped at any time. The library then repeats the release in the background.
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>>;
 }
 
-/// A hold, or an attempt at one, that ends at a deadline.
+/// A lease, or an attempt to acquire one: it ends at a deadline, even if it is not released.
 pub trait Lease: Releasable {
     /// Returns the identity of the lease in the store.
     fn id(&self) -> &LeaseId;
 
-    /// Returns whether another client is known, or must be assumed, to wait for this lock.
+    /// Returns whether another client is, or must be assumed to be, waiting for this lock.
     ///
-    /// Called at hand-overs within the process, under a mutex: it returns at once, without asking the server.
+    /// The library calls this method at hand-overs within the process, while it holds a mutex. So the method must
+    /// return at once, without asking the server.
     fn is_contended(&self) -> bool;
 
     /// Returns how long this process pauses after the release before it asks for the lock again for its own waiters.
     ///
-    /// Not zero if the lock is shared with clients that wait without the store's knowledge, or that only check from
-    /// time to time. Returns at once.
+    /// The pause must not be zero if the lock is shared with clients that wait without the store's knowledge, or that
+    /// only check from time to time. The method must return at once.
     fn leave_free(&self) -> Duration;
 }
 
-/// A hold that lasts as long as our session with the store.
+/// A session lock: it lasts as long as this client's session with the store.
 pub trait Session: Releasable {
-    /// Returns the deadline as known now.
+    /// Returns the deadline as it is known at present.
     ///
-    /// The store pushes it forward whenever the server answers. Once the hold has ended, the deadline lies in the past
-    /// forever.
+    /// The store moves the deadline forward when responses of the server prove that the session is alive. Once the lock
+    /// is no longer held, the deadline must stay in the past forever.
     fn valid_until(&self) -> Instant;
 
-    /// Registers `notifier` for a hold that ends before its deadline; notifies at once if it already has. Called once.
+    /// Registers the `notifier`, which the store must notify if the lock is lost before its deadline, and at once if it
+    /// already is. The library calls this method once.
     fn on_loss(self: Arc<Self>, notifier: LossNotifier);
 }
 
@@ -298,41 +318,41 @@ pub struct LeaseId {
     pub key: LockKey,
     /// The mode in which it is held.
     pub mode: Mode,
-    /// The owner token: fresh for every attempt, chosen before the first byte is sent.
+    /// The owner token. It is fresh for every attempt, and chosen before the first byte is sent.
     pub owner: OwnerToken,
-    /// The token that the store granted: hand-overs within the process do not change it. Renewal compares owner and
-    /// token.
+    /// The fencing token of the grant. Hand-overs within the process do not change it. A renewal may compare it in
+    /// addition to the owner token.
     pub token: FencingToken,
-    /// The length to which a renewal sets the lease.
+    /// How long the lease lasts after each renewal.
     pub ttl: Duration,
 }
 
-/// The definite answers to [`Releasable::release`].
+/// The possible results of [`Releasable::release`] when its outcome is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Released {
-    /// The hold was ours until now.
+    /// The owner had the lock until now, and it has been released.
     Released,
-    /// The hold was no longer ours, and no pending request can make it ours.
+    /// The owner did not have the lock (any more), and no pending request can give it the lock.
     NotHeld,
 }
 
-/// The answer to the renewal of one lease.
+/// The result of the renewal of one lease.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Renewal {
-    /// Renewed until this deadline: [`valid_until`] of a moment before the request was sent.
+    /// The lease is renewed until this deadline, computed with [`valid_until()`] from a moment before the request was
+    /// sent.
     Renewed(Instant),
-    /// The lease is no longer ours, and never will be again.
+    /// The owner no longer has the lease, and never will have it again.
     NotHeld,
-    /// The outcome is unknown; the renewal is tried again while the lease lasts.
+    /// The outcome is unknown. The library tries the renewal again while the lease lasts.
     Unknown(LockError),
 }
 
-/// Takes the attempts whose outcome a store does not know.
+/// Takes over attempts whose outcome the store does not know, and releases them in the background.
 ///
-/// Each is released in the background, again and again, until the store gives a definite answer or the lease must have
-/// ended by itself.
+/// The release of each attempt is repeated until its result is definite, or until the lease must have ended by itself.
 #[derive(Clone)]
 pub struct Cleanup(pub(crate) Arc<dyn ReleasesLater>);
 
@@ -345,10 +365,11 @@ pub(crate) trait ReleasesLater: Send + Sync {
 impl Cleanup {
     /// Releases `attempt` in the background.
     ///
-    /// `until` is when it must have ended by itself: one `ttl` after the last moment at which a request can have
-    /// granted it, or [`Instant::FAR_FUTURE`] if only its [`release`](Releasable::release) can tell.
+    /// `until` is the moment by which the attempt must have ended by itself: one `ttl` after the last moment at which
+    /// a request could have been granted, or [`Instant::FAR_FUTURE`] if only its [`release`](Releasable::release) can
+    /// tell whether it has ended.
     ///
-    /// May be called from a destructor: it neither blocks nor panics nor needs a runtime.
+    /// This method may be called from a destructor: it neither blocks nor panics, and it needs no runtime.
     pub fn release_later(&self, attempt: Arc<dyn Releasable>, until: Instant) {
         Arc::clone(&self.0).release_later(attempt, until);
     }

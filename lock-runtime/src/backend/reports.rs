@@ -1,4 +1,4 @@
-//! The reports of a store: its progress while it waits, and the loss of a hold.
+//! What a store reports: its progress while it waits for a lock, and the loss of a lock.
 
 use std::{fmt, sync::Arc};
 
@@ -8,15 +8,15 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// Where a waiting store reports its progress.
+/// Receives reports from a store that waits for a lock.
 ///
-/// Other tasks of the process wait behind the one that asks. When their time runs out, their error gives the reason
-/// from the last report: another client held the lock, or the store did not answer. An outage is never contention,
-/// and contention never an outage.
+/// Only one task of the process asks the store for the lock; others wait behind it. If the wait of one of them times
+/// out, its error gives the reason that was reported last: another client held the lock, or the store failed. So an
+/// outage must never be reported as contention, nor contention as an outage.
 #[derive(Clone)]
 pub struct Progress(pub(crate) Option<Reporter>);
 
-/// An attempt at a lock, behind which other tasks may wait.
+/// An attempt to acquire a lock, behind which other tasks may wait.
 #[derive(Clone)]
 pub(crate) struct Reporter {
     pub(crate) to: Arc<dyn Reports>,
@@ -24,7 +24,7 @@ pub(crate) struct Reporter {
     pub(crate) attempt: u64,
 }
 
-/// Receives the reports of a waiting store.
+/// Receives the reports of a store that waits for a lock.
 pub(crate) trait Reports: Send + Sync {
     /// See [`Progress::contended`].
     fn contended(&self, lock: &str, attempt: u64);
@@ -34,22 +34,28 @@ pub(crate) trait Reports: Send + Sync {
 }
 
 impl Progress {
-    /// Reports that another client holds the lock. To be called at each such answer.
+    /// Reports that another client holds the lock. A store calls this method at each response that says so.
     pub fn contended(&self) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.contended(lock, *attempt);
         }
     }
 
-    /// Reports that the store failed or did not answer in time, and is asked again within the same acquisition.
+    /// Reports that the store failed or did not respond in time, and that this acquisition is about to ask it again.
+    ///
+    /// A store does so to keep its place in a queue through a short outage. Otherwise it returns the error, and the
+    /// library asks again.
     pub fn failed(&self, error: &LockError) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.failed(lock, *attempt, error);
         }
     }
 
-    /// Completes at `until`, to refresh a place or to check again. A future that is not polled then holds up no other
-    /// caller and keeps its place.
+    /// Sleeps until the moment `until`, after which the store refreshes its place or checks again.
+    ///
+    /// The wake-up at the end of this sleep does not count for the time limit on polls that
+    /// [`Backend::acquire`](crate::backend::Backend::acquire) describes. So an acquisition that is not polled after it
+    /// is not given up for that reason.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -64,13 +70,13 @@ impl fmt::Debug for Progress {
     }
 }
 
-/// Notifies the holder of a session lock of its loss.
+/// Notifies the holder of a session lock that the lock is lost.
 pub struct LossNotifier(pub(crate) Box<dyn FnOnce(&str) + Send + Sync>);
 
 impl LossNotifier {
-    /// Notifies the holder; `why` goes into the log. Does nothing once the hold is released.
+    /// Notifies the holder, and logs the reason `why`. Does nothing if the lock has been released.
     ///
-    /// May be called from anywhere: it neither blocks nor panics nor needs a runtime.
+    /// This method may be called from anywhere: it neither blocks nor panics, and it needs no runtime.
     pub fn notify(self, why: &str) {
         (self.0)(why);
     }

@@ -1,6 +1,6 @@
-//! Pages to read: what the crate promises, how it is operated, how it is built, and how a store is written.
+//! The guide: guarantees, operation, design, and how to write a store.
 
-/// How the crate is built, and what a lock goes through.
+/// The design of the crate, and the life cycle of a lock.
 ///
 /// # The life of a lock
 ///

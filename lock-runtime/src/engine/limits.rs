@@ -2,15 +2,17 @@
 
 /// Upper bounds on waiters and held locks.
 ///
-/// More are refused with [`LockErrorKind::Overloaded`](crate::LockErrorKind::Overloaded).
+/// Each manager counts its own waiters and locks, together with its clones and the managers that
+/// [`with_prefix`](crate::LockManager::with_prefix) made from it. If a limit is reached, further acquisitions fail
+/// with [`Overloaded`](crate::LockErrorKind::Overloaded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Waiters for one lock in this process; 1,024 unless set.
+    /// The maximum number of waiters for one lock; 1,024 by default.
     pub waiters_per_key: usize,
-    /// Waiters in this process; 65,536 unless set.
+    /// The maximum number of waiters for all locks together; 65,536 by default.
     pub waiters: usize,
-    /// Locks held or being acquired through the managers of one store; 1,048,576 unless set.
+    /// The maximum number of locks that are held or being acquired; 1,048,576 by default.
     pub held: usize,
 }
 

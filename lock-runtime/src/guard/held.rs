@@ -1,4 +1,4 @@
-//! A view of a held lock.
+//! A read-only handle to a held lock.
 
 use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -6,9 +6,11 @@ use crate::{
     FencingToken, LockError, LockKey, backend::Releasable, engine::hold::Turn, time::clock::Instant,
 };
 
-/// A view of a hold that cannot release it: cheap to clone, and never keeps the lock held.
+/// A read-only handle to a held lock. It is cheap to clone, cannot release the lock, and does not keep it held.
 ///
-/// Once the guard is gone, it reports the hold as not valid.
+/// [`is_valid`](Self::is_valid) returns false once the lock has been lost or released. It counts as released when the
+/// [`LockGuard`](crate::LockGuard) that holds it is released or dropped, or when the function or request that runs
+/// under it ends.
 #[derive(Clone)]
 pub struct HeldLock {
     turn: Arc<Turn>,
@@ -25,7 +27,8 @@ impl HeldLock {
         self.turn.hold.key()
     }
 
-    /// Returns the fencing token, larger than that of every earlier holder; hand it to the resource with each write.
+    /// Returns the fencing token, which is larger than that of every earlier holder. Send it along with each write, so
+    /// that the resource can refuse a write with a smaller one.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
@@ -37,21 +40,21 @@ impl HeldLock {
         self.turn.is_valid(Instant::now())
     }
 
-    /// Returns how long the lock can be relied on without another renewal; zero once it is lost or released.
+    /// Returns how long the lock can be relied on without another renewal: zero once the lock is lost or released.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.turn.remaining(Instant::now())
     }
 
-    /// Fails if the lock can no longer be relied on: a check before a step that cannot be undone.
+    /// Returns an error if the lock can no longer be relied on. Call it before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](crate::LockErrorKind::Lost), also once the guard was released.
+    /// [`Lost`](crate::LockErrorKind::Lost), also if the lock has been released.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
     }
 
-    /// Completes when the hold is over: lost, or released.
+    /// Completes when the lock is lost or released.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -66,7 +69,7 @@ impl HeldLock {
         &self.turn
     }
 
-    /// Returns the store's own part of the hold, if it is a `T`: for extras that a store offers in addition to locks.
+    /// Returns the store's part of the hold if it is a `T`, for the extras that a store offers in addition to locks.
     #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only some stores offer extras"))]
     pub(crate) fn in_store<T: Releasable>(&self) -> Option<&T> {
         let held: &dyn Any = self.turn.hold.in_store();

@@ -30,18 +30,21 @@ use crate::{
 
 /// A held lock.
 ///
-/// Dropping it releases the lock in the background; [`release`](Self::release) also reports whether the section was
-/// covered to its end.
+/// Dropping the guard releases the lock in the background. [`release`](Self::release) also reports whether the lock
+/// was held until then.
 ///
-/// A hold ends at its own safe deadline, before the store can give the lock to another client; renewal moves the
-/// deadline. Each check reads the clock, so its answer is right even after the process was stopped for a while. Code
-/// under the guard should stop when the lock is [`lost`](Self::lost); [`run`](Self::run) does that. Tasks that the
-/// section spawned are not stopped with it.
+/// From its deadline on, the lock counts as lost. Each renewal of the [lease](crate::docs::glossary#locks) moves the
+/// deadline. It comes before the store can grant the lock to another client (under the
+/// [conditions](crate::docs::safety) of the store). The methods of the guard read the clock on each call, so their
+/// results are correct even if the process has been suspended for a while.
+///
+/// Code that relies on the lock should stop when it is lost: pass the code to [`run`](Self::run), which stops it, or
+/// await [`lost`](Self::lost). Tasks that this code has spawned are not stopped.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
     turn: Arc<Turn>,
     permit: Permit,
-    /// Whether the turn ends with this guard. False after its release, and for a guard that re-entered a hold.
+    /// Whether the turn ends with this guard. False after its release, and for a guard made by re-entering.
     leaves: bool,
 }
 
@@ -50,23 +53,25 @@ impl LockGuard {
         Self { turn, permit, leaves: true }
     }
 
-    /// Creates a guard of the same turn for re-entering: its end ends nothing, and it ends with the turn.
+    /// Creates another guard of the same turn, for re-entering. Releasing it has no effect, and it is valid no
+    /// longer than the turn.
     pub(crate) fn again(&self) -> Self {
         Self { turn: Arc::clone(&self.turn), permit: self.permit.again(), leaves: false }
     }
 
-    /// Returns whether the guard holds this lock of this store.
+    /// Returns whether this is a guard of the lock `key` in the store of `engine`.
     pub(crate) fn is_of(&self, engine: &Engine, key: &LockKey) -> bool {
         self.key().stored() == key.stored() && self.permit.engine().is_store_of(engine)
     }
 
-    /// Returns the lock's name, as it was requested.
+    /// Returns the name of the lock, without the prefix.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.turn.hold.key()
     }
 
-    /// Returns the fencing token, larger than that of every earlier holder; hand it to the resource with each write.
+    /// Returns the fencing token, which is larger than that of every earlier holder. Send it along with each write,
+    /// so that the resource can reject a write with a smaller one.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
@@ -78,21 +83,21 @@ impl LockGuard {
         self.turn.is_valid(Instant::now())
     }
 
-    /// Returns how long the lock can be relied on without another renewal; zero once it is lost.
+    /// Returns how long the lock can be relied on without another renewal: zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.turn.remaining(Instant::now())
     }
 
-    /// Fails if the lock can no longer be relied on: a check before a step that cannot be undone.
+    /// Returns an error if the lock can no longer be relied on. Call it before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost).
+    /// [`Lost`](LockErrorKind::Lost) if the lock has been lost.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
     }
 
-    /// Completes when the lock is lost, at its safe deadline at the latest; for `select!`.
+    /// Completes when the lock is lost, at the latest when its deadline passes. Use it in `select!`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -101,22 +106,26 @@ impl LockGuard {
         async move { turn.lost().await }
     }
 
-    /// Returns a view of this hold, for code that needs to know of it but must not release it.
+    /// Returns a read-only handle to this lock, for code that inspects it but must not release it.
     #[must_use]
     pub fn held(&self) -> HeldLock {
         HeldLock::of(Arc::clone(&self.turn))
     }
 
-    /// Releases the lock and waits for the store to confirm it.
+    /// Releases the lock and waits for the store to confirm the release.
+    ///
+    /// Nothing is sent to the store if the lock is handed to the next caller in this process, if the minimum time
+    /// set by [`hold_at_least`](crate::Lock::hold_at_least) is not over (the lock is then released later), or if
+    /// this is the inner guard of a [re-entered](crate::Lock::reentrant) lock (the outer one releases the lock).
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) if the lock was lost before: the section was not covered to its end. A known loss
-    /// is reported at once; anything that the store may still keep is released in the background.
-    /// [`Backend`](LockErrorKind::Backend) if the store did not answer. The release goes on in the background until it
-    /// does, and the lock frees itself at the end of its `ttl`.
+    /// * [`Lost`](LockErrorKind::Lost) if the lock was lost before it was released. If the loss is already known, the
+    ///   error is returned at once, and whatever is still recorded in the store is removed in the background.
+    /// * [`Backend`](LockErrorKind::Backend) if the store did not confirm the release. The release is then retried
+    ///   in the background until the store answers or the lease has expired.
     ///
     /// # Cancel safety
-    /// Once polled, the release happens even if the future is dropped.
+    /// Once the future has been polled, the lock is released even if it is dropped.
     pub async fn release(mut self) -> Result<(), LockError> {
         let now = Instant::now();
         if !self.turn.is_valid(now) {
@@ -132,7 +141,7 @@ impl LockGuard {
         }
     }
 
-    /// Fails if `until` lies beyond the end of a re-entered hold.
+    /// Returns an error if `until` is after the end of a re-entered hold.
     pub(crate) fn check_held_until(&self, until: Instant) -> Result<(), LockError> {
         if self.leaves || until <= self.turn.hold.turn_ends() {
             return Ok(());
@@ -146,7 +155,7 @@ impl LockGuard {
         self.leaves
     }
 
-    /// Returns whether the hold is valid, and fresh enough to be handed out.
+    /// Returns whether the hold is valid, with enough time left to be handed out.
     pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
         let hold = &self.turn.hold;
         let fresh = hold.remaining(now) >= self.permit.engine().least_validity(hold.terms.ttl);
@@ -167,7 +176,7 @@ impl LockGuard {
     }
 }
 
-/// Releases the hold once. If the answer does not come or is not awaited, the release is repeated in the background.
+/// Releases the hold. If the answer does not arrive or is not awaited, the release is repeated in the background.
 async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), LockError> {
     let mut unfinished = Unfinished { engine, hold, armed: true };
     match hold.releasable().release().await {
@@ -196,7 +205,7 @@ async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), 
     }
 }
 
-/// A release that is repeated in the background if it is dropped unconfirmed.
+/// A release that is repeated in the background if it is dropped before it is confirmed.
 struct Unfinished<'a> {
     engine: &'a Arc<Engine>,
     hold: &'a Arc<Hold>,
@@ -219,7 +228,7 @@ impl Drop for Unfinished<'_> {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // In a forked child the hold is the parent's, and the mutexes on this path may have been locked at the fork.
+        // In a forked child, the hold is the parent's, and the mutexes on this path may have been locked at the fork.
         if self.leaves && self.turn.hold.is_here() {
             let now = Instant::now();
             let leaving = self.permit.leave_in_time(&self.turn, now);
@@ -238,7 +247,7 @@ pub(crate) fn are_valid(held: &[LockGuard]) -> bool {
     held.iter().all(LockGuard::is_valid)
 }
 
-/// Completes with the loss of one of the locks.
+/// Completes with the error of the first of these locks that is lost.
 ///
 /// # Cancel safety
 /// Cancel safe.

@@ -13,21 +13,21 @@ use crate::{HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, 
 
 /// Several locks that are held together.
 ///
-/// Dropping it releases the locks in the background; [`release`](Self::release) also reports whether the section was
-/// covered to its end.
+/// Dropping the guard releases the locks in the background. [`release`](Self::release) also reports whether all of them
+/// were held until then.
 ///
-/// The loss of one is the loss of all: none can be relied on from then on. The others stay held until the guard is
-/// released or dropped, so that no other holder enters while code still runs under it. See [`LockGuard`] for how a loss
-/// is seen.
+/// Losing one lock counts as losing all: from then on, none of them can be relied on. The others stay held until the
+/// guard is released or dropped, so that no other client can acquire them while code under this guard is still running.
+/// See [`LockGuard`] for how code learns of a loss.
 #[must_use = "the locks are released as soon as the guard is dropped"]
 pub struct MultiGuard {
     held: Vec<LockGuard>,
 }
 
 impl MultiGuard {
-    /// Creates the guard if all the locks are still held; the wait for the last one may have been long.
+    /// Creates the guard if all the locks are still held, because the wait for the last one may have been long.
     pub(crate) fn new(held: Vec<LockGuard>, hold_at_least: Duration) -> Result<Self, LockError> {
-        // Before the check below: a loss after it is seen by the renewals.
+        // Before the check below, because the renewals notice a loss that happens after it.
         let own: Arc<[_]> =
             held.iter().filter(|held| held.leaves()).map(|held| Arc::downgrade(held.turn())).collect();
         for held in held.iter().filter(|held| held.leaves()) {
@@ -59,21 +59,21 @@ impl MultiGuard {
         guard::are_valid(&self.held)
     }
 
-    /// Returns how long all the locks can be relied on without another renewal; zero once one is lost.
+    /// Returns how long all the locks can be relied on without another renewal: zero once one of them is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Fails if one of the locks can no longer be relied on: a check before a step that cannot be undone.
+    /// Returns an error if one of the locks can no longer be relied on. Call it before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost), which names the lock.
+    /// [`Lost`](LockErrorKind::Lost), which names the lock that was lost.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(hold::loss(self.held.iter().map(LockGuard::turn))) }
     }
 
-    /// Completes when one of the locks is lost, at its safe deadline at the latest; for `select!`.
+    /// Completes when one of the locks is lost, at the latest when its deadline passes. Use it in `select!`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -81,22 +81,22 @@ impl MultiGuard {
         self.held().lost()
     }
 
-    /// Returns a view of these holds, for code that needs to know of them but must not release them.
+    /// Returns a read-only handle to these locks, for code that inspects them but must not release them.
     #[must_use]
     pub fn held(&self) -> HeldLocks {
         HeldLocks(self.held.iter().map(LockGuard::held).collect())
     }
 
-    /// Releases all the locks at once and waits for the store to confirm it.
+    /// Releases all the locks concurrently and waits for the store to confirm the releases.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]; [`Lost`](LockErrorKind::Lost) if one of the locks was lost, whatever became of the
-    /// others.
+    /// The same errors as [`LockGuard::release`]. If one of the locks was lost, the error is of kind
+    /// [`Lost`](LockErrorKind::Lost), even if the release of another one failed.
     ///
     /// # Cancel safety
-    /// Once polled, the releases happen even if the future is dropped.
+    /// Once the future has been polled, the locks are released even if it is dropped.
     pub async fn release(self) -> Result<(), LockError> {
-        // If one is lost, all are dropped, which releases them in the background.
+        // If one is lost, this drops all of them, which releases them in the background.
         self.ensure_valid()?;
         let mut under_way: Vec<_> =
             self.held.into_iter().map(|held| Some(Box::pin(held.release()))).collect();
@@ -116,7 +116,7 @@ impl MultiGuard {
     }
 }
 
-/// Picks the result that says more: an uncovered section outweighs an unconfirmed release.
+/// Picks the more informative result: the loss of a lock outweighs an unconfirmed release.
 fn worse(one: Result<(), LockError>, other: Result<(), LockError>) -> Result<(), LockError> {
     match (&one, &other) {
         (Err(one), Err(other))
@@ -133,21 +133,24 @@ impl fmt::Debug for MultiGuard {
     }
 }
 
-/// A view of several holds that cannot release them: cheap to clone, and never keeps the locks held.
+/// A read-only handle to several held locks. It is cheap to clone, cannot release the locks, and does not keep them
+/// held.
 ///
-/// Once the guard is gone, it reports the holds as not valid.
+/// [`is_valid`](Self::is_valid) returns false once one of the locks has been lost, or all have been released. They
+/// count as released when the [`MultiGuard`] that holds them is released or dropped, or when the function or request
+/// that runs under them ends.
 #[derive(Clone)]
 pub struct HeldLocks(Arc<[HeldLock]>);
 
 impl HeldLocks {
-    /// Returns the hold of the lock `key`.
+    /// Returns the handle to the lock with the name `key`, or `None` if it is not one of these locks.
     #[must_use]
     pub fn get(&self, key: impl AsRef<str>) -> Option<&HeldLock> {
         let key = key.as_ref();
         self.iter().find(|held| held.key() == key)
     }
 
-    /// Iterates over the holds, in the order of their names.
+    /// Iterates over the locks, in the order of their names.
     pub fn iter(&self) -> std::slice::Iter<'_, HeldLock> {
         self.0.iter()
     }
@@ -158,22 +161,22 @@ impl HeldLocks {
         self.iter().all(HeldLock::is_valid)
     }
 
-    /// Returns how long all the locks can be relied on without another renewal; zero once one is lost or all are
-    /// released.
+    /// Returns how long all the locks can be relied on without another renewal: zero once one of them is lost, or all
+    /// are released.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.iter().map(HeldLock::remaining).min().unwrap_or_default()
     }
 
-    /// Fails if one of the locks can no longer be relied on: a check before a step that cannot be undone.
+    /// Returns an error if one of the locks can no longer be relied on. Call it before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost), which names the lock; also once the guard was released.
+    /// [`Lost`](LockErrorKind::Lost), which names the lock concerned, also if the locks have been released.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(hold::loss(self.iter().map(HeldLock::turn))) }
     }
 
-    /// Completes when one of the holds is over: lost, or released.
+    /// Completes when one of the locks is lost or released.
     ///
     /// # Cancel safety
     /// Cancel safe.

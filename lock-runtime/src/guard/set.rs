@@ -4,7 +4,7 @@ use std::slice;
 
 use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture, engine::hold, guard};
 
-/// The guards that cover a body.
+/// The guards of the locks under which a body runs.
 #[derive(Debug)]
 pub enum Guards {
     /// One lock.
@@ -39,7 +39,7 @@ impl Guards {
         guard::are_valid(self.locks())
     }
 
-    /// Returns the error that says why the locks cannot be relied on.
+    /// Returns the error that states why the locks cannot be relied on.
     #[must_use]
     pub fn loss(&self) -> LockError {
         hold::loss(self.locks().iter().map(LockGuard::turn))
@@ -57,7 +57,7 @@ impl Guards {
     /// Releases the locks.
     ///
     /// # Errors
-    /// As [`LockGuard::release`].
+    /// The same errors as [`LockGuard::release`].
     pub async fn release(self) -> Result<(), LockError> {
         match self {
             Self::One(guard) => guard.release().await,

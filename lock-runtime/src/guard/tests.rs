@@ -184,7 +184,7 @@ async fn a_lock_that_is_lost_before_its_time_is_not_released_before_it() {
     let guard = lock.acquire().await.expect("granted");
     assert!(guard.turn().hold.lose());
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
-    // The safe deadline of a retained hold comes before the end of its lease in the store, and the lease is to last.
+    // The deadline of a retained hold comes before the end of its lease in the store, and the lease is to last.
     let lock = locks.lock("k").ttl(300 * MS).auto_renew(false).hold_at_least(300 * MS);
     drop(lock.acquire().await.expect("granted"));
     tokio::time::sleep(600 * MS).await;

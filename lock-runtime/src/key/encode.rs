@@ -1,13 +1,13 @@
-//! Builds a lock's name from a template's literals and the values between them.
+//! Builds the name of a lock from the literals of a template and the values between them.
 
 use std::{
     error::Error,
     fmt::{self, Write},
 };
 
-/// A value that may be part of a lock key: everything with a [`Display`](fmt::Display) text.
+/// A value that may be part of a lock key: any value that implements [`Display`](fmt::Display).
 ///
-/// Not an [`Option`]: a missing value would put all callers under one lock.
+/// An [`Option`] does not, because a missing value would make all callers share one lock.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock key",
     label = "has no text to put into the key",
@@ -19,7 +19,7 @@ pub trait KeyValue: fmt::Display {}
 #[diagnostic::do_not_recommend]
 impl<T: fmt::Display + ?Sized> KeyValue for T {}
 
-/// [`KeyValue`] with advice for a parameter that a web framework wraps.
+/// Like [`KeyValue`], with a compiler message for parameters that a web framework wraps.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock key, but the value in it can",
     label = "has no text to put into the key",
@@ -32,8 +32,8 @@ impl<T: fmt::Display + ?Sized> Extracted for T {}
 
 /// A builder for a lock's name.
 ///
-/// Literals are taken as they are. Values are percent-encoded, so that none can look like a literal's `:` or `/`.
-/// Together with the template's rules, this keeps different values from giving the same name.
+/// Literals are added unchanged. Values are percent-encoded, so that they contain no `:` or `/`, which separate
+/// values. Together with the rules for templates, this ensures that different values never produce the same name.
 #[derive(Debug)]
 pub struct KeyParts {
     name: String,
@@ -41,11 +41,11 @@ pub struct KeyParts {
 }
 
 impl KeyParts {
-    /// Creates a name without any part.
+    /// Creates an empty name.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "there is no lock without a name")]
     pub fn new() -> Self {
-        // Long enough for most names, so that they are allocated once.
+        // Long enough for most names, which are then allocated only once.
         Self { name: String::with_capacity(64), refused: None }
     }
 
@@ -54,7 +54,7 @@ impl KeyParts {
         self.name.push_str(text);
     }
 
-    /// Appends a value; the placeholder's name is for the error.
+    /// Appends a value. The name of its placeholder is for the error message.
     pub fn value<T: KeyValue + ?Sized>(&mut self, placeholder: &str, value: &T) {
         self.generic(placeholder, value);
     }
@@ -66,7 +66,7 @@ impl KeyParts {
 
     /// Appends a value whose type is a generic parameter.
     ///
-    /// The bound is `Display` itself, because rustc proposes the bound that it finds here.
+    /// The bound is `Display` itself, because rustc suggests the bound that is written here.
     pub fn generic<T: fmt::Display + ?Sized>(&mut self, placeholder: &str, value: &T) {
         let start = self.name.len();
         let written = write!(Encoder(&mut self.name), "{value}");
@@ -79,7 +79,7 @@ impl KeyParts {
     ///
     /// # Errors
     ///
-    /// If a value was empty or its `Display` failed; the error names the first one.
+    /// Returns an error if a value was empty or its `Display` failed. The error names the first such value.
     pub fn finish(self) -> Result<String, EmptyValue> {
         match self.refused {
             None => Ok(self.name),
@@ -88,16 +88,16 @@ impl KeyParts {
     }
 }
 
-/// The error for a placeholder's value without a text, which would have put all callers under one lock.
+/// The error for an empty value, which would have made all callers share one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmptyValue {
     placeholder: String,
-    /// Whether its `Display` returned an error: the text written before that is unreliable.
+    /// Whether `Display` returned an error, in which case the text written before is not reliable.
     failed: bool,
 }
 
 impl EmptyValue {
-    /// Returns the placeholder's name, without brackets.
+    /// Returns the name of the placeholder, without brackets.
     #[must_use]
     pub fn placeholder(&self) -> &str {
         &self.placeholder
@@ -114,7 +114,7 @@ impl fmt::Display for EmptyValue {
 
 impl Error for EmptyValue {}
 
-/// Percent-encodes the text written to it, without a `String` in between.
+/// Percent-encodes the text written to it, without a temporary `String`.
 struct Encoder<'a>(&'a mut String);
 
 impl Write for Encoder<'_> {
@@ -124,7 +124,7 @@ impl Write for Encoder<'_> {
             let byte = rest.as_bytes()[at];
             self.0.push_str(&rest[..at]);
             percent(self.0, byte);
-            // An encoded byte is ASCII, hence a character of its own.
+            // An encoded byte is ASCII, so it is a whole character.
             rest = &rest[at + 1..];
         }
         self.0.push_str(rest);
@@ -140,7 +140,8 @@ pub(crate) fn percent(text: &mut String, byte: u8) {
     text.push(char::from(DIGITS[usize::from(byte & 0xF)]));
 }
 
-/// Returns whether `byte` has a meaning in names or is invisible. All such bytes are ASCII; other text stays readable.
+/// Returns whether `byte` has a special meaning in names or is invisible. All such bytes are ASCII, so other text
+/// stays readable.
 fn is_encoded(byte: u8) -> bool {
     matches!(byte, b':' | b'/' | b'%' | b'~' | b' ' | b'<' | b'>' | b'{' | b'}') || byte.is_ascii_control()
 }

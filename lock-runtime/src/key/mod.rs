@@ -8,20 +8,20 @@ pub use self::parse::IntoLockKey;
 
 use std::{borrow::Borrow, fmt, hash::Hash, sync::Arc};
 
-/// The longest name, in bytes, without the prefix.
+/// The maximum length of a name in bytes, without the prefix.
 pub(crate) const MAX_KEY_BYTES: usize = 512;
-/// The longest prefix, in bytes.
+/// The maximum length of a prefix in bytes.
 pub(crate) const MAX_PREFIX_BYTES: usize = 128;
 
-/// The checked name of a lock.
+/// The validated name of a lock.
 ///
-/// Any text of at most 512 bytes, under these rules, so that no name can be mistaken for another one or for an entry
-/// that a store keeps next to it:
-/// * not empty, and no control characters;
-/// * no `~` at the beginning, and no `:~` anywhere;
-/// * braces only as one hash tag, like `{tenant}:orders`, which decides the slot in a Redis Cluster.
+/// A name is any text of at most 512 bytes that follows these rules:
+/// * it is not empty and contains no control characters;
+/// * it does not begin with `~` or contain `:~`, which stores use for their own entries;
+/// * it contains braces only as a single hash tag, as in `{tenant}:orders`; the hash tag determines the slot in a
+///   Redis Cluster.
 ///
-/// Names are compared byte by byte: case matters and Unicode is not normalised.
+/// Names are compared byte by byte, without the prefix: case matters, and Unicode is not normalised.
 ///
 /// ```
 /// use lock_runtime::LockKey;
@@ -32,26 +32,26 @@ pub(crate) const MAX_PREFIX_BYTES: usize = 128;
 /// ```
 #[derive(Clone)]
 pub struct LockKey {
-    /// Prefix and name, as the store keeps it.
+    /// The prefix and the name, as used in the store.
     stored: Arc<str>,
-    /// The offset in bytes at which the name begins.
+    /// The byte offset at which the name begins.
     start: usize,
 }
 
 impl LockKey {
-    /// Creates the key of a checked name.
+    /// Creates a key from a name that was validated.
     pub(crate) fn joined(prefix: &str, name: &str) -> Self {
         let stored = if prefix.is_empty() { Arc::from(name) } else { Arc::from([prefix, name].concat()) };
         Self { stored, start: prefix.len() }
     }
 
-    /// Returns the name as it was written, without the prefix.
+    /// Returns the name of the lock, without the prefix.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.stored[self.start..]
     }
 
-    /// Returns the name with the manager's prefix, as the store keeps it.
+    /// Returns the name with the manager's prefix, as used in the store.
     #[must_use]
     pub fn stored(&self) -> &str {
         &self.stored
@@ -61,14 +61,14 @@ impl LockKey {
         Arc::clone(&self.stored)
     }
 
-    /// Returns the manager's prefix.
+    /// Returns the manager's prefix, or an empty string if the key does not come from a manager.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.stored[..self.start]
     }
 }
 
-/// Checks a name; the error says what is wrong with it.
+/// Validates a name; the error states what is wrong with it.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("a name must not be empty".into());
@@ -82,7 +82,7 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     check_characters(text)
 }
 
-/// Checks the rules that a prefix and a name share.
+/// Checks the rules that apply to prefixes as well as to names.
 pub(crate) fn check_characters(text: &str) -> Result<(), String> {
     if let Some(control) = text.chars().find(|c| c.is_control()) {
         return Err(format!("contains the control character {}", control.escape_default()));
@@ -100,7 +100,7 @@ pub(crate) enum HashTag {
     Malformed,
 }
 
-/// Finds the hash tag in `text` itself: one pair of braces with something in between.
+/// Finds the hash tag in `text`: a single pair of braces with something between them.
 pub(crate) fn hash_tag(text: &str) -> HashTag {
     let mut braces = text.match_indices(['{', '}']);
     match (braces.next(), braces.next(), braces.next()) {

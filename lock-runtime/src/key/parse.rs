@@ -1,17 +1,18 @@
-//! Turns text into a key.
+//! Conversion of text into a key.
 
 use super::{LockKey, check};
 use crate::{LockError, LockErrorKind};
 
 impl LockKey {
-    /// Creates a key from `text` after checking it.
+    /// Validates `text` and creates a key from it.
     ///
-    /// Values in it are not encoded. If `tenant` contains a `:` or `/`, `format!("tenant:{tenant}")` may be one lock
-    /// for two tenants, or a second lock for one tenant, which `#[distributed_lock(key = "tenant:<tenant>")]` locks by
-    /// another name. Write a key that contains values with `lock_key!`.
+    /// For a key that contains values, use `lock_key!` instead, which encodes them. With
+    /// `format!("{tenant}/{user}")`, the tenant `a/b` with the user `c` and the tenant `a` with the user `b/c` share
+    /// one lock. Such keys also differ from those that `#[distributed_lock(key = "<tenant>/<user>")]` builds for the
+    /// same values, so the two do not exclude each other.
     ///
     /// # Errors
-    /// [`InvalidKey`](LockErrorKind::InvalidKey), which says what is wrong.
+    /// [`InvalidKey`](LockErrorKind::InvalidKey) if the text is not a valid name; the message states what is wrong.
     pub fn new(text: impl AsRef<str>) -> Result<Self, LockError> {
         Self::with_prefix("", text.as_ref())
     }
@@ -32,11 +33,11 @@ impl std::str::FromStr for LockKey {
     }
 }
 
-/// The name given to a lock: text, or a [`LockKey`] that was checked before.
+/// A type that can name a lock: text, a [`LockKey`], or the result of `lock_key!`.
 ///
-/// Invalid text is reported when the lock is acquired.
+/// If the text is not a valid name, acquiring the lock returns an error.
 pub trait IntoLockKey {
-    /// Returns the checked key under `prefix`.
+    /// Validates the name and returns the key with `prefix`.
     #[doc(hidden)]
     fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError>;
 }
@@ -71,14 +72,14 @@ impl IntoLockKey for &String {
     }
 }
 
-/// The value of `lock_key!`: its error becomes the error of the acquisition.
+/// For the result of `lock_key!`: if it is an error, acquiring the lock returns that error.
 impl IntoLockKey for Result<LockKey, LockError> {
     fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError> {
         self?.into_lock_key(prefix)
     }
 }
 
-/// Formats a refused name for an error: escaped, and cut if it is long.
+/// Formats an invalid name for an error message: escaped, and truncated if it is long.
 fn shown(text: &str) -> String {
     let head: String = text.chars().take(64).collect();
     let rest = if head.len() < text.len() { "…" } else { "" };

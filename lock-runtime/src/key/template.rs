@@ -1,34 +1,36 @@
-//! The grammar of lock keys: `user:<id>`, literals with placeholders between them.
+//! The grammar of lock keys such as `user:<id>`: literals with placeholders between them.
 //!
-//! The attribute reads it at compile time, and the layer when it is built; this file is compiled for both. Each decides
-//! what a placeholder may name: the attribute function parameters, the layer route parameters, headers and the like.
+//! The attribute parses a template at compile time, the layer when it is built. This file is compiled for both, and
+//! each of them decides what a placeholder may name: function parameters for the attribute; route parameters,
+//! headers and the like for the layer.
 //!
-//! The rules make keys injective: two different lists of values never give the same name. Values are percent-encoded
-//! (see `KeyParts`), so `:`, `/` and braces in a name come from literals only, and every literal between two
-//! placeholders has one of them.
+//! The rules make keys injective: two different lists of values never produce the same name. Values are
+//! percent-encoded (see `KeyParts`), so `:`, `/` and braces in a name come only from literals, and every literal
+//! between two placeholders contains one of these characters.
 //!
-//! Braces mark the hash tag that decides the slot in a Redis Cluster: one pair, around a placeholder.
+//! Braces mark the hash tag, which determines the slot in a Redis Cluster. A template may have one pair of them,
+//! around a placeholder.
 
 use std::{error::Error, fmt};
 
-/// Upper bound on the total length of a template's literals, in bytes: no name is longer.
+/// The maximum total length of a template's literals in bytes, which is that of a name.
 pub const MAX_LITERAL_BYTES: usize = 512;
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Text that appears in the name as it is; never empty.
+    /// Text that is added to the name unchanged; never empty.
     Literal(String),
     /// A value.
     Placeholder {
-        /// The name in the placeholder: `id`, `user.id`, `header.x-tenant`. Not empty, and otherwise unchecked.
+        /// The name in the placeholder, such as `id`, `user.id` or `header.x-tenant`. Not empty, otherwise unchecked.
         path: String,
-        /// The type to parse the value as: the `u64` of `<id:u64>`.
+        /// The type as which the value is parsed, such as the `u64` in `<id:u64>`.
         ty: Option<String>,
     },
 }
 
-/// The reason why a text is not a template, and what to write instead.
+/// The reason why a text is not a valid template, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError(String);
 
@@ -40,11 +42,11 @@ impl fmt::Display for TemplateError {
 
 impl Error for TemplateError {}
 
-/// Parses a template: at least one piece, and never two literals or two placeholders in a row.
+/// Parses a template. The result has at least one piece, and never two literals or two placeholders in a row.
 ///
 /// # Errors
 ///
-/// If a bracket has no partner, or if the names could be ambiguous, reserved or malformed.
+/// Returns an error if a bracket has no counterpart, or if the names could be ambiguous, reserved or malformed.
 pub fn parse(text: &str) -> Result<Vec<Piece>, TemplateError> {
     let pieces = split(text).map_err(TemplateError)?;
     check(&pieces).map_err(TemplateError)?;
@@ -106,7 +108,7 @@ fn placeholder(inside: &str) -> Result<Piece, String> {
         return Err(format!("`<{inside}>` in the lock key names nothing: write a name in it, like `<id>`"));
     }
     Ok(match inside.split_once(':') {
-        // `<Self::ID>` contains no type; the caller, which knows the valid names, refuses it.
+        // `<Self::ID>` contains no type. The caller knows the valid names and rejects it.
         Some((path, ty)) if !path.is_empty() && !ty.is_empty() && !ty.contains(':') => {
             Piece::Placeholder { path: path.into(), ty: Some(ty.into()) }
         }
@@ -114,11 +116,11 @@ fn placeholder(inside: &str) -> Result<Piece, String> {
     })
 }
 
-/// The part of the hash tag that has been read.
+/// How much of the hash tag has been parsed.
 #[derive(Clone, Copy)]
 enum Tag {
     None,
-    /// Opened, without a placeholder so far.
+    /// Opened, with no placeholder so far.
     Empty,
     Open,
     Closed,
@@ -129,10 +131,10 @@ impl Tag {
         if let Self::Empty = self { Self::Open } else { self }
     }
 
-    /// Reads the brace at the beginning of `from`.
+    /// Parses the brace at the beginning of `from`.
     ///
-    /// `{id}` is refused: Rust and routers write a placeholder like this, and taken as text it would put all callers
-    /// under one lock.
+    /// `{id}` is rejected: Rust and routers write placeholders like this, and if it counted as text, all callers
+    /// would share one lock.
     fn with_brace(self, from: &str) -> Result<Self, String> {
         if let Some((name, _)) = from.strip_prefix('{').and_then(|rest| rest.split_once('}'))
             && !name.trim().is_empty()
@@ -151,7 +153,7 @@ impl Tag {
     }
 }
 
-/// Checks the rules that keep names injective, well formed, and apart from the reserved ones.
+/// Checks the rules that make names injective and well formed, and distinct from reserved names.
 fn check(pieces: &[Piece]) -> Result<(), String> {
     if pieces.is_empty() {
         return Err("the lock key is empty: write a name, like `user:<id>`".into());

@@ -1,4 +1,4 @@
-//! A named lock, not held yet.
+//! A named lock that is not held yet.
 
 pub(crate) mod acquire;
 pub(crate) mod multi;
@@ -16,7 +16,7 @@ use crate::{
 
 /// A named lock with its options.
 ///
-/// Nothing is held until it is acquired. The value can be kept and acquired again.
+/// The lock is not held until it is [acquired](Self::acquire). A `Lock` can be kept and acquired any number of times.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -35,33 +35,37 @@ impl Lock {
     /// Acquires the lock, waiting for at most [`wait`](Self::wait).
     ///
     /// # Errors
-    /// * [`Contended`](LockErrorKind::Contended) if another holder has the lock and `wait` is zero,
-    ///   [`Timeout`](LockErrorKind::Timeout) if the wait ran out;
-    /// * [`Backend`](LockErrorKind::Backend) if the store did not answer within the wait;
-    /// * [`InvalidKey`](LockErrorKind::InvalidKey) or [`InvalidOptions`](LockErrorKind::InvalidOptions) if the key or
-    ///   an option is invalid, [`Overloaded`](LockErrorKind::Overloaded) if a limit is reached,
-    ///   [`ShutDown`](LockErrorKind::ShutDown) after the manager's shutdown;
-    /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) if the calling section already holds the lock, see
-    ///   [`reentrant`](Self::reentrant), and [`Lost`](LockErrorKind::Lost) if it has lost it.
+    /// * [`Contended`](LockErrorKind::Contended) if another caller holds the lock and `wait` is zero;
+    /// * [`Timeout`](LockErrorKind::Timeout) if another caller still held the lock at the end of the wait;
+    /// * [`Backend`](LockErrorKind::Backend) if the store failed, or did not answer within the wait;
+    /// * [`InvalidKey`](LockErrorKind::InvalidKey) or [`InvalidOptions`](LockErrorKind::InvalidOptions) if the name
+    ///   or an option is invalid;
+    /// * [`Unsupported`](LockErrorKind::Unsupported) if the server cannot be used for locks, or in a forked child;
+    /// * [`Overloaded`](LockErrorKind::Overloaded) if one of the [`Limits`](crate::Limits) is reached;
+    /// * [`ShutDown`](LockErrorKind::ShutDown) if the manager has been shut down;
+    /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) if the calling code already runs under the lock (see
+    ///   [`reentrant`](Self::reentrant));
+    /// * [`Lost`](LockErrorKind::Lost) if the calling code runs under the lock but has lost it.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue and leaves no hold behind. Requests already sent to the
-    /// store are undone in the background: within a round trip while the store can be reached, otherwise by the end of
-    /// `ttl`.
+    /// If the future is dropped, the acquisition leaves the queue and no lock stays held. Requests that were already
+    /// sent to the store are undone in the background: within a round trip if the store can be reached, otherwise by
+    /// the end of `ttl`.
     ///
-    /// An unpolled future does not keep the lock from others. Two to two and a half seconds after it was woken, it is
-    /// given up as if it had been dropped; it begins anew when it is polled again.
+    /// A future that is not polled does not keep the lock from other callers for long. If it is woken but not polled
+    /// for 2 to 2.5 s, it is abandoned as if it had been dropped, even if the lock has already been granted to it.
+    /// When it is polled again, the acquisition starts over, or fails with `Timeout` if its wait is over.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.acquire_until(self.options.wait.starting_now()).await
     }
 
-    /// Makes one attempt to acquire the lock; returns `None` if another holder has it.
+    /// Makes a single attempt to acquire the lock. Returns `None` if another caller holds it.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), except that a busy lock is not an error.
+    /// The same errors as [`acquire`](Self::acquire), except `Contended`.
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// The same as [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
         match self.acquire_until(Wait::No).await {
             Ok(guard) => Ok(Some(guard)),

@@ -1,4 +1,4 @@
-//! Several locks at once: all of them, or none.
+//! Several locks that are acquired together: all of them, or none.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -19,12 +19,18 @@ use crate::{
 
 /// Several named locks with their options, to be held together.
 ///
-/// Nothing is held until they are acquired. The value can be kept and acquired again.
+/// The locks are not held until they are [acquired](Self::acquire). A `MultiLock` can be kept and acquired any
+/// number of times.
 ///
-/// The locks are acquired in the order of their names, whatever order they are given in, so that two sections that
-/// need the same locks never wait for each other. A lock that is named twice is acquired once. The order covers only
-/// one acquisition: instead of acquiring more locks inside a section that already holds one, acquire all of them at
-/// once.
+/// The locks are acquired in the order of their names, whatever order they are given in, so that two callers that
+/// need the same locks cannot deadlock. A name that is given twice counts once. This protects only a single
+/// acquisition: code that already runs under a lock should not acquire further locks. Acquire all of them at once
+/// instead.
+///
+/// The options apply to each of the locks, except that [`wait`](Self::wait) limits the time for acquiring all of
+/// them, and [`hold_at_least`](Self::hold_at_least) counts from the acquisition of the last one. If some of the
+/// locks are already held by the calling code, [`reentrant`](Self::reentrant) lets it acquire the others together
+/// with those.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -45,7 +51,7 @@ use crate::{
 #[must_use = "locks do nothing until they are acquired"]
 pub struct MultiLock {
     engine: Arc<Engine>,
-    /// In the order of acquisition, without duplicates.
+    /// The keys in the order of acquisition, without duplicates.
     keys: Result<Arc<[LockKey]>, LockError>,
     pub(crate) options: LockOptions,
 }
@@ -74,24 +80,26 @@ impl MultiLock {
 
     /// Acquires all the locks, one after the other, waiting for at most [`wait`](Self::wait) in total.
     ///
+    /// If one of them cannot be acquired, those acquired before are released.
+    ///
     /// # Errors
-    /// The errors of [`Lock::acquire`](crate::Lock::acquire), each naming the lock it concerns;
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if no key was given, and [`Lost`](LockErrorKind::Lost) if one
-    /// of the locks was lost during the wait for the others. The locks acquired by then are released.
+    /// * the errors of [`Lock::acquire`](crate::Lock::acquire), each of which names the lock concerned;
+    /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if no key was given;
+    /// * [`Lost`](LockErrorKind::Lost) if one of the locks was lost during the wait for the others.
     ///
     /// # Cancel safety
-    /// As [`Lock::acquire`](crate::Lock::acquire), for each of the locks.
+    /// The same as [`Lock::acquire`](crate::Lock::acquire), for each of the locks.
     pub async fn acquire(&self) -> Result<MultiGuard, LockError> {
         self.acquire_until(self.options.wait.starting_now()).await
     }
 
-    /// Makes one attempt to acquire all the locks; returns `None` if another holder has one of them.
+    /// Makes a single attempt to acquire all the locks. Returns `None` if another caller holds one of them.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), except that a busy lock is not an error.
+    /// The same errors as [`acquire`](Self::acquire), except `Contended`.
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// The same as [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, LockError> {
         match self.acquire_until(Wait::No).await {
             Ok(guard) => Ok(Some(guard)),
@@ -125,7 +133,8 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of `requests` but the first, which is held. Returns `None` if it was given up as unpolled.
+    /// Acquires all of `requests` except the first, which is held. Returns `None` if the acquisition was given up
+    /// because it was not polled.
     async fn acquire_others(
         &self,
         mut held: Vec<LockGuard>,
@@ -138,7 +147,7 @@ impl MultiLock {
                 Ok(Begun::Waits(rest)) => {
                     let (engine, requests) = (Arc::clone(&self.engine), Arc::clone(requests));
                     let others = wait_for_others(engine, requests, held, rest, id);
-                    // Given up, it also drops the locks that are held already.
+                    // If it is given up, the locks that are already held are dropped with it.
                     let others = Box::pin(others);
                     let others = unpolled::watch(&self.engine.waiting, id, key, Keeps::Locks, None, others);
                     return others.await.transpose();
@@ -150,7 +159,7 @@ impl MultiLock {
     }
 }
 
-/// Acquires those of `requests` that are not held yet; `first` is the pending acquisition of the first of them.
+/// Acquires those of `requests` that are not held yet. `first` is the pending acquisition of the first of them.
 async fn wait_for_others(
     engine: Arc<Engine>,
     requests: Arc<[Request]>,

@@ -1,4 +1,5 @@
-//! The interface for the attribute's expansion and the layer. Not for other callers: nothing here is stable.
+//! The interface for the code that the attribute generates, and for the layer. Nothing here is stable, so other code
+//! must not use it.
 
 mod outcome;
 
@@ -34,7 +35,7 @@ pub use crate::{
     time::duration,
 };
 
-/// The options that were set; the manager's defaults fill in the others.
+/// The options that were set. The others have the manager's defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// `ttl = …`
@@ -51,7 +52,7 @@ pub struct Options {
     pub reentrant: bool,
 }
 
-/// A value that `manager = …` may name.
+/// A type of value that `manager = …` accepts.
 #[diagnostic::on_unimplemented(
     message = "`manager` must be a `LockManager`, or a reference, an `Arc` or a `LazyLock` of one, not `{Self}`",
     label = "not a `LockManager`",
@@ -89,12 +90,12 @@ impl<M: AsLockManager, F: FnOnce() -> M> AsLockManager for LazyLock<M, F> {
     }
 }
 
-/// Returns the manager that `manager = …` names.
+/// Returns the manager from `manager = …`.
 pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, LockError> {
     Ok(manager.as_lock_manager())
 }
 
-/// Returns the manager to use if none is named.
+/// Returns the manager to use without `manager = …`.
 pub fn default_manager() -> Result<LockManager, LockError> {
     current_manager().ok_or_else(|| {
         LockError::new(
@@ -123,7 +124,7 @@ fn name(key: KeyParts) -> Result<String, LockError> {
     key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()))
 }
 
-/// Returns the value of `lock_key!`.
+/// Returns the result of `lock_key!`.
 pub fn lock_key(key: KeyParts) -> Result<LockKey, LockError> {
     LockKey::new(name(key)?)
 }
@@ -140,9 +141,9 @@ pub fn lock<M: AsLockManager>(
     Ok(lock)
 }
 
-/// Acquires the lock. Borrows nothing, so that nothing of the user's is held across the wait.
+/// Acquires the lock. It borrows nothing, so that the future keeps no value of the user across the wait.
 pub async fn acquire(lock: Result<Lock, LockError>) -> Result<LockGuard, LockError> {
-    // Not moved out: the future would reserve space for it twice.
+    // Not moved out, because the future would then reserve space for it twice.
     lock.as_ref().map_err(Clone::clone)?.acquire().await
 }
 
@@ -158,7 +159,7 @@ pub fn all<M: AsLockManager, const N: usize>(
     Ok(locks)
 }
 
-/// Acquires all the locks. Borrows nothing, like [`acquire`].
+/// Acquires all the locks. Like [`acquire`], it borrows nothing.
 pub async fn acquire_all(locks: Result<MultiLock, LockError>) -> Result<MultiGuard, LockError> {
     locks.as_ref().map_err(Clone::clone)?.acquire().await
 }

@@ -1,10 +1,11 @@
-//! The return value of a locked function: the body's output, or another value if the lock was not held.
+//! The return value of a function that runs under a lock: the output of the body, or another value if the lock was
+//! not acquired or was lost.
 
 use crate::{LockError, LockErrorKind, section::run::Outcome};
 
 impl<T, E> Outcome<Result<T, E>> {
-    /// Returns the output, if it counts. The body's own error counts even if it came too late: it says more than the
-    /// loss.
+    /// Returns the output of the body, or the error of the loss. If the body completed with an error of its own
+    /// after the loss, that error is kept, because it is more informative.
     #[expect(clippy::missing_errors_doc, reason = "the error is the loss in the outcome")]
     pub fn kept(self) -> Result<Result<T, E>, LockError> {
         match self {
@@ -14,9 +15,9 @@ impl<T, E> Outcome<Result<T, E>> {
     }
 }
 
-/// Provides [`kept`](Self::kept) for an output other than a `Result`: rustc prefers the inherent method if both fit.
+/// Provides [`kept`](Self::kept) for outputs other than `Result`. For a `Result`, rustc prefers the inherent method.
 pub trait Kept<T> {
-    /// Returns the output, if it came in time.
+    /// Returns the output of the body, or the error if the lock was lost before the body completed.
     #[expect(clippy::missing_errors_doc, reason = "the error is the loss in the outcome")]
     fn kept(self) -> Result<T, LockError>;
 }
@@ -30,7 +31,7 @@ impl<T> Kept<T> for Outcome<T> {
     }
 }
 
-/// A type that a locked function may return without `or_else`.
+/// A type that a function with the attribute may return without `or_else`.
 #[diagnostic::on_unimplemented(
     message = "acquiring the lock can fail, but `{Self}` cannot represent an error",
     label = "is neither `Result<_, E>` where `E: From<LockError>`, nor is there an `or_else`",
@@ -41,14 +42,14 @@ pub trait CanFail {
     fn from_lock_error(error: LockError) -> Self;
 }
 
-// Not `do_not_recommend`, so that rustc gives the advice for the error type.
+// Not `do_not_recommend`, so that rustc shows the message for the error type.
 impl<T, E: FromLockError> CanFail for Result<T, E> {
     fn from_lock_error(error: LockError) -> Self {
         Err(E::from_lock_error(error))
     }
 }
 
-/// An error type that a locked function may return without `or_else`.
+/// An error type that a function with the attribute may return without `or_else`.
 #[diagnostic::on_unimplemented(
     message = "acquiring the lock can fail, but the error `{Self}` cannot represent that",
     label = "is not `From<LockError>`",
@@ -68,14 +69,14 @@ impl<E: From<LockError>> FromLockError for E {
     }
 }
 
-/// Returns the output, or the error in the function's return type.
+/// Returns the output, or the error converted to the function's return type.
 pub fn or_error<R: CanFail>(outcome: Result<R, LockError>) -> R {
     outcome.unwrap_or_else(R::from_lock_error)
 }
 
-/// Returns the output, or the value that `or_else` makes of the error.
+/// Returns the output, or the value that `or_else` returns for the error.
 ///
-/// The outcome comes first, so that rustc knows the return type of `or_else` before it checks the closure.
+/// The outcome is the first parameter, so that rustc knows the return type of `or_else` before it checks the closure.
 pub fn or_else<R>(outcome: Result<R, LockError>, or_else: impl FnOnce(LockError) -> R) -> R {
     outcome.unwrap_or_else(or_else)
 }

@@ -1,4 +1,4 @@
-//! The manager for attributes that name none.
+//! The manager of functions whose `#[distributed_lock]` has no `manager` argument.
 
 use std::{future::Future, sync::OnceLock};
 
@@ -10,10 +10,13 @@ tokio::task_local! {
     static SCOPED: LockManager;
 }
 
-/// Sets the manager of this process, for attributes that name none. Only the first call sets it.
+/// Sets the process-wide default manager, which `#[distributed_lock]` uses without a `manager` argument.
+///
+/// Only the first call sets it.
 ///
 /// # Errors
-/// Returns `manager` if one is set already. It does not implement `Error`, so `?` does not convert it.
+/// Returns `manager` if a default manager is already set. `LockManager` does not implement `Error`, so `?` does not
+/// convert it.
 ///
 /// # Example
 /// ```
@@ -28,16 +31,17 @@ pub fn set_global(manager: LockManager) -> Result<(), LockManager> {
     GLOBAL.set(manager)
 }
 
-/// Returns the manager of this process, if [`set_global`] was called.
+/// Returns the process-wide default manager, if [`set_global`] was called.
 #[must_use]
 pub fn global() -> Option<LockManager> {
     GLOBAL.get().cloned()
 }
 
-/// Runs `future` with `manager` in place of the process's manager; for tests. Tasks that `future` spawns do not see it.
+/// Runs `future` with `manager` in place of the process-wide default manager, for tests. Tasks that `future` spawns
+/// do not use it.
 ///
 /// # Cancel safety
-/// As cancel safe as `future`.
+/// This function is as cancel safe as `future`.
 pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Output {
     SCOPED.scope(manager, future).await
 }

@@ -1,4 +1,4 @@
-//! [`LockManager`]: a store, with the defaults of its locks.
+//! [`LockManager`]: a handle to a store, with the default options of its locks.
 
 mod global;
 
@@ -15,10 +15,11 @@ use crate::{
     options::{LockOptions, WaitFor},
 };
 
-/// A store, with the defaults of its locks. Cheap to clone; all clones use the same connections.
+/// A handle to a store, with the default options of the locks that are acquired through it.
 ///
-/// It works on every tokio runtime of the process that has timers and I/O (`enable_all`), and outlives the runtime on
-/// which it was created.
+/// It is cheap to clone, and all clones use the same connections. It can be used on every tokio runtime of the
+/// process that has timers and I/O enabled (`enable_all`), even after the runtime on which it was created has shut
+/// down.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +42,7 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Connects to the store at `url` and returns a manager of it. The scheme chooses the store.
+    /// Connects to the store at `url` and returns a manager for it. The scheme of the URL selects the store.
     ///
     /// | scheme | store | feature |
     /// |---|---|---|
@@ -50,10 +51,11 @@ impl LockManager {
     /// | `zookeeper://[user:password@]host[:port],…[/chroot]`, `zookeeper+tls://…` | a ZooKeeper ensemble | `zookeeper`, `tls` |
     ///
     /// # Errors
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for an invalid URL,
-    /// [`Unsupported`](LockErrorKind::Unsupported) for a store that is not compiled in, does not exist yet or is
-    /// unsuitable for locks, [`Backend`](LockErrorKind::Backend) for a store that does not answer or refuses the
-    /// credentials.
+    /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
+    /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, if this version of the
+    ///   crate does not have that store yet (as with `postgres:`), or if the server cannot be used for locks (as
+    ///   with a Redis server before 6.2, or one in cluster mode);
+    /// * [`Backend`](LockErrorKind::Backend) if the store does not answer or rejects the credentials.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -63,16 +65,17 @@ impl LockManager {
         Ok(locks)
     }
 
-    /// Returns a manager of the store at `url` that connects on first use.
+    /// Returns a manager for the store at `url` that connects when it is first used.
     ///
-    /// This is for a program that has to start while its store is down, see
-    /// [the store is down at start](crate::docs::operation#the-store-is-down-at-start). The URL is read now. An error
-    /// of the store that [`connect`](Self::connect) would return is returned by every acquisition until the store can
-    /// be reached: no lock is granted without it.
+    /// Use this if the program must be able to start [while the store is
+    /// down](crate::docs::operation#the-store-is-down-at-start). The URL is parsed immediately. As long as the store
+    /// cannot be reached, no lock is granted: each acquisition returns the error that [`connect`](Self::connect)
+    /// would have returned.
     ///
     /// # Errors
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for an invalid URL,
-    /// [`Unsupported`](LockErrorKind::Unsupported) for a store that is not compiled in or does not exist yet.
+    /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
+    /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, or if this version of the
+    ///   crate does not have that store yet.
     ///
     /// # Example
     /// ```
@@ -87,11 +90,12 @@ impl LockManager {
         crate::backend::stores::store(url).map(Self::from_backend)
     }
 
-    /// Checks that the store answers, connecting first if necessary; for a readiness probe.
+    /// Checks that the store answers, connecting first if necessary. Use it in a readiness probe.
     ///
     /// # Errors
-    /// The error with which an acquisition would fail now: [`Backend`](LockErrorKind::Backend) for a store that does
-    /// not answer or refuses us, [`Unsupported`](LockErrorKind::Unsupported) for one that is unsuitable for locks.
+    /// The error with which an acquisition would currently fail: [`Backend`](LockErrorKind::Backend) if the store
+    /// does not answer or rejects the connection or the credentials, [`Unsupported`](LockErrorKind::Unsupported) if
+    /// it cannot be used for locks.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -102,7 +106,7 @@ impl LockManager {
         self.engine.backend.ping().await
     }
 
-    /// Creates a manager of `backend`, with [default](Limits::default) limits of its own.
+    /// Creates a manager for `backend` with the [default](Limits::default) limits.
     #[must_use]
     pub fn new(backend: impl Backend) -> Self {
         Self::from_backend(Arc::new(backend))
@@ -123,75 +127,80 @@ impl LockManager {
 
     /// Returns the lock named `key`, with this manager's defaults.
     ///
-    /// The store is not asked yet. An invalid name is an error of the acquisition.
+    /// Nothing is sent to the store yet. If the name is invalid, acquiring the lock returns an error.
     #[must_use = "a lock does nothing until it is acquired"]
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
         Lock::new(Arc::clone(&self.engine), key.into_lock_key(&self.prefix), self.defaults)
     }
 
-    /// Returns the locks named by `keys`, to be held together: all of them or none.
+    /// Returns the locks named `keys`, to be held together: all of them or none.
     ///
-    /// An invalid name, or no name at all, is an error of the acquisition.
+    /// If a name is invalid, or there is none, acquiring the locks returns an error.
     #[must_use = "locks do nothing until they are acquired"]
     pub fn all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> MultiLock {
         let keys = keys.into_iter().map(|key| key.into_lock_key(&self.prefix)).collect();
         MultiLock::new(Arc::clone(&self.engine), keys, self.defaults)
     }
 
-    /// Sets how long a lease lasts unless it is renewed, between 100 ms and 24 h; 30 s by default.
+    /// Sets how long a [lease](crate::docs::glossary#locks) lasts if it is not renewed: between 100 ms and 24 h, 30 s
+    /// by default.
     ///
-    /// After a crash the lock is free after this time at the latest.
+    /// If the holder crashes, the lock becomes free within this time.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = ttl;
         self
     }
 
-    /// Sets how long [`Lock::acquire`] waits; 10 s by default. Zero means one attempt.
+    /// Sets how long [`Lock::acquire`] waits for the lock to become free; 10 s by default. Zero means a single
+    /// attempt.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.defaults.wait = WaitFor::AtMost(wait);
         self
     }
 
-    /// Sets whether held locks are renewed; on by default.
+    /// Sets whether the leases of held locks are renewed; on by default.
     #[must_use]
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
         self.defaults.auto_renew = auto_renew;
         self
     }
 
-    /// Sets the maximum time that a lock is held, however often it is renewed; 1 h by default. `Duration::MAX` means no
-    /// limit.
+    /// Sets the maximum time that a lock is held, however often its lease is renewed; 1 h by default. `Duration::MAX`
+    /// means no limit.
     ///
-    /// The limit ends a hold whose holder is alive but stuck.
+    /// This frees a lock whose holder is alive but stuck.
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.defaults.max_hold = max_hold;
         self
     }
 
-    /// Sets the delay advised to a client that finds a lock held: `Retry-After` in HTTP, `RetryInfo` in gRPC; 1 s by
-    /// default.
+    /// Sets the retry delay that a response suggests to an HTTP or gRPC client when the lock is held (`Retry-After`
+    /// or `RetryInfo`); 1 s by default.
     ///
-    /// Choose about the length of a section. The remaining lease of the holder, 30 s or so, says nothing about that
-    /// while it is renewed. If the holder is in this process and known not to renew, its remaining lease is advised
-    /// instead.
+    /// Choose roughly the time for which the lock is usually held. The remaining time of the holder's lease would be
+    /// no guide, because the lease keeps being renewed. If the holder is in this process and known not to renew its
+    /// lease, the remaining time is suggested in place of this value.
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.defaults.retry_after = retry_after;
         self
     }
 
-    /// Returns a manager of the same store whose locks carry `prefix` in the store.
+    /// Returns a manager for the same store that puts `prefix` in front of each lock's name in the store.
     ///
-    /// The default is the store's own prefix, which is `lock:` for all stores of this crate. With an empty prefix a
-    /// lock has exactly the name that it is given, and shares it with other programs. Name a lock through one prefix
-    /// only: `a` under `lock:` and `lock:a` under none exclude each other, but their waiters stand in two queues.
+    /// The default prefix depends on the store; it is `lock:` for all stores in this crate. With an empty prefix, the
+    /// name in the store is exactly the name of the lock, so that other programs can use the same lock.
+    ///
+    /// Always use a given lock with the same prefix. The lock `a` with the prefix `lock:` and the lock `lock:a`
+    /// without a prefix are the same lock, but in Redis they have separate queues, so their waiters are not served
+    /// in the order of arrival.
     ///
     /// # Errors
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) for more than 128 bytes, a control character, a `~`, or
-    /// braces that are not one hash tag.
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the prefix is longer than 128 bytes, contains a control
+    /// character or a `~`, or contains braces other than those of a single hash tag such as `{tenant}`.
     pub fn with_prefix(mut self, prefix: &str) -> Result<Self, LockError> {
         let problem = if prefix.len() > key::MAX_PREFIX_BYTES {
             Err(format!("{} bytes long, at most {} are allowed", prefix.len(), key::MAX_PREFIX_BYTES))
@@ -207,9 +216,9 @@ impl LockManager {
         Ok(self)
     }
 
-    /// Returns a manager of the same store with other limits on waiters and held locks.
+    /// Returns a manager for the same store with other limits on waiters and held locks.
     ///
-    /// Locks that were acquired through the old manager are not counted.
+    /// The new manager counts only its own locks and waiters, not those of the manager it was made from.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.engine = Engine::new(Arc::clone(&self.engine.backend), limits);
@@ -222,20 +231,26 @@ impl LockManager {
         self.engine.backend.capabilities()
     }
 
-    /// Ends all acquisitions, then waits until everything that was dropped or left in doubt is cleaned up.
+    /// Ends all acquisitions, then waits until everything that they and dropped guards left in the store is removed.
     ///
-    /// New and waiting acquisitions end with [`ShutDown`](LockErrorKind::ShutDown) and leave their places in the
-    /// store's queue. Existing guards stay valid and renewed, and can still be released. All clones of the manager are
-    /// shut down. A hold kept for [`hold_at_least`](Lock::hold_at_least) is neither waited for nor released early: it
-    /// ends at its time while the process lives, otherwise with its lease.
+    /// New and waiting acquisitions fail with [`ShutDown`](LockErrorKind::ShutDown), and waiting ones leave the
+    /// store's queue. Existing guards stay valid, their leases are still renewed, and they can still be released.
+    /// All clones of the manager are shut down, too, as are managers that [`with_prefix`](Self::with_prefix) made from
+    /// it.
     ///
-    /// With a store that answers, this takes about a round trip, even after an outage: releases that failed during the
-    /// outage are retried at once. With a store that does not answer, it ends after the longest `ttl` of the remaining
-    /// leases, by which time they have ended by themselves, or with the session. An unpolled acquisition is given up
-    /// after two to two and a half seconds. In a forked child it returns at once: the clean-up belongs to the parent.
+    /// If the store answers, this takes about a round trip, even after an outage, because releases that failed
+    /// during the outage are retried at once. If the store does not answer, this returns when the leases that are
+    /// still to be released must have expired (at most the longest `ttl`), or, for session locks such as
+    /// ZooKeeper's, when the session has ended. An acquisition whose future is not polled delays this by 2 to 2.5 s,
+    /// after which it is abandoned.
+    ///
+    /// A lock that is kept for [`hold_at_least`](Lock::hold_at_least) is neither waited for nor released early. It is
+    /// released when that time is over; if the process exits before, its lease expires.
+    ///
+    /// In a forked child this returns at once, because the locks belong to the parent.
     ///
     /// # Cancel safety
-    /// Cancel safe; the clean-up continues.
+    /// Cancel safe. If the future is dropped, the clean-up continues in the background.
     pub async fn shutdown(&self) {
         self.engine.shut_down().await;
     }

@@ -1,4 +1,4 @@
-//! A section: code that runs under locks, poll by poll, and stops when one of them is lost.
+//! A section: code that is polled under locks, and stops when one of them is lost.
 
 pub(crate) mod run;
 pub(crate) mod scope;
@@ -21,31 +21,36 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long the result of a section waits for the store to confirm the release. After that, the release goes on in the
-/// background.
+/// How long a section waits for the store to confirm the release before it returns its result. After that, the
+/// release continues in the background.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
-/// What happens to a body whose lock is lost before it is ready.
+/// What happens to the body (the code that runs under the lock) if the lock is lost before the body has completed.
+///
+/// For the attribute, the body is that of the function. For the layer of lock-tower, it is the future of the inner
+/// service, and the response body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// The body is dropped at its next `.await`. This is before the store can give the lock to another client, if the
-    /// body reaches an `.await` in time and the store has not given the lock away already.
+    /// The body is dropped at its next `.await`. This happens before the store can grant the lock to another client,
+    /// provided the body reaches an `.await` in time and the store has not granted the lock to another client
+    /// already, for example after a failover that lost data.
     #[default]
     Cancel,
-    /// The body is finished, perhaps while the next holder's runs, and its result is replaced by the loss. For work
-    /// that must not stop half-way and whose writes are checked by the fencing token. A body that has not begun never
-    /// begins.
+    /// The body runs to completion, possibly at the same time as that of the next holder. Its result is then
+    /// replaced by an error of kind [`Lost`](LockErrorKind::Lost), unless the body itself returned an error. Use
+    /// this for work that must not stop half-way and whose writes are protected by the fencing token. If the lock is
+    /// lost before the body has started, the body does not run.
     Finish,
 }
 
-/// The locks of a body, which the section's owner polls. Dropping the section releases them in the background.
+/// The locks of a body that the owner of this section polls. Dropping the section releases them in the background.
 #[derive(Debug)]
 pub struct Section {
-    /// `None` while the body is polled: the guards are in the scope then.
+    /// `None` while the body is polled, because the guards are then in the scope.
     guards: Option<Guards>,
     on_lost: OnLost,
     begun: bool,
-    /// Wakes the task when a lock is lost; set only for a pending body.
+    /// Wakes the task when a lock is lost. Set only while the body is pending.
     alarm: Option<SyncFuture<()>>,
 }
 
@@ -56,26 +61,28 @@ impl Section {
         Self { guards: Some(guards), on_lost, begun: false, alarm: None }
     }
 
-    /// Returns the guards, outside of a poll of the body.
+    /// Returns the guards. Must not be called while the body is polled.
     #[must_use]
     pub fn guards(&self) -> &Guards {
         self.guards.as_ref().expect(THERE)
     }
 
-    /// Returns whether the body may go on. A body that has not begun does not begin without the locks.
+    /// Returns whether the body may continue. A body that has not started does not start without the locks.
     #[must_use]
     pub fn may_go_on(&self) -> bool {
         (self.begun && self.on_lost == OnLost::Finish) || self.guards().is_valid()
     }
 
-    /// Runs `work` as a part of the body: it sees the holds, and does not wait for itself.
+    /// Runs `work` as a part of the body, under the locks: [`current`] returns the lock, and acquiring it again does
+    /// not wait.
     pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
         scope::enter(&mut self.guards, work)
     }
 
-    /// Polls the body if it may go on.
+    /// Polls the body if it may continue.
     ///
-    /// The error is the loss: the caller has to drop the body before it does anything else with the section.
+    /// If this returns an error, a lock was lost, and the caller has to drop the body before it does anything else
+    /// with the section.
     pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -97,12 +104,12 @@ impl Section {
         Poll::Ready(Err(self.guards().loss()))
     }
 
-    /// Releases the locks, and waits at most two seconds for the store to confirm it.
+    /// Releases the locks, and waits up to two seconds for the store to confirm the release.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) if the body was not covered to its end, which is reported at once, or if the store
-    /// no longer knows the lock. A release that fails or hangs is no error, because it does not change the body's work;
-    /// it goes on in the background.
+    /// [`Lost`](LockErrorKind::Lost) if one of the locks was lost before the body completed, which is reported at
+    /// once, or if the store no longer considers it held. If the release fails or hangs, no error is returned,
+    /// because that does not affect the work of the body; the release continues in the background.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let guards = self.guards.expect(THERE);
         async move {
@@ -122,5 +129,5 @@ impl Section {
     }
 }
 
-/// The guards are on the scope's stack only while the body is polled.
+/// The message for missing guards, which are on the stack of the scope only while the body is polled.
 const THERE: &str = "the guards are there before and after each poll";

@@ -28,14 +28,16 @@ pin_project! {
 impl LockGuard {
     /// Runs `body` under the lock, drops it if the lock is lost, and releases the lock.
     ///
-    /// A body that is ready before the safe deadline keeps its result. The result waits at most two seconds for the
-    /// store to confirm the release; after that, the release goes on in the background. A loss is returned at once.
+    /// If the body completes before the lock is lost, `run` returns its result, even if the release then fails or
+    /// reveals that the store no longer considered the lock held. (A warning is logged in the latter case.) Before
+    /// it returns the result, `run` waits up to two seconds for the store to confirm the release; after that, the
+    /// release continues in the background. If the lock is lost, `run` returns the error at once.
     ///
     /// # Errors
-    /// [`Lost`](crate::LockErrorKind::Lost) if the lock was lost before the body was ready.
+    /// [`Lost`](crate::LockErrorKind::Lost) if the lock was lost before the body completed.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the body, then releases the lock in the background.
+    /// If the future is dropped, the body is dropped, and then the lock is released in the background.
     ///
     /// # Example
     /// ```
@@ -54,13 +56,14 @@ impl LockGuard {
 }
 
 impl MultiGuard {
-    /// Runs `body` under the locks, drops it if one of them is lost, and releases them, like [`LockGuard::run`].
+    /// Runs `body` under the locks, drops it if one of them is lost, and releases them. See [`LockGuard::run`] for
+    /// the details.
     ///
     /// # Errors
-    /// [`Lost`](crate::LockErrorKind::Lost) if one of the locks was lost before the body was ready.
+    /// [`Lost`](crate::LockErrorKind::Lost) if one of the locks was lost before the body completed.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the body, then releases the locks in the background.
+    /// If the future is dropped, the body is dropped, and then the locks are released in the background.
     pub fn run<F: Future>(self, body: F) -> Run<F> {
         Run::new(self.into(), body)
     }
@@ -92,11 +95,11 @@ impl<F: Future> fmt::Debug for Run<F> {
 /// How a body ended.
 #[derive(Debug)]
 pub enum Outcome<T> {
-    /// Ready while the lock was held.
+    /// It completed while the lock was held.
     InTime(T),
-    /// Ready, but the lock was lost by then.
+    /// It completed, but the lock had been lost by then.
     Late(T, LockError),
-    /// Dropped because the lock was lost.
+    /// It was dropped because the lock was lost.
     Dropped(LockError),
 }
 
@@ -131,13 +134,14 @@ impl<F: Future> Future for Raced<F> {
                 Ok(output) => Outcome::Late(output, section.guards().loss()),
                 Err(loss) => Outcome::Dropped(loss),
             };
-            // The body is dropped before the release, so that whatever it still owns is dropped under the lock.
+            // The body is dropped before the release, so that the values it still owns are dropped under the lock.
             this.body.set(None);
             *this.outcome = Some(outcome);
         }
         if let Some(section) = this.section.take() {
             let released = section.release();
-            // The log says if the store had given the lock away. The body was covered to its end, or returns its loss.
+            // If the store had granted the lock to another client, only the log tells: the outcome is decided
+            // already.
             *this.release = Some(Box::pin(async move { drop(released.await) }));
         }
         if let Some(release) = this.release {
@@ -190,7 +194,7 @@ mod tests {
         };
         let mut run = Box::pin(short(&store).await.run(body));
         assert!(poll(run.as_mut()).is_pending());
-        // As if the process were stopped: nothing runs that could report the loss.
+        // As if the process were suspended: nothing runs that could report the loss.
         std::thread::sleep(150 * MS);
         let error = run.await.expect_err("lost");
         assert_eq!(error.kind(), LockErrorKind::Lost);

@@ -1,8 +1,8 @@
-//! The scope: which holds cover the code that runs now.
+//! The scope: the locks under which the current code runs.
 //!
-//! It follows the polls. While a body is polled under its locks, their guards stand on a stack of this thread; when
-//! the poll returns or panics, they are back where they were. So the scope goes with a future from thread to thread,
-//! covers everything the body polls in turn, and ends where the body spawns.
+//! The scope is entered and left with each poll. While a body is polled under its locks, their guards are on a stack
+//! of this thread; when the poll returns or panics, the guards are moved back. So the scope moves with a future from
+//! thread to thread and includes everything that the body polls, but not the tasks that it spawns.
 
 use std::cell::RefCell;
 
@@ -15,13 +15,13 @@ thread_local! {
     static SCOPE: RefCell<Vec<Guards>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` in the scope of the guards, which are taken out of `guards` meanwhile.
+/// Runs `work` in the scope of the guards, which are taken out of `guards` in the meantime.
 pub(crate) fn enter<T>(guards: &mut Option<Guards>, work: impl FnOnce() -> T) -> T {
     let _inside = Inside::new(guards);
     work()
 }
 
-/// Moves the guards into the scope, and back when it is dropped; no reference count changes.
+/// Moves the guards into the scope, and back when this value is dropped. No reference count changes.
 struct Inside<'a> {
     guards: &'a mut Option<Guards>,
     entered: bool,
@@ -29,7 +29,7 @@ struct Inside<'a> {
 
 impl<'a> Inside<'a> {
     fn new(guards: &'a mut Option<Guards>) -> Self {
-        // A thread that is about to end has no stack, so nothing is found on it.
+        // A thread that is about to end no longer has this stack, so no guard is found there.
         let entered = SCOPE.try_with(|scope| guards.take().map(|guards| scope.borrow_mut().push(guards)));
         let entered = matches!(entered, Ok(Some(())));
         Self { guards, entered }
@@ -44,24 +44,25 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Applies `make` to the innermost hold that `wanted` picks. Neither may run user code: the scope is borrowed.
+/// Applies `make` to the innermost lock that `wanted` selects. Neither may run user code, because the scope is
+/// borrowed.
 fn innermost<T>(wanted: impl FnMut(&&LockGuard) -> bool, make: impl FnOnce(&LockGuard) -> T) -> Option<T> {
     let find = |scope: &[Guards]| scope.iter().rev().flat_map(Guards::locks).find(wanted).map(make);
     SCOPE.try_with(|scope| find(&scope.borrow())).ok().flatten()
 }
 
-/// Returns the holds of the innermost section.
+/// Returns the locks of the innermost section.
 fn here() -> Vec<HeldLock> {
     let find =
         |scope: &[Guards]| scope.last().map(|guards| guards.locks().iter().map(LockGuard::held).collect());
     SCOPE.try_with(|scope| find(&scope.borrow())).ok().flatten().unwrap_or_default()
 }
 
-/// Answers an acquisition of a lock that this scope holds; `None` if it does not.
+/// Returns the result of acquiring a lock that this scope already holds, or `None` if this scope does not hold it.
 pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<LockGuard, LockError>> {
     let options = &request.options;
     let again = innermost(|held| held.is_of(engine, &request.key), LockGuard::again)?;
-    // A lost hold no longer blocks its own section, which has to stop, with or without `reentrant`.
+    // With or without `reentrant`: a section that has lost its lock would not wait for itself, but has to stop.
     Some(again.ensure_valid().and_then(|()| {
         if options.reentrant {
             let until = Instant::now() + options.hold_at_least;
@@ -79,14 +80,17 @@ pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<L
     }))
 }
 
-/// Returns the hold that covers the running code: the innermost one if there are several.
+/// Returns the lock under which the current code is running: the innermost one, if there are several.
 ///
-/// A body is covered while [`LockGuard::run`], the attribute or a layer polls it, with everything it polls in turn. Not
-/// covered are the tasks that it spawns, and code that runs while a guard is merely alive. The destructors of a body
-/// that is dropped before its end run under the lock, but outside the scope.
+/// Code runs under a lock if it is the body of [`LockGuard::run`] or of a function with `#[distributed_lock]`, if it
+/// handles a request behind the layer of lock-tower, or if such code calls or awaits it. The tasks that such code
+/// spawns do not run under the lock, nor does code that merely has a guard in scope.
 ///
-/// Also returns `None` if the innermost section holds several locks, since none of them comes before the others:
-/// [`ensure_locked`] finds each by its name.
+/// If a body is dropped before it completes, its destructors run before the lock is released, but `current` does not
+/// return that lock to them.
+///
+/// If the innermost body runs under several locks, `current` returns `None`, because none of them takes precedence.
+/// Call [`ensure_locked`] with the name of one of them instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -108,14 +112,18 @@ pub fn current() -> Option<HeldLock> {
     if here.len() == 1 { here.pop() } else { None }
 }
 
-/// Returns the hold of `key` that covers the running code: a check for functions that must only be called under it.
+/// Returns the lock named `key` if the current code runs under it, and an error otherwise.
 ///
-/// It searches all the sections around the running code, of every store, for the name without the prefix. A key that
-/// contains values is best written with `lock_key!`, which encodes them as the attribute does.
+/// Call this in functions that must only be called under that lock. [`current`] explains which code runs under a
+/// lock. The name is compared without the prefix, and with all the locks under which the code runs, whatever their
+/// store. So a lock of the same name in another store, or with another prefix, also passes the check.
+///
+/// For a key that contains values, use `lock_key!`, which encodes them in the same way as the attribute.
 ///
 /// # Errors
-/// [`NotHeld`](LockErrorKind::NotHeld) if no section here holds the lock, [`Lost`](LockErrorKind::Lost) if it was lost,
-/// and [`InvalidKey`](LockErrorKind::InvalidKey) if the name is not allowed.
+/// * [`NotHeld`](LockErrorKind::NotHeld) if the current code does not run under the lock;
+/// * [`Lost`](LockErrorKind::Lost) if it does, but the lock has been lost;
+/// * [`InvalidKey`](LockErrorKind::InvalidKey) if `key` is not a valid name.
 ///
 /// # Example
 /// ```
@@ -124,7 +132,7 @@ pub fn current() -> Option<HeldLock> {
 /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
 /// use lock_runtime::{LockError, LockErrorKind, ensure_locked, lock_key};
 ///
-/// /// To be called under the lock of the user.
+/// /// Must be called under the lock of the user.
 /// async fn write(user: u64) -> Result<(), LockError> {
 ///     let held = ensure_locked(lock_key!("user:<user>")?)?;
 ///     println!("written with fence {}", held.fencing_token());

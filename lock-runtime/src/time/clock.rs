@@ -1,4 +1,4 @@
-//! The clock that decides whether a hold is valid.
+//! The clock by which a lock is valid or has expired.
 
 use std::{fmt, ops::Add, time::Duration};
 
@@ -8,14 +8,15 @@ use crate::background;
 
 /// A moment on a clock that keeps running while the machine is suspended.
 ///
-/// [`std::time::Instant`] stands still during suspend on Linux, so after a resume a lease that the store has
-/// long given away would look valid. This one reads `CLOCK_BOOTTIME` on Linux and falls back to
-/// [`std::time::Instant`] elsewhere. It is never the wall clock: setting the time of day changes nothing.
+/// On Linux, [`std::time::Instant`] stops while the machine is suspended. After a resume, a lease would still look
+/// valid although the store has since granted the lock to another client. So this type reads `CLOCK_BOOTTIME` on
+/// Linux; on other systems it uses [`std::time::Instant`]. It never reads the wall clock: setting the time of day has
+/// no effect on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// A moment that is never reached; adding to it changes nothing.
+    /// A moment that is never reached. Adding a duration to it returns the same moment.
     pub const FAR_FUTURE: Instant = Instant(u64::MAX);
 
     /// Returns the current moment.
@@ -24,13 +25,13 @@ impl Instant {
         Self(nanos_since_start())
     }
 
-    /// Returns the time from `earlier` to `self`; zero if `self` is not later.
+    /// Returns the time from `earlier` to `self`, or zero if `self` is not later than `earlier`.
     #[must_use]
     pub fn saturating_duration_since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the time until `self`; zero once it has passed.
+    /// Returns the time from now until `self`, or zero if `self` has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.saturating_duration_since(Self::now())
@@ -78,15 +79,16 @@ fn nanos_since_start() -> u64 {
     u64::try_from(START.get_or_init(std::time::Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Completes once `until` has passed on the suspend-proof clock.
+/// Sleeps until the moment `until`, on the clock that keeps running while the machine is suspended.
 ///
-/// The runtime's timers stand still during suspend, so the clock is read again after each of them. If the runtime's
-/// time is paused (`tokio::time::pause`), they fire at once, but the wait still takes real time.
+/// The runtime's timers stop while the machine is suspended, so this function reads the clock again after each timer.
+/// If the time of the runtime is paused (`tokio::time::pause`), timers fire at once, but this function still waits in
+/// real time.
 ///
 /// # Cancel safety
 /// Cancel safe.
 pub(crate) async fn sleep_until(until: Instant) {
-    // Tokio's timers reach about two years; a longer wait is taken in steps.
+    // A timer of tokio can run for about two years, so a longer wait is split into steps.
     const STEP: Duration = Duration::from_secs(60 * 60);
     loop {
         let now = Instant::now();
@@ -110,7 +112,7 @@ async fn sleep_elsewhere(length: Duration) {
             () = done.closed() => {}
         }
     });
-    // Nothing is ever sent; the sender is dropped.
+    // Nothing is ever sent: the sender is dropped when the time is over.
     let _ = over.await;
 }
 
@@ -139,7 +141,7 @@ mod tests {
         let store = Memory::new();
         let [theirs, ours] = [&store, &store].map(|store| LockManager::new(store.clone()));
         let guard = theirs.lock("k").acquire().await.expect("free");
-        // Once in the queue of the process, and once in that of the store.
+        // The first manager waits in the queue of the process, the second in the queue of the store.
         for locks in [&theirs, &ours] {
             let (began, before) = (Instant::now(), work());
             let wait = Duration::from_millis(300);

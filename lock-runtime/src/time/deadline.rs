@@ -1,4 +1,4 @@
-//! How long a lease may be relied on: pure arithmetic, in one place for every store.
+//! The arithmetic that says how long a holder may rely on a lease, in one place for every store.
 
 use std::time::Duration;
 
@@ -6,24 +6,25 @@ use crate::time::clock::Instant;
 
 /// Returns the deadline of a lease of `length` that was granted or renewed by a request sent at `sent`.
 ///
-/// The lease counts from before the request was sent, because the store may have started it at any moment since. Left
-/// out are the drift of the two clocks within the lease (1 % and 2 ms), and a margin in which the holder is stopped
-/// before the store can give the lock to another client (1 %, at least 5 ms).
+/// The moment `sent` must be read before the request is sent, because the lease may have begun in the store at any
+/// moment after that. The deadline is earlier than `sent + length`. Two times are subtracted: the possible drift
+/// between the two clocks during the lease (1 % of `length` plus 2 ms), and a margin in which the holder is stopped
+/// before the store can grant the lock to another client (1 % of `length`, at least 5 ms).
 #[must_use]
 pub fn valid_until(sent: Instant, length: Duration) -> Instant {
     let drift = length / 100 + Duration::from_millis(2);
     sent + length.saturating_sub(drift + margin(length))
 }
 
-/// Returns the time in which the holder of a lease of `length` is stopped before another client can have the lock.
+/// Returns the time in which the holder of a lease of `length` is stopped before another client can get the lock.
 pub(crate) fn margin(length: Duration) -> Duration {
     (length / 100).max(Duration::from_millis(5))
 }
 
-/// Returns the least validity of a grant that is handed out; with less, it is given back.
+/// Returns how long a grant must still be valid for a caller to get it. A grant that is valid for less is released.
 ///
-/// A tenth of the lease, but not more than the first renewal needs to come in time, because a lease that a queue hands
-/// over is short until it is renewed.
+/// This is a tenth of the lease, but at most 500 ms, which is enough for the first renewal: a lease that the queue of a
+/// store grants may be short until it is renewed.
 pub(crate) fn min_validity(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(500))
 }

@@ -1,4 +1,4 @@
-//! Values from the route, as axum matched it.
+//! Values from the route that axum has matched.
 
 use std::{
     fmt::Write as _,
@@ -12,7 +12,7 @@ use http::request::Parts;
 
 use crate::KeyRejection;
 
-/// Returns the route's parameters, decoded. Axum has them ready: its extractor is asynchronous in form only.
+/// Returns the route's parameters, decoded. Axum has them ready, although its extractor is asynchronous.
 pub(super) fn params(parts: &mut Parts) -> Result<RawPathParams, KeyRejection> {
     let params = pin!(RawPathParams::from_request_parts(parts, &()));
     match params.poll(&mut Context::from_waker(Waker::noop())) {
@@ -20,7 +20,7 @@ pub(super) fn params(parts: &mut Parts) -> Result<RawPathParams, KeyRejection> {
         Poll::Ready(Err(RawPathParamsRejection::InvalidUtf8InPathParam(_))) => {
             Err(KeyRejection::bad_request("a path parameter is not valid UTF-8"))
         }
-        // Not `missing`: with `MissingKey::Skip`, no request at all would be locked.
+        // Not `missing`, because with `MissingKey::Skip` no request at all would be locked.
         Poll::Ready(Err(RawPathParamsRejection::MissingPathParams(_))) => Err(KeyRejection::internal(
             "the lock key names route parameters, but the layer runs before the route is known: add it to the route \
              itself, `post(handler).route_layer(lock)`, not around the `Router`",
@@ -32,8 +32,8 @@ pub(super) fn params(parts: &mut Parts) -> Result<RawPathParams, KeyRejection> {
     }
 }
 
-/// Returns the only value of `name`. None or several mean that the layer cannot work on this route, so nothing is
-/// guessed.
+/// Returns the only value of `name`. If there is none, or more than one, the layer cannot work on this route, so this
+/// function does not guess.
 pub(super) fn value<'a, P>(name: &str, params: impl Fn() -> P) -> Result<&'a str, KeyRejection>
 where
     P: Iterator<Item = (&'a str, &'a str)>,

@@ -16,14 +16,14 @@ pub(super) enum Source {
     Header(HeaderName),
     /// `<query.name>`
     Query(String),
-    /// `<rpc.service>`, with its package.
+    /// `<rpc.service>`, which includes the package.
     RpcService,
     /// `<rpc.method>`
     RpcMethod,
 }
 
 impl Source {
-    /// Parses the name of a source; the error says what to write.
+    /// Parses the name of a source. The error says how to correct it.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
         match name.split_once('.') {
             Some(("header", header)) => header
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// Returns the only value. Which of several the handler would read is unknown, so nothing is guessed.
+    /// Returns the only value. If there are several, this function does not guess which one the handler would read.
     fn only<T>(&self, mut values: impl Iterator<Item = T>) -> Result<T, KeyRejection> {
         match (values.next(), values.next()) {
             (Some(value), None) => Ok(value),
@@ -97,7 +97,7 @@ fn param(name: &str) -> Result<Source, String> {
     ))
 }
 
-/// Splits `/package.Service/Method`. Servers compare it without decoding, so it has one form only.
+/// Splits `/package.Service/Method`. Servers compare the path without decoding it, so it has only one form.
 fn rpc(parts: &Parts) -> Result<(&str, &str), KeyRejection> {
     let names = parts.uri.path().strip_prefix('/').and_then(|path| path.split_once('/'));
     names

@@ -1,5 +1,5 @@
-//! The stores of this version, and how a URL selects one of them. A new store adds a folder, and here its `mod` and
-//! `use` lines and its row.
+//! The stores of this version, and how a URL selects one of them. To add a store, add a folder, and here its `mod` and
+//! `use` lines and its row in the table.
 
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -21,13 +21,13 @@ pub use self::zookeeper::ZooKeeper;
 
 type Open = fn(&str) -> Result<Arc<dyn Backend>, LockError>;
 
-/// A kind of store.
+/// A store that a URL can select.
 struct Store {
-    /// The schemes of its URLs.
+    /// The URL schemes that select the store.
     schemes: &'static [&'static str],
-    /// The feature that compiles it in.
+    /// The crate feature that includes the store.
     feature: &'static str,
-    /// Creates a store from its URL without asking the server; `None` if it is not compiled in.
+    /// Creates the store from its URL without connecting to the server; `None` if the feature is off.
     open: Option<Open>,
 }
 
@@ -44,15 +44,15 @@ macro_rules! store {
     };
 }
 
-/// A row for each store: its feature, its schemes, and its type, whose
-/// `connect_lazy(url: &str) -> Result<Self, LockError>` reads the URL without asking the server.
+/// One row for each store: its feature, its URL schemes, and its type. The type has a function
+/// `connect_lazy(url: &str) -> Result<Self, LockError>`, which reads the URL without connecting to the server.
 const STORES: &[Store] = &[
     store!("memory", "memory", memory::Memory),
     store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
     store!("zookeeper", "zookeeper" | "zookeeper+tls", zookeeper::ZooKeeper),
 ];
 
-/// Planned schemes, which deserve a better answer than "unknown".
+/// Schemes of planned stores, which get a better error message than "unknown".
 const PLANNED: &[&str] = &[
     "redis-cluster",
     "redis-sentinel",
@@ -66,11 +66,11 @@ const PLANNED: &[&str] = &[
     "sqlite",
 ];
 
-/// Returns the store for a URL; it connects at its first request.
+/// Returns the store that a URL selects. The store connects at its first request.
 pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     let no_scheme = || invalid(format!("the URL of a store begins with its scheme, one of {}", known()));
     let (scheme, rest) = url.split_once(':').ok_or_else(no_scheme)?;
-    // Case does not matter in a scheme (RFC 3986, section 3.1).
+    // Schemes are case-insensitive (RFC 3986, section 3.1).
     let scheme = scheme.to_ascii_lowercase();
     if let Some(Store { feature, open, .. }) =
         STORES.iter().find(|store| store.schemes.contains(&scheme.as_str()))
@@ -87,7 +87,7 @@ pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
             format!("the store `{scheme}:` is not in this version of lock-runtime; it has {}", known());
         return Err(unsupported(message));
     }
-    // Shown only if it looks like a scheme: in a URL without one, it may be a password.
+    // The text is shown only if it looks like a scheme: if the URL has no scheme, the text may be a password.
     if scheme.len() > 32 || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
         return Err(no_scheme());
     }
@@ -99,7 +99,7 @@ pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     Err(invalid(format!("unknown scheme `{scheme}:` in a store URL; known schemes are {}{remedy}", known())))
 }
 
-/// Lists the schemes for a message.
+/// Returns a list of the schemes for an error message.
 fn known() -> String {
     let schemes = STORES.iter().flat_map(|store| store.schemes);
     schemes.map(|scheme| format!("`{scheme}:`")).collect::<Vec<_>>().join(", ")

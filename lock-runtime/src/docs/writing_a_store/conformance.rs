@@ -1,4 +1,4 @@
-//! The conformance suite on `Files`: `cargo test --test writing_a_store`.
+//! Runs the conformance suite on `Files`: `cargo test --test writing_a_store`.
 
 #[allow(unreachable_pub, reason = "in a library they are public")]
 mod files;
@@ -29,7 +29,7 @@ impl Store for TestedFiles {
         "files"
     }
 
-    /// `url` is what [`FilesSite::url`] says: here, a path.
+    /// The `url` is the one that [`FilesSite::url`] returns; here, it is a path.
     fn connect(&self, url: String) -> BoxFuture<'static, Result<LockManager, LockError>> {
         Box::pin(async move {
             let files = Files::open(url).map_err(|error| {
@@ -58,12 +58,12 @@ impl Store for TestedFiles {
     }
 }
 
-/// The folder of all cases.
+/// Returns the folder that contains the folders of all cases.
 fn root() -> PathBuf {
     std::env::temp_dir().join(format!("files-{}", std::process::id()))
 }
 
-/// A folder of one case.
+/// The folder of one case.
 struct FilesSite(PathBuf);
 
 impl Site for FilesSite {
@@ -79,7 +79,7 @@ impl Site for FilesSite {
             .collect()
     }
 
-    /// Takes the owner out of the line of this lock.
+    /// Removes the owner from the line of this lock.
     fn lose(&self, key: &str) -> bool {
         let ours = |line: &str| line.trim_end().ends_with(&format!("lock:{key}")) && is_held(line);
         let Some((path, line)) = lines(&self.0).into_iter().find(|(_, line)| ours(line)) else {
@@ -90,7 +90,7 @@ impl Site for FilesSite {
     }
 }
 
-/// Whether the line is of a lock that is held.
+/// Returns whether the line belongs to a lock that is held.
 fn is_held(line: &str) -> bool {
     let now = files::uptime().expect("Linux");
     let words: Vec<&str> = line.split(' ').collect();
@@ -98,7 +98,7 @@ fn is_held(line: &str) -> bool {
         && words[3].parse::<u64>().is_ok_and(|end| end > now)
 }
 
-/// The files of all locks with their lines.
+/// Returns the files of all locks, with their lines.
 fn lines(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,8 +1,8 @@
-//! Locks in the files of a folder, for the processes of one machine with Linux.
+//! Locks in the files of a folder, shared by the processes of one Linux machine.
 //!
-//! Each lock has a file of one line: the start of the machine, the owner token, the number of the last grant, the end of
-//! the lease, and the name for a human reader. The line is read and changed under the operating system's lock on the
-//! file (`flock`). Waiters poll, so they are served in no order.
+//! Each lock has a file with one line: the boot id of the machine, the owner token, the number of the last grant, the
+//! end of the lease, and the name of the lock for a human reader. The line is read and changed under the operating
+//! system's lock on the file (`flock`). Waiters poll, so they are served in no particular order.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -24,20 +24,20 @@ use lock_runtime::{
     },
 };
 
-/// Pause between two checks of a waiter.
+/// How long a waiter pauses between two checks.
 pub const POLL: Duration = Duration::from_millis(20);
 
-/// Upper bound on the time for which another process may keep a file locked.
+/// How long to wait at most for another process that has a file locked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A folder of locks, on a file system of this machine.
+/// A folder of locks, on a local file system.
 #[derive(Clone, Debug)]
 pub struct Files {
     folder: Arc<Path>,
 }
 
 impl Files {
-    /// Opens the folder, and creates it if there is none.
+    /// Opens the folder, and creates it if it does not exist.
     ///
     /// # Errors
     /// If the folder cannot be created.
@@ -47,7 +47,7 @@ impl Files {
         Ok(Self { folder: folder.canonicalize()?.into() })
     }
 
-    /// Changes the record of a lock while no other process does. Blocks.
+    /// Changes the record of a lock while no other process can. This call blocks the thread.
     fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> Result<T, LockError> {
         self.try_change(key, change).map_err(|error| {
             let message = format!("cannot use the lock's file below {}", self.folder.display());
@@ -63,18 +63,19 @@ impl Files {
         record.now = uptime()?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         if record.boot != boot.trim() {
-            // Of before the machine was started: no holder lives any more.
+            // Written before the last reboot: its holder cannot be alive any more.
             (record.boot, record.owner) = (boot.trim().into(), 0);
         }
         let changed = change(&mut record);
-        // Of the same length each time, and in one call: a process that is killed leaves the old line or the new one.
+        // Each line has the same length and is written in one call, so a process that is killed leaves either the old
+        // line or the new one.
         file.rewind()?;
         file.write_all(record.line(key).as_bytes())?;
         Ok(changed)
     }
 
     fn locked(&self, key: &LockKey) -> io::Result<File> {
-        // In hexadecimal, and in several folders, because names may be longer than those of files.
+        // In hexadecimal and split over nested folders, because the name of a lock may be longer than a file name.
         let mut path = self.folder.to_path_buf();
         for part in key.stored().as_bytes().chunks(100) {
             let name = part.iter().fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
@@ -97,8 +98,8 @@ impl Files {
     }
 }
 
-/// The line of a file. Without an owner, or past its end, the lock is free. Times are microseconds since the machine was
-/// started, on a clock that cannot be set.
+/// The line of a file. The lock is free if the line has no owner, or if its lease has ended. Times are in microseconds
+/// since the machine was booted, on a clock that cannot be set.
 #[derive(Default)]
 struct Record {
     boot: String,
@@ -132,7 +133,7 @@ impl Record {
         format!("{boot} {owner:032x} {grant:020} {ends:020} {}\n", key.stored())
     }
 
-    /// What is left of the lease of a holder other than `owner`.
+    /// Returns how much time is left of the lease of a holder other than `owner`.
     fn held_by_another(&self, owner: u128) -> Option<Duration> {
         let left = Duration::from_micros(self.ends.saturating_sub(self.now));
         (self.owner != 0 && self.owner != owner && !left.is_zero()).then_some(left)
@@ -143,12 +144,12 @@ impl Record {
     }
 
     fn lasts(&mut self, ttl: Duration) {
-        // The clock shows up to 10 ms less than the time, and no lease may end early.
+        // The clock lags by up to 10 ms, and no lease may end early.
         self.ends = self.now + micros(ttl) + 10_000;
     }
 }
 
-/// The time since the machine was started, in microseconds and in steps of 10 ms.
+/// Returns the time since the machine was booted, in microseconds and in steps of 10 ms.
 pub fn uptime() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/uptime")?;
     let seconds = text.split(' ').next().and_then(|word| word.parse().ok());
@@ -159,7 +160,7 @@ fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Runs what may block outside the runtime's own threads.
+/// Runs blocking work on a thread outside the runtime's workers.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LockError> + Send + 'static,
 ) -> Result<T, LockError> {
@@ -184,7 +185,7 @@ impl Backend for Files {
             let Mode::Exclusive = request.mode else {
                 return Err(LockError::new(LockErrorKind::Unsupported, "`Files` has exclusive locks only"));
             };
-            // Fresh for each acquisition, and chosen before anything is asked for.
+            // Fresh for each acquisition, and chosen before the first request.
             let owner = OwnerToken::random();
             loop {
                 let sent = Instant::now();
@@ -215,26 +216,28 @@ impl Backend for Files {
 
 enum Answer {
     Granted(FencingToken),
-    /// Another client holds it, for so long.
+    /// Another client holds it; its lease has this much time left.
     Held(Duration),
 }
 
 impl Files {
-    /// Takes the lock if it is free.
+    /// Makes one attempt to take the lock; it succeeds if the lock is free.
     async fn attempt(&self, request: &Acquire, owner: OwnerToken) -> Result<Answer, LockError> {
         let id = request.lease_id(owner, FencingToken::from_micros(0));
         let lease = Arc::new(FileLease { files: self.clone(), id, is_abandoned: AtomicBool::new(false) });
         let mut undo = Undo { request, lease: Arc::clone(&lease), is_needed: true };
         let answer = blocking(move || {
             lease.files.change(&lease.id.key, |record| {
-                // Under the file's lock: a release that comes after the drop comes after this, or this does nothing.
+                // Checked under the file's lock. `Undo` sets the flag before it asks for a release. So either the flag
+                // is seen here and nothing is changed, or that release runs later and undoes the change.
                 if lease.is_abandoned.load(Ordering::SeqCst) {
                     return Answer::Held(Duration::ZERO);
                 }
                 if let Some(left) = record.held_by_another(owner.expose()) {
                     return Answer::Held(left);
                 }
-                // By the time of day as well: a crash of the machine may have taken the last line.
+                // One more than the last number, but at least the time of day: a crash of the machine may have lost
+                // the last line, and with it the last number.
                 record.grant =
                     micros(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()).max(record.grant + 1);
                 record.owner = owner.expose();
@@ -248,7 +251,8 @@ impl Files {
     }
 }
 
-/// Undoes an attempt whose future was dropped, or whose outcome is unknown: its work may go on elsewhere.
+/// Undoes an attempt whose future was dropped or whose outcome is unknown. Its blocking work may still be running on
+/// another thread.
 struct Undo<'a> {
     request: &'a Acquire,
     lease: Arc<FileLease>,
@@ -296,12 +300,12 @@ impl Lease for FileLease {
         &self.id
     }
 
-    /// Other processes may poll at any time, and leave no trace.
+    /// Other processes may be polling at any time, which leaves no trace in the file.
     fn is_contended(&self) -> bool {
         true
     }
 
-    /// Long enough for a waiter in another process to check.
+    /// Long enough for a waiter in another process to check and find the lock free.
     fn leave_free(&self) -> Duration {
         2 * POLL
     }

@@ -1,4 +1,4 @@
-//! The steps from a call to a held lock: the queue of this process, then the store.
+//! The steps of an acquisition: first the queue of this process, then the store.
 
 mod errors;
 mod store;
@@ -33,7 +33,8 @@ use crate::{
 
 pub(crate) use errors::not_polled;
 
-/// Acquires a lock in the process of its manager; fails in a child forked off meanwhile, which must send no requests.
+/// Acquires a lock. In a child that was forked from the process of the manager, it fails, because the child must not
+/// send requests.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
     let Some(process) = engine.process() else { return acquire_here(engine, request).await };
     let mut acquiring = pin!(acquire_here(engine, request));
@@ -44,9 +45,11 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<L
     .await
 }
 
-/// Acquires a lock. An unpolled acquisition that was given up begins anew at its next poll, while its wait lasts.
+/// Acquires a lock. An acquisition that was given up because it was not polled starts over at its next poll, if its
+/// wait is not over.
 async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
-    // Otherwise a task that locks and releases in a loop without ever waiting would starve the others of its runtime.
+    // Otherwise a task that acquires and releases in a loop without ever waiting would starve the other tasks of its
+    // runtime.
     tokio::task::coop::consume_budget().await;
     loop {
         let id = engine.cohorts.next_id();
@@ -64,11 +67,11 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
     }
 }
 
-/// How far an acquisition came without waiting.
+/// The state of an acquisition that has not waited yet.
 #[allow(clippy::large_enum_variant, reason = "moved once; a box would cost every acquisition an allocation")]
 pub(crate) enum Begun {
     Acquired(LockGuard),
-    /// It has to wait, if only for the answer of the store.
+    /// It has to wait, possibly only for the answer of the store.
     Waits(Rest),
 }
 
@@ -112,7 +115,7 @@ enum At {
     Store(Option<Leader>, StoreCall, Instant),
 }
 
-/// Begins an acquisition with the number `id`, and takes it as far as possible without waiting.
+/// Begins an acquisition with the number `id`, and continues it as far as possible without waiting.
 ///
 /// # Cancel safety
 /// Ready at its first poll.
@@ -201,7 +204,7 @@ impl About {
                         turn.hold_until(Instant::now() + request.options.hold_at_least);
                         return Ok(LockGuard::new(turn, permit));
                     }
-                    // Lost before this task ran: it starts over, while its wait lasts.
+                    // Lost before this task ran: it starts over if its wait is not over.
                     Waited::Entered(_) if request.wait.end().has_passed() => return Err(missed()),
                     Waited::Entered(_) => {
                         match cohort::enter(&engine.cohorts, &request, id, || Arc::clone(&engine) as _)? {
@@ -274,7 +277,7 @@ mod tests {
         assert_eq!(store.acquires().total(), 0);
     }
 
-    /// Until the second poll only the answer wakes the task.
+    /// Until the second poll, only the answer wakes the task.
     #[tokio::test]
     async fn the_time_for_an_answer_counts_from_the_question_and_not_from_the_second_poll() {
         let store = Mock::new();
@@ -283,7 +286,8 @@ mod tests {
         let began = Instant::now();
         let error = locks.lock("k").wait(Duration::from_millis(10)).acquire().await.expect_err("no answer");
         assert_eq!(error.kind(), LockErrorKind::Backend);
-        // The second poll comes within half a second; the answer has half a second beyond the wait. Both run at once.
+        // The second poll comes within half a second. The answer may come up to half a second after the wait. The two
+        // periods begin at the same time.
         assert!(began.elapsed() < Duration::from_millis(850), "{:?}", began.elapsed());
     }
 

@@ -40,11 +40,12 @@ pub(super) fn ask(
 
 /// Returns the deadline for the answer of a store that is asked now.
 pub(super) fn give_up(wait: Wait) -> Instant {
-    // One attempt ends when the store gives up; only the store knows how long an answer may take.
+    // A single attempt ends when the store gives up, because only the store knows how long an answer may take.
     if wait == Wait::No { Instant::FAR_FUTURE } else { answer_deadline(wait.end()) }
 }
 
-/// Waits for the answer to `call` until `give_up`; asks a failing store again until it answers or the wait is over.
+/// Waits until `give_up` for the answer to `call`. If the store fails, asks it again until it answers or the wait is
+/// over.
 pub(super) async fn ask_store(
     engine: &Arc<Engine>,
     leader: Option<&Leader>,
@@ -84,7 +85,7 @@ pub(super) async fn ask_store(
     unreachable!("the loop ends by returning")
 }
 
-/// The verdict on an answer of the store.
+/// What an answer of the store means for the acquisition.
 pub(super) enum Judged {
     Over(Result<Arc<Turn>, LockError>),
     AskAgain(LockError),
@@ -123,7 +124,7 @@ pub(super) fn judge(
     }
 }
 
-/// Makes a turn of a grant; gives back a grant that came too late to be useful or has an unusable token.
+/// Makes a turn from a grant. Gives back a grant that came too late to be useful, or whose token is unusable.
 fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Arc<Turn>, LockError> {
     let (now, options) = (Instant::now(), &request.options);
     let hold = Hold::new(grant.held, request.terms(), options.max_hold, engine.process());

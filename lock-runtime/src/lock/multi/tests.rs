@@ -172,7 +172,7 @@ async fn overlaps(on_lost: OnLost) -> bool {
     }
     let store = Mock::new();
     let locks = store.manager().ttl(1500 * MS);
-    // `a` is lost, `b` stays ours.
+    // `a` is lost, `b` stays held.
     store.renewals().once([Reply::No]);
     let guard = locks.all(["a", "b"]).acquire().await.expect("granted");
     let (held, is_inside) = (guard.held(), Arc::new(AtomicBool::new(true)));

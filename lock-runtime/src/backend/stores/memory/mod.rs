@@ -36,9 +36,9 @@ const LAST_LOOK_LIMIT: Duration = Duration::from_millis(400);
 /// How long a release or a ping waits for a store that is slow on demand.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The in-process store: the whole behaviour without a server.
+/// The in-process store: everything that a server's store does, without a server.
 ///
-/// Clones share one store. See the [module](self) for what it promises.
+/// Clones share one store. The [module](self) describes its guarantees.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Store>);
 
@@ -65,13 +65,15 @@ struct Told {
 }
 
 impl Memory {
-    /// Creates a store that no other manager sees.
+    /// Creates a new store, which is shared only by its clones.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the store of this process with this name, the same for every caller. Its URL is `memory:name`.
+    /// Returns the store with this name, creating it at the first call. Its URL is `memory:name`.
+    ///
+    /// Every call in this process with the same name returns the same store.
     #[must_use]
     pub fn named(name: &str) -> Self {
         static NAMED: OnceLock<Mutex<HashMap<String, Memory>>> = OnceLock::new();
@@ -104,7 +106,9 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Returns the number of waiters for the lock `key`, under any prefix: one for each manager that has waiters.
+    /// Returns the number of waiters for the lock `key`, under any prefix.
+    ///
+    /// All callers that wait through one manager (or its clones) count as one waiter.
     #[must_use]
     pub fn waiting(&self, key: &str) -> usize {
         let state = self.0.lock();
@@ -112,10 +116,10 @@ impl Memory {
         keys.map(|locked| state.locks.waiting(locked.stored())).sum()
     }
 
-    /// Fault: takes the lock `key`, under any prefix, away from its holder, like a store that loses its data.
+    /// Simulates a loss of data: takes the lock `key`, under any prefix, away from its holder.
     ///
-    /// Returns whether the lock was held. The holder notices the loss at its next renewal, at most a third of its `ttl`
-    /// later.
+    /// Returns whether the lock was held. The holder notices the loss when it next renews the lease, at most a third of
+    /// its `ttl` later.
     #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn lose(&self, key: &str) -> bool {
         let mut state = self.0.lock();
@@ -130,13 +134,14 @@ impl Memory {
         held
     }
 
-    /// Fault: makes every call fail from now on, or work again.
+    /// Simulates an outage: with `true`, every call to the store fails from now on; with `false`, calls work again.
     pub fn set_failing(&self, failing: bool) {
         self.0.faults.set_failing(failing);
     }
 
-    /// Fault: makes every call take `delay` longer from now on. A delay longer than a lease is valid makes its holder
-    /// lose the lock.
+    /// Simulates a slow store: every call takes `delay` longer from now on.
+    ///
+    /// If the delay is so long that a lease cannot be renewed before its deadline, its holder loses the lock.
     pub fn set_delay(&self, delay: Duration) {
         self.0.faults.set_delay(delay);
     }

@@ -29,9 +29,9 @@ use crate::{
 /// Upper bound on the leases that one call renews; more would hold up the server for too long.
 const RENEWALS_PER_CALL: usize = 128;
 
-/// One logical Redis server.
+/// One Redis server.
 ///
-/// Clones share their connections. See the [module](self) for requirements and guarantees.
+/// Clones share their connections. The [module](self) describes requirements and guarantees.
 #[derive(Clone)]
 pub struct Redis {
     connections: Arc<Connections<Participant>>,
@@ -40,12 +40,13 @@ pub struct Redis {
 impl Redis {
     /// Connects to `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path`.
     ///
-    /// With the feature `tls`, also to `rediss://…`.
+    /// With the feature `tls`, also connects to `rediss://…`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
-    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not answer or refuses this client,
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if it is of a kind that cannot hold locks.
+    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not respond or refuses this client,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in, or if the
+    /// server is unsuitable for locks (too old, a Cluster node or a Sentinel).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -55,22 +56,25 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Does the same as [`connect`](Self::connect), but connects at the first use.
+    /// Creates the store like [`connect`](Self::connect), but connects on first use.
     ///
-    /// An operation then fails if the server cannot be reached, refuses this client or is not fit for locks.
+    /// An operation then fails if the server cannot be reached, refuses this client or is unsuitable for locks.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         Self::with_config(Config::from_url(url)?)
     }
 
-    /// Connects with the address, credentials and TLS settings of a client of the `redis` crate, over new
-    /// connections.
+    /// Connects with the address, credentials and TLS settings of a client of the `redis` crate.
+    ///
+    /// The store opens its own connections and does not use those of the client.
     ///
     /// # Errors
-    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not answer or refuses this client,
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if it is of a kind that cannot hold locks.
+    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not respond or refuses this client,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the server is unsuitable for locks (too old, a Cluster
+    /// node or a Sentinel).
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,23 +1,23 @@
-//! Writes into ZooKeeper that are carried out only while a lock is held.
+//! Fenced transactions: writes to ZooKeeper that are applied only if a lock is still held.
 //!
-//! Every other resource has to compare fencing tokens. Data in the same ensemble as the lock need not: a transaction
-//! that begins with a check of the holder's node is carried out as a whole or, once the hold has ended, not at all,
-//! however late it arrives.
+//! If the data is in the same ensemble as the lock, there is no need to compare fencing tokens. Instead, a transaction
+//! begins with a check that the holder's node exists. However late such a transaction arrives, it is applied as a whole
+//! if the lock is still held, and otherwise not at all.
 
 use ::zookeeper_client as zk;
 
 use super::hold::Contender;
 use crate::{HeldLock, LockError, LockErrorKind};
 
-/// Begins a transaction on your own client that is carried out only while `held` is held.
+/// Begins a transaction on your own client that is applied only if the lock `held` is still held.
 ///
-/// Add writes to it and commit it. The commit fails with [`CheckFailed`](zk::CheckWriteError::CheckFailed) if the hold
-/// has ended, or if the client may not see the holder's node: if the URL of the store has a user, the client has to be
-/// the same user.
+/// Add writes to the transaction and commit it. The commit fails with
+/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) if the lock is no longer held, or if the client may not see the
+/// holder's node. If the URL of the store has a user, the client has to log in as the same user.
 ///
 /// # Errors
 /// [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in ZooKeeper,
-/// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the lock lies outside the client's chroot.
+/// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the lock's node is outside the client's chroot.
 ///
 /// # Example
 /// ```no_run

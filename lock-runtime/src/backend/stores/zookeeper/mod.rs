@@ -31,21 +31,22 @@ use crate::{
 
 /// A ZooKeeper ensemble.
 ///
-/// Clones share one session. See the [module](self) for its needs and promises.
+/// Clones share one session. The [module](self) describes requirements and guarantees.
 #[derive(Clone)]
 pub struct ZooKeeper {
     link: Arc<Link>,
 }
 
 impl ZooKeeper {
-    /// Connects to `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`, or, with the feature
-    /// `tls`, to the same URL with `zookeeper+tls:`.
+    /// Connects to `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`.
+    ///
+    /// With the feature `tls`, also connects to `zookeeper+tls://…`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for an invalid URL,
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for a feature that is not compiled in, and in a process
-    /// forked from one that had connected,
-    /// [`Backend`](crate::LockErrorKind::Backend) if no server answers, or the servers refuse us.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in, or if
+    /// this process was forked from one that had already connected to ZooKeeper,
+    /// [`Backend`](crate::LockErrorKind::Backend) if no server responds, or if the servers refuse this client.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -55,14 +56,14 @@ impl ZooKeeper {
         Ok(zookeeper)
     }
 
-    /// Creates the store like [`connect`](Self::connect), but makes the session at the first use.
+    /// Creates the store like [`connect`](Self::connect), but connects on first use.
     ///
-    /// If the servers do not answer then, or refuse us, the operation that needed the session fails. Until they have
-    /// granted a session timeout, the one in the URL counts.
+    /// An operation that needs the session then fails if the servers do not respond or refuse this client. Until the
+    /// servers have granted a session timeout, the store reports the one in the URL.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) for an invalid URL,
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) for a feature that is not compiled in.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         Ok(Self { link: Link::new(Config::from_url(url)?) })
     }
