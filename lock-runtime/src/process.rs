@@ -14,6 +14,11 @@ use crate::{LockError, LockErrorKind};
 pub(crate) struct Process(u32);
 
 impl Process {
+    #[cfg(test)]
+    pub(crate) fn with_id(id: u32) -> Self {
+        Self(id)
+    }
+
     /// Returns the process that runs this code.
     pub(crate) fn this() -> Self {
         #[cfg(test)]
