@@ -26,11 +26,11 @@ pub fn distributed_lock(
 }
 
 /// Builds a [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the
-/// variables in scope, for closures and for locks acquired without the attribute.
+/// variables in scope, for locks that are acquired without the attribute and for closures that return a key.
 ///
-/// The template has the syntax described for the [attribute](macro@distributed_lock#key). From the same template and
-/// values, this macro and the attribute build the same key, so they name the same lock. Values are encoded, so
-/// different values never produce the same name.
+/// The template has the syntax described for the [attribute](macro@distributed_lock#key). Given the same template and
+/// the same values, this macro and the attribute build the same key, so they refer to the same lock. Values are
+/// encoded, so different values never produce the same name.
 ///
 /// Evaluates to a `Result<LockKey, LockError>`. The error is of kind `InvalidKey` if a value is empty or the name is
 /// too long.

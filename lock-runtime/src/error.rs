@@ -10,13 +10,14 @@ use crate::LockKey;
 pub enum LockErrorKind {
     /// Another caller, in this or another process, holds the lock, and the call does not wait.
     Contended,
-    /// Another caller still held the lock at the end of the wait.
+    /// Another caller still held the lock at the end of the wait, or the future of the acquisition was [not polled in
+    /// time](crate::docs::safety#unpolled-futures).
     Timeout,
     /// The lock was lost: it was held, and no longer is.
     Lost,
-    /// The store cannot be reached, did not answer in time, or failed.
+    /// The store cannot be reached, did not respond in time, or failed.
     Backend,
-    /// The code that requests the lock already runs under it, so it would wait for itself. See
+    /// The code that requests the lock already runs under this lock, so it would wait for itself; see
     /// [`reentrant`](crate::Lock::reentrant).
     WouldDeadlock,
     /// The running code must hold the lock but does not; see [`ensure_locked`](crate::ensure_locked).
@@ -31,16 +32,16 @@ pub enum LockErrorKind {
     Overloaded,
     /// The manager was shut down.
     ShutDown,
-    /// A function with `#[distributed_lock]` has no `manager` argument, and no default manager is set; see
+    /// A `#[distributed_lock]` has no `manager` argument, and no default manager is set; see
     /// [`set_global`](crate::set_global).
     NoManager,
 }
 
-/// The reason why a lock was not acquired, not kept or not released.
+/// Why a lock could not be acquired, was lost, or could not be released.
 ///
 /// The message is one line for a human reader: what happened, to which lock or setting, and what to do. It never
-/// contains a password or an [owner token](crate::OwnerToken). The errors of the store's driver are available through
-/// [`source`](Error::source), except those whose text is already part of the message.
+/// contains a password or an [owner token](crate::OwnerToken). The errors of the store's client library are available
+/// through [`source`](Error::source), except those whose text is already part of the message.
 #[derive(Clone)]
 pub struct LockError(Box<Inner>);
 
@@ -78,7 +79,8 @@ impl LockError {
         self
     }
 
-    /// Sets the time after which the lock may be free, if it is known; see [`retry_after`](Self::retry_after).
+    /// Sets the time after which the lock may be free, or `None` if that is not known; see
+    /// [`retry_after`](Self::retry_after).
     #[must_use]
     pub fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
         self.0.retry_after = retry_after;
@@ -105,7 +107,7 @@ impl LockError {
         self
     }
 
-    /// Adds the cause of the error. Its text must not contain a secret.
+    /// Adds the cause of the error. The text of the cause must not contain a secret.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
@@ -157,8 +159,8 @@ impl LockError {
 
     /// Returns the time after which the lock may be free: the remaining time of the holder's lease, if it is known.
     ///
-    /// The holder may keep the lock longer by renewing its lease, or release it sooner. This is therefore not the
-    /// `Retry-After` of an HTTP or gRPC response; for that, see
+    /// The holder may keep the lock longer by renewing its lease, or release it sooner. So HTTP and gRPC responses
+    /// usually suggest another delay, which is set by
     /// [`LockManager::retry_after`](crate::LockManager::retry_after).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

@@ -60,11 +60,11 @@
 //! | [`redis:`, `rediss:`][redis] one Redis server | the server keeps its data, and its clock does not jump forward |
 //! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1 % slower than the leader's |
 //!
-//! On every store, holders must also stop at their deadline. [`LockGuard::run`], the attribute and the layer take
-//! care of that.
+//! There is one more condition, whatever the store: a holder must stop working at its *deadline*, the moment from which
+//! it can no longer rely on the lock. [`LockGuard::run`], the attribute and the layer take care of that.
 //!
-//! Each store is behind the feature of the same name; `rediss:` and `zookeeper+tls:` also need the feature `tls`. To
-//! add another store, implement [`backend::Backend`].
+//! Each store needs the feature of the same name; `rediss:` and `zookeeper+tls:` also need the `tls` feature. To add
+//! another store, implement [`backend::Backend`].
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
 #![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]
@@ -94,34 +94,36 @@
 //!
 //! # Safety
 //!
-//! [What a lock guarantees, under which conditions, and what you have to do yourself where the guarantee
-//! ends](docs::safety). In short: a lease is not a mutex, because it can expire while your code is still running.
+//! See [what a lock guarantees, under which conditions, and what you have to do yourself where the guarantee
+//! ends](docs::safety). In short: a lock of this kind is not a mutex, because it can expire while your code is still
+//! running.
 //! Send the [`FencingToken`] to the resource with each write, and have the resource reject any token smaller than
 //! the largest it has seen.
 //!
 //! # Operation
 //!
-//! [Defaults, starting while the store is down, shutting down, logging](docs::operation). The design of the crate:
-//! [architecture](docs::architecture). The terms used: [glossary](docs::glossary).
+//! See [operation](docs::operation) for the defaults, starting while the store is down, shutting down and logging. The
+//! design of the crate is described in [architecture](docs::architecture), and its terms are explained in the
+//! [glossary](docs::glossary).
 //!
 //! # Features
 //!
-//! * `macros` (default): the attribute [`#[distributed_lock]`][distributed_lock] and the macro
+//! * `macros` (on by default): the attribute [`#[distributed_lock]`][distributed_lock] and the macro
 //!   [`lock_key!`][lock_key].
-//! * `memory` (default): the store `memory:`.
+//! * `memory` (on by default): the store `memory:`.
 //! * `redis`: the store `redis:`.
 //! * `zookeeper`: the store `zookeeper:`.
 //! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
 //! * `tls`: TLS connections (`rediss:`, `zookeeper+tls:`) for the enabled stores.
 //! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a
 //!   handler uses them without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
-//!   satisfied", or that `LockError` does not implement `IntoResponse`. It is enabled by lock-tower's own `axum`
-//!   feature, which is on by default.
+//!   satisfied", or that `LockError` does not implement `IntoResponse`. lock-tower's own `axum` feature, which is on by
+//!   default, enables this one too.
 //! * `tonic`: `tonic::Status` implements `From<LockError>`, so that `?` works in service methods. Without this
-//!   feature the compiler reports that `Status` is not `From<LockError>`.
+//!   feature, the compiler reports that `From<LockError>` is not implemented for `Status`.
 //!
 //! The crate requires Rust 1.88 or later, because the current Redis and ZooKeeper client crates do. A later release
-//! may raise this; the changelog will say so.
+//! may require a newer version of Rust; the changelog will say so.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -94,19 +94,19 @@ impl LockOptions {
 /// The methods that set options, used for one lock and for several.
 macro_rules! option_methods {
     () => {
-        /// Sets how long the lease lasts if it is not renewed: between 100 ms and 24 h. By default, the manager's
-        /// value.
+        /// Sets how long a lease lasts if it is not renewed: between 100 ms and 24 h. The default is the manager's
+        /// setting (30 s by default).
         ///
-        /// If the holder crashes, the lock becomes free within this time. A short lease makes this time shorter, but
-        /// even a short delay of the network or the store then causes the lock to be lost. The manager's default of
-        /// 30 s suits most programs.
+        /// If the holder crashes, its lock becomes free within this time (with ZooKeeper, within the session timeout
+        /// plus two ticks). A shorter lease frees it earlier, but if the lease is shorter than a delay in the network
+        /// or the store, that delay costs the holder its lock. 30 s suits most programs.
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.options.ttl = ttl;
             self
         }
 
-        /// Sets how long [`acquire`](Self::acquire) waits while another holder has the lock. Zero means a single
-        /// attempt. By default, the manager's value.
+        /// Sets how long [`acquire`](Self::acquire) waits in total while a lock that it needs is held by another
+        /// caller. Zero means a single attempt. The default is the manager's setting (10 s by default).
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options.wait = WaitFor::AtMost(wait);
             self
@@ -118,50 +118,53 @@ macro_rules! option_methods {
             self
         }
 
-        /// Sets whether the lease is renewed while the lock is held. Without renewal, the lock is lost after `ttl`. By
-        /// default, the manager's value.
+        /// Sets whether a lease is renewed while its lock is held. Without renewal, the lock is lost after `ttl`. The
+        /// default is the manager's setting (on by default).
         pub fn auto_renew(mut self, auto_renew: bool) -> Self {
             self.options.auto_renew = auto_renew;
             self
         }
 
-        /// Sets the maximum time that the lock is held, however often its lease is renewed. After this time, the lock
-        /// counts as lost. `Duration::MAX` means no limit. By default, the manager's value.
+        /// Sets the maximum time that a lock is held, however often its lease is renewed. After this time, the lock
+        /// counts as lost. `Duration::MAX` means no limit. The default is the manager's setting (1 h by
+        /// default).
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.options.max_hold = max_hold;
             self
         }
 
-        /// Sets the minimum time that the lock is held after its acquisition. No minimum by default.
+        /// Sets the minimum time that a lock is held after it was acquired. By default, there is no minimum.
         ///
-        /// Releasing or dropping the guard earlier does not wait for this time; neither does the end of
-        /// [`run`](crate::LockGuard::run) or of a function with the attribute. The lock stays held in the background
-        /// and is renewed as before. Until the time is over, no caller can acquire it, not even in this process. Use
-        /// this for work that is due only once: a caller that comes a moment later finds the lock held and does not
-        /// repeat the work.
+        /// Releasing or dropping the guard earlier does not block until then, and neither
+        /// [`run`](crate::LockGuard::run) nor a `#[distributed_lock]` function waits for it before returning. The lock
+        /// stays held in the background and is renewed as before. Unless the lock is lost, no caller can acquire it
+        /// until the minimum time has elapsed, not even in this process. Use this for work that should be done only
+        /// once, such as a scheduled job that several processes start: a process that starts the job a moment later
+        /// finds the lock held and does not repeat the work.
         ///
-        /// If the process exits earlier, the lock lasts only until its lease expires. If the minimum must be kept even
-        /// then, choose a `ttl` that is at least as long. [`shutdown`](crate::LockManager::shutdown) does not wait for
-        /// this time.
+        /// If the process exits earlier, the lock stays held only until its lease expires. If the minimum must be kept
+        /// even then, choose a `ttl` that is at least as long. [`shutdown`](crate::LockManager::shutdown) does not wait
+        /// for the minimum time to elapse.
         pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
             self.options.hold_at_least = hold_at_least;
             self
         }
 
-        /// Sets whether code that already runs under this lock may acquire it again; off by default.
+        /// Sets whether code that already runs under a lock may acquire that lock again; off by default.
         ///
-        /// If off, such an acquisition fails at once with [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock),
-        /// because it would wait for itself. Code runs under the lock if it is the body of
-        /// [`run`](crate::LockGuard::run) or of a function with the attribute, if it handles a request behind the
-        /// layer of lock-tower, or if such code calls or awaits it. Tasks that it spawns do not run under the lock.
-        /// All this also applies if the lock was acquired through another [manager](crate::LockManager) of the same
-        /// store.
+        /// If this is off, such an acquisition fails at once with
+        /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock), because it would wait for itself. Code runs under a
+        /// lock if it is the body of [`run`](crate::LockGuard::run) or of a `#[distributed_lock]` function, if it
+        /// handles a request behind lock-tower's layer, or if such code calls or awaits it. Tasks that it spawns do not
+        /// run under the lock. All this also applies if the lock was acquired through another
+        /// [manager](crate::LockManager) of the same store.
         ///
         /// The inner guard shares the lock and the fencing token with the outer guard. Releasing the inner guard does
-        /// not release the lock, and when the outer guard loses the lock, so does the inner one. The other options of
-        /// the inner acquisition have no effect, except `hold_at_least`, which can delay the release of the lock. If
-        /// that time ends after the `max_hold` of the outer acquisition (or, without renewal, its `ttl`), the inner
-        /// acquisition fails with [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
+        /// not release the lock, and when the outer guard loses the lock, so does the inner one. For a lock that is
+        /// acquired again, the other options of the inner acquisition have no effect, except `hold_at_least`, which can
+        /// delay the release of the lock. The outer hold ends after the outer `max_hold` (or after its `ttl`, if it is
+        /// not renewed). If the inner minimum time would end later than that, the inner acquisition fails with
+        /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")]

@@ -10,16 +10,19 @@ const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 
 /// A number that grows with every holder of a lock, so that a resource can reject stale writers.
 ///
-/// The token of a holder is strictly larger than that of every holder that had given up or lost the lock before this
-/// one requested it. Send the token to the resource with each write, and have the resource reject any token smaller
-/// than the largest it has seen, in the same atomic step as the write. Tokens of different locks or of different
-/// stores cannot be compared.
+/// Each holder's token is strictly larger than the tokens of all earlier holders of the lock. (If the [store's
+/// conditions](crate::docs::safety#the-promise) are violated and two clients hold the lock at the same time, the order
+/// of their two tokens is not guaranteed.)
+///
+/// Send the token to the resource with each write, and have the resource reject any token smaller than the largest it
+/// has seen, in the same atomic step as the write. Tokens of different locks or of different stores cannot be compared.
 ///
 /// The value fits into an `i64`. In JSON, send it as a string, because it may exceed 2^53.
 ///
 /// The idea is from M. Kleppmann, "How to do distributed locking", 2016. On stores that derive tokens from a clock,
-/// such as Redis, the high bits are the store's time in microseconds. The low eleven bits count how often the lock
-/// was then passed from one holder to the next inside the process, without a new grant from the store.
+/// such as Redis, the high bits are normally the store's time in microseconds when it granted the lock. The low eleven
+/// bits count how often the lock has since been passed from one holder to the next inside the process, without a new
+/// grant from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
@@ -29,9 +32,9 @@ impl FencingToken {
 
     /// Creates the token of a lease.
     ///
-    /// `micros` is any number that rises with each grant of the lock, such as the store's time in microseconds.
-    /// Numbers above 2^52 − 1 count as 2^52 − 1. The 2,047 values above the token are reserved for the next holders,
-    /// to which the lease is handed over inside the process.
+    /// `micros` is any number that rises with each grant of the lock, such as the store's time in microseconds. Larger
+    /// numbers than 2^52 − 1 are clamped to 2^52 − 1. The 2,047 values above the token are reserved for the next
+    /// holders, to which the lease is handed over inside the process.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         let limit = Self::LAST_MICROS;
@@ -39,12 +42,12 @@ impl FencingToken {
     }
 
     /// Creates the token of a session lock ([`Held::Session`](crate::backend::Held::Session)) from the number that
-    /// the store itself assigned to the grant. Numbers above `i64::MAX` count as `i64::MAX`.
+    /// the store itself assigned to the grant. Numbers above `i64::MAX` are clamped to `i64::MAX`.
     ///
-    /// Do not use it for a lease: a lease is handed over inside the process, and this token leaves no larger values
-    /// for the next holders. An acquisition that is granted such a lease fails with
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported), except if the number is a multiple of 2,048 and so cannot
-    /// be told from a token of [`from_micros`](Self::from_micros).
+    /// Do not use this function for a lease: a lease is handed over inside the process, and such a token leaves no
+    /// larger values for the next holders. An acquisition that is granted a lease with such a token fails with
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported), unless the number happens to be a multiple of 2,048, because
+    /// it then looks like a token made by [`from_micros`](Self::from_micros).
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         let limit = i64::MAX.cast_unsigned();
@@ -129,8 +132,8 @@ thread_local! {
 /// are young enough to be used; a busy one has its locks twice as well.
 const KEPT: Duration = Duration::from_millis(10);
 
-/// Tokens that are not in use yet: one system call generates 64. A system call for each would be 6 % of the client's CPU
-/// time for an uncontended lock under load.
+/// Tokens that are not in use yet: one system call generates 64. A system call for each would be 6 % of the client's
+/// CPU time for an uncontended lock under load.
 #[derive(Clone)]
 struct Fresh {
     /// The process that generated them, and when. A forked process has a copy, which it must not use.

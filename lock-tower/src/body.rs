@@ -1,4 +1,4 @@
-//! A response body that may hold the lock. If so, it releases the lock before its last frame is sent.
+//! A response body that may hold the lock. If it does, the lock is released before the last frame is sent.
 
 use std::{
     error::Error,
@@ -20,7 +20,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pin_project! {
     /// The response body of [`LockService`](crate::LockService).
     ///
-    /// Its error is that of the inner body, or a [`LockError`] if the lock was lost before the body ended.
+    /// Its error is the inner body's error, or a [`LockError`] if the lock was lost before the body ended.
     pub struct ResponseBody<B> {
         // Declared before the section, so that the body is dropped before its lock. `None` once it has ended, so that
         // it is not polled again.

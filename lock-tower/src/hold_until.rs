@@ -9,15 +9,15 @@ use http_body::Body;
 pub enum HoldUntil {
     /// Until the response has been produced.
     ///
-    /// A response of known size is complete when the inner service returns it, so the lock is released then. A streamed
-    /// response is produced while it is being sent, so the lock is held until the stream ends.
+    /// A response of known size is taken to be complete when the inner service returns it, so the lock is released
+    /// then. A streamed response is produced while it is being sent, so the lock is held until the stream ends.
     #[default]
     Auto,
     /// Until the inner service has returned its response, even if the response body is still being produced.
     ResponseHead,
     /// Until the last part of the response has been handed to the server, whether or not its size is known.
     ///
-    /// A client that reads slowly keeps the lock held, up to `max_hold`.
+    /// A client that reads slowly keeps the lock held, up to about [`max_hold`](crate::LockLayer::max_hold).
     ResponseEnd,
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::request::Parts;
 use lock_runtime::{LockError, LockErrorKind, LockKey};
 
-/// Finds the key of a request's lock.
+/// Determines the key of a request's lock.
 ///
 /// Functions and closures implement this trait; [`LockLayer::with_key_fn`](crate::LockLayer::with_key_fn) accepts a
 /// closure without type annotations. Implement the trait for your own type if the extractor has settings:
@@ -33,13 +33,13 @@ use lock_runtime::{LockError, LockErrorKind, LockKey};
 /// # }
 /// ```
 ///
-/// The extractor runs for every request with a [locked method](crate::LockLayer::methods), before the layer contacts
-/// the store. It must not block.
+/// The extractor runs for every request whose HTTP method is [subject to locking](crate::LockLayer::methods), before
+/// the layer contacts the store. It must not block the thread.
 pub trait KeyExtractor: Send + Sync + 'static {
     /// Returns the key of this request, or `None` to let it run without a lock.
     ///
     /// # Errors
-    /// Returns a [`KeyRejection`] if there is no key and the request must not run without a lock.
+    /// Returns a [`KeyRejection`] if the request has no key but must not run without a lock.
     fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection>;
 }
 
@@ -54,7 +54,8 @@ where
 
 /// The reason why a request has no key and is refused.
 ///
-/// A [`LockError`] converts into it: an invalid key becomes a [client error](Self::bad_request), every other error a
+/// A [`LockError`] can be converted into a `KeyRejection`, for example with `?`. An error of kind
+/// [`InvalidKey`](LockErrorKind::InvalidKey) becomes a [client error](Self::bad_request), every other error a
 /// [server error](Self::internal).
 #[derive(Clone, Debug)]
 pub struct KeyRejection {
@@ -86,7 +87,7 @@ impl KeyRejection {
 
     /// Creates a rejection for a server error: the response is 500.
     ///
-    /// `text` is logged, and the client does not receive it.
+    /// `text` is logged but not sent to the client.
     #[must_use]
     pub fn internal(text: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Server, text: text.into(), source: None, missing: false }

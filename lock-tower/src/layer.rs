@@ -45,23 +45,23 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 ///
 /// | option | default |
 /// |---|---|
-/// | [`ttl`](Self::ttl): how long a lock outlives a crash of its holder | the manager's: 30 s |
+/// | [`ttl`](Self::ttl): how long a lock outlives a crash of its holder | the manager's setting (30 s by default) |
 /// | [`wait`](Self::wait): how long a request waits for the lock | 0 s |
 /// | [`max_hold`](Self::max_hold): the maximum time a request holds the lock | 5 min |
 /// | [`hold_at_least`](Self::hold_at_least): the minimum time the lock stays held | 0 s |
-/// | [`auto_renew`](Self::auto_renew): whether the lease is renewed | the manager's: `true` |
-/// | [`retry_after`](Self::retry_after): when a client should retry if the lock is held | the manager's: 1 s |
+/// | [`auto_renew`](Self::auto_renew): whether the lease is renewed | the manager's setting (`true` by default) |
+/// | [`retry_after`](Self::retry_after): when a client should retry if the lock is held | the manager's setting (1 s by default) |
 /// | [`contended_status`](Self::contended_status): the HTTP status if the lock is held | 409 |
-/// | [`methods`](Self::methods): which requests are locked | all but `GET`, `HEAD`, `OPTIONS`, `TRACE` |
+/// | [`methods`](Self::methods): which requests are locked | all except `GET`, `HEAD`, `OPTIONS`, `TRACE` |
 /// | [`missing_key`](Self::missing_key): what to do with a request that has no key | [`Reject`](MissingKey::Reject) |
 /// | [`hold_until`](Self::hold_until): how long a request holds the lock | [`Auto`](HoldUntil::Auto) |
-/// | [`on_lost`](Self::on_lost): what happens to the work if the lock is lost | [`Cancel`](OnLost::Cancel) |
+/// | [`on_lost`](Self::on_lost): what happens to the request's work if the lock is lost | [`Cancel`](OnLost::Cancel) |
 /// | [`reentrant`](Self::reentrant): whether a request may share a lock that it already holds | `false` |
-/// | [`protocol`](Self::protocol): HTTP or gRPC for error responses | by the request's `content-type` |
+/// | [`protocol`](Self::protocol): whether error responses are HTTP or gRPC | depends on the request's `content-type` |
 ///
 /// # Cancel safety
 /// Dropping the response future, or a response body that holds the lock, drops the inner future or body and then
-/// releases the lock in the background. A lock that was still being acquired is released, too.
+/// releases the lock in the background. If a lock was still being acquired, it is released, too.
 #[derive(Clone)]
 pub struct LockLayer {
     /// The manager, with the layer's options as its defaults.
@@ -113,11 +113,12 @@ impl LockLayer {
         Ok(Self::with_key(locks, KeyTemplate::parse(template)?))
     }
 
-    /// Creates a layer with several locks for each request, which are held together: all of them or none.
+    /// Creates a layer that runs each request under several locks. They are held together, all of them or none.
     ///
-    /// [`wait`](Self::wait) limits the time for acquiring all of them, and losing one lock counts as losing all. They
-    /// are acquired in the order of their names, so requests cannot deadlock. Keys that turn out to be equal are one
-    /// lock. The inner service finds a [`HeldLocks`](lock_runtime::HeldLocks) in the request's extensions.
+    /// [`wait`](Self::wait) limits the total time for acquiring the locks, and losing one lock counts as losing all.
+    /// The locks are acquired in the order of their names, so two requests with overlapping keys cannot deadlock each
+    /// other while they acquire these locks. Keys that turn out to be equal are one lock. The inner service finds a
+    /// [`HeldLocks`](lock_runtime::HeldLocks) in the request's extensions.
     ///
     /// ```
     /// # #[cfg(feature = "axum")]
@@ -133,7 +134,7 @@ impl LockLayer {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidKey`](LockErrorKind::InvalidKey) if a template is invalid, or if there is none.
+    /// [`InvalidKey`](LockErrorKind::InvalidKey) if a template is invalid, or if no template is given.
     pub fn all<T: AsRef<str>>(
         locks: LockManager,
         templates: impl IntoIterator<Item = T>,
@@ -177,8 +178,8 @@ impl LockLayer {
 
     /// Creates a layer whose keys come from a [`KeyExtractor`].
     ///
-    /// A closure needs type annotations here, such as `|parts: &mut Parts| -> Result<_, KeyRejection>`, but not with
-    /// [`with_key_fn`](Self::with_key_fn).
+    /// A closure passed to this function needs type annotations, such as
+    /// `|parts: &mut Parts| -> Result<_, KeyRejection>`. With [`with_key_fn`](Self::with_key_fn), it does not.
     #[must_use]
     pub fn with_key(locks: LockManager, key: impl KeyExtractor) -> Self {
         Self::with_keys(locks, Keys::One(Arc::new(key)))
@@ -201,17 +202,18 @@ impl LockLayer {
         }
     }
 
-    /// Sets how long the lease lasts if it is not renewed. By default, the manager's value. See [`LockManager::ttl`].
+    /// Sets how long the [lease](lock_runtime::docs::glossary) lasts if it is not renewed. The default is the manager's
+    /// setting. See [`LockManager::ttl`].
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.locks = self.locks.ttl(ttl);
         self
     }
 
-    /// Sets how long a request waits for its lock; zero by default, whatever the manager's value is.
+    /// Sets how long a request waits for its lock; zero by default, regardless of the manager's setting.
     ///
-    /// The `grpc-timeout` of a client can shorten the wait. See the [crate documentation](crate#waiting) for the
-    /// costs of waiting.
+    /// A client's `grpc-timeout` can shorten the wait. See the [crate documentation](crate#waiting) for what a waiting
+    /// request ties up.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -219,20 +221,21 @@ impl LockLayer {
     }
 
     /// Sets the maximum time that a request holds its lock, however often the lease is renewed; 5 minutes by default,
-    /// whatever the manager's value is. When it is reached, the request ends as if it had lost its lock.
+    /// regardless of the manager's setting. When this time is over, the request ends as if it had lost its lock.
     ///
-    /// This is the only limit on locks held for a client that has disappeared unnoticed, reads its response too
-    /// slowly, or [sends its request too slowly](crate#slow-senders).
+    /// The layer has no other limit for the lock of a request whose client has disappeared unnoticed, reads the
+    /// response too slowly, or [sends the request too slowly](crate#slow-senders).
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.locks = self.locks.max_hold(max_hold);
         self
     }
 
-    /// Sets the minimum time that the lock stays held, even if the response is sent earlier. No minimum by default.
+    /// Sets the minimum time that the lock stays held, even if the response is sent earlier. By default, there is no
+    /// minimum.
     ///
-    /// Use this against duplicate requests: the response is sent without waiting for the minimum time to pass, but a
-    /// second request for the same key still finds the lock held. The minimum must not exceed
+    /// Use this to guard against duplicate requests: the response is sent without waiting for the minimum time to pass,
+    /// but a second request for the same key still finds the lock held. The minimum must not exceed
     /// [`max_hold`](Self::max_hold). See [`Lock::hold_at_least`](lock_runtime::Lock::hold_at_least).
     #[must_use]
     pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
@@ -240,36 +243,38 @@ impl LockLayer {
         self
     }
 
-    /// Sets whether a request that already holds the lock, because of an outer layer with the same key, shares it;
-    /// off by default.
+    /// Sets whether a request may share a lock that it already holds because of an outer layer with the same key;
+    /// `false` by default.
     ///
-    /// If off, such a request would wait for itself, so it is refused (500; the log gives the reason). Only the inner
-    /// layer needs this option. See [`Lock::reentrant`](lock_runtime::Lock::reentrant).
+    /// With `false`, such a request would wait for itself, so it is refused (500; the log gives the reason). Set this
+    /// option on the inner layer; the outer layer does not need it. See
+    /// [`Lock::reentrant`](lock_runtime::Lock::reentrant).
     #[must_use]
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
         self
     }
 
-    /// Sets the time after which a client should retry if the lock is held, as sent in `Retry-After` or `RetryInfo`. By
-    /// default, the manager's value. See [`LockManager::retry_after`].
+    /// Sets the time after which a client should retry if the lock is held, as sent in `Retry-After` or `RetryInfo`.
+    /// The default is the manager's setting. See [`LockManager::retry_after`].
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.locks = self.locks.retry_after(retry_after);
         self
     }
 
-    /// Sets whether the lease is renewed while the request is processed. Without renewal, the lock is lost after
-    /// `ttl`. By default, the manager's value.
+    /// Sets whether the lease is renewed while the request is processed. Without renewal, a request that holds the lock
+    /// for longer than [`ttl`](Self::ttl) loses it. The default is the manager's setting.
     #[must_use]
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
         self.locks = self.locks.auto_renew(auto_renew);
         self
     }
 
-    /// Sets the methods whose requests are locked; by default all but `GET`, `HEAD`, `OPTIONS` and `TRACE`.
+    /// Sets the HTTP methods whose requests are locked; by default, all except `GET`, `HEAD`, `OPTIONS` and `TRACE`.
     ///
-    /// Requests with other methods run without a lock. `GET` includes `HEAD`, for which axum calls the same handler.
+    /// Requests with other methods run without a lock. `GET` includes `HEAD`, because axum calls the same handler for
+    /// both.
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {
@@ -288,9 +293,9 @@ impl LockLayer {
         self
     }
 
-    /// Sets what to do with a request that lacks a value the template asks for; by default, it is refused.
+    /// Sets what to do with a request that lacks a value used in the template; by default, it is refused.
     ///
-    /// This option does not affect a closure, which decides itself: it returns `None` for a request that is to run
+    /// This option does not affect a closure, which decides for itself: it returns `None` for a request that is to run
     /// without a lock.
     #[must_use]
     pub fn missing_key(mut self, missing_key: MissingKey) -> Self {
@@ -305,16 +310,16 @@ impl LockLayer {
         self
     }
 
-    /// Sets what happens to the work of a request if its lock is lost; [`Cancel`](OnLost::Cancel) by default.
+    /// Sets what happens to a request's work if its lock is lost; [`Cancel`](OnLost::Cancel) by default.
     ///
-    /// Either way, the response is 503, or an error ends the streamed response.
+    /// Either way, the client gets 503. If the response is already being streamed, the stream ends with an error.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = on_lost;
         self
     }
 
-    /// Sets the protocol of the responses to refused requests; by default it depends on the request's `content-type`.
+    /// Sets the protocol of the responses to refused requests; by default, it depends on the request's `content-type`.
     #[must_use]
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
@@ -328,7 +333,7 @@ impl LockLayer {
         self
     }
 
-    /// Sets a function that creates the response to a refused request, or to one whose lock was lost; by default
+    /// Sets the function that creates the response to a request that is refused or whose lock was lost. The default is
     /// [`LockRejection::response`].
     ///
     /// ```

@@ -1,8 +1,8 @@
 //! A tower layer for axum, tonic and any other service built on the `http` crate: it runs each request under a
 //! distributed lock whose key is taken from the request.
 //!
-//! Two requests for the same user, order or account do not run at the same time, no matter how many machines serve
-//! them. Requests for different users, orders or accounts do not affect each other.
+//! With the user's ID in the key, for example, two requests for the same user do not run at the same time, no matter
+//! how many machines serve them. Requests for different users do not wait for each other.
 //!
 //! ```
 //! use axum::{Router, extract::Path, routing::post};
@@ -24,50 +24,53 @@
 //! # }
 //! ```
 //!
-//! # Which requests
+//! # Which requests are locked
 //!
 //! **Read-only requests (`GET`, `HEAD`, `OPTIONS` and `TRACE`) run without a lock.** To lock them too, list their
-//! methods with [`LockLayer::methods`]. Server-sent events, for example, are requested with `GET`.
+//! methods with [`LockLayer::methods`]. This applies to server-sent events, for example, which clients request with
+//! `GET`.
 //!
-//! # Where to put it
+//! # Where to put the layer
 //!
-//! In axum, add the layer to the method of the route: `post(handler).route_layer(lock)`. There it runs only for
-//! requests that reach the handler. In other places it also runs for requests that do not reach it:
+//! In axum, add the layer to the route's method router: `post(handler).route_layer(lock)`. It then runs only for
+//! requests that reach the handler. In other places, it also runs for requests that do not reach the handler:
 //!
 //! | place | other requests for which the layer runs |
 //! |---|---|
 //! | `post(handler).route_layer(lock)` | none |
-//! | `post(handler).layer(lock)`, `Router::route_layer` | those with a wrong method, which then get 405 |
-//! | `Router::layer` | those with a wrong method (405) or an unknown path. If the template has a route parameter, an unknown path gets 500 in place of 404, because no route has provided the parameter |
-//! | around the `Router` | all. If the template has a route parameter, each of them gets 500, because the layer runs before routing |
+//! | `post(handler).layer(lock)`, `Router::route_layer` | requests with a wrong method, which then get 405 |
+//! | `Router::layer` | requests with a wrong method (405) or an unknown path. If the template has a route parameter, an unknown path gets 500 in place of 404, because no route has provided the parameter |
+//! | around the `Router` | all requests. If the template has a route parameter, each of them gets 500, because the layer runs before routing |
 //!
 //! `any(handler)` has no routes for single methods, so its `route_layer` panics: use `any(handler).layer(lock)`. A
-//! layer of a `Router` does not cover routes that are added after it.
+//! layer that is added to a `Router` does not cover routes that are added to the `Router` afterwards.
 //!
-//! In tonic, put the layer around the server, `Server::builder().layer(lock)`, or around one service,
-//! `lock.named_layer(service)`.
+//! In tonic, put the layer around the whole server with `Server::builder().layer(lock)`, or around one service with
+//! `lock.named_layer(service)`, a method of `tonic::service::LayerExt`.
 //!
-//! **Authorise before locking.** A client that is allowed to send locked requests can keep other clients waiting, so
-//! authorisation belongs outside the lock: in axum, add its layer after this one.
+//! **Authorise before locking.** Every client whose requests reach the lock can keep other clients waiting, so put
+//! authorisation outside the lock: in axum, add the authorisation layer after this layer.
 //!
 //! **Put layers that respond in place of the handler inside the lock**, for example `TimeoutLayer` and
-//! `CatchPanicLayer`: in axum, add them before this one. If such a layer is outside, it drops the request together with
-//! its lock. The lock is then released in the background, perhaps only after the client has received the response and
-//! sent its next request.
+//! `CatchPanicLayer`: in axum, add them before this layer. If such a layer is outside, it drops the request together
+//! with its lock. The lock is then released in the background, perhaps only after the client has received the
+//! response and sent its next request.
 //!
-//! **In one `ServiceBuilder`**, the layer added first is the outermost. Layers that generate responses with the body
-//! type of the inner service (tower-http's `CorsLayer`, `TimeoutLayer`, `ValidateRequestHeaderLayer::bearer`) can be
-//! combined with this one directly. A layer that generates axum's `Response` (`AsyncRequireAuthorizationLayer`,
-//! `option_layer`) requires the service inside it to return that type too: put
-//! `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between that layer and the lock.
+//! **In one `ServiceBuilder`**, the layer added first is the outermost. Layers whose own responses have the inner
+//! service's body type (tower-http's `CorsLayer`, `TimeoutLayer`, `ValidateRequestHeaderLayer::bearer`) can be combined
+//! with this layer directly. Some layers require the service inside them to return axum's `Response`, for example
+//! axum-extra's `option_layer`, and tower-http's `AsyncRequireAuthorizationLayer` if its authoriser returns axum's
+//! `Response`. Put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between such a
+//! layer and the lock.
 //!
-//! CORS belongs on the `Router`: a preflight is an `OPTIONS` request, which a `post` route does not accept.
+//! Put the CORS layer on the `Router`: a preflight is an `OPTIONS` request, which a `post` route does not accept.
 //!
 //! # Keys
 //!
-//! A template is text with placeholders, such as `order:<header.x-tenant>/<id:u64>`. Route and query parameters are
-//! URL-decoded first. In the key, characters that could be mistaken for the template's own text are then
-//! percent-encoded, so different values never produce the same key.
+//! The key of a request is built from a template, that is, text with placeholders, such as
+//! `order:<header.x-tenant>/<id:u64>`. Route and query parameters are URL-decoded first. Characters in a value that
+//! could be mistaken for the template's own text are then percent-encoded, so different values never produce the same
+//! key.
 //!
 //! | placeholder | value |
 //! |---|---|
@@ -77,35 +80,37 @@
 //! | `<rpc.service>`, `<rpc.method>` | `package.Service` and `Method` in the path of a gRPC request |
 //!
 //! A header or query parameter that is missing or given twice is a client error (400). A route parameter that is
-//! missing or given twice means that the layer is set up incorrectly (500; the log says how to fix it). The
-//! option [`missing_key`](LockLayer::missing_key) can let requests that lack a value run without a lock.
+//! missing or occurs twice means that the layer is misconfigured (500; the log says how to fix it). With the option
+//! [`missing_key`](LockLayer::missing_key), requests that lack a value can run without a lock.
 //!
-//! Write the type if the handler parses the value. To a handler that takes a `u64`, `/users/42`, `/users/042` and
-//! `/users/+42` are the same user, but as texts they are different. With `<id>`, a client could therefore choose among
-//! several locks for the same user; with `<id:u64>`, it cannot. The types are `u64`, `i64` (both also for smaller
-//! integers) and `uuid`. A value that does not have this type is a client error (400).
+//! If the handler parses the value, give its type in the placeholder, as in `<id:u64>`. To a handler that takes a
+//! `u64`, `/users/42`, `/users/042` and `/users/+42` are the same user, but as strings they differ. With `<id>`, a
+//! client could therefore choose among several locks for the same user; with `<id:u64>`, it cannot. The types are
+//! `u64` and `i64` (use them for smaller integers as well), and `uuid`. A value that cannot be parsed as the given
+//! type is a client error (400).
 //!
-//! A key from elsewhere, such as the caller's session, comes from a closure: see [`LockLayer::with_key_fn`]. The fields
-//! of a gRPC message are not yet known when the layer runs: put the attribute `#[distributed_lock]` of lock-runtime on
-//! the service method that takes the message.
+//! To take the key from elsewhere, such as the caller's session, use a closure: see [`LockLayer::with_key_fn`]. The
+//! fields of a gRPC message are not yet known when the layer runs. To use them in a key, put lock-runtime's
+//! `#[distributed_lock]` on a method that takes the message.
 //!
 //! # While the lock is held
 //!
 //! The lock is held while the inner service handles the request. What happens next depends on the response:
 //!
-//! * A response of known size (text, JSON, an empty body) is complete when the inner service returns it. The lock is
-//!   released, and only then is the response sent, so a client's next request never collides with the lock of its
-//!   previous one. A proxied body with a `content-length` also counts as known size, so its lock is released before the
-//!   body has been forwarded.
+//! * A response of known size (text, JSON, an empty body) is taken to be complete when the inner service returns it.
+//!   The lock is released, and only then is the response sent, so that a client's next request does not find the lock
+//!   still held by its previous one. A proxied body with a `content-length` also has a known size, so the lock is
+//!   released before the body has been forwarded.
 //! * A response that is produced while it is being sent (a stream, server-sent events) keeps the lock until it ends.
-//!   Its last frame is sent after the release. Every gRPC response is such a stream, which ends with its trailers.
+//!   Its last frame is sent after the release. Every gRPC response that contains a message is such a stream; its last
+//!   frame contains the trailers.
 //! * An upgraded connection, such as a WebSocket, is not covered by the lock.
 //!
-//! [`hold_until`](LockLayer::hold_until) changes when the lock is released.
+//! To change when the lock is released, use [`hold_until`](LockLayer::hold_until).
 //!
-//! The end of a stream, and of every gRPC response, is a small packet that is sent shortly after the last data. Some
-//! systems delay such a packet by 40 ms unless the server sets `TCP_NODELAY`. Tonic's `serve` sets it. With other
-//! servers, set it yourself:
+//! Because the layer sends the end of a stream (in gRPC, the trailers) only after the release, the end is usually a
+//! small packet of its own. Nagle's algorithm can delay such a packet by about 40 ms unless the server sets
+//! `TCP_NODELAY`. Tonic's `serve` sets it. With other servers, set it yourself:
 //!
 //! * axum: `axum::serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), app)`, with
 //!   `axum::serve::ListenerExt`;
@@ -115,24 +120,26 @@
 //!
 //! If the lock is lost before the response is sent, the client gets 503, and the inner future is dropped if it is
 //! still running. The client also gets 503 if the handler has already finished and the loss is discovered only when
-//! the lock is released. (`#[distributed_lock]` returns the result in this case.) A streamed response is aborted with
-//! an error.
+//! the lock is released. (A function with `#[distributed_lock]` returns its result in this case.) A response that is
+//! already being streamed is aborted with an error.
 //!
-//! Either way, part of the work may have been done, and tasks that the handler spawned continue. With
-//! [`on_lost`](LockLayer::on_lost), the work can be finished first, but the response is still 503. The [`HeldLock`] in
-//! the request's extensions provides the fencing token, and tells for how much longer the lock can be relied on.
+//! In all these cases, part of the work may have been done, and tasks that the handler spawned continue. With
+//! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 503 or an aborted
+//! stream. The [`HeldLock`] in the request's extensions provides the fencing token and the time for which the lock
+//! can still be relied on.
 //!
 //! ## If the client disconnects
 //!
 //! When the server notices that the client has disconnected, it drops the request, and the lock is released. Servers
-//! notice this late or never if they have not read the whole request body, or if another request is waiting behind this
-//! one on the connection.
+//! notice a disconnection late or never if they have not read the whole request body, or if another request on the same
+//! connection is waiting behind this one.
 //!
-//! The time that a request can hold its lock is therefore limited to [`max_hold`](LockLayer::max_hold), 5 minutes by
-//! default: the request then ends as if it had lost its lock, and the lock is released. This requires that the server
-//! still polls the request. If it does not, for example because the client does not read the response, the lock becomes
-//! free a little later: with Redis and `memory:`, the [lease](lock_runtime::docs::glossary) is no longer renewed and
-//! expires within one [`ttl`](LockLayer::ttl); a ZooKeeper lock is released in the background.
+//! The time for which a request can hold its lock is therefore limited by [`max_hold`](LockLayer::max_hold), which is
+//! 5 minutes by default. When that time is over, the request ends as if it had lost its lock, and the lock is released.
+//! This requires that the server still polls the request. If the server does not, for example because the client does
+//! not read the response, the lock becomes free a little later: with Redis and `memory:`, the
+//! [lease](lock_runtime::docs::glossary) is no longer renewed and expires within one [`ttl`](LockLayer::ttl); a
+//! ZooKeeper lock is released in the background.
 //!
 //! # Slow senders
 //!
@@ -178,18 +185,18 @@
 //! ```
 //!
 //! A proxy that buffers requests, as nginx does by default, has the same effect for HTTP/1.1. The message of a unary
-//! gRPC request is a body, too: there, put `#[distributed_lock]` on the service method in place of this layer, because
-//! the method runs after the message has been read.
+//! gRPC request is a body, too. For such requests, use `#[distributed_lock]` on the service method in place of this
+//! layer, because the method runs after the message has been read.
 //!
 //! # Error responses
 //!
 //! If the lock cannot be acquired, the inner service is not called. The response is an `application/problem+json`
 //! document (RFC 9457). Its `type` is `https://docs.rs/lock-tower/#` followed by the word in the first column of the
 //! table below. The document contains neither the key nor the store's error. Both are logged with `tracing`: contention
-//! and client errors at DEBUG, everything else at WARN or ERROR.
+//! and client errors at level DEBUG, everything else at WARN or ERROR.
 //!
-//! A gRPC request is recognised by its `content-type` and gets a Trailers-Only response. For `contended`, it includes a
-//! `RetryInfo` with the time to wait before a retry.
+//! A gRPC request is recognised by its `content-type` and gets a Trailers-Only response. For `contended`, the response
+//! includes a `RetryInfo` with the time to wait before a retry.
 //!
 //! | type | HTTP | gRPC | when |
 //! |---|---|---|---|
@@ -197,46 +204,49 @@
 //! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | `UNAVAILABLE` | the store does not respond, a limit on waiters or locks is reached, or the manager is shut down |
 //! | <span id="lost">`lost`</span> | 503, `Retry-After` | `ABORTED` | the lock was lost before the response was sent |
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request has no valid key, for example because a header is missing or a value is too long |
-//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is set up incorrectly, or the store permanently rejects this server, for example because of a wrong password; the log says why |
+//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is misconfigured, or the store permanently rejects this server, for example because of a wrong password; the log says why |
 //!
-//! `Retry-After` is 1 s by default. For `contended`, set another time with [`LockLayer::retry_after`] or in the
-//! manager; the header rounds it up to whole seconds, and is never 0. This time is not the remaining time of the
-//! lease, because that says nothing about when a lock that is being renewed will become free. The exception is a
-//! holder in this process that does not renew its lease: then `Retry-After` is the remaining time of that lease.
+//! `Retry-After` is 1 s by default. For `contended`, you can set another time with [`LockLayer::retry_after`] or in
+//! the manager; in the header, it is rounded up to whole seconds, and is never 0. The remaining time of the lease is
+//! normally not used, because it says nothing about when a lock whose lease is renewed will become free. It is used
+//! only if the holder is in this process and does not renew its lease.
 //!
 //! Use [`on_rejection`](LockLayer::on_rejection) and [`protocol`](LockLayer::protocol) to customise these responses.
-//! With the features `axum` and `tonic` of lock-runtime, a [`LockError`](lock_runtime::LockError) that a handler or
-//! method returns, for example one with `#[distributed_lock]`, becomes the same kind of response.
+//! With lock-runtime's `axum` and `tonic` features, a [`LockError`](lock_runtime::LockError) returned by a handler or
+//! service method, such as one annotated with `#[distributed_lock]`, becomes the same kind of response.
 //!
 //! # Waiting
 //!
-//! By default, a request is refused at once if its lock is held: [`wait`](LockLayer::wait) is zero, whatever the
-//! manager's value is. If a short wait is worthwhile, set one, but mind what a waiting request keeps occupied: its
-//! connection, and its permit of each `ConcurrencyLimit` around the layer. Many waiters for one key can therefore
-//! block requests for all other keys.
+//! By default, a request is refused at once if its lock is held: [`wait`](LockLayer::wait) is zero, regardless of the
+//! manager's setting. If a short wait is worthwhile, set one, but bear in mind what a waiting request ties up: its
+//! connection, and a permit from each `ConcurrencyLimit` around the layer. Many requests that wait for one key can
+//! therefore block requests for all other keys.
 //!
-//! So put a concurrency limit inside the lock. In axum, add it to the route in a separate `layer` call, before adding
-//! the lock: a request then takes its permit only once it holds the lock. In tonic, or if both layers are in one
-//! `ServiceBuilder`, a request takes the permit before it waits for the lock, even if the limit is inside. There,
-//! apply the limit to the locked service only, so that other services are not affected.
+//! For this reason, put a concurrency limit inside the lock. In axum, add it to the route in a separate `layer` call,
+//! before adding the lock: a request then takes its permit only once it holds the lock. In tonic, or if both layers
+//! are in one `ServiceBuilder`, a request takes the permit before it waits for the lock, even if the limit is inside,
+//! because `ConcurrencyLimit` takes its permit in `poll_ready`, which the lock layer forwards. In these cases, apply
+//! the limit to the locked service only, so that other services are not affected.
 //!
-//! Requests that exceed the manager's [limits](lock_runtime::Limits) on waiters (1,024 per key by default) are
-//! refused at once (`unavailable`). A waiting request leaves the queue when its client disconnects. A gRPC request
-//! waits no longer than its `grpc-timeout`, and gets `DEADLINE_EXCEEDED` if that ended the wait.
+//! Requests that exceed the manager's [limits](lock_runtime::Limits) on waiting (by default, 1,024 waiting requests per
+//! key) are refused at once (`unavailable`). A waiting request leaves the queue when the server drops it because its
+//! client has disconnected. A gRPC request waits no longer than its `grpc-timeout`, and gets `DEADLINE_EXCEEDED` if the
+//! timeout ended the wait.
 //!
 //! # Shutting down
 //!
-//! Let the server finish its requests (axum's `with_graceful_shutdown`, tonic's `serve_with_shutdown`), and then await
-//! [`LockManager::shutdown`](lock_runtime::LockManager::shutdown): locks that are being released in the background need
-//! the process to stay alive a moment longer. An endless stream keeps a graceful shutdown waiting: end it yourself, or
-//! let [`max_hold`](LockLayer::max_hold) end it.
+//! Let the server finish its requests (axum's `with_graceful_shutdown`, tonic's `serve_with_shutdown`), and then
+//! await [`LockManager::shutdown`](lock_runtime::LockManager::shutdown). This keeps the process alive while locks are
+//! still being released in the background. An endless stream keeps a graceful shutdown waiting: end the stream
+//! yourself, or let [`max_hold`](LockLayer::max_hold) end it.
 //!
-//! The locks of a killed process stay held until their leases expire or, in ZooKeeper, until the session of the process
-//! expires. That takes about one [`ttl`](LockLayer::ttl) at most, which is 30 s by default.
+//! The locks of a killed process stay held until their leases expire or, in ZooKeeper, until the process's session
+//! expires. This takes at most about one [`ttl`](LockLayer::ttl), which is 30 s by default.
 //!
 //! # Features
 //!
-//! * `axum` (default): keys from route parameters, and [`HeldLock`] and [`HeldLocks`] as extractors for handlers.
+//! * `axum` (enabled by default): keys from route parameters, and [`HeldLock`] and [`HeldLocks`] as extractors for
+//!   handlers.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -11,9 +11,9 @@ use lock_runtime::{
 
 use crate::{KeyRejection, key::Fault, protocol::Wire};
 
-/// The reason why a request was refused, or why its response was withheld because the lock was lost.
+/// The reason why a request was refused, or why its response was replaced by an error because the lock was lost.
 ///
-/// [`LockLayer::on_rejection`](crate::LockLayer::on_rejection) passes it to its function.
+/// It is passed to the function set with [`LockLayer::on_rejection`](crate::LockLayer::on_rejection).
 #[derive(Debug)]
 pub struct LockRejection {
     reason: Reason,
@@ -54,9 +54,10 @@ impl LockRejection {
 
     /// Returns the kind of the failure.
     ///
-    /// It is [`InvalidKey`](LockErrorKind::InvalidKey) if the request has no valid key, and
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the layer is set up so that no key can be built.
-    /// Otherwise it is the kind of the lock's error.
+    /// * [`InvalidKey`](LockErrorKind::InvalidKey) if the request has no valid key;
+    /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if no key can be built and the server is at fault, usually
+    ///   because the layer is misconfigured;
+    /// * otherwise, the kind of the [lock's error](Self::error).
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
@@ -66,7 +67,8 @@ impl LockRejection {
         }
     }
 
-    /// Returns the lock's error, if there is one. Its message contains the key and is not meant for clients.
+    /// Returns the underlying [`LockError`], if there is one. Its message can contain the key and is not meant for
+    /// clients.
     #[must_use]
     pub fn error(&self) -> Option<&LockError> {
         match &self.reason {

@@ -15,7 +15,7 @@ use crate::{LockLayer, ResponseBody, ResponseFuture, protocol::Wire};
 
 /// A service wrapped by [`LockLayer`].
 ///
-/// Errors of the inner service are returned unchanged, whereas errors of the layer become responses.
+/// The inner service's errors are returned unchanged, whereas the layer's errors become responses.
 #[derive(Clone)]
 pub struct LockService<S> {
     inner: S,

@@ -6,17 +6,18 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Whether the locks also exclude other processes that use the store.
+    /// Whether a lock excludes all processes that use the store, not only the tasks of this process.
     pub shared_between_processes: bool,
     /// Whether waiters of different processes are served in the order in which they began to wait.
     pub fair: bool,
-    /// The timeout of the session with the store, if the store has session locks; otherwise `None`. After a crash,
-    /// these locks are free only when the session has timed out. So a `ttl` shorter than this timeout is refused.
+    /// The timeout of the session with the store, if the store has session locks; otherwise `None`. After a crash, such
+    /// a lock stays held until the session has timed out. So the library refuses a `ttl` that is shorter than this
+    /// timeout, because the lock would not become free within that time.
     pub session_timeout: Option<Duration>,
     /// The modes in which locks can be held. The library refuses other modes before it asks the store.
     pub modes: &'static [Mode],
-    /// The default prefix of the names of locks. [`LockManager::with_prefix`](crate::LockManager::with_prefix) sets
-    /// another one.
+    /// The default prefix of the names of locks. [`LockManager::with_prefix`](crate::LockManager::with_prefix)
+    /// overrides it.
     pub default_prefix: &'static str,
 }
 
@@ -34,14 +35,14 @@ impl Capabilities {
         }
     }
 
-    /// Declares that the locks also exclude other processes that use the store.
+    /// Declares that a lock excludes all processes that use the store, not only the tasks of this process.
     #[must_use]
     pub const fn shared_between_processes(mut self) -> Self {
         self.shared_between_processes = true;
         self
     }
 
-    /// Declares that waiters are served in the order in which they began to wait.
+    /// Declares that waiters of different processes are served in the order in which they began to wait.
     #[must_use]
     pub const fn fair(mut self) -> Self {
         self.fair = true;

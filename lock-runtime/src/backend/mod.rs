@@ -1,27 +1,27 @@
-//! What a store must provide: the whole contract, on one page.
+//! What a store must provide.
 //!
-//! A store grants, renews and releases locks. It knows nothing of guards, of when to renew, of several waiters in one
-//! process or of several locks held together: the library implements these above the contract, once, for every store.
-//! But each store waits for a lock in its own way, so [`acquire`](Backend::acquire) includes the wait.
+//! A store grants and releases locks, and renews leases. It knows nothing of guards, of when to renew, of several
+//! waiters in one process or of several locks held together: the library implements these once, for every store. But
+//! each store waits for a lock in its own way, so [`acquire`](Backend::acquire) includes the wait.
 //!
-//! A *hold*, as in the names below, is the period in which this process has a lock: a *lease* or a *session lock*. The
-//! [glossary](crate::docs::glossary) explains these and other words. To implement a store, begin with the page
-//! [writing a store](crate::docs::writing_a_store).
+//! A held lock is either a *lease*, which expires unless it is renewed, or a *session lock*, which lasts as long as the
+//! client's session with the store (see [`Held`]). The [glossary](crate::docs::glossary) explains these and other
+//! words. To implement a store, begin with the page [writing a store](crate::docs::writing_a_store).
 //!
 //! # Which thread calls a store
 //!
-//! The futures of [`acquire`](Backend::acquire), of [`ping`](Backend::ping) and of a [`release`](Releasable::release)
-//! that a caller waits for are polled on the caller's tokio runtime. The library's own thread, which has a
-//! single-threaded tokio runtime, renews leases, releases locks in the background, and drops acquisitions that are not
-//! polled. All stores of the process share this thread. If a store blocks it, other locks are not renewed in time and
-//! are lost. So run code that may block, even if only for a disk write, in
-//! [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
+//! The futures of [`acquire`](Backend::acquire) and [`ping`](Backend::ping) are polled on the caller's tokio runtime.
+//! So are those of [`release`](Releasable::release), if a caller waits for the release. The library also has its own
+//! thread, with a single-threaded tokio runtime, which renews leases, releases locks in the background, and drops
+//! acquisitions that are not polled. All stores of the process share this thread. If a store blocks the thread for too
+//! long, other locks are not renewed in time and are lost. So run code that may block, even if only for a disk write,
+//! in [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
 //!
 //! # What a store logs
 //!
-//! A store that makes connections logs each outage only once, however many callers notice it: at `WARN` when the outage
-//! begins, at `ERROR` if the server refuses this client [permanently](LockError::is_permanent), and at `INFO` when the
-//! outage is over. Each line contains the address of the server.
+//! A store that connects to a server logs each outage only once, however many callers notice the outage. It logs at
+//! `WARN` when the outage begins, at `ERROR` if the server refuses this client [permanently](LockError::is_permanent),
+//! and at `INFO` when the outage is over. Each line contains the server's address.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ pub use self::{
 };
 pub use crate::time::{clock::Instant, deadline::valid_until};
 
-/// A boxed future; the futures are boxed because [`Backend`] is used as a trait object.
+/// A boxed future. The methods return boxed futures because [`Backend`] is used as a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store: the system that decides who holds a lock.
@@ -55,17 +55,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the names of this store that are known so far, such as `redis://10.0.0.1:6379/0`.
     ///
-    /// Managers whose stores share a name count as managers of one store. If code that runs under a lock of one
-    /// manager asks another manager of that store for the same lock, it gets an error, or re-enters the lock (see
-    /// [`Lock::reentrant`](crate::Lock::reentrant)). So two stores must never share a name if their locks do not
-    /// exclude each other. If a store has no name, only a manager and its clones count as managers of one store.
+    /// Two stores that share a name count as the same store. The library uses the names when code that already runs
+    /// under a lock asks another manager for a lock of the same stored name. If both managers have the same store, the
+    /// code asks for a lock that it already holds. So the acquisition fails, or re-enters the lock if
+    /// [`Lock::reentrant`](crate::Lock::reentrant) is set. Therefore, two stores must never share a name unless their
+    /// locks exclude each other. If a store has no name, only managers that were cloned or derived from each other
+    /// count as managers of the same store.
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
 
     /// Checks that the store responds, and connects to it first if necessary.
     ///
-    /// An error means that locks cannot be acquired at present, and gives the reason.
+    /// An error means that locks cannot be acquired at present. It gives the reason.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -73,39 +75,40 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Asks for one lock, and waits for it as long as `request.wait` allows. If another client still has the lock then,
-    /// the result is [`Acquired::Busy`], not an error.
+    /// Asks for one lock, and waits for it as long as `request.wait` allows. If another client still has the lock when
+    /// the wait is over, the result is [`Acquired::Busy`], not an error.
     ///
     /// An error of kind [`Backend`](crate::LockErrorKind::Backend) ends only this attempt. Unless the error is
     /// [permanent](LockError::is_permanent), the library asks again for as long as the caller is willing to wait, so a
-    /// store need not retry during an outage. (It may, to keep its place in a queue; see [`Progress::failed`].) While
-    /// it waits, a store reports its progress through [`Acquire::progress`]. The library adds the name of the lock to
-    /// each error.
+    /// store need not retry during an outage. (A store with a queue may retry, so that the acquisition keeps its place;
+    /// see [`Progress::failed`].) While it waits, a store reports its progress through [`Acquire::progress`]. The
+    /// library adds the name of the lock to each error.
     ///
     /// # Wake-ups
-    /// The store must wake the future when the lock may have been granted to it, and, in a store with a queue, also
-    /// when its place reaches the front. If a future is woken and then not polled for two to two and a half seconds,
-    /// the library drops it, so that it does not hold up others.
+    /// The store must wake the future when the lock may have been granted. A store with a queue must also wake the
+    /// future when the acquisition reaches the front of the queue. If a future is woken and then not polled for two to
+    /// two and a half seconds, the library drops it, so that an abandoned acquisition does not hold up others.
     ///
-    /// In a store that is [shared between processes](Capabilities::shared_between_processes), the library does not see
-    /// the wake-ups between the first and the second poll. If the second poll has not happened when the library next
-    /// checks, at most half a second after the first poll, the library wakes the future itself, and the two seconds
-    /// begin.
+    /// If a store is [shared between processes](Capabilities::shared_between_processes), the library does not see the
+    /// wake-ups between the first and the second poll, because it registers its own waker only with the second poll, at
+    /// which most acquisitions complete. If the second poll has not happened by the library's next check, at most half
+    /// a second after the first poll, the library wakes the future itself, and the two seconds begin.
     ///
-    /// A future may also wake up only to refresh its place, or to check again because the store sends no wake-ups. It
-    /// then sleeps with [`Progress::sleep_until`], and these wake-ups do not count: if the future is not polled, it is
-    /// not dropped, and keeps its place until the store removes places that are not refreshed. Until then it may hold
-    /// up the waiters behind it in the store's queue. It does not hold up other callers of its own process: if any of
-    /// them wait behind it, the library wakes it, and that wake-up does count.
+    /// Some wake-ups only serve to refresh a place in the queue, or to check again because the store sends no wake-ups.
+    /// For these, the store must sleep with [`Progress::sleep_until`]. They do not start the two seconds: if the future
+    /// is not polled after such a wake-up, the library does not drop it. The acquisition then keeps its place in the
+    /// store's queue, and may hold up the waiters behind it until the store removes the place because it is no longer
+    /// refreshed. But the acquisition does not hold up callers in its own process: if any of them wait behind it, the
+    /// library wakes the future itself, and the two seconds begin.
     ///
     /// # Cancel safety
-    /// Dropping the future must leave neither a hold nor a place in the store's queue. Any effect that a pending
-    /// request may still have is undone through [`Acquire::cleanup`]. The future may be dropped on a thread that has
-    /// never polled it.
+    /// After the future is dropped, the store must keep neither the lock nor a place in its queue for this acquisition.
+    /// If a request is still pending and may still take effect, the store must pass the attempt to
+    /// [`Acquire::cleanup`], which undoes the effect. The future may be dropped on a thread that has never polled it.
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>>;
 
-    /// Returns the part of this store that renews leases; `None` for a store with session locks, which grants no
-    /// leases.
+    /// Returns the part of this store that renews leases, or `None` if the store has session locks, which are not
+    /// renewed individually.
     fn renewal(&self) -> Option<&dyn Renew> {
         None
     }
@@ -115,15 +118,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 pub trait Renew: Send + Sync {
     /// Extends each of these leases to its full `ttl` again, in as few round trips as possible.
     ///
-    /// Returns one result per lease, in the order of `due`. If a part of the store is slow, return
-    /// [`Unknown`](Renewal::Unknown) for its leases in good time, so that they do not delay the results of the others:
-    /// the library drops a call that takes longer than a third of the shortest time that any of these leases has left.
-    /// All results of that call then count as unknown.
+    /// Returns one result per lease, in the order of `due`. The call has a time limit: a third of the time until the
+    /// first of these leases would reach its deadline. After that, the library drops the future, and the outcome of all
+    /// these renewals counts as unknown. So if only a part of the store is slow, return [`Unknown`](Renewal::Unknown)
+    /// for the leases in that part before the limit, so that the results of the other renewals are not lost.
     ///
     /// The library calls this method on its own thread (see the [module](self)), never on the caller's runtime.
     ///
     /// # Cancel safety
-    /// May be dropped at any time. A request that was already sent may still be applied, which is safe.
+    /// May be dropped at any time. A request that was already sent may still be applied, which only makes the lease
+    /// last longer in the store.
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>>;
 }
 
@@ -134,15 +138,17 @@ pub struct Acquire {
     /// The lock; [`LockKey::stored`] is the name to use in the store.
     pub key: LockKey,
     /// How many holders the lock may have at the same time: one of [`Capabilities::modes`]. A store should match on the
-    /// mode and refuse every mode that it does not know, so that it does not treat a mode added later as another one.
+    /// mode and refuse every mode that it does not know, so that a mode added later is not mistaken for a known one.
     pub mode: Mode,
     /// How long the lease lasts without renewal: between 100 ms and 24 h.
     pub ttl: Duration,
-    /// Whether the lease is renewed while it is held. If not, the store must grant it with its full `ttl`.
+    /// Whether the lease is renewed while it is held. If not, the store must grant it with its full `ttl`. If it is
+    /// renewed, less of the `ttl` may be left, for example because the lease began before the client learned of it; see
+    /// [`Grant`] for the minimum.
     pub auto_renew: bool,
     /// How long to wait for the lock.
     pub wait: Wait,
-    /// Takes over attempts that may have left something in the store, and releases them in the background.
+    /// Accepts attempts that may have left something in the store, and releases them in the background.
     pub cleanup: Cleanup,
     /// Receives reports of progress during the wait.
     pub progress: Progress,
@@ -160,10 +166,11 @@ impl Acquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Makes one attempt, which ends with the store's response or at the store's own time limit for a request.
+    /// Makes one attempt, which ends with the store's response or when the store's own time limit for a request has
+    /// passed.
     No,
-    /// Waits until this moment. If a response is pending then, the library polls the future for half a second longer.
-    /// If another client holds the lock at this moment, the result is [`Busy`](Acquired::Busy), not an error.
+    /// Waits until this moment. If a response is still pending then, the library waits half a second longer for it. If
+    /// another client holds the lock at this moment, the result is [`Busy`](Acquired::Busy), not an error.
     Until(Instant),
     /// Waits without a time limit.
     Forever,
@@ -206,13 +213,16 @@ impl Acquired {
 
 /// A lock that the store has granted.
 ///
-/// If a lease has less than a tenth of its `ttl` left when it is returned (or less than 500 ms, if that is shorter),
-/// the library releases it and asks the store again.
+/// The library does not use a lease that is about to end. If less than a certain time is left when the lease is
+/// returned, the library releases it, and asks the store again if the caller is still willing to wait. This time is a
+/// tenth of the `ttl` or of `max_hold`, whichever is shorter, but at most 500 ms.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Grant {
-    /// The fencing token. It must be strictly larger than the token of every grant of this lock that had ended before
-    /// this one was requested. The token of a lease must be made with [`FencingToken::from_micros`].
+    /// The fencing token. It must be strictly larger than the token of every grant of this lock that had ended when
+    /// this one was requested, so that a resource can reject late writes of earlier holders. Create the token of a
+    /// lease with [`FencingToken::from_micros`], which leaves the low bits free to count the hand-overs inside the
+    /// process. For a session lock, which is not handed over, use [`FencingToken::from_number`].
     pub token: FencingToken,
     /// The granted lease or session lock.
     pub held: Held,
@@ -233,7 +243,7 @@ pub enum Held {
     /// A lease, which lasts until its deadline. Each renewal moves the deadline forward.
     #[non_exhaustive]
     Lease {
-        /// The store's part of the lease.
+        /// The store's handle to the lease. The library uses it to release the lease.
         lease: Arc<dyn Lease>,
         /// The deadline, computed with [`valid_until()`] from a moment before the request was sent.
         valid_until: Instant,
@@ -242,10 +252,10 @@ pub enum Held {
     /// process: each holder acquires the lock from the store.
     #[non_exhaustive]
     Session {
-        /// The store's part of the session lock.
+        /// The store's handle to the session lock. The library uses it to read the deadline and to release the lock.
         session: Arc<dyn Session>,
-        /// A moment before the successful request was sent. With `auto_renew = false`, the hold ends one `ttl` after
-        /// this moment at the latest.
+        /// A moment before the successful request was sent. With `auto_renew = false`, the holder loses the lock one
+        /// `ttl` after this moment at the latest.
         since: Instant,
     },
 }
@@ -264,49 +274,51 @@ impl Held {
     }
 }
 
-/// A lock that is held, or an attempt to acquire one, that can be released.
+/// Something that can be released: a held lock, or an attempt to acquire a lock.
 pub trait Releasable: Any + fmt::Debug + Send + Sync {
     /// Returns the key of the lock.
     fn key(&self) -> &LockKey;
 
-    /// Removes the hold or the place in the queue if it still belongs to this owner, so that the next waiter can get
-    /// the lock.
+    /// Releases the lock, or gives up the place in the queue, if it still belongs to this owner. The next waiter can
+    /// then get the lock.
     ///
-    /// An error means that the outcome is unknown. The method may be called again, even after the release was applied.
+    /// An error means that the outcome is unknown. The library may call the method again, even if the release was
+    /// already applied.
     ///
     /// # Cancel safety
     /// May be dropped at any time. The library then repeats the release in the background.
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>>;
 }
 
-/// A lease, or an attempt to acquire one: it ends at a deadline, even if it is not released.
+/// A lease, or an attempt to acquire one. A lease expires in the store even if it is not released.
 pub trait Lease: Releasable {
     /// Returns the identity of the lease in the store.
     fn id(&self) -> &LeaseId;
 
     /// Returns whether another client is, or must be assumed to be, waiting for this lock.
     ///
-    /// The library calls this method at hand-overs within the process, while it holds a mutex. So the method must
-    /// return at once, without asking the server.
+    /// The library calls this method before it hands the lock over within the process, and it holds a mutex at that
+    /// time. So the method must return at once, without asking the server.
     fn is_contended(&self) -> bool;
 
-    /// Returns how long this process pauses after the release before it asks for the lock again for its own waiters.
+    /// Returns how long this process must wait after the release before it asks for the lock again for its own waiters.
     ///
-    /// The pause must not be zero if the lock is shared with clients that wait without the store's knowledge, or that
-    /// only check from time to time. The method must return at once.
+    /// The pause must not be zero if other clients wait without a place in a queue and only check the lock from time to
+    /// time, because such clients need time to find the lock free. The method must return at once, for the same reason
+    /// as [`is_contended`](Self::is_contended).
     fn leave_free(&self) -> Duration;
 }
 
 /// A session lock: it lasts as long as this client's session with the store.
 pub trait Session: Releasable {
-    /// Returns the deadline as it is known at present.
+    /// Returns the current deadline.
     ///
-    /// The store moves the deadline forward when responses of the server prove that the session is alive. Once the lock
-    /// is no longer held, the deadline must stay in the past forever.
+    /// The store moves the deadline forward when responses from the server prove that the session is alive. Once the
+    /// lock is no longer held, the deadline must be in the past from then on.
     fn valid_until(&self) -> Instant;
 
-    /// Registers the `notifier`, which the store must notify if the lock is lost before its deadline, and at once if it
-    /// already is. The library calls this method once.
+    /// Registers a `notifier`. The store must call its [`notify`](LossNotifier::notify) method if the lock is lost
+    /// before the deadline, and immediately if the lock has already been lost. The library calls `on_loss` once.
     fn on_loss(self: Arc<Self>, notifier: LossNotifier);
 }
 
@@ -318,7 +330,7 @@ pub struct LeaseId {
     pub key: LockKey,
     /// The mode in which it is held.
     pub mode: Mode,
-    /// The owner token. It is fresh for every attempt, and chosen before the first byte is sent.
+    /// The owner token. The store creates a new one for every attempt, before it sends the first byte.
     pub owner: OwnerToken,
     /// The fencing token of the grant. Hand-overs within the process do not change it. A renewal may compare it in
     /// addition to the owner token.
@@ -333,7 +345,7 @@ pub struct LeaseId {
 pub enum Released {
     /// The owner had the lock until now, and it has been released.
     Released,
-    /// The owner did not have the lock (any more), and no pending request can give it the lock.
+    /// The owner did not have the lock, or no longer had it, and no pending request can still acquire the lock for it.
     NotHeld,
 }
 
@@ -350,9 +362,10 @@ pub enum Renewal {
     Unknown(LockError),
 }
 
-/// Takes over attempts whose outcome the store does not know, and releases them in the background.
+/// Accepts attempts whose outcome the store does not know, and releases them in the background.
 ///
-/// The release of each attempt is repeated until its result is definite, or until the lease must have ended by itself.
+/// The library repeats the release of each attempt until the store returns a result instead of an error, or until the
+/// lease is certain to have expired.
 #[derive(Clone)]
 pub struct Cleanup(pub(crate) Arc<dyn ReleasesLater>);
 
@@ -365,9 +378,9 @@ pub(crate) trait ReleasesLater: Send + Sync {
 impl Cleanup {
     /// Releases `attempt` in the background.
     ///
-    /// `until` is the moment by which the attempt must have ended by itself: one `ttl` after the last moment at which
-    /// a request could have been granted, or [`Instant::FAR_FUTURE`] if only its [`release`](Releasable::release) can
-    /// tell whether it has ended.
+    /// `until` is the moment by which a lease granted to the attempt is certain to have expired: one `ttl` after the
+    /// last moment at which the store may still grant it. If there is no such moment, as for a session lock, `until` is
+    /// [`Instant::FAR_FUTURE`]. The library stops repeating a failed release at this moment.
     ///
     /// This method may be called from a destructor: it neither blocks nor panics, and it needs no runtime.
     pub fn release_later(&self, attempt: Arc<dyn Releasable>, until: Instant) {

@@ -10,9 +10,9 @@ use crate::{
 
 /// Receives reports from a store that waits for a lock.
 ///
-/// Only one task of the process asks the store for the lock; others wait behind it. If the wait of one of them times
-/// out, its error gives the reason that was reported last: another client held the lock, or the store failed. So an
-/// outage must never be reported as contention, nor contention as an outage.
+/// Usually, only one task of the process asks the store for a lock, and the other tasks wait behind it. If the wait of
+/// such a task times out, its error gives the reason that the store reported last: another client held the lock, or the
+/// store failed. So a store must never report an outage as contention, nor contention as an outage.
 #[derive(Clone)]
 pub struct Progress(pub(crate) Option<Reporter>);
 
@@ -34,7 +34,7 @@ pub(crate) trait Reports: Send + Sync {
 }
 
 impl Progress {
-    /// Reports that another client holds the lock. A store calls this method at each response that says so.
+    /// Reports that another client holds the lock. A store calls this method for each such response from its server.
     pub fn contended(&self) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.contended(lock, *attempt);
@@ -43,19 +43,19 @@ impl Progress {
 
     /// Reports that the store failed or did not respond in time, and that this acquisition is about to ask it again.
     ///
-    /// A store does so to keep its place in a queue through a short outage. Otherwise it returns the error, and the
-    /// library asks again.
+    /// A store may ask again by itself, so that the acquisition keeps its place in a queue through a short outage. If
+    /// there is no place to keep, the store should return the error instead, and the library asks again.
     pub fn failed(&self, error: &LockError) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.failed(lock, *attempt, error);
         }
     }
 
-    /// Sleeps until the moment `until`, after which the store refreshes its place or checks again.
+    /// Sleeps until the moment `until`, before the store refreshes its place in a queue or checks the lock again.
     ///
-    /// The wake-up at the end of this sleep does not count for the time limit on polls that
-    /// [`Backend::acquire`](crate::backend::Backend::acquire) describes. So an acquisition that is not polled after it
-    /// is not given up for that reason.
+    /// The library drops an acquisition that is woken and then not polled for about two seconds, as
+    /// [`Backend::acquire`](crate::backend::Backend::acquire) describes. The wake-up at the end of this sleep is an
+    /// exception: it does not start the two seconds, because it does not mean that the lock has been granted.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -70,11 +70,12 @@ impl fmt::Debug for Progress {
     }
 }
 
-/// Notifies the holder of a session lock that the lock is lost.
+/// Notifies the holder of a session lock that the lock has been lost.
 pub struct LossNotifier(pub(crate) Box<dyn FnOnce(&str) + Send + Sync>);
 
 impl LossNotifier {
-    /// Notifies the holder, and logs the reason `why`. Does nothing if the lock has been released.
+    /// Notifies the holder of the loss, and logs the reason, which is given in `why`. Does nothing if the lock has been
+    /// released.
     ///
     /// This method may be called from anywhere: it neither blocks nor panics, and it needs no runtime.
     pub fn notify(self, why: &str) {

@@ -2,9 +2,10 @@
 
 /// Upper bounds on waiters and held locks.
 ///
-/// Each manager counts its own waiters and locks, together with its clones and the managers that
-/// [`with_prefix`](crate::LockManager::with_prefix) made from it. If a limit is reached, further acquisitions fail
-/// with [`Overloaded`](crate::LockErrorKind::Overloaded).
+/// Set them with [`LockManager::with_limits`](crate::LockManager::with_limits). A manager shares its counts with its
+/// clones and with managers made from it by [`with_prefix`](crate::LockManager::with_prefix); other managers count
+/// separately. If a limit is reached, further acquisitions fail with
+/// [`Overloaded`](crate::LockErrorKind::Overloaded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

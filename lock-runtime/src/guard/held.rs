@@ -8,9 +8,9 @@ use crate::{
 
 /// A read-only handle to a held lock. It is cheap to clone, cannot release the lock, and does not keep it held.
 ///
-/// [`is_valid`](Self::is_valid) returns false once the lock has been lost or released. It counts as released when the
-/// [`LockGuard`](crate::LockGuard) that holds it is released or dropped, or when the function or request that runs
-/// under it ends.
+/// [`is_valid`](Self::is_valid) returns false once the lock has been lost or released. The lock counts as released when
+/// its [`LockGuard`](crate::LockGuard) is released or dropped, or when the function or request that runs under the lock
+/// ends.
 #[derive(Clone)]
 pub struct HeldLock {
     turn: Arc<Turn>,
@@ -21,14 +21,14 @@ impl HeldLock {
         Self { turn }
     }
 
-    /// Returns the lock's name, as it was requested.
+    /// Returns the name of the lock, without the manager's prefix.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.turn.hold.key()
     }
 
-    /// Returns the fencing token, which is larger than that of every earlier holder. Send it along with each write, so
-    /// that the resource can refuse a write with a smaller one.
+    /// Returns the fencing token, which is larger than that of every earlier holder. Send it along with each write: a
+    /// resource that remembers the largest token can then reject late writes of earlier holders.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
@@ -40,7 +40,8 @@ impl HeldLock {
         self.turn.is_valid(Instant::now())
     }
 
-    /// Returns how long the lock can be relied on without another renewal: zero once the lock is lost or released.
+    /// Returns for how long the lock can still be relied on if it is not renewed again. The result is zero once the
+    /// lock has been lost or released.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.turn.remaining(Instant::now())
@@ -49,7 +50,7 @@ impl HeldLock {
     /// Returns an error if the lock can no longer be relied on. Call it before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](crate::LockErrorKind::Lost), also if the lock has been released.
+    /// [`Lost`](crate::LockErrorKind::Lost), even if the lock was released rather than lost.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
     }

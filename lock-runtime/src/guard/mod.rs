@@ -33,13 +33,13 @@ use crate::{
 /// Dropping the guard releases the lock in the background. [`release`](Self::release) also reports whether the lock
 /// was held until then.
 ///
-/// From its deadline on, the lock counts as lost. Each renewal of the [lease](crate::docs::glossary#locks) moves the
-/// deadline. It comes before the store can grant the lock to another client (under the
-/// [conditions](crate::docs::safety) of the store). The methods of the guard read the clock on each call, so their
-/// results are correct even if the process has been suspended for a while.
+/// The lock counts as lost from its *deadline* on. Under the [conditions of the
+/// store](crate::docs::safety#the-promise), the deadline is earlier than the moment at which the store can grant the
+/// lock to another client. Each renewal of the [lease](crate::docs::glossary#locks) postpones the deadline. The guard's
+/// methods read the clock on each call, so their results are correct even if the process has been paused for a while.
 ///
-/// Code that relies on the lock should stop when it is lost: pass the code to [`run`](Self::run), which stops it, or
-/// await [`lost`](Self::lost). Tasks that this code has spawned are not stopped.
+/// Code that relies on the lock should stop when the lock is lost: pass the code to [`run`](Self::run), which stops it,
+/// or await [`lost`](Self::lost). Tasks that this code has spawned are not stopped.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
     turn: Arc<Turn>,
@@ -70,8 +70,8 @@ impl LockGuard {
         self.turn.hold.key()
     }
 
-    /// Returns the fencing token, which is larger than that of every earlier holder. Send it along with each write,
-    /// so that the resource can reject a write with a smaller one.
+    /// Returns the fencing token, which is [larger](FencingToken) than the tokens of all earlier holders. Send it along
+    /// with each write, so that the resource can reject writes with a smaller token.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
@@ -97,7 +97,7 @@ impl LockGuard {
         if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
     }
 
-    /// Completes when the lock is lost, at the latest when its deadline passes. Use it in `select!`.
+    /// Completes when the lock is lost, at the latest at its deadline. Use it in `select!`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -114,18 +114,20 @@ impl LockGuard {
 
     /// Releases the lock and waits for the store to confirm the release.
     ///
-    /// Nothing is sent to the store if the lock is handed to the next caller in this process, if the minimum time
-    /// set by [`hold_at_least`](crate::Lock::hold_at_least) is not over (the lock is then released later), or if
-    /// this is the inner guard of a [re-entered](crate::Lock::reentrant) lock (the outer one releases the lock).
+    /// Nothing is sent to the store in these cases:
+    /// * the lock is handed to the next caller in this process;
+    /// * the minimum time set by [`hold_at_least`](crate::Lock::hold_at_least) has not elapsed (the lock is then
+    ///   released later);
+    /// * this is the inner guard of a [re-entered](crate::Lock::reentrant) lock (the outer guard releases the lock).
     ///
     /// # Errors
     /// * [`Lost`](LockErrorKind::Lost) if the lock was lost before it was released. If the loss is already known, the
     ///   error is returned at once, and whatever is still recorded in the store is removed in the background.
     /// * [`Backend`](LockErrorKind::Backend) if the store did not confirm the release. The release is then retried
-    ///   in the background until the store answers or the lease has expired.
+    ///   in the background until the store responds or the lease has expired.
     ///
     /// # Cancel safety
-    /// Once the future has been polled, the lock is released even if it is dropped.
+    /// If the future is dropped, the lock is still released in the background, whether or not the future was polled.
     pub async fn release(mut self) -> Result<(), LockError> {
         let now = Instant::now();
         if !self.turn.is_valid(now) {
@@ -176,7 +178,7 @@ impl LockGuard {
     }
 }
 
-/// Releases the hold. If the answer does not arrive or is not awaited, the release is repeated in the background.
+/// Releases the hold. If the response does not arrive or is not awaited, the release is repeated in the background.
 async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), LockError> {
     let mut unfinished = Unfinished { engine, hold, armed: true };
     match hold.releasable().release().await {

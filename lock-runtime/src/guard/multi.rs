@@ -18,7 +18,7 @@ use crate::{HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, 
 ///
 /// Losing one lock counts as losing all: from then on, none of them can be relied on. The others stay held until the
 /// guard is released or dropped, so that no other client can acquire them while code under this guard is still running.
-/// See [`LockGuard`] for how code learns of a loss.
+/// The documentation of [`LockGuard`] describes how code learns of a loss.
 #[must_use = "the locks are released as soon as the guard is dropped"]
 pub struct MultiGuard {
     held: Vec<LockGuard>,
@@ -59,7 +59,8 @@ impl MultiGuard {
         guard::are_valid(&self.held)
     }
 
-    /// Returns how long all the locks can be relied on without another renewal: zero once one of them is lost.
+    /// Returns for how long all the locks can still be relied on if they are not renewed again. The result is zero once
+    /// one of them has been lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.iter().map(LockGuard::remaining).min().unwrap_or_default()
@@ -68,12 +69,13 @@ impl MultiGuard {
     /// Returns an error if one of the locks can no longer be relied on. Call it before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost), which names the lock that was lost.
+    /// [`Lost`](LockErrorKind::Lost). The error names the lock that was lost.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(hold::loss(self.held.iter().map(LockGuard::turn))) }
     }
 
-    /// Completes when one of the locks is lost, at the latest when its deadline passes. Use it in `select!`.
+    /// Completes when one of the locks is lost, at the latest when that lock's [deadline](crate::docs::glossary#locks)
+    /// passes. Use it in `select!`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -91,10 +93,10 @@ impl MultiGuard {
     ///
     /// # Errors
     /// The same errors as [`LockGuard::release`]. If one of the locks was lost, the error is of kind
-    /// [`Lost`](LockErrorKind::Lost), even if the release of another one failed.
+    /// [`Lost`](LockErrorKind::Lost), even if releasing another one failed.
     ///
     /// # Cancel safety
-    /// Once the future has been polled, the locks are released even if it is dropped.
+    /// If the future is dropped, the locks are still released in the background, whether or not the future was polled.
     pub async fn release(self) -> Result<(), LockError> {
         // If one is lost, this drops all of them, which releases them in the background.
         self.ensure_valid()?;
@@ -136,9 +138,9 @@ impl fmt::Debug for MultiGuard {
 /// A read-only handle to several held locks. It is cheap to clone, cannot release the locks, and does not keep them
 /// held.
 ///
-/// [`is_valid`](Self::is_valid) returns false once one of the locks has been lost, or all have been released. They
-/// count as released when the [`MultiGuard`] that holds them is released or dropped, or when the function or request
-/// that runs under them ends.
+/// [`is_valid`](Self::is_valid) returns false once one of the locks has been lost, or once the locks have been
+/// released. The locks count as released when their [`MultiGuard`] is released or dropped, or when the function or
+/// request that runs under them ends.
 #[derive(Clone)]
 pub struct HeldLocks(Arc<[HeldLock]>);
 
@@ -161,8 +163,8 @@ impl HeldLocks {
         self.iter().all(HeldLock::is_valid)
     }
 
-    /// Returns how long all the locks can be relied on without another renewal: zero once one of them is lost, or all
-    /// are released.
+    /// Returns for how long all the locks can still be relied on if they are not renewed again. The result is zero once
+    /// one of them has been lost, or once the locks have been released.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.iter().map(HeldLock::remaining).min().unwrap_or_default()
@@ -171,12 +173,13 @@ impl HeldLocks {
     /// Returns an error if one of the locks can no longer be relied on. Call it before a step that cannot be undone.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost), which names the lock concerned, also if the locks have been released.
+    /// [`Lost`](LockErrorKind::Lost), even if the locks were released rather than lost. The error names a lock that can
+    /// no longer be relied on.
     pub fn ensure_valid(&self) -> Result<(), LockError> {
         if self.is_valid() { Ok(()) } else { Err(hold::loss(self.iter().map(HeldLock::turn))) }
     }
 
-    /// Completes when one of the locks is lost or released.
+    /// Completes when one of the locks is lost, or when the locks are released.
     ///
     /// # Cancel safety
     /// Cancel safe.

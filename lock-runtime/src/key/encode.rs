@@ -7,7 +7,8 @@ use std::{
 
 /// A value that may be part of a lock key: any value that implements [`Display`](fmt::Display).
 ///
-/// An [`Option`] does not, because a missing value would make all callers share one lock.
+/// An [`Option`] is not a `KeyValue` (it does not implement `Display`). This prevents a missing value from making all
+/// callers share one lock.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock key",
     label = "has no text to put into the key",

@@ -17,11 +17,12 @@ pub(crate) const MAX_PREFIX_BYTES: usize = 128;
 ///
 /// A name is any text of at most 512 bytes that follows these rules:
 /// * it is not empty and contains no control characters;
-/// * it does not begin with `~` or contain `:~`, which stores use for their own entries;
-/// * it contains braces only as a single hash tag, as in `{tenant}:orders`; the hash tag determines the slot in a
-///   Redis Cluster.
+/// * it does not begin with `~` or contain `:~`, because stores use such names for their own entries;
+/// * it contains braces only as a single hash tag, as in `{tenant}:orders`. (In a Redis Cluster, a hash tag determines
+///   the slot. This library does not support clusters, so the tag currently has no effect.)
 ///
-/// Names are compared byte by byte, without the prefix: case matters, and Unicode is not normalised.
+/// Two keys are equal (`==`) if their names are the same, byte for byte: case matters, and Unicode is not normalised.
+/// The prefix is not compared, although in the store the same name with another prefix is another lock.
 ///
 /// ```
 /// use lock_runtime::LockKey;

@@ -16,7 +16,8 @@ use crate::{
 
 /// A named lock with its options.
 ///
-/// The lock is not held until it is [acquired](Self::acquire). A `Lock` can be kept and acquired any number of times.
+/// Creating a `Lock` sends nothing to the store: the lock is not held until it is [acquired](Self::acquire). A `Lock`
+/// can be kept and acquired any number of times.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -36,8 +37,9 @@ impl Lock {
     ///
     /// # Errors
     /// * [`Contended`](LockErrorKind::Contended) if another caller holds the lock and `wait` is zero;
-    /// * [`Timeout`](LockErrorKind::Timeout) if another caller still held the lock at the end of the wait;
-    /// * [`Backend`](LockErrorKind::Backend) if the store failed, or did not answer within the wait;
+    /// * [`Timeout`](LockErrorKind::Timeout) if another caller still held the lock at the end of the wait, or if the
+    ///   future was not polled in time (see below);
+    /// * [`Backend`](LockErrorKind::Backend) if the store failed or did not respond within the wait;
     /// * [`InvalidKey`](LockErrorKind::InvalidKey) or [`InvalidOptions`](LockErrorKind::InvalidOptions) if the name
     ///   or an option is invalid;
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the server cannot be used for locks, or in a forked child;
@@ -45,16 +47,17 @@ impl Lock {
     /// * [`ShutDown`](LockErrorKind::ShutDown) if the manager has been shut down;
     /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) if the calling code already runs under the lock (see
     ///   [`reentrant`](Self::reentrant));
-    /// * [`Lost`](LockErrorKind::Lost) if the calling code runs under the lock but has lost it.
+    /// * [`Lost`](LockErrorKind::Lost) if the calling code already runs under the lock, but that lock has been lost.
     ///
     /// # Cancel safety
     /// If the future is dropped, the acquisition leaves the queue and no lock stays held. Requests that were already
     /// sent to the store are undone in the background: within a round trip if the store can be reached, otherwise by
     /// the end of `ttl`.
     ///
-    /// A future that is not polled does not keep the lock from other callers for long. If it is woken but not polled
-    /// for 2 to 2.5 s, it is abandoned as if it had been dropped, even if the lock has already been granted to it.
-    /// When it is polled again, the acquisition starts over, or fails with `Timeout` if its wait is over.
+    /// A future that is not polled does not keep the lock from other callers for long. If the future is woken but not
+    /// polled for 2 to 2.5 s, the acquisition is abandoned as if the future had been dropped, even if the lock has
+    /// already been granted to it. When the future is polled again, the acquisition starts over, or fails with
+    /// `Timeout` if its wait has ended.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.acquire_until(self.options.wait.starting_now()).await
     }
@@ -62,7 +65,9 @@ impl Lock {
     /// Makes a single attempt to acquire the lock. Returns `None` if another caller holds it.
     ///
     /// # Errors
-    /// The same errors as [`acquire`](Self::acquire), except `Contended`.
+    /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
+    /// returns `Backend` after the store's own time limits (for Redis and ZooKeeper, `connect_timeout` and
+    /// `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).

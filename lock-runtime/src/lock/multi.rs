@@ -23,14 +23,15 @@ use crate::{
 /// number of times.
 ///
 /// The locks are acquired in the order of their names, whatever order they are given in, so that two callers that
-/// need the same locks cannot deadlock. A name that is given twice counts once. This protects only a single
-/// acquisition: code that already runs under a lock should not acquire further locks. Acquire all of them at once
-/// instead.
+/// need the same locks cannot deadlock. A name that is given twice counts once.
+///
+/// This prevents deadlocks only among locks that are acquired together: code that already runs under a lock should not
+/// acquire another one. Acquire all of them at once instead. With [`reentrant`](Self::reentrant), code that already
+/// runs under some of the locks may acquire the others together with those, but it is then not protected from
+/// deadlocks.
 ///
 /// The options apply to each of the locks, except that [`wait`](Self::wait) limits the time for acquiring all of
-/// them, and [`hold_at_least`](Self::hold_at_least) counts from the acquisition of the last one. If some of the
-/// locks are already held by the calling code, [`reentrant`](Self::reentrant) lets it acquire the others together
-/// with those.
+/// them, and [`hold_at_least`](Self::hold_at_least) counts from the acquisition of the last one.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -80,10 +81,10 @@ impl MultiLock {
 
     /// Acquires all the locks, one after the other, waiting for at most [`wait`](Self::wait) in total.
     ///
-    /// If one of them cannot be acquired, those acquired before are released.
+    /// If one of the locks cannot be acquired, those that were acquired before it are released.
     ///
     /// # Errors
-    /// * the errors of [`Lock::acquire`](crate::Lock::acquire), each of which names the lock concerned;
+    /// * the errors of [`Lock::acquire`](crate::Lock::acquire); [`LockError::key`] tells which lock the error is about;
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if no key was given;
     /// * [`Lost`](LockErrorKind::Lost) if one of the locks was lost during the wait for the others.
     ///
@@ -96,7 +97,9 @@ impl MultiLock {
     /// Makes a single attempt to acquire all the locks. Returns `None` if another caller holds one of them.
     ///
     /// # Errors
-    /// The same errors as [`acquire`](Self::acquire), except `Contended`.
+    /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
+    /// returns `Backend` after the store's own time limits (for Redis and ZooKeeper, `connect_timeout` and
+    /// `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).
@@ -133,7 +136,7 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of `requests` except the first, which is held. Returns `None` if the acquisition was given up
+    /// Acquires all of `requests` except the first, which is held. Returns `None` if the acquisition was abandoned
     /// because it was not polled.
     async fn acquire_others(
         &self,

@@ -10,9 +10,9 @@ tokio::task_local! {
     static SCOPED: LockManager;
 }
 
-/// Sets the process-wide default manager, which `#[distributed_lock]` uses without a `manager` argument.
+/// Sets the process-wide default manager, which functions whose `#[distributed_lock]` has no `manager` argument use.
 ///
-/// Only the first call sets it.
+/// Only the first call sets it; later calls return an error.
 ///
 /// # Errors
 /// Returns `manager` if a default manager is already set. `LockManager` does not implement `Error`, so `?` does not
@@ -37,8 +37,9 @@ pub fn global() -> Option<LockManager> {
     GLOBAL.get().cloned()
 }
 
-/// Runs `future` with `manager` in place of the process-wide default manager, for tests. Tasks that `future` spawns
-/// do not use it.
+/// Runs `future` with `manager` in place of the process-wide default manager. This is meant for tests.
+///
+/// Tasks that `future` spawns do not use `manager`.
 ///
 /// # Cancel safety
 /// This function is as cancel safe as `future`.

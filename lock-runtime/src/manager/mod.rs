@@ -17,9 +17,9 @@ use crate::{
 
 /// A handle to a store, with the default options of the locks that are acquired through it.
 ///
-/// It is cheap to clone, and all clones use the same connections. It can be used on every tokio runtime of the
-/// process that has timers and I/O enabled (`enable_all`), even after the runtime on which it was created has shut
-/// down.
+/// A manager is cheap to clone, and all clones use the same connections. It can be used on any tokio runtime in the
+/// process, provided that the runtime has timers and I/O enabled (`enable_all`), even after the runtime on which the
+/// manager was created has shut down.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,7 +55,7 @@ impl LockManager {
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, if this version of the
     ///   crate does not have that store yet (as with `postgres:`), or if the server cannot be used for locks (as
     ///   with a Redis server before 6.2, or one in cluster mode);
-    /// * [`Backend`](LockErrorKind::Backend) if the store does not answer or rejects the credentials.
+    /// * [`Backend`](LockErrorKind::Backend) if the store does not respond or rejects the credentials.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -68,9 +68,10 @@ impl LockManager {
     /// Returns a manager for the store at `url` that connects when it is first used.
     ///
     /// Use this if the program must be able to start [while the store is
-    /// down](crate::docs::operation#the-store-is-down-at-start). The URL is parsed immediately. As long as the store
-    /// cannot be reached, no lock is granted: each acquisition returns the error that [`connect`](Self::connect)
-    /// would have returned.
+    /// down](crate::docs::operation#the-store-is-down-at-start). The URL is parsed immediately. While the store
+    /// cannot be reached, no lock is granted: each acquisition tries to reach the store for up to its
+    /// [`wait`](Lock::wait), and then fails with the error that [`connect`](Self::connect) would have returned.
+    /// ([Permanent](LockError::is_permanent) errors are returned at once.)
     ///
     /// # Errors
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
@@ -90,12 +91,13 @@ impl LockManager {
         crate::backend::stores::store(url).map(Self::from_backend)
     }
 
-    /// Checks that the store answers, connecting first if necessary. Use it in a readiness probe.
+    /// Checks that the store responds, connecting first if necessary. Use it in a readiness probe.
     ///
     /// # Errors
-    /// The error with which an acquisition would currently fail: [`Backend`](LockErrorKind::Backend) if the store
-    /// does not answer or rejects the connection or the credentials, [`Unsupported`](LockErrorKind::Unsupported) if
-    /// it cannot be used for locks.
+    /// Returns the error with which an acquisition would currently fail:
+    /// * [`Backend`](LockErrorKind::Backend) if the store does not respond, or rejects the connection or the
+    ///   credentials;
+    /// * [`Unsupported`](LockErrorKind::Unsupported) if the store cannot be used for locks, or in a forked child.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -133,9 +135,9 @@ impl LockManager {
         Lock::new(Arc::clone(&self.engine), key.into_lock_key(&self.prefix), self.defaults)
     }
 
-    /// Returns the locks named `keys`, to be held together: all of them or none.
+    /// Returns the locks named `keys`, which can only be acquired together: all of them or none.
     ///
-    /// If a name is invalid, or there is none, acquiring the locks returns an error.
+    /// If a name is invalid, or `keys` is empty, acquiring the locks returns an error.
     #[must_use = "locks do nothing until they are acquired"]
     pub fn all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> MultiLock {
         let keys = keys.into_iter().map(|key| key.into_lock_key(&self.prefix)).collect();
@@ -145,15 +147,16 @@ impl LockManager {
     /// Sets how long a [lease](crate::docs::glossary#locks) lasts if it is not renewed: between 100 ms and 24 h, 30 s
     /// by default.
     ///
-    /// If the holder crashes, the lock becomes free within this time.
+    /// If the holder crashes, the lock becomes free within this time (with ZooKeeper, within the session timeout plus
+    /// two ticks).
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = ttl;
         self
     }
 
-    /// Sets how long [`Lock::acquire`] waits for the lock to become free; 10 s by default. Zero means a single
-    /// attempt.
+    /// Sets how long [`Lock::acquire`] waits for the lock, or [`MultiLock::acquire`] for all the locks; 10 s by
+    /// default. Zero means a single attempt.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.defaults.wait = WaitFor::AtMost(wait);
@@ -180,9 +183,9 @@ impl LockManager {
     /// Sets the retry delay that a response suggests to an HTTP or gRPC client when the lock is held (`Retry-After`
     /// or `RetryInfo`); 1 s by default.
     ///
-    /// Choose roughly the time for which the lock is usually held. The remaining time of the holder's lease would be
-    /// no guide, because the lease keeps being renewed. If the holder is in this process and known not to renew its
-    /// lease, the remaining time is suggested in place of this value.
+    /// Choose roughly the time for which the lock is usually held. The remaining time of the holder's lease is usually
+    /// not a good suggestion, because the lease keeps being renewed. Only if the holder is in this process and does not
+    /// renew its lease is the remaining time suggested in place of this value.
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.defaults.retry_after = retry_after;
@@ -195,8 +198,8 @@ impl LockManager {
     /// name in the store is exactly the name of the lock, so that other programs can use the same lock.
     ///
     /// Always use a given lock with the same prefix. The lock `a` with the prefix `lock:` and the lock `lock:a`
-    /// without a prefix are the same lock, but in Redis they have separate queues, so their waiters are not served
-    /// in the order of arrival.
+    /// without a prefix are the same lock, but in Redis each of these two names has a queue of its own, so the waiters
+    /// are not served in the order of arrival.
     ///
     /// # Errors
     /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the prefix is longer than 128 bytes, contains a control
@@ -216,7 +219,7 @@ impl LockManager {
         Ok(self)
     }
 
-    /// Returns a manager for the same store with other limits on waiters and held locks.
+    /// Returns a manager for the same store with these limits on waiters and held locks.
     ///
     /// The new manager counts only its own locks and waiters, not those of the manager it was made from.
     #[must_use]
@@ -231,23 +234,25 @@ impl LockManager {
         self.engine.backend.capabilities()
     }
 
-    /// Ends all acquisitions, then waits until everything that they and dropped guards left in the store is removed.
+    /// Ends all acquisitions, then waits until the store has been cleaned up: until every lock and queue entry left
+    /// behind by an acquisition or a dropped guard is gone.
     ///
     /// New and waiting acquisitions fail with [`ShutDown`](LockErrorKind::ShutDown), and waiting ones leave the
     /// store's queue. Existing guards stay valid, their leases are still renewed, and they can still be released.
-    /// All clones of the manager are shut down, too, as are managers that [`with_prefix`](Self::with_prefix) made from
-    /// it.
+    /// All clones of the manager are shut down, too, and so are managers made from it by
+    /// [`with_prefix`](Self::with_prefix).
     ///
-    /// If the store answers, this takes about a round trip, even after an outage, because releases that failed
-    /// during the outage are retried at once. If the store does not answer, this returns when the leases that are
-    /// still to be released must have expired (at most the longest `ttl`), or, for session locks such as
+    /// If the store responds, this takes about a round trip, even after an outage, because releases that failed
+    /// during the outage are retried at once. If the store does not respond, this returns once all leases that are not
+    /// yet released are certain to have expired (after at most the longest `ttl`), or, for session locks such as
     /// ZooKeeper's, when the session has ended. An acquisition whose future is not polled delays this by 2 to 2.5 s,
-    /// after which it is abandoned.
+    /// after which the acquisition is abandoned.
     ///
-    /// A lock that is kept for [`hold_at_least`](Lock::hold_at_least) is neither waited for nor released early. It is
-    /// released when that time is over; if the process exits before, its lease expires.
+    /// If a lock is kept in the background for [`hold_at_least`](Lock::hold_at_least), `shutdown` neither waits for it
+    /// nor releases it early. The lock is released when its minimum time has elapsed. If the process exits before then,
+    /// the lock stays held only until its lease expires.
     ///
-    /// In a forked child this returns at once, because the locks belong to the parent.
+    /// In a forked child, this returns at once, because the locks belong to the parent.
     ///
     /// # Cancel safety
     /// Cancel safe. If the future is dropped, the clean-up continues in the background.

@@ -10,7 +10,8 @@ use http::{HeaderValue, StatusCode, request::Parts};
 use super::{Answer, log};
 use crate::{HeldLock, HeldLocks, LockError, LockErrorKind};
 
-/// An `application/problem+json` (RFC 9457), so that a handler may return `Result<_, LockError>`.
+/// Converts the error to an `application/problem+json` response (RFC 9457), so that a handler can return
+/// `Result<_, LockError>`.
 ///
 /// | kind | status |
 /// |---|---|
@@ -34,10 +35,10 @@ impl IntoResponse for LockError {
     }
 }
 
-/// Extracts the hold under which `lock_tower::LockLayer` runs the request.
+/// Extracts the handle to the lock under which `lock_tower::LockLayer` runs the request.
 ///
-/// A request without a hold is refused with 500, and the log says what to do. If it may run without one, take an
-/// `Option<HeldLock>`.
+/// If the request does not run under a lock, the response is 500, and the log says how to fix this. If such requests
+/// are allowed, take an `Option<HeldLock>`.
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
     type Rejection = LockError;
@@ -57,10 +58,10 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for HeldLock {
     }
 }
 
-/// Extracts the holds under which a `lock_tower::LockLayer` of several keys runs the request.
+/// Extracts the handle to the locks under which a `lock_tower::LockLayer` with several keys runs the request.
 ///
-/// A request without them is refused with 500, and the log says what to do. If it may run without them, take an
-/// `Option<HeldLocks>`.
+/// If the request does not run under the locks of such a layer, the response is 500, and the log says how to fix this.
+/// If such requests are allowed, take an `Option<HeldLocks>`.
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 impl<S: Send + Sync> FromRequestParts<S> for HeldLocks {
     type Rejection = LockError;

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use super::{Answer, log};
 use crate::LockError;
 
-/// Allows a method that returns `Result<_, Status>` to be annotated, and to use `?` on a [`LockError`].
+/// Lets a method that returns `Result<_, Status>` carry `#[distributed_lock]` and use `?` on a [`LockError`].
 ///
 /// | kind | code |
 /// |---|---|
@@ -16,8 +16,8 @@ use crate::LockError;
 /// | `InvalidKey` | `INVALID_ARGUMENT` |
 /// | others, and [permanent](LockError::is_permanent) errors | `INTERNAL` |
 ///
-/// If it is known when another attempt makes sense, the details have a `google.rpc.RetryInfo`. The client learns
-/// neither the key nor the store's message. Both are written to the log, and the error is the status's source.
+/// If it is known how long to wait before retrying, the status details include a `google.rpc.RetryInfo`. The client
+/// learns neither the key nor the store's message. Both are written to the log, and the error is the status's source.
 #[cfg_attr(docsrs, doc(cfg(feature = "tonic")))]
 impl From<LockError> for Status {
     fn from(error: LockError) -> Self {

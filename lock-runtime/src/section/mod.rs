@@ -27,19 +27,22 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What happens to the body (the code that runs under the lock) if the lock is lost before the body has completed.
 ///
-/// For the attribute, the body is that of the function. For the layer of lock-tower, it is the future of the inner
-/// service, and the response body.
+/// With `#[distributed_lock]`, the body is that of the function, and the option `on_lost` sets this value. With
+/// lock-tower's `LockLayer`, the body is the inner service's future and the response body, and `LockLayer::on_lost`
+/// sets this value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// The body is dropped at its next `.await`. This happens before the store can grant the lock to another client,
-    /// provided the body reaches an `.await` in time and the store has not granted the lock to another client
-    /// already, for example after a failover that lost data.
+    /// The body is dropped as soon as it is waiting at an `.await`. Normally, this is before the store can grant the
+    /// lock to another client. It is too late if the body does not reach an `.await` in time, or if the store has
+    /// already granted the lock to another client, for example after a failover that lost data.
     #[default]
     Cancel,
-    /// The body runs to completion, possibly at the same time as that of the next holder. Its result is then
-    /// replaced by an error of kind [`Lost`](LockErrorKind::Lost), unless the body itself returned an error. Use
-    /// this for work that must not stop half-way and whose writes are protected by the fencing token. If the lock is
-    /// lost before the body has started, the body does not run.
+    /// The body runs to completion, possibly at the same time as the body of the next holder. Its result is then
+    /// replaced by an error of kind [`Lost`](LockErrorKind::Lost) (with `LockLayer`, by a 503 response or an aborted
+    /// stream), unless the body itself returned an error. If the lock is lost before the body has started, the body
+    /// does not run.
+    ///
+    /// Use this for work that must not stop half-way and whose writes are protected by the fencing token.
     Finish,
 }
 
@@ -107,9 +110,9 @@ impl Section {
     /// Releases the locks, and waits up to two seconds for the store to confirm the release.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) if one of the locks was lost before the body completed, which is reported at
-    /// once, or if the store no longer considers it held. If the release fails or hangs, no error is returned,
-    /// because that does not affect the work of the body; the release continues in the background.
+    /// [`Lost`](LockErrorKind::Lost) if one of the locks was lost before the body completed (this is reported at once),
+    /// or if the store no longer considers one of them held. If the release fails or hangs, no error is returned,
+    /// because this does not affect the body's work; the release continues in the background.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let guards = self.guards.expect(THERE);
         async move {

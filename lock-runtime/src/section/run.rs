@@ -17,7 +17,7 @@ use crate::{
 };
 
 pin_project! {
-    /// The future of [`LockGuard::run`].
+    /// The future returned by [`LockGuard::run`] and [`MultiGuard::run`].
     #[must_use = "futures do nothing unless awaited"]
     pub struct Run<F: Future> {
         #[pin]
@@ -28,10 +28,11 @@ pin_project! {
 impl LockGuard {
     /// Runs `body` under the lock, drops it if the lock is lost, and releases the lock.
     ///
-    /// If the body completes before the lock is lost, `run` returns its result, even if the release then fails or
-    /// reveals that the store no longer considered the lock held. (A warning is logged in the latter case.) Before
+    /// If the body completes before the lock is known to be lost, `run` returns the body's result, even if the release
+    /// then fails or reveals that the store had already lost the lock. (A warning is logged in the latter case.) Before
     /// it returns the result, `run` waits up to two seconds for the store to confirm the release; after that, the
-    /// release continues in the background. If the lock is lost, `run` returns the error at once.
+    /// release continues in the background. If the lock is lost before the body completes, `run` returns the error at
+    /// once.
     ///
     /// # Errors
     /// [`Lost`](crate::LockErrorKind::Lost) if the lock was lost before the body completed.
@@ -56,8 +57,8 @@ impl LockGuard {
 }
 
 impl MultiGuard {
-    /// Runs `body` under the locks, drops it if one of them is lost, and releases them. See [`LockGuard::run`] for
-    /// the details.
+    /// Runs `body` under the locks, drops it if one of the locks is lost, and releases the locks. See
+    /// [`LockGuard::run`] for the details.
     ///
     /// # Errors
     /// [`Lost`](crate::LockErrorKind::Lost) if one of the locks was lost before the body completed.

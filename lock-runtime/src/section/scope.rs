@@ -80,17 +80,18 @@ pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<L
     }))
 }
 
-/// Returns the lock under which the current code is running: the innermost one, if there are several.
+/// Returns the lock under which the current code is running: the innermost one, if such bodies are nested.
 ///
-/// Code runs under a lock if it is the body of [`LockGuard::run`] or of a function with `#[distributed_lock]`, if it
-/// handles a request behind the layer of lock-tower, or if such code calls or awaits it. The tasks that such code
-/// spawns do not run under the lock, nor does code that merely has a guard in scope.
+/// Code runs under a lock if it is the body of [`LockGuard::run`] or of a `#[distributed_lock]` function, if it handles
+/// a request behind lock-tower's layer, or if such code calls or awaits it. Tasks that such code spawns do not run
+/// under the lock, nor does code that merely has a guard in a variable.
 ///
 /// If a body is dropped before it completes, its destructors run before the lock is released, but `current` does not
 /// return that lock to them.
 ///
-/// If the innermost body runs under several locks, `current` returns `None`, because none of them takes precedence.
-/// Call [`ensure_locked`] with the name of one of them instead.
+/// If the innermost body runs under several locks that were acquired together (a [`MultiGuard`](crate::MultiGuard)),
+/// `current` returns `None`, because none of these locks takes precedence. Call [`ensure_locked`] with the name of one
+/// of them instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -114,9 +115,9 @@ pub fn current() -> Option<HeldLock> {
 
 /// Returns the lock named `key` if the current code runs under it, and an error otherwise.
 ///
-/// Call this in functions that must only be called under that lock. [`current`] explains which code runs under a
-/// lock. The name is compared without the prefix, and with all the locks under which the code runs, whatever their
-/// store. So a lock of the same name in another store, or with another prefix, also passes the check.
+/// Call this in functions that must only be called under a particular lock. [`current`] explains which code runs under
+/// a lock. The name is looked up, ignoring prefixes, among all the locks under which the code runs, in any store. So a
+/// lock of the same name in another store, or with another prefix, also passes the check.
 ///
 /// For a key that contains values, use `lock_key!`, which encodes them in the same way as the attribute.
 ///

@@ -1,4 +1,4 @@
-//! The clock by which a lock is valid or has expired.
+//! The clock that decides whether a lock is still valid.
 
 use std::{fmt, ops::Add, time::Duration};
 
@@ -6,12 +6,12 @@ use tokio::sync::oneshot;
 
 use crate::background;
 
-/// A moment on a clock that keeps running while the machine is suspended.
+/// A moment on a clock that, on Linux, keeps running while the machine is suspended.
 ///
-/// On Linux, [`std::time::Instant`] stops while the machine is suspended. After a resume, a lease would still look
-/// valid although the store has since granted the lock to another client. So this type reads `CLOCK_BOOTTIME` on
-/// Linux; on other systems it uses [`std::time::Instant`]. It never reads the wall clock: setting the time of day has
-/// no effect on it.
+/// On Linux, the clock of [`std::time::Instant`] stops while the machine is suspended. When the machine resumes, a
+/// lease would still look valid although the store may have granted the lock to another client. So this type reads
+/// `CLOCK_BOOTTIME` on Linux; on other systems, it uses [`std::time::Instant`]. It never reads the wall clock, so a
+/// change of the time of day has no effect on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -79,16 +79,16 @@ fn nanos_since_start() -> u64 {
     u64::try_from(START.get_or_init(std::time::Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sleeps until the moment `until`, on the clock that keeps running while the machine is suspended.
+/// Sleeps until the moment `until`, on the clock of [`Instant`].
 ///
-/// The runtime's timers stop while the machine is suspended, so this function reads the clock again after each timer.
-/// If the time of the runtime is paused (`tokio::time::pause`), timers fire at once, but this function still waits in
-/// real time.
+/// A tokio timer alone is not enough: on Linux, its clock stops while the machine is suspended, and it fires at once if
+/// the runtime's time is paused (`tokio::time::pause`). So this function reads the clock again after each timer. It
+/// waits in real time, even if the runtime's time is paused.
 ///
 /// # Cancel safety
 /// Cancel safe.
 pub(crate) async fn sleep_until(until: Instant) {
-    // A timer of tokio can run for about two years, so a longer wait is split into steps.
+    // A tokio timer can run for about two years at most, so a longer wait is split into steps.
     const STEP: Duration = Duration::from_secs(60 * 60);
     loop {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The arithmetic that says how long a holder may rely on a lease, in one place for every store.
+//! Computes how long a holder may rely on a lease, in the same way for every store.
 
 use std::time::Duration;
 
@@ -6,25 +6,26 @@ use crate::time::clock::Instant;
 
 /// Returns the deadline of a lease of `length` that was granted or renewed by a request sent at `sent`.
 ///
-/// The moment `sent` must be read before the request is sent, because the lease may have begun in the store at any
-/// moment after that. The deadline is earlier than `sent + length`. Two times are subtracted: the possible drift
-/// between the two clocks during the lease (1 % of `length` plus 2 ms), and a margin in which the holder is stopped
-/// before the store can grant the lock to another client (1 % of `length`, at least 5 ms).
+/// Read `sent` from the clock before sending the request, because the lease may begin in the store as soon as the
+/// request is sent. The deadline is earlier than `sent + length`, because two allowances are subtracted. The first is
+/// for drift between this client's clock and the store's clock during the lease: 1% of `length` plus 2 ms. The second
+/// is a margin in which the holder can stop before the store grants the lock to another client: 1% of `length`, but at
+/// least 5 ms.
 #[must_use]
 pub fn valid_until(sent: Instant, length: Duration) -> Instant {
     let drift = length / 100 + Duration::from_millis(2);
     sent + length.saturating_sub(drift + margin(length))
 }
 
-/// Returns the time in which the holder of a lease of `length` is stopped before another client can get the lock.
+/// Returns the margin in which the holder of a lease of `length` must stop before another client can get the lock.
 pub(crate) fn margin(length: Duration) -> Duration {
     (length / 100).max(Duration::from_millis(5))
 }
 
-/// Returns how long a grant must still be valid for a caller to get it. A grant that is valid for less is released.
+/// Returns how long a lease must still be valid for a caller to get it. A lease that is valid for less is released.
 ///
-/// This is a tenth of the lease, but at most 500 ms, which is enough for the first renewal: a lease that the queue of a
-/// store grants may be short until it is renewed.
+/// The result is a tenth of `ttl`, but at most 500 ms, which is enough time for the first renewal. When a store's queue
+/// grants a lease, part of its `ttl` may already have elapsed, and the first renewal restores the full `ttl`.
 pub(crate) fn min_validity(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(500))
 }

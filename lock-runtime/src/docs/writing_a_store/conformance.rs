@@ -29,7 +29,7 @@ impl Store for TestedFiles {
         "files"
     }
 
-    /// The `url` is the one that [`FilesSite::url`] returns; here, it is a path.
+    /// Opens the store at `url`, which is the path that [`FilesSite::url`] returned.
     fn connect(&self, url: String) -> BoxFuture<'static, Result<LockManager, LockError>> {
         Box::pin(async move {
             let files = Files::open(url).map_err(|error| {
@@ -58,12 +58,12 @@ impl Store for TestedFiles {
     }
 }
 
-/// Returns the folder that contains the folders of all cases.
+/// Returns the folder that contains the folders of all test cases.
 fn root() -> PathBuf {
     std::env::temp_dir().join(format!("files-{}", std::process::id()))
 }
 
-/// The folder of one case.
+/// The folder of one test case.
 struct FilesSite(PathBuf);
 
 impl Site for FilesSite {
@@ -79,7 +79,7 @@ impl Site for FilesSite {
             .collect()
     }
 
-    /// Removes the owner from the line of this lock.
+    /// Takes the lock away from its holder: writes zeros in place of the owner token.
     fn lose(&self, key: &str) -> bool {
         let ours = |line: &str| line.trim_end().ends_with(&format!("lock:{key}")) && is_held(line);
         let Some((path, line)) = lines(&self.0).into_iter().find(|(_, line)| ours(line)) else {

@@ -1,8 +1,8 @@
 //! Locks in the files of a folder, shared by the processes of one Linux machine.
 //!
 //! Each lock has a file with one line: the boot id of the machine, the owner token, the number of the last grant, the
-//! end of the lease, and the name of the lock for a human reader. The line is read and changed under the operating
-//! system's lock on the file (`flock`). Waiters poll, so they are served in no particular order.
+//! end of the lease, and the name of the lock for a human reader. The line is read and changed while the operating
+//! system's lock on the file (`flock`) is held. Waiters poll, so they are served in no particular order.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -24,10 +24,10 @@ use lock_runtime::{
     },
 };
 
-/// How long a waiter pauses between two checks.
+/// The longest pause of a waiter between two checks.
 pub const POLL: Duration = Duration::from_millis(20);
 
-/// How long to wait at most for another process that has a file locked.
+/// The longest time to wait for another process that has the file locked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A folder of locks, on a local file system.
@@ -47,7 +47,7 @@ impl Files {
         Ok(Self { folder: folder.canonicalize()?.into() })
     }
 
-    /// Changes the record of a lock while no other process can. This call blocks the thread.
+    /// Changes the record of a lock while no other process can change it. This call blocks the thread.
     fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> Result<T, LockError> {
         self.try_change(key, change).map_err(|error| {
             let message = format!("cannot use the lock's file below {}", self.folder.display());
@@ -75,7 +75,8 @@ impl Files {
     }
 
     fn locked(&self, key: &LockKey) -> io::Result<File> {
-        // In hexadecimal and split over nested folders, because the name of a lock may be longer than a file name.
+        // The name is written in hexadecimal, because it may contain characters such as `/`. It is split into nested
+        // folders, because it may be longer than a file name can be.
         let mut path = self.folder.to_path_buf();
         for part in key.stored().as_bytes().chunks(100) {
             let name = part.iter().fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
@@ -98,8 +99,8 @@ impl Files {
     }
 }
 
-/// The line of a file. The lock is free if the line has no owner, or if its lease has ended. Times are in microseconds
-/// since the machine was booted, on a clock that cannot be set.
+/// The content of a lock's file. The lock is free if the owner is 0, or if the lease has ended. Times are in
+/// microseconds since the machine was booted, on a clock that cannot be set.
 #[derive(Default)]
 struct Record {
     boot: String,
@@ -125,7 +126,7 @@ impl Record {
                 now: 0,
             })
         };
-        read().ok_or_else(|| io::Error::other("it has a line that no lock has written"))
+        read().ok_or_else(|| io::Error::other("it contains a line that this store did not write"))
     }
 
     fn line(&self, key: &LockKey) -> String {
@@ -133,7 +134,7 @@ impl Record {
         format!("{boot} {owner:032x} {grant:020} {ends:020} {}\n", key.stored())
     }
 
-    /// Returns how much time is left of the lease of a holder other than `owner`.
+    /// Returns how much time another holder's lease has left, or `None` if nobody except `owner` holds the lock.
     fn held_by_another(&self, owner: u128) -> Option<Duration> {
         let left = Duration::from_micros(self.ends.saturating_sub(self.now));
         (self.owner != 0 && self.owner != owner && !left.is_zero()).then_some(left)
@@ -144,12 +145,12 @@ impl Record {
     }
 
     fn lasts(&mut self, ttl: Duration) {
-        // The clock lags by up to 10 ms, and no lease may end early.
+        // `now` may be up to 10 ms behind the actual time (see `uptime`), and no lease may end early.
         self.ends = self.now + micros(ttl) + 10_000;
     }
 }
 
-/// Returns the time since the machine was booted, in microseconds and in steps of 10 ms.
+/// Returns the time since the machine was booted, in microseconds, rounded down to a multiple of 10 ms.
 pub fn uptime() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/uptime")?;
     let seconds = text.split(' ').next().and_then(|word| word.parse().ok());
@@ -160,7 +161,7 @@ fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Runs blocking work on a thread outside the runtime's workers.
+/// Runs blocking work on a thread of tokio's blocking pool, so that it does not block a worker thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LockError> + Send + 'static,
 ) -> Result<T, LockError> {
@@ -185,7 +186,7 @@ impl Backend for Files {
             let Mode::Exclusive = request.mode else {
                 return Err(LockError::new(LockErrorKind::Unsupported, "`Files` has exclusive locks only"));
             };
-            // Fresh for each acquisition, and chosen before the first request.
+            // A new token for each acquisition, chosen before the first request.
             let owner = OwnerToken::random();
             loop {
                 let sent = Instant::now();
@@ -216,28 +217,28 @@ impl Backend for Files {
 
 enum Answer {
     Granted(FencingToken),
-    /// Another client holds it; its lease has this much time left.
+    /// Another client holds the lock; the lease has this much time left.
     Held(Duration),
 }
 
 impl Files {
-    /// Makes one attempt to take the lock; it succeeds if the lock is free.
+    /// Makes one attempt to take the lock, which succeeds if the lock is free.
     async fn attempt(&self, request: &Acquire, owner: OwnerToken) -> Result<Answer, LockError> {
         let id = request.lease_id(owner, FencingToken::from_micros(0));
         let lease = Arc::new(FileLease { files: self.clone(), id, is_abandoned: AtomicBool::new(false) });
         let mut undo = Undo { request, lease: Arc::clone(&lease), is_needed: true };
         let answer = blocking(move || {
             lease.files.change(&lease.id.key, |record| {
-                // Checked under the file's lock. `Undo` sets the flag before it asks for a release. So either the flag
-                // is seen here and nothing is changed, or that release runs later and undoes the change.
+                // This check runs while the file is locked, and `Undo` sets the flag before it requests a release. So
+                // either this code sees the flag and changes nothing, or the release runs later and undoes the change.
                 if lease.is_abandoned.load(Ordering::SeqCst) {
                     return Answer::Held(Duration::ZERO);
                 }
                 if let Some(left) = record.held_by_another(owner.expose()) {
                     return Answer::Held(left);
                 }
-                // One more than the last number, but at least the time of day: a crash of the machine may have lost
-                // the last line, and with it the last number.
+                // One more than the last number, or the time of day if that is larger. The number alone is not enough,
+                // because a crash of the machine may lose the last line, and with it the number.
                 record.grant =
                     micros(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()).max(record.grant + 1);
                 record.owner = owner.expose();
@@ -251,8 +252,8 @@ impl Files {
     }
 }
 
-/// Undoes an attempt whose future was dropped or whose outcome is unknown. Its blocking work may still be running on
-/// another thread.
+/// Undoes an attempt whose future was dropped or whose outcome is unknown. The attempt's blocking work may still be
+/// running on another thread.
 struct Undo<'a> {
     request: &'a Acquire,
     lease: Arc<FileLease>,
@@ -300,12 +301,12 @@ impl Lease for FileLease {
         &self.id
     }
 
-    /// Other processes may be polling at any time, which leaves no trace in the file.
+    /// Always true, because another process may be polling for the lock at any time without a trace in the file.
     fn is_contended(&self) -> bool {
         true
     }
 
-    /// Long enough for a waiter in another process to check and find the lock free.
+    /// Long enough for a waiter in another process to check the lock once and find it free.
     fn leave_free(&self) -> Duration {
         2 * POLL
     }

@@ -36,9 +36,9 @@ const LAST_LOOK_LIMIT: Duration = Duration::from_millis(400);
 /// How long a release or a ping waits for a store that is slow on demand.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The in-process store: everything that a server's store does, without a server.
+/// The in-process store, which needs no server.
 ///
-/// Clones share one store. The [module](self) describes its guarantees.
+/// Clones share one store. The [module documentation](self) describes what the store guarantees.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Store>);
 
@@ -65,15 +65,16 @@ struct Told {
 }
 
 impl Memory {
-    /// Creates a new store, which is shared only by its clones.
+    /// Creates a new store. Only its clones share it.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the store with this name, creating it at the first call. Its URL is `memory:name`.
+    /// Returns the store with the given name. Its URL is `memory:name`.
     ///
-    /// Every call in this process with the same name returns the same store.
+    /// The first call with a name creates the store. All later calls in this process with that name return clones of
+    /// it.
     #[must_use]
     pub fn named(name: &str) -> Self {
         static NAMED: OnceLock<Mutex<HashMap<String, Memory>>> = OnceLock::new();
@@ -94,21 +95,21 @@ impl Memory {
         Ok(Self::named(name))
     }
 
-    /// Returns the number of locks that are held or waited for.
+    /// Returns the number of locks that have a holder or at least one waiter.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.lock().locks.len(Instant::now())
     }
 
-    /// Returns whether no lock is held or waited for.
+    /// Returns whether no lock has a holder or a waiter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of waiters for the lock `key`, under any prefix.
+    /// Returns the number of waiters for the lock `key`, added up over all prefixes.
     ///
-    /// All callers that wait through one manager (or its clones) count as one waiter.
+    /// All callers that wait through one manager or its clones count as one waiter.
     #[must_use]
     pub fn waiting(&self, key: &str) -> usize {
         let state = self.0.lock();
@@ -116,10 +117,11 @@ impl Memory {
         keys.map(|locked| state.locks.waiting(locked.stored())).sum()
     }
 
-    /// Simulates a loss of data: takes the lock `key`, under any prefix, away from its holder.
+    /// Simulates a loss of data: takes the lock `key`, under every prefix, away from its holder.
     ///
-    /// Returns whether the lock was held. The holder notices the loss when it next renews the lease, at most a third of
-    /// its `ttl` later.
+    /// Returns whether the lock was held. The holder notices the loss when its lease is next renewed, at most a third
+    /// of its `ttl` later, or when it releases the lock before that. With `auto_renew = false`, it notices the loss
+    /// only on release or when the lease ends.
     #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn lose(&self, key: &str) -> bool {
         let mut state = self.0.lock();
@@ -134,14 +136,15 @@ impl Memory {
         held
     }
 
-    /// Simulates an outage: with `true`, every call to the store fails from now on; with `false`, calls work again.
+    /// Simulates an outage: makes every call to the store fail (`true`), or lets calls work again (`false`).
     pub fn set_failing(&self, failing: bool) {
         self.0.faults.set_failing(failing);
     }
 
-    /// Simulates a slow store: every call takes `delay` longer from now on.
+    /// Simulates a slow store: from now on, every call takes `delay` longer, or fails if it would exceed its time
+    /// limit.
     ///
-    /// If the delay is so long that a lease cannot be renewed before its deadline, its holder loses the lock.
+    /// If the delay is so long that a lease cannot be renewed before its deadline, the holder loses the lock.
     pub fn set_delay(&self, delay: Duration) {
         self.0.faults.set_delay(delay);
     }

@@ -29,9 +29,9 @@ use crate::{
 /// Upper bound on the leases that one call renews; more would hold up the server for too long.
 const RENEWALS_PER_CALL: usize = 128;
 
-/// One Redis server.
+/// A single Redis server as a store.
 ///
-/// Clones share their connections. The [module](self) describes requirements and guarantees.
+/// Clones share their connections. The [module documentation](self) describes requirements and guarantees.
 #[derive(Clone)]
 pub struct Redis {
     connections: Arc<Connections<Participant>>,
@@ -58,7 +58,7 @@ impl Redis {
 
     /// Creates the store like [`connect`](Self::connect), but connects on first use.
     ///
-    /// An operation then fails if the server cannot be reached, refuses this client or is unsuitable for locks.
+    /// Operations on the store fail if the server cannot be reached, refuses this client or is unsuitable for locks.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
@@ -67,9 +67,9 @@ impl Redis {
         Self::with_config(Config::from_url(url)?)
     }
 
-    /// Connects with the address, credentials and TLS settings of a client of the `redis` crate.
+    /// Connects with the address, credentials and TLS settings of a `redis` crate client.
     ///
-    /// The store opens its own connections and does not use those of the client.
+    /// The store opens its own connections and does not use the client's.
     ///
     /// # Errors
     /// [`Backend`](crate::LockErrorKind::Backend) if the server does not respond or refuses this client,

@@ -1,19 +1,19 @@
 //! Fenced transactions: writes to ZooKeeper that are applied only if a lock is still held.
 //!
-//! If the data is in the same ensemble as the lock, there is no need to compare fencing tokens. Instead, a transaction
-//! begins with a check that the holder's node exists. However late such a transaction arrives, it is applied as a whole
-//! if the lock is still held, and otherwise not at all.
+//! If your data is in the same ensemble as the lock, nothing has to compare fencing tokens. Instead, each transaction
+//! begins with a check that the holder's node still exists. However late such a transaction arrives, the servers
+//! apply all of it if the lock is still held, and otherwise nothing.
 
 use ::zookeeper_client as zk;
 
 use super::hold::Contender;
 use crate::{HeldLock, LockError, LockErrorKind};
 
-/// Begins a transaction on your own client that is applied only if the lock `held` is still held.
+/// Begins a transaction, on your own client, that is applied only if the given lock is still held.
 ///
 /// Add writes to the transaction and commit it. The commit fails with
-/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) if the lock is no longer held, or if the client may not see the
-/// holder's node. If the URL of the store has a user, the client has to log in as the same user.
+/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) if the lock is no longer held, or if the client has no permission
+/// to read the holder's node. If the store's URL contains a user, the client must log in as the same user.
 ///
 /// # Errors
 /// [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in ZooKeeper,

@@ -29,9 +29,9 @@ use crate::{
     backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, Wait},
 };
 
-/// A ZooKeeper ensemble.
+/// A ZooKeeper ensemble as a store.
 ///
-/// Clones share one session. The [module](self) describes requirements and guarantees.
+/// Clones share one session. The [module documentation](self) describes requirements and guarantees.
 #[derive(Clone)]
 pub struct ZooKeeper {
     link: Arc<Link>,
@@ -58,8 +58,9 @@ impl ZooKeeper {
 
     /// Creates the store like [`connect`](Self::connect), but connects on first use.
     ///
-    /// An operation that needs the session then fails if the servers do not respond or refuse this client. Until the
-    /// servers have granted a session timeout, the store reports the one in the URL.
+    /// Operations that need the session fail if the servers do not respond or refuse this client. Until the servers
+    /// have granted a session timeout, [`Capabilities::session_timeout`] is the one that the URL requests (10 s by
+    /// default).
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
