@@ -39,6 +39,8 @@ pub enum Need {
     /// Clients of other libraries can hold its locks.
     ForeignClients,
     Passwords,
+    /// Clients make connections to it, and log its outages.
+    Connections,
     /// The store can report the number of calls it answered.
     CountedCalls,
 }
@@ -94,6 +96,7 @@ impl Case {
             Need::Fault(fault) => store.offers(*fault),
             Need::ForeignClients => store.has_foreign_clients(),
             Need::Passwords => store.has_passwords(),
+            Need::Connections => store.has_connections(),
             Need::CountedCalls => store.calls_of_a_refused_attempt().is_some(),
         })
     }
@@ -105,7 +108,7 @@ impl Case {
             match need {
                 Need::Fault(Fault::ClockForward(_) | Fault::ClockBack(_)) => return Server::OwnWithClock,
                 Need::Fault(_) | Need::Passwords | Need::CountedCalls => server = Server::Own,
-                Need::Can(_) | Need::ForeignClients => {}
+                Need::Can(_) | Need::ForeignClients | Need::Connections => {}
             }
         }
         server

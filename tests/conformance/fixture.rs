@@ -31,6 +31,11 @@ impl Fixture {
         Self { site: store.site(server), store, mark }
     }
 
+    /// Another store of the same kind, with the same keys.
+    pub fn elsewhere(&self) -> Self {
+        Self { site: self.store.site(Server::Own), store: self.store, mark: self.mark.clone() }
+    }
+
     /// The capabilities of the store as its module declares them.
     pub fn declared(&self) -> Capabilities {
         self.store.capabilities()

@@ -46,6 +46,11 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Whether clients make connections to it, at the address in its URLs, and log its outages.
+    fn has_connections(&self) -> bool {
+        false
+    }
+
     /// Whether its [`Site`] has a [`Foreign`] client.
     fn has_foreign_clients(&self) -> bool {
         false

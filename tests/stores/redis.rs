@@ -46,6 +46,10 @@ impl lock_conformance::Store for Store {
         Capabilities::new().shared_between_processes().fair()
     }
 
+    fn has_connections(&self) -> bool {
+        true
+    }
+
     fn offers(&self, _fault: Fault) -> bool {
         true
     }

@@ -47,6 +47,10 @@ impl lock_conformance::Store for Store {
     }
 
     /// All but the faults that lose data which a majority has on its disks, and those of another kind of server.
+    fn has_connections(&self) -> bool {
+        true
+    }
+
     fn offers(&self, fault: Fault) -> bool {
         !matches!(
             fault,

@@ -40,8 +40,7 @@ pub fn cases() -> Vec<Case> {
                 case!(an_acquire_that_failed_leaves_nothing, fault),
                 case!(a_client_made_meanwhile_fails_in_time, fault),
                 case!(a_client_made_meanwhile_without_connecting_heals, fault),
-                case!(the_log_tells_its_beginning_once_and_its_end_once, fault)
-                    .needs(Need::Can(|store| store.shared_between_processes)),
+                case!(the_log_tells_its_beginning_once_and_its_end_once, fault).needs(Need::Connections),
             ]
             .map(|case| case.under(fault))
         })

@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_section_that_lost_its_lock_cannot_enter_it_again),
         case!(the_hold_is_known_in_the_section_and_not_in_what_it_spawns),
         case!(another_client_of_the_store_is_told_the_same_in_the_section),
+        case!(a_lock_of_the_same_name_in_another_store_is_another_lock),
     ]
 }
 
@@ -213,4 +214,16 @@ async fn another_client_of_the_store_is_told_the_same_in_the_section(fixture: Fi
     };
     ours.lock(&key).acquire().await.unwrap().run(section).await.unwrap();
     fixture.clean().await;
+}
+
+async fn a_lock_of_the_same_name_in_another_store_is_another_lock(fixture: Fixture) {
+    let other = fixture.elsewhere();
+    let (ours, theirs) = (fixture.client().await.ttl(LONG), other.client().await.ttl(LONG));
+    let key = fixture.key("k");
+    let section = async {
+        theirs.lock(&key).acquire().await.expect("another lock").release().await.unwrap();
+    };
+    ours.lock(&key).acquire().await.unwrap().run(section).await.unwrap();
+    fixture.clean().await;
+    other.clean().await;
 }

@@ -5,6 +5,7 @@ mod files;
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::atomic::{AtomicUsize, Ordering},
@@ -12,7 +13,7 @@ use std::{
 };
 
 use files::Files;
-use lock_conformance::{Server, Site, Store};
+use lock_conformance::{Fault, Server, Site, Store};
 use lock_runtime::{
     LockError, LockErrorKind, LockManager,
     backend::{BoxFuture, Capabilities},
@@ -32,15 +33,25 @@ impl Store for TestedFiles {
     /// Opens the store at `url`, which is the path that [`FilesSite::url`] returned.
     fn connect(&self, url: String) -> BoxFuture<'static, Result<LockManager, LockError>> {
         Box::pin(async move {
-            let files = Files::open(url).map_err(|error| {
-                LockError::new(LockErrorKind::Backend, "no such folder").with_source(error)
-            })?;
-            Ok(LockManager::new(files))
+            let locks = TestedFiles.connect_lazy(&url)?;
+            locks.ping().await?;
+            Ok(locks)
         })
+    }
+
+    fn connect_lazy(&self, url: &str) -> Result<LockManager, LockError> {
+        let files = Files::at(url).map_err(|error| {
+            LockError::new(LockErrorKind::InvalidOptions, "not a path").with_source(error)
+        })?;
+        Ok(LockManager::new(files))
     }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new().shared_between_processes()
+    }
+
+    fn offers(&self, fault: Fault) -> bool {
+        fault == Fault::Down
     }
 
     fn poll_pause(&self) -> Option<Duration> {
@@ -50,7 +61,7 @@ impl Store for TestedFiles {
     fn site(&self, _server: Server) -> Box<dyn Site> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let case = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Box::new(FilesSite(root().join(case.to_string())))
+        Box::new(FilesSite::new(root().join(case.to_string())))
     }
 
     fn finish(&self) {
@@ -63,30 +74,62 @@ fn root() -> PathBuf {
     std::env::temp_dir().join(format!("files-{}", std::process::id()))
 }
 
-/// The folder of one test case.
-struct FilesSite(PathBuf);
+/// The store of one test case: a link to a folder, so that the folder can be taken away in one step.
+struct FilesSite {
+    link: PathBuf,
+    folder: PathBuf,
+}
+
+impl FilesSite {
+    fn new(link: PathBuf) -> Self {
+        let folder = link.with_extension("folder");
+        fs::create_dir_all(&folder).expect("the temporary folder is writable");
+        let site = Self { link, folder };
+        site.lead_to(&site.folder);
+        site
+    }
+
+    fn lead_to(&self, target: &Path) {
+        let new = self.link.with_extension("new");
+        symlink(target, &new).expect("the temporary folder is writable");
+        fs::rename(new, &self.link).expect("the temporary folder is writable");
+    }
+}
 
 impl Site for FilesSite {
     fn url(&self) -> String {
-        self.0.display().to_string()
+        self.link.display().to_string()
     }
 
     fn left(&self, mark: &str) -> Vec<String> {
-        lines(&self.0)
-            .into_iter()
-            .map(|(_, line)| line)
-            .filter(|line| line.contains(mark) && is_held(line))
-            .collect()
+        let mut left = Vec::new();
+        for_each_line(&self.folder, &mut |_, line| {
+            if line.contains(mark) && is_held(line) {
+                left.push(line.to_owned());
+            }
+        });
+        left
     }
 
     /// Takes the lock away from its holder: writes zeros in place of the owner token.
     fn lose(&self, key: &str) -> bool {
-        let ours = |line: &str| line.trim_end().ends_with(&format!("lock:{key}")) && is_held(line);
-        let Some((path, line)) = lines(&self.0).into_iter().find(|(_, line)| ours(line)) else {
-            return false;
-        };
-        let owner = line.split(' ').nth(1).expect("the second word");
-        fs::write(path, line.replace(owner, &"0".repeat(32))).is_ok()
+        let mut is_lost = false;
+        for_each_line(&self.folder, &mut |path, line| {
+            if line.trim_end().ends_with(&format!("lock:{key}")) && is_held(line) {
+                let owner = line.split(' ').nth(1).expect("the second word");
+                is_lost = fs::write(path, line.replace(owner, &"0".repeat(32))).is_ok();
+            }
+        });
+        is_lost
+    }
+
+    /// Puts a device in the place of the folder: every call fails.
+    fn hurt(&self, _fault: Fault) {
+        self.lead_to(Path::new("/dev/null"));
+    }
+
+    fn heal(&self) {
+        self.lead_to(&self.folder);
     }
 }
 
@@ -98,18 +141,21 @@ fn is_held(line: &str) -> bool {
         && words[3].parse::<u64>().is_ok_and(|end| end > now)
 }
 
-/// Returns the files of all locks, with their lines.
-fn lines(folder: &Path) -> Vec<(PathBuf, String)> {
-    let mut all = Vec::new();
+/// Calls `work` with the path and the line of each lock's file.
+///
+/// It holds the file's lock meanwhile, as another client would: a request in flight comes before or after, and is not
+/// missed halfway.
+fn for_each_line(folder: &Path, work: &mut dyn FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            all.extend(lines(&path));
-        } else if let Ok(line) = fs::read_to_string(&path)
-            && line.ends_with('\n')
-        {
-            all.push((path, line));
+            for_each_line(&path, work);
+        } else if let Ok(file) = fs::File::open(&path) {
+            file.lock().expect("a local file");
+            let line = fs::read_to_string(&path).expect("it was opened");
+            if line.ends_with('\n') {
+                work(&path, &line);
+            }
         }
     }
-    all
 }

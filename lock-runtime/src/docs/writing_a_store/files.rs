@@ -7,7 +7,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, Write},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -37,31 +37,33 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens the folder, and creates it if it does not exist.
+    /// Describes the store in `folder`, which is created when it is needed.
     ///
     /// # Errors
-    /// If the folder cannot be created.
-    pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
-        let folder = folder.into();
-        fs::create_dir_all(&folder)?;
-        Ok(Self { folder: folder.canonicalize()?.into() })
+    /// If the path is empty, or is relative and the current folder is gone.
+    pub fn at(folder: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self { folder: std::path::absolute(folder)?.into() })
     }
 
     /// Changes the record of a lock while no other process can change it. This call blocks the thread.
     fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> Result<T, LockError> {
-        self.try_change(key, change).map_err(|error| {
-            let message = format!("cannot use the lock's file below {}", self.folder.display());
-            LockError::new(LockErrorKind::Backend, message).with_source(error).with_key(key)
-        })
+        self.try_change(key, change).map_err(|error| self.failed(error).with_key(key))
+    }
+
+    fn failed(&self, error: io::Error) -> LockError {
+        let message = format!("cannot keep locks in {}", self.folder.display());
+        LockError::new(LockErrorKind::Backend, message).with_source(error)
     }
 
     fn try_change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> io::Result<T> {
+        // Read before the file is locked: a moment in the past ends no lease early, and a process that is stopped while it
+        // has the file locked stops this lock for the others.
+        let (now, boot) = (uptime()?, fs::read_to_string("/proc/sys/kernel/random/boot_id")?);
         let mut file = self.locked(key)?;
         let mut line = String::new();
         file.read_to_string(&mut line)?;
         let mut record = Record::parse(&line)?;
-        record.now = uptime()?;
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        record.now = now;
         if record.boot != boot.trim() {
             // Written before the last reboot: its holder cannot be alive any more.
             (record.boot, record.owner) = (boot.trim().into(), 0);
@@ -178,6 +180,11 @@ impl Backend for Files {
 
     fn names(&self) -> Vec<String> {
         vec![format!("files:{}", self.folder.display())]
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        let files = self.clone();
+        Box::pin(blocking(move || fs::create_dir_all(&files.folder).map_err(|error| files.failed(error))))
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
