@@ -1,6 +1,8 @@
-//! The attribute `#[distributed_lock]` of [`lock-runtime`](https://docs.rs/lock-runtime).
+//! The procedural macros of [`lock-runtime`](https://docs.rs/lock-runtime): the [`#[distributed_lock]`
+//! attribute](macro@distributed_lock) and [`lock_key!`].
 //!
-//! Use it as `lock_runtime::distributed_lock`: the generated code calls functions of lock-runtime.
+//! Use these macros through lock-runtime, as `lock_runtime::distributed_lock` and `lock_runtime::lock_key!`, because
+//! the code that they generate calls into lock-runtime.
 
 mod args;
 mod check;
@@ -26,11 +28,12 @@ pub fn distributed_lock(
 }
 
 /// Builds a [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the
-/// variables in scope, for locks that are acquired without the attribute and for closures that return a key.
+/// variables in scope. Use it when you acquire a lock without the attribute, or in a closure that returns the key of a
+/// request to lock-tower's layer (`LockLayer::with_key_fn`).
 ///
 /// The template has the syntax described for the [attribute](macro@distributed_lock#key). Given the same template and
 /// the same values, this macro and the attribute build the same key, so they refer to the same lock. Values are
-/// encoded, so different values never produce the same name.
+/// encoded, so values with different text never produce the same name.
 ///
 /// Evaluates to a `Result<LockKey, LockError>`. The error is of kind `InvalidKey` if a value is empty or the name is
 /// too long.
@@ -49,7 +52,7 @@ pub fn distributed_lock(
 /// assert_eq!(lock_key!("<tenant>/order:<id>").unwrap().as_str(), "a%3Ab/order:42");
 /// ```
 ///
-/// If you use lock-runtime through a crate that re-exports it, add the path of the re-export:
+/// If your crate uses lock-runtime only through a crate that re-exports it, add the path of the re-export:
 /// `lock_key!("user:<id>", crate = my_framework::locks)`.
 #[proc_macro]
 pub fn lock_key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {

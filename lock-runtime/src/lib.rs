@@ -38,7 +38,7 @@
 //! // Waits up to 5 s. The 30 s lease is renewed while the guard is alive, for at most `max_hold` (1 h).
 //! let guard = locks.lock("user:42").wait(Duration::from_secs(5)).acquire().await?;
 //!
-//! // Drops the body if the lock is lost; releases the lock when the body has ended.
+//! // Drops the future if the lock is lost; releases the lock once the future has completed.
 //! let balance = guard.run(async { 100 - 30 }).await?;
 //! assert_eq!(balance, 70);
 //!
@@ -58,7 +58,7 @@
 //! |---|---|
 //! | [`memory:`][memory] this process | all callers are in this process |
 //! | [`redis:`, `rediss:`][redis] one Redis server | the server keeps its data, and its clock does not jump forward |
-//! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1 % slower than the leader's |
+//! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1% slower than the leader's |
 //!
 //! There is one more condition, whatever the store: a holder must stop working at its *deadline*, the moment from which
 //! it can no longer rely on the lock. [`LockGuard::run`], the attribute and the layer take care of that.
@@ -96,9 +96,8 @@
 //!
 //! See [what a lock guarantees, under which conditions, and what you have to do yourself where the guarantee
 //! ends](docs::safety). In short: a lock of this kind is not a mutex, because it can expire while your code is still
-//! running.
-//! Send the [`FencingToken`] to the resource with each write, and have the resource reject any token smaller than
-//! the largest it has seen.
+//! running. Send the [`FencingToken`] with each write to the resource that the lock protects (a database, say), and
+//! have that resource reject any token smaller than the largest it has seen.
 //!
 //! # Operation
 //!
@@ -115,12 +114,12 @@
 //! * `zookeeper`: the store `zookeeper:`.
 //! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
 //! * `tls`: TLS connections (`rediss:`, `zookeeper+tls:`) for the enabled stores.
-//! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a
-//!   handler uses them without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
+//! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a handler
+//!   uses one of these types without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
 //!   satisfied", or that `LockError` does not implement `IntoResponse`. lock-tower's own `axum` feature, which is on by
-//!   default, enables this one too.
-//! * `tonic`: `tonic::Status` implements `From<LockError>`, so that `?` works in service methods. Without this
-//!   feature, the compiler reports that `From<LockError>` is not implemented for `Status`.
+//!   default, enables this feature, too.
+//! * `tonic`: `tonic::Status` implements `From<LockError>`, so `?` works in service methods. Without this feature, the
+//!   compiler reports that `From<LockError>` is not implemented for `Status`.
 //!
 //! The crate requires Rust 1.88 or later, because the current Redis and ZooKeeper client crates do. A later release
 //! may require a newer version of Rust; the changelog will say so.

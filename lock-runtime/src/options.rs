@@ -98,15 +98,16 @@ macro_rules! option_methods {
         /// setting (30 s by default).
         ///
         /// If the holder crashes, its lock becomes free within this time (with ZooKeeper, within the session timeout
-        /// plus two ticks). A shorter lease frees it earlier, but if the lease is shorter than a delay in the network
-        /// or the store, that delay costs the holder its lock. 30 s suits most programs.
+        /// plus two ticks). A shorter `ttl` makes the lock free earlier, but if the network or the store is delayed for
+        /// longer than that, the holder loses the lock. 30 s suits most programs.
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.options.ttl = ttl;
             self
         }
 
-        /// Sets how long [`acquire`](Self::acquire) waits in total while a lock that it needs is held by another
-        /// caller. Zero means a single attempt. The default is the manager's setting (10 s by default).
+        /// Sets how long [`acquire`](Self::acquire) waits before it fails. A [`MultiLock`](crate::MultiLock) waits this
+        /// long for all its locks together. Zero means a single attempt. The default is the manager's setting (10 s by
+        /// default).
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options.wait = WaitFor::AtMost(wait);
             self
@@ -133,24 +134,26 @@ macro_rules! option_methods {
             self
         }
 
-        /// Sets the minimum time that a lock is held after it was acquired. By default, there is no minimum.
+        /// Sets the minimum time that a lock is held, counted from its acquisition (with a
+        /// [`MultiLock`](crate::MultiLock), from the acquisition of the last lock). By default, there is no minimum.
         ///
-        /// Releasing or dropping the guard earlier does not block until then, and neither
-        /// [`run`](crate::LockGuard::run) nor a `#[distributed_lock]` function waits for it before returning. The lock
-        /// stays held in the background and is renewed as before. Unless the lock is lost, no caller can acquire it
-        /// until the minimum time has elapsed, not even in this process. Use this for work that should be done only
-        /// once, such as a scheduled job that several processes start: a process that starts the job a moment later
-        /// finds the lock held and does not repeat the work.
+        /// If you release or drop the guard earlier, the call does not wait for the rest of this time, and neither do
+        /// [`run`](crate::LockGuard::run) and `#[distributed_lock]` functions. The lock stays held in the background
+        /// and is renewed as before. Until the minimum time has elapsed, no other caller can acquire the lock, in this
+        /// process or any other, unless the lock is lost. Use this for work that should be done only once, such as a
+        /// scheduled job that several processes start: a process that starts the job a moment later finds the lock held
+        /// and does not repeat the work.
         ///
-        /// If the process exits earlier, the lock stays held only until its lease expires. If the minimum must be kept
-        /// even then, choose a `ttl` that is at least as long. [`shutdown`](crate::LockManager::shutdown) does not wait
-        /// for the minimum time to elapse.
+        /// If the process exits earlier, the lock stays held only until its lease expires. To keep the lock held for
+        /// the minimum time even then, choose a `ttl` that is at least as long.
+        /// [`shutdown`](crate::LockManager::shutdown) does not wait for the minimum time to elapse.
         pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
             self.options.hold_at_least = hold_at_least;
             self
         }
 
-        /// Sets whether code that already runs under a lock may acquire that lock again; off by default.
+        /// Sets whether code that already runs under a lock may acquire that lock again; off by default. With a
+        /// [`MultiLock`](crate::MultiLock), this applies to each of its locks.
         ///
         /// If this is off, such an acquisition fails at once with
         /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock), because it would wait for itself. Code runs under a
@@ -162,9 +165,11 @@ macro_rules! option_methods {
         /// The inner guard shares the lock and the fencing token with the outer guard. Releasing the inner guard does
         /// not release the lock, and when the outer guard loses the lock, so does the inner one. For a lock that is
         /// acquired again, the other options of the inner acquisition have no effect, except `hold_at_least`, which can
-        /// delay the release of the lock. The outer hold ends after the outer `max_hold` (or after its `ttl`, if it is
-        /// not renewed). If the inner minimum time would end later than that, the inner acquisition fails with
-        /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
+        /// delay the release of the lock. The outer hold ends after the outer `max_hold` at the latest (or after its
+        /// `ttl`, if it is not renewed). If the minimum time of the inner acquisition would end later than that, the
+        /// inner acquisition fails with [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
+        ///
+        /// For example, with a single lock:
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")]

@@ -14,8 +14,9 @@ const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 /// conditions](crate::docs::safety#the-promise) are violated and two clients hold the lock at the same time, the order
 /// of their two tokens is not guaranteed.)
 ///
-/// Send the token to the resource with each write, and have the resource reject any token smaller than the largest it
-/// has seen, in the same atomic step as the write. Tokens of different locks or of different stores cannot be compared.
+/// Send the token with each write to the resource that the lock protects (a database, say), and have that resource
+/// reject any token smaller than the largest it has seen, in the same atomic step as the write. Tokens of different
+/// locks or of different stores cannot be compared.
 ///
 /// The value fits into an `i64`. In JSON, send it as a string, because it may exceed 2^53.
 ///
@@ -32,8 +33,8 @@ impl FencingToken {
 
     /// Creates the token of a lease.
     ///
-    /// `micros` is any number that rises with each grant of the lock, such as the store's time in microseconds. Larger
-    /// numbers than 2^52 − 1 are clamped to 2^52 − 1. The 2,047 values above the token are reserved for the next
+    /// `micros` is any number that rises with each grant of the lock, such as the store's time in microseconds. Numbers
+    /// larger than 2^52 − 1 are clamped to that value. The 2,047 values above the token are reserved for the next
     /// holders, to which the lease is handed over inside the process.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
@@ -41,13 +42,13 @@ impl FencingToken {
         Self((if micros < limit { micros } else { limit }) << SEQUENCE_BITS)
     }
 
-    /// Creates the token of a session lock ([`Held::Session`](crate::backend::Held::Session)) from the number that
-    /// the store itself assigned to the grant. Numbers above `i64::MAX` are clamped to `i64::MAX`.
+    /// Creates the token of a session lock ([`Held::Session`](crate::backend::Held::Session)) from the number that the
+    /// store itself assigned to the grant. Numbers larger than `i64::MAX` are clamped to that value.
     ///
     /// Do not use this function for a lease: a lease is handed over inside the process, and such a token leaves no
     /// larger values for the next holders. An acquisition that is granted a lease with such a token fails with
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported), unless the number happens to be a multiple of 2,048, because
-    /// it then looks like a token made by [`from_micros`](Self::from_micros).
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported). The error cannot be relied on, though: a number that happens
+    /// to be a multiple of 2,048 looks like a token made by [`from_micros`](Self::from_micros) and is accepted.
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         let limit = i64::MAX.cast_unsigned();
@@ -66,8 +67,8 @@ impl FencingToken {
         self.0 >> SEQUENCE_BITS
     }
 
-    /// Returns whether this looks like a token made by [`from_micros`](Self::from_micros). So does one number in
-    /// 2,048, however it was made.
+    /// Returns whether this looks like a token made by [`from_micros`](Self::from_micros). Every multiple of 2,048
+    /// does, however it was made.
     pub(crate) const fn begins_sequence(self) -> bool {
         self.0 & SEQUENCE_MAX == 0
     }
@@ -128,12 +129,12 @@ thread_local! {
 
 /// How long generated tokens are kept for use.
 ///
-/// If a machine or process is restored twice from one snapshot, both copies have the same tokens. In an idle one, none
-/// are young enough to be used; a busy one has its locks twice as well.
+/// If a machine or process is restored twice from one snapshot, both copies have the same tokens. If the copies were
+/// idle, these tokens are too old to be used. If they were busy, their locks exist twice as well.
 const KEPT: Duration = Duration::from_millis(10);
 
-/// Tokens that are not in use yet: one system call generates 64. A system call for each would be 6 % of the client's
-/// CPU time for an uncontended lock under load.
+/// Tokens that are not in use yet: one system call generates 64. A system call for each would be 6% of the client's CPU
+/// time for an uncontended lock under load.
 #[derive(Clone)]
 struct Fresh {
     /// The process that generated them, and when. A forked process has a copy, which it must not use.

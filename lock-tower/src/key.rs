@@ -55,8 +55,8 @@ where
 /// The reason why a request has no key and is refused.
 ///
 /// A [`LockError`] can be converted into a `KeyRejection`, for example with `?`. An error of kind
-/// [`InvalidKey`](LockErrorKind::InvalidKey) becomes a [client error](Self::bad_request), every other error a
-/// [server error](Self::internal).
+/// [`InvalidKey`](LockErrorKind::InvalidKey) becomes a [client error](Self::bad_request). Every other error
+/// becomes a [server error](Self::internal).
 #[derive(Clone, Debug)]
 pub struct KeyRejection {
     pub(crate) fault: Fault,

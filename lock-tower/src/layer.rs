@@ -18,7 +18,7 @@ use crate::{
 /// The default of [`LockLayer::max_hold`].
 const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 
-/// Runs each request under the lock of its key.
+/// Runs each request under the lock that its key names.
 ///
 /// ```
 /// # #[cfg(feature = "axum")]
@@ -61,7 +61,8 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 ///
 /// # Cancel safety
 /// Dropping the response future, or a response body that holds the lock, drops the inner future or body and then
-/// releases the lock in the background. If a lock was still being acquired, it is released, too.
+/// releases the lock in the background. If the lock was still being acquired, the attempt is abandoned, and a lock
+/// that has just been granted is released.
 #[derive(Clone)]
 pub struct LockLayer {
     /// The manager, with the layer's options as its defaults.
@@ -113,11 +114,11 @@ impl LockLayer {
         Ok(Self::with_key(locks, KeyTemplate::parse(template)?))
     }
 
-    /// Creates a layer that runs each request under several locks. They are held together, all of them or none.
+    /// Creates a layer that runs each request under several locks, all held at the same time.
     ///
     /// [`wait`](Self::wait) limits the total time for acquiring the locks, and losing one lock counts as losing all.
-    /// The locks are acquired in the order of their names, so two requests with overlapping keys cannot deadlock each
-    /// other while they acquire these locks. Keys that turn out to be equal are one lock. The inner service finds a
+    /// The locks are acquired in sorted order of name, so two requests with overlapping keys cannot deadlock each other
+    /// while they acquire these locks. Equal keys count as one lock. The inner service finds a
     /// [`HeldLocks`](lock_runtime::HeldLocks) in the request's extensions.
     ///
     /// ```
@@ -223,7 +224,7 @@ impl LockLayer {
     /// Sets the maximum time that a request holds its lock, however often the lease is renewed; 5 minutes by default,
     /// regardless of the manager's setting. When this time is over, the request ends as if it had lost its lock.
     ///
-    /// The layer has no other limit for the lock of a request whose client has disappeared unnoticed, reads the
+    /// Nothing else in the layer limits how long a lock is held if the client has disappeared unnoticed, reads the
     /// response too slowly, or [sends the request too slowly](crate#slow-senders).
     #[must_use]
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
@@ -246,8 +247,8 @@ impl LockLayer {
     /// Sets whether a request may share a lock that it already holds because of an outer layer with the same key;
     /// `false` by default.
     ///
-    /// With `false`, such a request would wait for itself, so it is refused (500; the log gives the reason). Set this
-    /// option on the inner layer; the outer layer does not need it. See
+    /// With `false`, such a request is refused (500; the log gives the reason), because it would wait for a lock that
+    /// it holds itself. Set this option on the inner layer; the outer layer does not need it. See
     /// [`Lock::reentrant`](lock_runtime::Lock::reentrant).
     #[must_use]
     pub fn reentrant(mut self, reentrant: bool) -> Self {
@@ -273,8 +274,8 @@ impl LockLayer {
 
     /// Sets the HTTP methods whose requests are locked; by default, all except `GET`, `HEAD`, `OPTIONS` and `TRACE`.
     ///
-    /// Requests with other methods run without a lock. `GET` includes `HEAD`, because axum calls the same handler for
-    /// both.
+    /// The list replaces the default: requests with any other method run without a lock. `GET` includes `HEAD`, because
+    /// axum calls the same handler for both.
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {
@@ -312,7 +313,8 @@ impl LockLayer {
 
     /// Sets what happens to a request's work if its lock is lost; [`Cancel`](OnLost::Cancel) by default.
     ///
-    /// Either way, the client gets 503. If the response is already being streamed, the stream ends with an error.
+    /// Either way, the client gets 503 (in gRPC, `ABORTED`), unless the inner service itself returned an error. If the
+    /// response is already being streamed, the stream ends with an error.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = on_lost;

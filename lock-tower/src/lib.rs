@@ -26,9 +26,9 @@
 //!
 //! # Which requests are locked
 //!
-//! **Read-only requests (`GET`, `HEAD`, `OPTIONS` and `TRACE`) run without a lock.** To lock them too, list their
-//! methods with [`LockLayer::methods`]. This applies to server-sent events, for example, which clients request with
-//! `GET`.
+//! **Read-only requests (`GET`, `HEAD`, `OPTIONS` and `TRACE`) run without a lock.** To lock them too, pass
+//! [`LockLayer::methods`] every method that is to be locked; the list replaces the default. Server-sent events, for
+//! example, are requested with `GET`, so they run without a lock unless you list `GET`.
 //!
 //! # Where to put the layer
 //!
@@ -56,12 +56,13 @@
 //! with its lock. The lock is then released in the background, perhaps only after the client has received the
 //! response and sent its next request.
 //!
-//! **In one `ServiceBuilder`**, the layer added first is the outermost. Layers whose own responses have the inner
-//! service's body type (tower-http's `CorsLayer`, `TimeoutLayer`, `ValidateRequestHeaderLayer::bearer`) can be combined
-//! with this layer directly. Some layers require the service inside them to return axum's `Response`, for example
-//! axum-extra's `option_layer`, and tower-http's `AsyncRequireAuthorizationLayer` if its authoriser returns axum's
-//! `Response`. Put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` between such a
-//! layer and the lock.
+//! **In one `ServiceBuilder`**, the layer added first is the outermost. The lock layer changes the type of the response
+//! body to [`ResponseBody`]. Layers that accept any body type can be combined with the lock layer directly. Among
+//! these are tower-http's `CorsLayer`, `TimeoutLayer` and `ValidateRequestHeaderLayer::bearer`: for their own
+//! responses, they only need a body type with a default value, which `ResponseBody` has. Other layers require the
+//! service inside them to return axum's `Response`, for example axum-extra's `option_layer`, and tower-http's
+//! `AsyncRequireAuthorizationLayer` if its authoriser returns axum's `Response`. Between such a layer and the lock, put
+//! `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))`.
 //!
 //! Put the CORS layer on the `Router`: a preflight is an `OPTIONS` request, which a `post` route does not accept.
 //!
@@ -79,9 +80,10 @@
 //! | `<query.name>` | a query parameter, decoded as `application/x-www-form-urlencoded` |
 //! | `<rpc.service>`, `<rpc.method>` | `package.Service` and `Method` in the path of a gRPC request |
 //!
-//! A header or query parameter that is missing or given twice is a client error (400). A route parameter that is
-//! missing or occurs twice means that the layer is misconfigured (500; the log says how to fix it). With the option
-//! [`missing_key`](LockLayer::missing_key), requests that lack a value can run without a lock.
+//! A header or query parameter that is missing or given twice is a client error (400). If a route parameter is
+//! missing, or occurs twice because nested routers use the same name, the layer is misconfigured (500; the log says how
+//! to fix it). With the option [`missing_key`](LockLayer::missing_key), requests that lack a value can run without a
+//! lock.
 //!
 //! If the handler parses the value, give its type in the placeholder, as in `<id:u64>`. To a handler that takes a
 //! `u64`, `/users/42`, `/users/042` and `/users/+42` are the same user, but as strings they differ. With `<id>`, a
@@ -108,9 +110,9 @@
 //!
 //! To change when the lock is released, use [`hold_until`](LockLayer::hold_until).
 //!
-//! Because the layer sends the end of a stream (in gRPC, the trailers) only after the release, the end is usually a
-//! small packet of its own. Nagle's algorithm can delay such a packet by about 40 ms unless the server sets
-//! `TCP_NODELAY`. Tonic's `serve` sets it. With other servers, set it yourself:
+//! Because the layer sends the end of a stream (in gRPC, the trailers) only after the release, the end is usually sent
+//! as a separate small packet. Nagle's algorithm can delay such a packet by about 40 ms unless the server sets
+//! `TCP_NODELAY`. Tonic's `serve` sets it. With `axum::serve` and with tonic's `serve_with_incoming`, set it yourself:
 //!
 //! * axum: `axum::serve(listener.tap_io(|stream| drop(stream.set_nodelay(true))), app)`, with
 //!   `axum::serve::ListenerExt`;
@@ -118,15 +120,15 @@
 //!
 //! ## If the lock is lost
 //!
-//! If the lock is lost before the response is sent, the client gets 503, and the inner future is dropped if it is
-//! still running. The client also gets 503 if the handler has already finished and the loss is discovered only when
-//! the lock is released. (A function with `#[distributed_lock]` returns its result in this case.) A response that is
-//! already being streamed is aborted with an error.
+//! If the lock is lost before the response is sent, the client gets 503 (in gRPC, `ABORTED`), and the inner future is
+//! dropped if it is still running. The client gets the same response if the handler has already finished and the loss
+//! is discovered only when the lock is released. (A function with `#[distributed_lock]` returns its result in this
+//! case.) A response that is already being streamed is aborted with an error.
 //!
 //! In all these cases, part of the work may have been done, and tasks that the handler spawned continue. With
 //! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 503 or an aborted
-//! stream. The [`HeldLock`] in the request's extensions provides the fencing token and the time for which the lock
-//! can still be relied on.
+//! stream. The [`HeldLock`] in the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing
+//! token and tells how much longer the lock can be relied on.
 //!
 //! ## If the client disconnects
 //!
@@ -134,10 +136,10 @@
 //! notice a disconnection late or never if they have not read the whole request body, or if another request on the same
 //! connection is waiting behind this one.
 //!
-//! The time for which a request can hold its lock is therefore limited by [`max_hold`](LockLayer::max_hold), which is
-//! 5 minutes by default. When that time is over, the request ends as if it had lost its lock, and the lock is released.
-//! This requires that the server still polls the request. If the server does not, for example because the client does
-//! not read the response, the lock becomes free a little later: with Redis and `memory:`, the
+//! Therefore, [`max_hold`](LockLayer::max_hold) limits how long a request can hold its lock. The default is
+//! 5 minutes. When that time is over, the request ends as if it had lost its lock, and the lock is released.
+//! This works only while the server polls the request. If the server no longer polls it, for example because the client
+//! does not read the response, the lock becomes free a little later: with Redis and the in-memory store, the
 //! [lease](lock_runtime::docs::glossary) is no longer renewed and expires within one [`ttl`](LockLayer::ttl); a
 //! ZooKeeper lock is released in the background.
 //!
@@ -184,9 +186,10 @@
 //! # }
 //! ```
 //!
-//! A proxy that buffers requests, as nginx does by default, has the same effect for HTTP/1.1. The message of a unary
-//! gRPC request is a body, too. For such requests, use `#[distributed_lock]` on the service method in place of this
-//! layer, because the method runs after the message has been read.
+//! For HTTP/1.1, a proxy that buffers requests, as nginx does by default, also protects the lock. In unary
+//! gRPC requests, the message is sent as the request body, so a slow sender can keep the lock in the same way. For such
+//! requests, use `#[distributed_lock]` on the service method in place of this layer, because the method runs after the
+//! message has been read.
 //!
 //! # Error responses
 //!
@@ -207,9 +210,9 @@
 //! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is misconfigured, or the store permanently rejects this server, for example because of a wrong password; the log says why |
 //!
 //! `Retry-After` is 1 s by default. For `contended`, you can set another time with [`LockLayer::retry_after`] or in
-//! the manager; in the header, it is rounded up to whole seconds, and is never 0. The remaining time of the lease is
-//! normally not used, because it says nothing about when a lock whose lease is renewed will become free. It is used
-//! only if the holder is in this process and does not renew its lease.
+//! the manager; in the header, this time is rounded up to whole seconds and is never 0. `Retry-After` is normally not
+//! derived from the time remaining on the lease, because that says nothing about when a lock whose lease is renewed
+//! will become free. The remaining time is used only if the holder is in this process and does not renew its lease.
 //!
 //! Use [`on_rejection`](LockLayer::on_rejection) and [`protocol`](LockLayer::protocol) to customise these responses.
 //! With lock-runtime's `axum` and `tonic` features, a [`LockError`](lock_runtime::LockError) returned by a handler or

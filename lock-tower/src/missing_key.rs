@@ -5,13 +5,13 @@
 #[non_exhaustive]
 pub enum MissingKey {
     /// The request is refused with 400 if a header or query parameter is missing, and with 500 if a route parameter is
-    /// missing, because then the layer is misconfigured.
+    /// missing, since that means the layer is misconfigured.
     #[default]
     Reject,
     /// The request runs without the lock. In a layer with [several locks](crate::LockLayer::all), it runs without those
     /// whose key is incomplete.
     ///
     /// A request with an invalid value is still refused. If the layer runs before routing and the template contains a
-    /// route parameter, every request is refused, because otherwise none would be locked.
+    /// route parameter, every request is refused, because otherwise all of them would run without the lock.
     Skip,
 }

@@ -13,7 +13,7 @@ use crate::{KeyRejection, key::Fault, protocol::Wire};
 
 /// The reason why a request was refused, or why its response was replaced by an error because the lock was lost.
 ///
-/// It is passed to the function set with [`LockLayer::on_rejection`](crate::LockLayer::on_rejection).
+/// A rejection is passed to the function set with [`LockLayer::on_rejection`](crate::LockLayer::on_rejection).
 #[derive(Debug)]
 pub struct LockRejection {
     reason: Reason,

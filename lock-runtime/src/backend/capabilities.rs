@@ -10,14 +10,13 @@ pub struct Capabilities {
     pub shared_between_processes: bool,
     /// Whether waiters of different processes are served in the order in which they began to wait.
     pub fair: bool,
-    /// The timeout of the session with the store, if the store has session locks; otherwise `None`. After a crash, such
-    /// a lock stays held until the session has timed out. So the library refuses a `ttl` that is shorter than this
-    /// timeout, because the lock would not become free within that time.
+    /// The timeout of the session with the store, if the store has session locks; otherwise `None`. After a crash, a
+    /// session lock stays held until the session has timed out. The library therefore refuses a `ttl` shorter than this
+    /// timeout: the lock would not become free within the `ttl`.
     pub session_timeout: Option<Duration>,
     /// The modes in which locks can be held. The library refuses other modes before it asks the store.
     pub modes: &'static [Mode],
-    /// The default prefix of the names of locks. [`LockManager::with_prefix`](crate::LockManager::with_prefix)
-    /// overrides it.
+    /// The default prefix for lock names. [`LockManager::with_prefix`](crate::LockManager::with_prefix) overrides it.
     pub default_prefix: &'static str,
 }
 
@@ -63,7 +62,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets the default prefix of the names of locks.
+    /// Sets the default prefix for lock names.
     #[must_use]
     pub const fn default_prefix(mut self, prefix: &'static str) -> Self {
         self.default_prefix = prefix;

@@ -1,8 +1,8 @@
 //! What a store must provide.
 //!
-//! A store grants and releases locks, and renews leases. It knows nothing of guards, of when to renew, of several
-//! waiters in one process or of several locks held together: the library implements these once, for every store. But
-//! each store waits for a lock in its own way, so [`acquire`](Backend::acquire) includes the wait.
+//! A store grants and releases locks, and renews leases. It knows nothing of guards, the schedule of renewals, several
+//! waiters in one process, or several locks held together: the library implements these once, for every store. But each
+//! store waits for a lock in its own way, so [`acquire`](Backend::acquire) includes the wait.
 //!
 //! A held lock is either a *lease*, which expires unless it is renewed, or a *session lock*, which lasts as long as the
 //! client's session with the store (see [`Held`]). The [glossary](crate::docs::glossary) explains these and other
@@ -11,17 +11,19 @@
 //! # Which thread calls a store
 //!
 //! The futures of [`acquire`](Backend::acquire) and [`ping`](Backend::ping) are polled on the caller's tokio runtime.
-//! So are those of [`release`](Releasable::release), if a caller waits for the release. The library also has its own
+//! The same is true of a [`release`](Releasable::release) for which a caller waits. The library also has its own
 //! thread, with a single-threaded tokio runtime, which renews leases, releases locks in the background, and drops
-//! acquisitions that are not polled. All stores of the process share this thread. If a store blocks the thread for too
-//! long, other locks are not renewed in time and are lost. So run code that may block, even if only for a disk write,
-//! in [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
+//! acquisitions that are not polled. All stores in the process share this thread. If a store blocks the thread for too
+//! long, other locks are not renewed in time and are lost. Therefore, run code that may block, even if only for a disk
+//! write, in [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
 //!
 //! # What a store logs
 //!
-//! A store that connects to a server logs each outage only once, however many callers notice the outage. It logs at
-//! `WARN` when the outage begins, at `ERROR` if the server refuses this client [permanently](LockError::is_permanent),
-//! and at `INFO` when the outage is over. Each line contains the server's address.
+//! A store that connects to a server should log each outage only once, however many callers notice it: at `WARN` when
+//! the outage begins, and at `INFO` when it is over. If the server refuses this client
+//! [permanently](LockError::is_permanent), the store should log this at `ERROR`, instead of the `WARN` line if the
+//! outage begins with the refusal. Each line should contain the server's address. This crate's Redis and ZooKeeper
+//! stores do this; the library does not do it for other stores.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -53,21 +55,23 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns the capabilities of this store.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns the names of this store that are known so far, such as `redis://10.0.0.1:6379/0`.
+    /// Returns the names by which this store is known, such as `redis://10.0.0.1:6379/0`.
     ///
-    /// Two stores that share a name count as the same store. The library uses the names when code that already runs
-    /// under a lock asks another manager for a lock of the same stored name. If both managers have the same store, the
-    /// code asks for a lock that it already holds. So the acquisition fails, or re-enters the lock if
-    /// [`Lock::reentrant`](crate::Lock::reentrant) is set. Therefore, two stores must never share a name unless their
-    /// locks exclude each other. If a store has no name, only managers that were cloned or derived from each other
-    /// count as managers of the same store.
+    /// A store may learn further names when it connects: Redis adds an id of the server, because one server may have
+    /// several addresses. Two stores that share a name count as the same store.
+    ///
+    /// The library uses the names when code that is running under a lock asks another manager for a lock with the same
+    /// stored name ([`LockKey::stored`]). If both managers have the same store, the code is asking for a lock that it
+    /// already holds. The acquisition then fails, or re-enters the lock if [`Lock::reentrant`](crate::Lock::reentrant)
+    /// is set. Therefore, two stores may share a name only if their locks exclude each other. If a store has no name,
+    /// only managers that were cloned or derived from each other count as managers of the same store.
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
 
     /// Checks that the store responds, and connects to it first if necessary.
     ///
-    /// An error means that locks cannot be acquired at present. It gives the reason.
+    /// An error means that locks cannot be acquired at present, and gives the reason.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -89,21 +93,22 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// future when the acquisition reaches the front of the queue. If a future is woken and then not polled for two to
     /// two and a half seconds, the library drops it, so that an abandoned acquisition does not hold up others.
     ///
-    /// If a store is [shared between processes](Capabilities::shared_between_processes), the library does not see the
-    /// wake-ups between the first and the second poll, because it registers its own waker only with the second poll, at
-    /// which most acquisitions complete. If the second poll has not happened by the library's next check, at most half
-    /// a second after the first poll, the library wakes the future itself, and the two seconds begin.
+    /// For a store that is [shared between processes](Capabilities::shared_between_processes), the library installs its
+    /// own waker only at the second poll, because most acquisitions complete then. Before the second poll, the store
+    /// wakes the caller's task directly, and the library does not see the wake-up. If the second poll has not happened
+    /// by the library's next check, usually within half a second of the first poll, the library wakes the task itself,
+    /// which starts the time limit of two seconds. A store need not do anything about this.
     ///
-    /// Some wake-ups only serve to refresh a place in the queue, or to check again because the store sends no wake-ups.
-    /// For these, the store must sleep with [`Progress::sleep_until`]. They do not start the two seconds: if the future
-    /// is not polled after such a wake-up, the library does not drop it. The acquisition then keeps its place in the
-    /// store's queue, and may hold up the waiters behind it until the store removes the place because it is no longer
-    /// refreshed. But the acquisition does not hold up callers in its own process: if any of them wait behind it, the
-    /// library wakes the future itself, and the two seconds begin.
+    /// Some wake-ups only serve to refresh a place in the queue, or to check the lock again because the store sends no
+    /// wake-ups. For these wake-ups, the store must sleep with [`Progress::sleep_until`]. Such a wake-up does not start
+    /// the time limit: if the future is not polled afterwards, the library does not drop it. The acquisition then keeps
+    /// its place in the store's queue. It may hold up the waiters behind it until the store removes the place, which is
+    /// no longer refreshed. But it does not hold up callers in its own process for long: if any of them are waiting
+    /// behind it, the library wakes the task itself, which starts the time limit.
     ///
     /// # Cancel safety
-    /// After the future is dropped, the store must keep neither the lock nor a place in its queue for this acquisition.
-    /// If a request is still pending and may still take effect, the store must pass the attempt to
+    /// After the future is dropped, the store must no longer keep the lock or a place in its queue for this
+    /// acquisition. If a request is still pending and may still take effect, the store must pass the attempt to
     /// [`Acquire::cleanup`], which undoes the effect. The future may be dropped on a thread that has never polled it.
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>>;
 
@@ -116,12 +121,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
 /// A store that renews leases.
 pub trait Renew: Send + Sync {
-    /// Extends each of these leases to its full `ttl` again, in as few round trips as possible.
+    /// Renews each of these leases for its full `ttl`, in as few round trips as possible.
     ///
     /// Returns one result per lease, in the order of `due`. The call has a time limit: a third of the time until the
-    /// first of these leases would reach its deadline. After that, the library drops the future, and the outcome of all
-    /// these renewals counts as unknown. So if only a part of the store is slow, return [`Unknown`](Renewal::Unknown)
-    /// for the leases in that part before the limit, so that the results of the other renewals are not lost.
+    /// first of these leases would reach its deadline. When the limit has passed, the library drops the future, and the
+    /// outcome of all these renewals counts as unknown. If only a part of the store is slow, return
+    /// [`Unknown`](Renewal::Unknown) for the leases in that part before the limit; otherwise the results of the other
+    /// renewals are lost.
     ///
     /// The library calls this method on its own thread (see the [module](self)), never on the caller's runtime.
     ///
@@ -166,8 +172,7 @@ impl Acquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Makes one attempt, which ends with the store's response or when the store's own time limit for a request has
-    /// passed.
+    /// Makes one attempt. It ends when the store responds, or when the store's own time limit for a request has passed.
     No,
     /// Waits until this moment. If a response is still pending then, the library waits half a second longer for it. If
     /// another client holds the lock at this moment, the result is [`Busy`](Acquired::Busy), not an error.
@@ -213,16 +218,19 @@ impl Acquired {
 
 /// A lock that the store has granted.
 ///
-/// The library does not use a lease that is about to end. If less than a certain time is left when the lease is
-/// returned, the library releases it, and asks the store again if the caller is still willing to wait. This time is a
-/// tenth of the `ttl` or of `max_hold`, whichever is shorter, but at most 500 ms.
+/// The library does not use a grant that is about to end. If [`acquire`](Backend::acquire) returns one with too little
+/// time left, the library releases the lock, and asks the store again if the caller is still willing to wait. Too
+/// little is less than a tenth of the `ttl`, `max_hold` or [session timeout](Capabilities::session_timeout), whichever
+/// is shortest; 500 ms is always enough.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Grant {
-    /// The fencing token. It must be strictly larger than the token of every grant of this lock that had ended when
-    /// this one was requested, so that a resource can reject late writes of earlier holders. Create the token of a
-    /// lease with [`FencingToken::from_micros`], which leaves the low bits free to count the hand-overs inside the
-    /// process. For a session lock, which is not handed over, use [`FencingToken::from_number`].
+    /// The fencing token. It must be strictly larger than the token of every grant of this lock that ended before this
+    /// grant began, including grants that ended while the request for this one was waiting. This way, a resource can
+    /// reject late writes by earlier holders. (If the [store's conditions](crate::docs::safety#the-promise) are
+    /// violated and two grants overlap, the order of their tokens is not guaranteed.) Create the token of a lease with
+    /// [`FencingToken::from_micros`], which leaves the low bits free to count the hand-overs inside the process. For a
+    /// session lock, which is not handed over, use [`FencingToken::from_number`].
     pub token: FencingToken,
     /// The granted lease or session lock.
     pub held: Held,
@@ -297,8 +305,8 @@ pub trait Lease: Releasable {
 
     /// Returns whether another client is, or must be assumed to be, waiting for this lock.
     ///
-    /// The library calls this method before it hands the lock over within the process, and it holds a mutex at that
-    /// time. So the method must return at once, without asking the server.
+    /// The library calls this method before it hands the lock over within the process, while it has a mutex locked. The
+    /// method must therefore return at once, without asking the server.
     fn is_contended(&self) -> bool;
 
     /// Returns how long this process must wait after the release before it asks for the lock again for its own waiters.
@@ -345,7 +353,7 @@ pub struct LeaseId {
 pub enum Released {
     /// The owner had the lock until now, and it has been released.
     Released,
-    /// The owner did not have the lock, or no longer had it, and no pending request can still acquire the lock for it.
+    /// The owner does not have the lock, and no pending request can still acquire the lock for this owner.
     NotHeld,
 }
 
@@ -356,7 +364,7 @@ pub enum Renewal {
     /// The lease is renewed until this deadline, computed with [`valid_until()`] from a moment before the request was
     /// sent.
     Renewed(Instant),
-    /// The owner no longer has the lease, and never will have it again.
+    /// The owner no longer has the lease, and will never have it again.
     NotHeld,
     /// The outcome is unknown. The library tries the renewal again while the lease lasts.
     Unknown(LockError),

@@ -10,9 +10,9 @@ use crate::{
 
 /// Receives reports from a store that waits for a lock.
 ///
-/// Usually, only one task of the process asks the store for a lock, and the other tasks wait behind it. If the wait of
-/// such a task times out, its error gives the reason that the store reported last: another client held the lock, or the
-/// store failed. So a store must never report an outage as contention, nor contention as an outage.
+/// Usually, only one task of the process asks the store for a lock, and the other tasks wait behind that task. If one
+/// of the waiting tasks times out, its error gives the reason that the store reported last: another client held the
+/// lock, or the store failed. Therefore, a store must never report an outage as contention, or contention as an outage.
 #[derive(Clone)]
 pub struct Progress(pub(crate) Option<Reporter>);
 
@@ -34,28 +34,29 @@ pub(crate) trait Reports: Send + Sync {
 }
 
 impl Progress {
-    /// Reports that another client holds the lock. A store calls this method for each such response from its server.
+    /// Reports that another client holds the lock. Call this method whenever the server's response says so.
     pub fn contended(&self) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.contended(lock, *attempt);
         }
     }
 
-    /// Reports that the store failed or did not respond in time, and that this acquisition is about to ask it again.
+    /// Reports that a request failed or got no response in time, and that your store is about to repeat it.
     ///
-    /// A store may ask again by itself, so that the acquisition keeps its place in a queue through a short outage. If
-    /// there is no place to keep, the store should return the error instead, and the library asks again.
+    /// Your store may repeat requests itself, so that the acquisition keeps its place in a queue through a short
+    /// outage. If there is no place to keep, return the error instead: the library then asks the store again.
     pub fn failed(&self, error: &LockError) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.failed(lock, *attempt, error);
         }
     }
 
-    /// Sleeps until the moment `until`, before the store refreshes its place in a queue or checks the lock again.
+    /// Sleeps until the given moment. Use this method for the pause before you refresh a place in a queue or check the
+    /// lock again.
     ///
     /// The library drops an acquisition that is woken and then not polled for about two seconds, as
     /// [`Backend::acquire`](crate::backend::Backend::acquire) describes. The wake-up at the end of this sleep is an
-    /// exception: it does not start the two seconds, because it does not mean that the lock has been granted.
+    /// exception: it does not start this limit of two seconds, because it does not mean that the lock has been granted.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -74,8 +75,7 @@ impl fmt::Debug for Progress {
 pub struct LossNotifier(pub(crate) Box<dyn FnOnce(&str) + Send + Sync>);
 
 impl LossNotifier {
-    /// Notifies the holder of the loss, and logs the reason, which is given in `why`. Does nothing if the lock has been
-    /// released.
+    /// Notifies the holder of the loss, and logs the reason `why`. Does nothing if the lock has already been released.
     ///
     /// This method may be called from anywhere: it neither blocks nor panics, and it needs no runtime.
     pub fn notify(self, why: &str) {

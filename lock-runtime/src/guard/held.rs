@@ -40,8 +40,8 @@ impl HeldLock {
         self.turn.is_valid(Instant::now())
     }
 
-    /// Returns for how long the lock can still be relied on if it is not renewed again. The result is zero once the
-    /// lock has been lost or released.
+    /// Returns how much longer the lock can be relied on if it is not renewed again. The result is zero once the lock
+    /// has been lost or released.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.turn.remaining(Instant::now())

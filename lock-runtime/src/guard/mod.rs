@@ -30,16 +30,17 @@ use crate::{
 
 /// A held lock.
 ///
-/// Dropping the guard releases the lock in the background. [`release`](Self::release) also reports whether the lock
-/// was held until then.
+/// Dropping the guard releases the lock in the background. [`release`](Self::release) normally waits until the store
+/// has confirmed the release, and reports whether the lock was still held.
 ///
 /// The lock counts as lost from its *deadline* on. Under the [conditions of the
 /// store](crate::docs::safety#the-promise), the deadline is earlier than the moment at which the store can grant the
 /// lock to another client. Each renewal of the [lease](crate::docs::glossary#locks) postpones the deadline. The guard's
 /// methods read the clock on each call, so their results are correct even if the process has been paused for a while.
 ///
-/// Code that relies on the lock should stop when the lock is lost: pass the code to [`run`](Self::run), which stops it,
-/// or await [`lost`](Self::lost). Tasks that this code has spawned are not stopped.
+/// Code that relies on the lock should stop when the lock is lost. Pass it as a future to [`run`](Self::run), which
+/// drops the future if the lock is lost, or await [`lost`](Self::lost). Tasks that this code has spawned are not
+/// stopped.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
     turn: Arc<Turn>,
@@ -71,7 +72,7 @@ impl LockGuard {
     }
 
     /// Returns the fencing token, which is [larger](FencingToken) than the tokens of all earlier holders. Send it along
-    /// with each write, so that the resource can reject writes with a smaller token.
+    /// with each write, so that the resource that the lock protects can reject writes with a smaller token.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
@@ -83,7 +84,8 @@ impl LockGuard {
         self.turn.is_valid(Instant::now())
     }
 
-    /// Returns how long the lock can be relied on without another renewal: zero once it is lost.
+    /// Returns how much longer the lock can be relied on if it is not renewed again. The result is zero once the lock
+    /// has been lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.turn.remaining(Instant::now())

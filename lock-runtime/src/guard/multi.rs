@@ -13,8 +13,8 @@ use crate::{HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, 
 
 /// Several locks that are held together.
 ///
-/// Dropping the guard releases the locks in the background. [`release`](Self::release) also reports whether all of them
-/// were held until then.
+/// Dropping the guard releases the locks in the background. [`release`](Self::release) normally waits until the store
+/// has confirmed the releases, and reports whether all the locks were still held.
 ///
 /// Losing one lock counts as losing all: from then on, none of them can be relied on. The others stay held until the
 /// guard is released or dropped, so that no other client can acquire them while code under this guard is still running.
@@ -25,7 +25,8 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// Creates the guard if all the locks are still held, because the wait for the last one may have been long.
+    /// Creates the guard if all the locks are still held. Some may have been lost, because the wait for the last one
+    /// may have been long.
     pub(crate) fn new(held: Vec<LockGuard>, hold_at_least: Duration) -> Result<Self, LockError> {
         // Before the check below, because the renewals notice a loss that happens after it.
         let own: Arc<[_]> =
@@ -59,7 +60,7 @@ impl MultiGuard {
         guard::are_valid(&self.held)
     }
 
-    /// Returns for how long all the locks can still be relied on if they are not renewed again. The result is zero once
+    /// Returns how much longer all the locks can be relied on if they are not renewed again. The result is zero once
     /// one of them has been lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
@@ -152,7 +153,7 @@ impl HeldLocks {
         self.iter().find(|held| held.key() == key)
     }
 
-    /// Iterates over the locks, in the order of their names.
+    /// Iterates over the locks, in sorted order of name.
     pub fn iter(&self) -> std::slice::Iter<'_, HeldLock> {
         self.0.iter()
     }
@@ -163,7 +164,7 @@ impl HeldLocks {
         self.iter().all(HeldLock::is_valid)
     }
 
-    /// Returns for how long all the locks can still be relied on if they are not renewed again. The result is zero once
+    /// Returns how much longer all the locks can be relied on if they are not renewed again. The result is zero once
     /// one of them has been lost, or once the locks have been released.
     #[must_use]
     pub fn remaining(&self) -> Duration {

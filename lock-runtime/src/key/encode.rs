@@ -33,8 +33,8 @@ impl<T: fmt::Display + ?Sized> Extracted for T {}
 
 /// A builder for a lock's name.
 ///
-/// Literals are added unchanged. Values are percent-encoded, so that they contain no `:` or `/`, which separate
-/// values. Together with the rules for templates, this ensures that different values never produce the same name.
+/// Literals are added unchanged. Values are percent-encoded, so that they contain no `:` or `/`, which separate values.
+/// Together with the rules for templates, this ensures that values with different text never produce the same name.
 #[derive(Debug)]
 pub struct KeyParts {
     name: String,

@@ -22,7 +22,8 @@ pub(crate) const MAX_PREFIX_BYTES: usize = 128;
 ///   the slot. This library does not support clusters, so the tag currently has no effect.)
 ///
 /// Two keys are equal (`==`) if their names are the same, byte for byte: case matters, and Unicode is not normalised.
-/// The prefix is not compared, although in the store the same name with another prefix is another lock.
+/// The prefix is not compared: keys with the same name but different prefixes are equal, although they are different
+/// locks in the store.
 ///
 /// ```
 /// use lock_runtime::LockKey;

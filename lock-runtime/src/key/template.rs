@@ -4,7 +4,7 @@
 //! each of them decides what a placeholder may name: function parameters for the attribute; route parameters,
 //! headers and the like for the layer.
 //!
-//! The rules make keys injective: two different lists of values never produce the same name. Values are
+//! The rules make keys injective: two lists of values with different text never produce the same name. Values are
 //! percent-encoded (see `KeyParts`), so `:`, `/` and braces in a name come only from literals, and every literal
 //! between two placeholders contains one of these characters.
 //!

@@ -22,13 +22,12 @@ use crate::{
 /// The locks are not held until they are [acquired](Self::acquire). A `MultiLock` can be kept and acquired any
 /// number of times.
 ///
-/// The locks are acquired in the order of their names, whatever order they are given in, so that two callers that
-/// need the same locks cannot deadlock. A name that is given twice counts once.
+/// The locks are acquired in the order of their names, whatever order they are given in, so two callers that need the
+/// same locks cannot deadlock. A name that is given twice counts once.
 ///
 /// This prevents deadlocks only among locks that are acquired together: code that already runs under a lock should not
 /// acquire another one. Acquire all of them at once instead. With [`reentrant`](Self::reentrant), code that already
-/// runs under some of the locks may acquire the others together with those, but it is then not protected from
-/// deadlocks.
+/// runs under some of the locks may acquire the whole set, but it is then not protected from deadlocks.
 ///
 /// The options apply to each of the locks, except that [`wait`](Self::wait) limits the time for acquiring all of
 /// them, and [`hold_at_least`](Self::hold_at_least) counts from the acquisition of the last one.

@@ -10,7 +10,8 @@ tokio::task_local! {
     static SCOPED: LockManager;
 }
 
-/// Sets the process-wide default manager, which functions whose `#[distributed_lock]` has no `manager` argument use.
+/// Sets the process-wide default manager, which is used by functions whose `#[distributed_lock]` has no `manager`
+/// argument.
 ///
 /// Only the first call sets it; later calls return an error.
 ///

@@ -15,7 +15,7 @@ use crate::{
     options::{LockOptions, WaitFor},
 };
 
-/// A handle to a store, with the default options of the locks that are acquired through it.
+/// A handle to a store, with the default options of the locks that are acquired through this handle.
 ///
 /// A manager is cheap to clone, and all clones use the same connections. It can be used on any tokio runtime in the
 /// process, provided that the runtime has timers and I/O enabled (`enable_all`), even after the runtime on which the
@@ -65,7 +65,7 @@ impl LockManager {
         Ok(locks)
     }
 
-    /// Returns a manager for the store at `url` that connects when it is first used.
+    /// Returns a manager for the store at `url`. The manager connects when it is first used.
     ///
     /// Use this if the program must be able to start [while the store is
     /// down](crate::docs::operation#the-store-is-down-at-start). The URL is parsed immediately. While the store
@@ -183,9 +183,9 @@ impl LockManager {
     /// Sets the retry delay that a response suggests to an HTTP or gRPC client when the lock is held (`Retry-After`
     /// or `RetryInfo`); 1 s by default.
     ///
-    /// Choose roughly the time for which the lock is usually held. The remaining time of the holder's lease is usually
-    /// not a good suggestion, because the lease keeps being renewed. Only if the holder is in this process and does not
-    /// renew its lease is the remaining time suggested in place of this value.
+    /// Choose roughly the time for which the lock is usually held. If the holder is in this process and does not renew
+    /// its lease, the response suggests the remaining time of that lease in place of this value. Otherwise, the
+    /// remaining time would be a poor suggestion, because it starts again with every renewal.
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.defaults.retry_after = retry_after;
@@ -197,9 +197,9 @@ impl LockManager {
     /// The default prefix depends on the store; it is `lock:` for all stores in this crate. With an empty prefix, the
     /// name in the store is exactly the name of the lock, so that other programs can use the same lock.
     ///
-    /// Always use a given lock with the same prefix. The lock `a` with the prefix `lock:` and the lock `lock:a`
-    /// without a prefix are the same lock, but in Redis each of these two names has a queue of its own, so the waiters
-    /// are not served in the order of arrival.
+    /// Always use a given lock with the same prefix. The lock `a` with the prefix `lock:` and the lock `lock:a` with an
+    /// empty prefix are the same lock. In Redis, however, each of these two combinations of prefix and name has its own
+    /// queue, so the waiters are not served in order of arrival.
     ///
     /// # Errors
     /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the prefix is longer than 128 bytes, contains a control
@@ -237,14 +237,14 @@ impl LockManager {
     /// Ends all acquisitions, then waits until the store has been cleaned up: until every lock and queue entry left
     /// behind by an acquisition or a dropped guard is gone.
     ///
-    /// New and waiting acquisitions fail with [`ShutDown`](LockErrorKind::ShutDown), and waiting ones leave the
-    /// store's queue. Existing guards stay valid, their leases are still renewed, and they can still be released.
-    /// All clones of the manager are shut down, too, and so are managers made from it by
-    /// [`with_prefix`](Self::with_prefix).
+    /// New and waiting acquisitions fail with [`ShutDown`](LockErrorKind::ShutDown), and waiting ones leave the store's
+    /// queue. Existing guards stay valid, their leases are still renewed, and they can still be released. All clones of
+    /// the manager are shut down, too, as are managers made from it by [`with_prefix`](Self::with_prefix), but not
+    /// those made by [`with_limits`](Self::with_limits).
     ///
-    /// If the store responds, this takes about a round trip, even after an outage, because releases that failed
-    /// during the outage are retried at once. If the store does not respond, this returns once all leases that are not
-    /// yet released are certain to have expired (after at most the longest `ttl`), or, for session locks such as
+    /// If the store responds, this takes about a round trip, even after an outage, because releases that failed during
+    /// the outage are retried at once. If the store does not respond, this returns once all leases whose release is
+    /// still pending are certain to have expired (after at most the longest `ttl`), or, for session locks such as
     /// ZooKeeper's, when the session has ended. An acquisition whose future is not polled delays this by 2 to 2.5 s,
     /// after which the acquisition is abandoned.
     ///

@@ -7,7 +7,8 @@ use tonic::{Code, Status};
 use super::{Answer, log};
 use crate::LockError;
 
-/// Lets a method that returns `Result<_, Status>` carry `#[distributed_lock]` and use `?` on a [`LockError`].
+/// Lets a method that returns `Result<_, Status>` be annotated with `#[distributed_lock]`, and use `?` on a
+/// [`LockError`].
 ///
 /// | kind | code |
 /// |---|---|

@@ -32,9 +32,10 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// sets this value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// The body is dropped as soon as it is waiting at an `.await`. Normally, this is before the store can grant the
-    /// lock to another client. It is too late if the body does not reach an `.await` in time, or if the store has
-    /// already granted the lock to another client, for example after a failover that lost data.
+    /// When the lock is lost, the body is dropped if it is suspended at an `.await`, and otherwise as soon as it
+    /// reaches one that suspends it. Normally, this happens before the store can grant the lock to another client. The
+    /// body is dropped too late if it does not reach an `.await` in time, or if the store has already granted the lock
+    /// to another client, for example after a failover that lost data.
     #[default]
     Cancel,
     /// The body runs to completion, possibly at the same time as the body of the next holder. Its result is then

@@ -1,8 +1,8 @@
 //! The scope: the locks under which the current code runs.
 //!
-//! The scope is entered and left with each poll. While a body is polled under its locks, their guards are on a stack
-//! of this thread; when the poll returns or panics, the guards are moved back. So the scope moves with a future from
-//! thread to thread and includes everything that the body polls, but not the tasks that it spawns.
+//! The scope is entered and left with each poll. While a body is polled under its locks, their guards are on a stack of
+//! this thread; when the poll returns or panics, the guards are moved back. The scope therefore moves with a future
+//! from thread to thread and includes everything that the body polls, but not the tasks that it spawns.
 
 use std::cell::RefCell;
 
@@ -80,7 +80,8 @@ pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<L
     }))
 }
 
-/// Returns the lock under which the current code is running: the innermost one, if such bodies are nested.
+/// Returns the lock under which the current code is running, or the innermost one if it runs under several nested
+/// locks.
 ///
 /// Code runs under a lock if it is the body of [`LockGuard::run`] or of a `#[distributed_lock]` function, if it handles
 /// a request behind lock-tower's layer, or if such code calls or awaits it. Tasks that such code spawns do not run
@@ -116,8 +117,8 @@ pub fn current() -> Option<HeldLock> {
 /// Returns the lock named `key` if the current code runs under it, and an error otherwise.
 ///
 /// Call this in functions that must only be called under a particular lock. [`current`] explains which code runs under
-/// a lock. The name is looked up, ignoring prefixes, among all the locks under which the code runs, in any store. So a
-/// lock of the same name in another store, or with another prefix, also passes the check.
+/// a lock. The name is looked up, ignoring prefixes, among all the locks under which the code runs, in any store. As a
+/// result, a lock of the same name in another store, or with another prefix, also passes the check.
 ///
 /// For a key that contains values, use `lock_key!`, which encodes them in the same way as the attribute.
 ///

@@ -9,9 +9,9 @@ use crate::background;
 /// A moment on a clock that, on Linux, keeps running while the machine is suspended.
 ///
 /// On Linux, the clock of [`std::time::Instant`] stops while the machine is suspended. When the machine resumes, a
-/// lease would still look valid although the store may have granted the lock to another client. So this type reads
-/// `CLOCK_BOOTTIME` on Linux; on other systems, it uses [`std::time::Instant`]. It never reads the wall clock, so a
-/// change of the time of day has no effect on it.
+/// lease would still look valid although the store may have granted the lock to another client. Therefore, this type
+/// reads `CLOCK_BOOTTIME` on Linux; on other systems, it uses [`std::time::Instant`]. It never reads the wall clock, so
+/// setting the system time does not affect it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -82,8 +82,8 @@ fn nanos_since_start() -> u64 {
 /// Sleeps until the moment `until`, on the clock of [`Instant`].
 ///
 /// A tokio timer alone is not enough: on Linux, its clock stops while the machine is suspended, and it fires at once if
-/// the runtime's time is paused (`tokio::time::pause`). So this function reads the clock again after each timer. It
-/// waits in real time, even if the runtime's time is paused.
+/// the runtime's time is paused (`tokio::time::pause`). Therefore, this function reads the clock again after each
+/// timer. It waits in real time even if the runtime's time is paused.
 ///
 /// # Cancel safety
 /// Cancel safe.

@@ -22,9 +22,9 @@ pub(crate) fn margin(length: Duration) -> Duration {
     (length / 100).max(Duration::from_millis(5))
 }
 
-/// Returns how long a lease must still be valid for a caller to get it. A lease that is valid for less is released.
+/// Returns the least remaining validity with which a lease is given to a caller. A lease with less is released.
 ///
-/// The result is a tenth of `ttl`, but at most 500 ms, which is enough time for the first renewal. When a store's queue
+/// The result is a tenth of `ttl`, but at most 500 ms: enough time for the first renewal. When a store's queue
 /// grants a lease, part of its `ttl` may already have elapsed, and the first renewal restores the full `ttl`.
 pub(crate) fn min_validity(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(500))

@@ -74,7 +74,7 @@ fn root() -> PathBuf {
     std::env::temp_dir().join(format!("files-{}", std::process::id()))
 }
 
-/// The store of one test case: a link to a folder, so that the folder can be taken away in one step.
+/// The store of one test case: a link to a folder. Changing the link takes the folder away in one step.
 struct FilesSite {
     link: PathBuf,
     folder: PathBuf,
@@ -123,7 +123,7 @@ impl Site for FilesSite {
         is_lost
     }
 
-    /// Puts a device in the place of the folder: every call fails.
+    /// Makes every call fail: the link then leads to a device, not to a folder.
     fn hurt(&self, _fault: Fault) {
         self.lead_to(Path::new("/dev/null"));
     }
@@ -143,8 +143,8 @@ fn is_held(line: &str) -> bool {
 
 /// Calls `work` with the path and the line of each lock's file.
 ///
-/// It holds the file's lock meanwhile, as another client would: a request in flight comes before or after, and is not
-/// missed halfway.
+/// It holds the operating system's lock on each file during the call, as another client would: a request in flight
+/// changes the file either before or after the call, never during it.
 fn for_each_line(folder: &Path, work: &mut dyn FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -24,7 +24,7 @@ use lock_runtime::{
     },
 };
 
-/// The longest pause of a waiter between two checks.
+/// The longest pause of a waiter between two checks of the lock.
 pub const POLL: Duration = Duration::from_millis(20);
 
 /// The longest time to wait for another process that has the file locked.
@@ -37,7 +37,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Describes the store in `folder`, which is created when it is needed.
+    /// Creates a handle to the store in `folder`. The folder is created when it is first needed.
     ///
     /// # Errors
     /// If the path is empty, or is relative and the current folder is gone.
@@ -56,8 +56,9 @@ impl Files {
     }
 
     fn try_change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> io::Result<T> {
-        // Read before the file is locked: a moment in the past ends no lease early, and a process that is stopped while it
-        // has the file locked stops this lock for the others.
+        // The clock is read before the file is locked. A time slightly in the past never ends a lease early, and the
+        // file stays locked for as short a time as possible: while a process has the file locked, nobody else can use
+        // this lock.
         let (now, boot) = (uptime()?, fs::read_to_string("/proc/sys/kernel/random/boot_id")?);
         let mut file = self.locked(key)?;
         let mut line = String::new();
@@ -163,7 +164,7 @@ fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Runs blocking work on a thread of tokio's blocking pool, so that it does not block a worker thread.
+/// Runs blocking work on a thread of tokio's blocking pool, so that it blocks no worker thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LockError> + Send + 'static,
 ) -> Result<T, LockError> {
@@ -236,16 +237,16 @@ impl Files {
         let mut undo = Undo { request, lease: Arc::clone(&lease), is_needed: true };
         let answer = blocking(move || {
             lease.files.change(&lease.id.key, |record| {
-                // This check runs while the file is locked, and `Undo` sets the flag before it requests a release. So
-                // either this code sees the flag and changes nothing, or the release runs later and undoes the change.
+                // This check runs while the file is locked, and `Undo` sets the flag before it requests a release.
+                // Either this code sees the flag and changes nothing, or the release runs later and undoes the change.
                 if lease.is_abandoned.load(Ordering::SeqCst) {
                     return Answer::Held(Duration::ZERO);
                 }
                 if let Some(left) = record.held_by_another(owner.expose()) {
                     return Answer::Held(left);
                 }
-                // One more than the last number, or the time of day if that is larger. The number alone is not enough,
-                // because a crash of the machine may lose the last line, and with it the number.
+                // One more than the last number, or the current wall-clock time in microseconds if that is larger. The
+                // last number alone is not enough, because it may be lost with the last line if the machine crashes.
                 record.grant =
                     micros(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()).max(record.grant + 1);
                 record.owner = owner.expose();
@@ -308,12 +309,13 @@ impl Lease for FileLease {
         &self.id
     }
 
-    /// Always true, because another process may be polling for the lock at any time without a trace in the file.
+    /// Returns true, because another process may be polling for the lock at any time without leaving a trace in the
+    /// file.
     fn is_contended(&self) -> bool {
         true
     }
 
-    /// Long enough for a waiter in another process to check the lock once and find it free.
+    /// Returns a pause in which a waiter in another process has time to check the lock and find it free.
     fn leave_free(&self) -> Duration {
         2 * POLL
     }

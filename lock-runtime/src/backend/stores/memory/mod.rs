@@ -107,7 +107,7 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Returns the number of waiters for the lock `key`, added up over all prefixes.
+    /// Returns the total number of waiters for the lock `key` under all prefixes.
     ///
     /// All callers that wait through one manager or its clones count as one waiter.
     #[must_use]

@@ -56,7 +56,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Creates the store like [`connect`](Self::connect), but connects on first use.
+    /// Creates the store like [`connect`](Self::connect), but connects only when the store is first used.
     ///
     /// Operations on the store fail if the server cannot be reached, refuses this client or is unsuitable for locks.
     ///

@@ -1,8 +1,8 @@
 //! Fenced transactions: writes to ZooKeeper that are applied only if a lock is still held.
 //!
-//! If your data is in the same ensemble as the lock, nothing has to compare fencing tokens. Instead, each transaction
-//! begins with a check that the holder's node still exists. However late such a transaction arrives, the servers
-//! apply all of it if the lock is still held, and otherwise nothing.
+//! If your data is in the same ensemble as the lock, you do not need to compare fencing tokens. Instead, each
+//! transaction begins with a check that the holder's node still exists. However late such a transaction arrives,
+//! the servers apply all of it if the lock is still held, and none of it otherwise.
 
 use ::zookeeper_client as zk;
 

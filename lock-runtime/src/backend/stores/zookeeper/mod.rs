@@ -56,7 +56,7 @@ impl ZooKeeper {
         Ok(zookeeper)
     }
 
-    /// Creates the store like [`connect`](Self::connect), but connects on first use.
+    /// Creates the store like [`connect`](Self::connect), but connects only when the store is first used.
     ///
     /// Operations that need the session fail if the servers do not respond or refuse this client. Until the servers
     /// have granted a session timeout, [`Capabilities::session_timeout`] is the one that the URL requests (10 s by
