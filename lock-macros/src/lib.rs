@@ -28,8 +28,8 @@ pub fn distributed_lock(
 }
 
 /// Builds a [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the
-/// variables in scope. Use it when you acquire a lock without the attribute, or in a closure that returns the key of a
-/// request to lock-tower's layer (`LockLayer::with_key_fn`).
+/// variables in scope. Use it when you acquire a lock without the attribute, or in the closure that tells lock-tower's
+/// layer the key of a request (`LockLayer::with_key_fn`).
 ///
 /// The template has the syntax described for the [attribute](macro@distributed_lock#key). Given the same template and
 /// the same values, this macro and the attribute build the same key, so they refer to the same lock. Values are

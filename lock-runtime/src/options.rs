@@ -98,8 +98,8 @@ macro_rules! option_methods {
         /// setting (30 s by default).
         ///
         /// If the holder crashes, its lock becomes free within this time (with ZooKeeper, within the session timeout
-        /// plus two ticks). A shorter `ttl` makes the lock free earlier, but if the network or the store is delayed for
-        /// longer than that, the holder loses the lock. 30 s suits most programs.
+        /// plus two ticks). With a shorter `ttl`, the lock becomes free sooner after a crash, but the holder loses it
+        /// if the network or the store stalls for longer than the `ttl`. 30 s suits most programs.
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.options.ttl = ttl;
             self
@@ -165,11 +165,11 @@ macro_rules! option_methods {
         /// The inner guard shares the lock and the fencing token with the outer guard. Releasing the inner guard does
         /// not release the lock, and when the outer guard loses the lock, so does the inner one. For a lock that is
         /// acquired again, the other options of the inner acquisition have no effect, except `hold_at_least`, which can
-        /// delay the release of the lock. The outer hold ends after the outer `max_hold` at the latest (or after its
-        /// `ttl`, if it is not renewed). If the minimum time of the inner acquisition would end later than that, the
-        /// inner acquisition fails with [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
+        /// delay the release of the lock. The minimum time of the inner acquisition must not end later than the outer
+        /// `max_hold` (or the outer `ttl`, if the lease is not renewed); otherwise, the inner acquisition fails with
+        /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
         ///
-        /// For example, with a single lock:
+        /// For example, with a [`Lock`](crate::Lock); a [`MultiLock`](crate::MultiLock) is used in the same way:
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")]

@@ -8,7 +8,7 @@ use crate::{process::Process, time::clock::Instant};
 const SEQUENCE_BITS: u32 = 11;
 const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 
-/// A number that grows with every holder of a lock, so that a resource can reject stale writers.
+/// A number that is larger for each new holder of a lock, so that a resource can reject writes from earlier holders.
 ///
 /// Each holder's token is strictly larger than the tokens of all earlier holders of the lock. (If the [store's
 /// conditions](crate::docs::safety#the-promise) are violated and two clients hold the lock at the same time, the order

@@ -15,7 +15,8 @@ pub enum HoldUntil {
     Auto,
     /// Until the inner service has returned its response, even if the response body is still being produced.
     ResponseHead,
-    /// Until the last part of the response has been handed to the server, whether or not its size is known.
+    /// Until the last part of the response body has been handed to the HTTP server for sending, whether or not the
+    /// size of the response is known.
     ///
     /// A client that reads slowly keeps the lock held, up to about [`max_hold`](crate::LockLayer::max_hold).
     ResponseEnd,

@@ -45,7 +45,7 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 ///
 /// | option | default |
 /// |---|---|
-/// | [`ttl`](Self::ttl): how long a lock outlives a crash of its holder | the manager's setting (30 s by default) |
+/// | [`ttl`](Self::ttl): how long a lock stays held if its holder crashes | the manager's setting (30 s by default) |
 /// | [`wait`](Self::wait): how long a request waits for the lock | 0 s |
 /// | [`max_hold`](Self::max_hold): the maximum time a request holds the lock | 5 min |
 /// | [`hold_at_least`](Self::hold_at_least): the minimum time the lock stays held | 0 s |
@@ -56,7 +56,7 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 /// | [`missing_key`](Self::missing_key): what to do with a request that has no key | [`Reject`](MissingKey::Reject) |
 /// | [`hold_until`](Self::hold_until): how long a request holds the lock | [`Auto`](HoldUntil::Auto) |
 /// | [`on_lost`](Self::on_lost): what happens to the request's work if the lock is lost | [`Cancel`](OnLost::Cancel) |
-/// | [`reentrant`](Self::reentrant): whether a request may share a lock that it already holds | `false` |
+/// | [`reentrant`](Self::reentrant): whether the inner of two layers with the same key uses the lock of the outer one | `false` |
 /// | [`protocol`](Self::protocol): whether error responses are HTTP or gRPC | depends on the request's `content-type` |
 ///
 /// # Cancel safety
@@ -117,7 +117,7 @@ impl LockLayer {
     /// Creates a layer that runs each request under several locks, all held at the same time.
     ///
     /// [`wait`](Self::wait) limits the total time for acquiring the locks, and losing one lock counts as losing all.
-    /// The locks are acquired in sorted order of name, so two requests with overlapping keys cannot deadlock each other
+    /// The locks are acquired in order of name, so two requests with overlapping keys cannot deadlock each other
     /// while they acquire these locks. Equal keys count as one lock. The inner service finds a
     /// [`HeldLocks`](lock_runtime::HeldLocks) in the request's extensions.
     ///
@@ -222,7 +222,7 @@ impl LockLayer {
     }
 
     /// Sets the maximum time that a request holds its lock, however often the lease is renewed; 5 minutes by default,
-    /// regardless of the manager's setting. When this time is over, the request ends as if it had lost its lock.
+    /// regardless of the manager's setting. When this time is up, the request ends as if it had lost its lock.
     ///
     /// Nothing else in the layer limits how long a lock is held if the client has disappeared unnoticed, reads the
     /// response too slowly, or [sends the request too slowly](crate#slow-senders).
@@ -244,8 +244,8 @@ impl LockLayer {
         self
     }
 
-    /// Sets whether a request may share a lock that it already holds because of an outer layer with the same key;
-    /// `false` by default.
+    /// Sets whether this layer uses the lock that an outer layer with the same key has already acquired for the
+    /// request; `false` by default.
     ///
     /// With `false`, such a request is refused (500; the log gives the reason), because it would wait for a lock that
     /// it holds itself. Set this option on the inner layer; the outer layer does not need it. See

@@ -16,7 +16,7 @@
 //! let app: Router = Router::new().route("/users/{id}/withdraw", post(withdraw).route_layer(lock));
 //!
 //! async fn withdraw(Path(id): Path<u64>, lock: HeldLock) -> String {
-//!     // Send the token with each write, so that late writes of an earlier holder can be refused.
+//!     // Send the token with each write, so that late writes from an earlier holder can be refused.
 //!     format!("user {id} under token {}", lock.fencing_token())
 //! }
 //! # let _ = app;
@@ -26,8 +26,8 @@
 //!
 //! # Which requests are locked
 //!
-//! **Read-only requests (`GET`, `HEAD`, `OPTIONS` and `TRACE`) run without a lock.** To lock them too, pass
-//! [`LockLayer::methods`] every method that is to be locked; the list replaces the default. Server-sent events, for
+//! **Read-only requests (`GET`, `HEAD`, `OPTIONS` and `TRACE`) run without a lock.** To lock them too, list
+//! every method to be locked with [`LockLayer::methods`]; the list replaces the default. Server-sent events, for
 //! example, are requested with `GET`, so they run without a lock unless you list `GET`.
 //!
 //! # Where to put the layer
@@ -38,8 +38,8 @@
 //! | place | other requests for which the layer runs |
 //! |---|---|
 //! | `post(handler).route_layer(lock)` | none |
-//! | `post(handler).layer(lock)`, `Router::route_layer` | requests with a wrong method, which then get 405 |
-//! | `Router::layer` | requests with a wrong method (405) or an unknown path. If the template has a route parameter, an unknown path gets 500 in place of 404, because no route has provided the parameter |
+//! | `post(handler).layer(lock)`, `Router::route_layer` | requests with a method that the route does not accept, which then get 405 |
+//! | `Router::layer` | requests with a method that the route does not accept (405) or an unknown path. If the template has a route parameter, an unknown path gets 500 in place of 404, because no route has provided the parameter |
 //! | around the `Router` | all requests. If the template has a route parameter, each of them gets 500, because the layer runs before routing |
 //!
 //! `any(handler)` has no routes for single methods, so its `route_layer` panics: use `any(handler).layer(lock)`. A
@@ -51,18 +51,18 @@
 //! **Authorise before locking.** Every client whose requests reach the lock can keep other clients waiting, so put
 //! authorisation outside the lock: in axum, add the authorisation layer after this layer.
 //!
-//! **Put layers that respond in place of the handler inside the lock**, for example `TimeoutLayer` and
-//! `CatchPanicLayer`: in axum, add them before this layer. If such a layer is outside, it drops the request together
-//! with its lock. The lock is then released in the background, perhaps only after the client has received the
-//! response and sent its next request.
+//! **Put layers that can cut off a running handler and respond in its place inside the lock**, such as `TimeoutLayer`
+//! and `CatchPanicLayer`: in axum, add them before this layer. If such a layer is outside, it drops the request
+//! together with its lock. The lock is then released in the background, perhaps only after the client has received
+//! the response and sent its next request.
 //!
-//! **In one `ServiceBuilder`**, the layer added first is the outermost. The lock layer changes the type of the response
-//! body to [`ResponseBody`]. Layers that accept any body type can be combined with the lock layer directly. Among
-//! these are tower-http's `CorsLayer`, `TimeoutLayer` and `ValidateRequestHeaderLayer::bearer`: for their own
-//! responses, they only need a body type with a default value, which `ResponseBody` has. Other layers require the
-//! service inside them to return axum's `Response`, for example axum-extra's `option_layer`, and tower-http's
-//! `AsyncRequireAuthorizationLayer` if its authoriser returns axum's `Response`. Between such a layer and the lock, put
-//! `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))`.
+//! **In one `ServiceBuilder`**, the layer added first is the outermost. The lock layer changes the type of the
+//! response body to [`ResponseBody`]. Layers that accept any body type can be combined with the lock layer directly.
+//! Among these are tower-http's `CorsLayer`, `TimeoutLayer` and `ValidateRequestHeaderLayer::bearer`: for their own
+//! responses, they only need a body type with a default value, which `ResponseBody` has. Some other layers, such as
+//! axum-extra's `option_layer`, require the service inside them to return axum's `Response`. So does tower-http's
+//! `AsyncRequireAuthorizationLayer` if its authorizing function responds with axum's `Response`. Between such a layer
+//! and the lock, put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))`.
 //!
 //! Put the CORS layer on the `Router`: a preflight is an `OPTIONS` request, which a `post` route does not accept.
 //!
@@ -104,8 +104,8 @@
 //!   still held by its previous one. A proxied body with a `content-length` also has a known size, so the lock is
 //!   released before the body has been forwarded.
 //! * A response that is produced while it is being sent (a stream, server-sent events) keeps the lock until it ends.
-//!   Its last frame is sent after the release. Every gRPC response that contains a message is such a stream; its last
-//!   frame contains the trailers.
+//!   Frames are passed on as they come; only the frame or marker that ends the stream is sent after the release. Every
+//!   gRPC response that contains a message is such a stream, and ends with its trailers.
 //! * An upgraded connection, such as a WebSocket, is not covered by the lock.
 //!
 //! To change when the lock is released, use [`hold_until`](LockLayer::hold_until).
@@ -128,7 +128,7 @@
 //! In all these cases, part of the work may have been done, and tasks that the handler spawned continue. With
 //! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 503 or an aborted
 //! stream. The [`HeldLock`] in the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing
-//! token and tells how much longer the lock can be relied on.
+//! token, and tells you how much longer the lock can be relied on.
 //!
 //! ## If the client disconnects
 //!
@@ -137,7 +137,7 @@
 //! connection is waiting behind this one.
 //!
 //! Therefore, [`max_hold`](LockLayer::max_hold) limits how long a request can hold its lock. The default is
-//! 5 minutes. When that time is over, the request ends as if it had lost its lock, and the lock is released.
+//! 5 minutes. When that time is up, the request ends as if it had lost its lock, and the lock is released.
 //! This works only while the server polls the request. If the server no longer polls it, for example because the client
 //! does not read the response, the lock becomes free a little later: with Redis and the in-memory store, the
 //! [lease](lock_runtime::docs::glossary) is no longer renewed and expires within one [`ttl`](LockLayer::ttl); a
@@ -207,7 +207,7 @@
 //! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | `UNAVAILABLE` | the store does not respond, a limit on waiters or locks is reached, or the manager is shut down |
 //! | <span id="lost">`lost`</span> | 503, `Retry-After` | `ABORTED` | the lock was lost before the response was sent |
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request has no valid key, for example because a header is missing or a value is too long |
-//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is misconfigured, or the store permanently rejects this server, for example because of a wrong password; the log says why |
+//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is misconfigured, or the store permanently rejects this server, for example because the password is wrong; the log says why |
 //!
 //! `Retry-After` is 1 s by default. For `contended`, you can set another time with [`LockLayer::retry_after`] or in
 //! the manager; in the header, this time is rounded up to whole seconds and is never 0. `Retry-After` is normally not
@@ -244,7 +244,8 @@
 //! yourself, or let [`max_hold`](LockLayer::max_hold) end it.
 //!
 //! The locks of a killed process stay held until their leases expire or, in ZooKeeper, until the process's session
-//! expires. This takes at most about one [`ttl`](LockLayer::ttl), which is 30 s by default.
+//! expires. A lease expires within one [`ttl`](LockLayer::ttl) (30 s by default), a session within its timeout plus two
+//! ticks of the server.
 //!
 //! # Features
 //!

@@ -15,6 +15,12 @@ use libtest_mimic::Trial;
 use lock_conformance::{Store, support};
 
 fn main() -> ExitCode {
+    for name in lock_conformance::required() {
+        assert!(
+            stores::all().iter().any(|store| store.name() == name),
+            "LOCK_TEST_REQUIRE names `{name}`, which this build does not have"
+        );
+    }
     let mut trials = lock_conformance::tests_of_the_suite();
     trials.extend(bugs::trials());
     trials.push(Trial::test("each_store_is_known_to_the_script_that_runs_the_tests", || {

@@ -21,9 +21,9 @@
 //!
 //! A store that connects to a server should log each outage only once, however many callers notice it: at `WARN` when
 //! the outage begins, and at `INFO` when it is over. If the server refuses this client
-//! [permanently](LockError::is_permanent), the store should log this at `ERROR`, instead of the `WARN` line if the
-//! outage begins with the refusal. Each line should contain the server's address. This crate's Redis and ZooKeeper
-//! stores do this; the library does not do it for other stores.
+//! [permanently](LockError::is_permanent), the store should log this at `ERROR`. If the outage begins with the
+//! refusal, this line replaces the one at `WARN`. Each line should contain the server's address. This crate's Redis and
+//! ZooKeeper stores do all this; the library does not do it for other stores.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the names by which this store is known, such as `redis://10.0.0.1:6379/0`.
     ///
-    /// A store may learn further names when it connects: Redis adds an id of the server, because one server may have
+    /// A store may learn further names when it connects: Redis adds the server's ID, because one server may have
     /// several addresses. Two stores that share a name count as the same store.
     ///
     /// The library uses the names when code that is running under a lock asks another manager for a lock with the same
@@ -99,12 +99,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// by the library's next check, usually within half a second of the first poll, the library wakes the task itself,
     /// which starts the time limit of two seconds. A store need not do anything about this.
     ///
-    /// Some wake-ups only serve to refresh a place in the queue, or to check the lock again because the store sends no
-    /// wake-ups. For these wake-ups, the store must sleep with [`Progress::sleep_until`]. Such a wake-up does not start
-    /// the time limit: if the future is not polled afterwards, the library does not drop it. The acquisition then keeps
-    /// its place in the store's queue. It may hold up the waiters behind it until the store removes the place, which is
-    /// no longer refreshed. But it does not hold up callers in its own process for long: if any of them are waiting
-    /// behind it, the library wakes the task itself, which starts the time limit.
+    /// Sometimes a future wakes only to refresh its place in the queue, or to check the lock again because the server
+    /// sends no notifications. To wait until then, the store must use [`Progress::sleep_until`]. Such a wake-up does
+    /// not start the time limit: if the future is not polled afterwards, the library does not drop it. The acquisition
+    /// then keeps its place in the store's queue. It may hold up the waiters behind it until the store removes the
+    /// place, which is no longer refreshed. But it does not hold up callers in its own process for long: if any of
+    /// them are waiting behind it, the library wakes the task itself, which starts the time limit.
     ///
     /// # Cancel safety
     /// After the future is dropped, the store must no longer keep the lock or a place in its queue for this
@@ -148,13 +148,13 @@ pub struct Acquire {
     pub mode: Mode,
     /// How long the lease lasts without renewal: between 100 ms and 24 h.
     pub ttl: Duration,
-    /// Whether the lease is renewed while it is held. If not, the store must grant it with its full `ttl`. If it is
-    /// renewed, less of the `ttl` may be left, for example because the lease began before the client learned of it; see
-    /// [`Grant`] for the minimum.
+    /// Whether the lease is renewed while it is held. If not, the store must grant the lease with its full `ttl`. If
+    /// so, less of the `ttl` may be left when `acquire` returns the grant, for example because the lease began before
+    /// the client learned of the grant; see [`Grant`] for the minimum.
     pub auto_renew: bool,
     /// How long to wait for the lock.
     pub wait: Wait,
-    /// Accepts attempts that may have left something in the store, and releases them in the background.
+    /// Takes over attempts that may have left something in the store, and undoes them in the background.
     pub cleanup: Cleanup,
     /// Receives reports of progress during the wait.
     pub progress: Progress,
@@ -219,9 +219,9 @@ impl Acquired {
 /// A lock that the store has granted.
 ///
 /// The library does not use a grant that is about to end. If [`acquire`](Backend::acquire) returns one with too little
-/// time left, the library releases the lock, and asks the store again if the caller is still willing to wait. Too
-/// little is less than a tenth of the `ttl`, `max_hold` or [session timeout](Capabilities::session_timeout), whichever
-/// is shortest; 500 ms is always enough.
+/// time left, the library releases the lock, and asks the store again if the caller is still willing to wait. "Too
+/// little" means less than 500 ms and also less than a tenth of the `ttl`, `max_hold` or
+/// [session timeout](Capabilities::session_timeout), whichever of the three is shortest.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Grant {
@@ -305,7 +305,7 @@ pub trait Lease: Releasable {
 
     /// Returns whether another client is, or must be assumed to be, waiting for this lock.
     ///
-    /// The library calls this method before it hands the lock over within the process, while it has a mutex locked. The
+    /// The library calls this method while holding a mutex, before it hands the lock over within the process. The
     /// method must therefore return at once, without asking the server.
     fn is_contended(&self) -> bool;
 
@@ -370,7 +370,8 @@ pub enum Renewal {
     Unknown(LockError),
 }
 
-/// Accepts attempts whose outcome the store does not know, and releases them in the background.
+/// Takes over attempts whose outcome the store does not know, and undoes them in the background by releasing the lock
+/// or giving up the place in the queue.
 ///
 /// The library repeats the release of each attempt until the store returns a result instead of an error, or until the
 /// lease is certain to have expired.

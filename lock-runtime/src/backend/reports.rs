@@ -11,7 +11,7 @@ use crate::{
 /// Receives reports from a store that waits for a lock.
 ///
 /// Usually, only one task of the process asks the store for a lock, and the other tasks wait behind that task. If one
-/// of the waiting tasks times out, its error gives the reason that the store reported last: another client held the
+/// of the waiting tasks times out, its error gives the cause that the store last reported: another client held the
 /// lock, or the store failed. Therefore, a store must never report an outage as contention, or contention as an outage.
 #[derive(Clone)]
 pub struct Progress(pub(crate) Option<Reporter>);

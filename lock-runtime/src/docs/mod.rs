@@ -23,6 +23,8 @@ pub mod safety {}
 #[doc = include_str!("why_not.md")]
 pub mod why_not {}
 
+/// How to implement a store: questions to answer first, a complete example, common mistakes, and how to test a store.
+///
 #[doc = include_str!("writing_a_store/before.md")]
 /// ```ignore
 #[doc = include_str!("writing_a_store/files.rs")]

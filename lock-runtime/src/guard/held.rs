@@ -28,7 +28,7 @@ impl HeldLock {
     }
 
     /// Returns the fencing token, which is larger than that of every earlier holder. Send it along with each write: a
-    /// resource that remembers the largest token can then reject late writes of earlier holders.
+    /// resource that remembers the largest token can then reject late writes from earlier holders.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token

@@ -153,7 +153,7 @@ impl HeldLocks {
         self.iter().find(|held| held.key() == key)
     }
 
-    /// Iterates over the locks, in sorted order of name.
+    /// Iterates over the locks, in order of name.
     pub fn iter(&self) -> std::slice::Iter<'_, HeldLock> {
         self.0.iter()
     }

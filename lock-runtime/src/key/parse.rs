@@ -8,9 +8,9 @@ impl LockKey {
     ///
     /// For a key that contains values, use `lock_key!` instead, which encodes them. With
     /// `format!("{tenant}/{user}")`, the tenant `a/b` with the user `c` and the tenant `a` with the user `b/c` share
-    /// one lock. If a value contains a character that templates encode, such a key also differs from the one that
-    /// `#[distributed_lock(key = "<tenant>/<user>")]` builds for the same values, so the two locks do not exclude each
-    /// other.
+    /// one lock. Also, if a value contains a character that templates encode, the key made with `format!` differs from
+    /// the one that `#[distributed_lock(key = "<tenant>/<user>")]` builds for the same values, so the two locks do not
+    /// exclude each other.
     ///
     /// # Errors
     /// [`InvalidKey`](LockErrorKind::InvalidKey) if the text is not a valid name; the message states what is wrong.

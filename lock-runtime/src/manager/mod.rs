@@ -184,8 +184,9 @@ impl LockManager {
     /// or `RetryInfo`); 1 s by default.
     ///
     /// Choose roughly the time for which the lock is usually held. If the holder is in this process and does not renew
-    /// its lease, the response suggests the remaining time of that lease in place of this value. Otherwise, the
-    /// remaining time would be a poor suggestion, because it starts again with every renewal.
+    /// its lease, the response suggests the remaining time of that lease in place of this value. In all other cases,
+    /// this value is used: the holder may be renewing its lease, and each renewal resets the remaining time, so that
+    /// time would be a poor suggestion.
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.defaults.retry_after = retry_after;

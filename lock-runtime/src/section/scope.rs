@@ -87,8 +87,8 @@ pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<L
 /// a request behind lock-tower's layer, or if such code calls or awaits it. Tasks that such code spawns do not run
 /// under the lock, nor does code that merely has a guard in a variable.
 ///
-/// If a body is dropped before it completes, its destructors run before the lock is released, but `current` does not
-/// return that lock to them.
+/// If a body is dropped before it completes, its variables are dropped before the lock is released, but `current` does
+/// not return that lock when called from their destructors.
 ///
 /// If the innermost body runs under several locks that were acquired together (a [`MultiGuard`](crate::MultiGuard)),
 /// `current` returns `None`, because none of these locks takes precedence. Call [`ensure_locked`] with the name of one

@@ -69,12 +69,12 @@ impl Store for TestedFiles {
     }
 }
 
-/// Returns the folder that contains the folders of all test cases.
+/// Returns the directory that contains the directories of all test cases.
 fn root() -> PathBuf {
     std::env::temp_dir().join(format!("files-{}", std::process::id()))
 }
 
-/// The store of one test case: a link to a folder. Changing the link takes the folder away in one step.
+/// The store of one test case: a link to a directory. Changing the link takes the directory away in one step.
 struct FilesSite {
     link: PathBuf,
     folder: PathBuf,

@@ -1,4 +1,4 @@
-//! Locks in the files of a folder, shared by the processes of one Linux machine.
+//! Locks in the files of a directory, shared by the processes of one Linux machine.
 //!
 //! Each lock has a file with one line: the boot id of the machine, the owner token, the number of the last grant, the
 //! end of the lease, and the name of the lock for a human reader. The line is read and changed while the operating
@@ -30,17 +30,17 @@ pub const POLL: Duration = Duration::from_millis(20);
 /// The longest time to wait for another process that has the file locked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A folder of locks, on a local file system.
+/// A directory of locks, on a local file system.
 #[derive(Clone, Debug)]
 pub struct Files {
     folder: Arc<Path>,
 }
 
 impl Files {
-    /// Creates a handle to the store in `folder`. The folder is created when it is first needed.
+    /// Creates a handle to the store in `folder`. The directory is created when it is first needed.
     ///
     /// # Errors
-    /// If the path is empty, or is relative and the current folder is gone.
+    /// If the path is empty, or if it is relative and the current directory no longer exists.
     pub fn at(folder: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { folder: std::path::absolute(folder)?.into() })
     }

@@ -141,10 +141,11 @@ impl Memory {
         self.0.faults.set_failing(failing);
     }
 
-    /// Simulates a slow store: from now on, every call takes `delay` longer, or fails if it would exceed its time
-    /// limit.
+    /// Simulates a slow store: from now on, every call to it takes `delay` longer.
     ///
-    /// If the delay is so long that a lease cannot be renewed before its deadline, the holder loses the lock.
+    /// Calls fail when they reach their time limit. It is 1 s for a ping or a release, and the lock's `ttl` for an
+    /// acquisition that does not wait. A waiting acquisition fails at the end of its wait. Renewals have no such limit,
+    /// but if the delay is so long that a lease cannot be renewed before its deadline, the holder loses the lock.
     pub fn set_delay(&self, delay: Duration) {
         self.0.faults.set_delay(delay);
     }

@@ -9,9 +9,10 @@ use ::zookeeper_client as zk;
 use super::hold::Contender;
 use crate::{HeldLock, LockError, LockErrorKind};
 
-/// Begins a transaction, on your own client, that is applied only if the given lock is still held.
+/// Begins a transaction on a client of your own. The transaction is applied only if the given lock is still held.
 ///
-/// Add writes to the transaction and commit it. The commit fails with
+/// The client is a [`Client`](zk::Client) of the crate `zookeeper-client`, version 0.11, which your program connects
+/// itself. Add writes to the transaction and commit it. The commit fails with
 /// [`CheckFailed`](zk::CheckWriteError::CheckFailed) if the lock is no longer held, or if the client has no permission
 /// to read the holder's node. If the store's URL contains a user, the client must log in as the same user.
 ///
