@@ -11,12 +11,12 @@ use std::{
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
 use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
     redis_server::RedisServer,
     resp::Value,
 };
+use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
 
 pub const STORES: &[&dyn lock_conformance::Store] =
     &[&Store { name: "redis", grouped: false }, &Store { name: "redis_grouped", grouped: true }];

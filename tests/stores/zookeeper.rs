@@ -10,12 +10,12 @@ use std::{
 
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-use lock_conformance::{CANARY, Fault, Server, Site};
 use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
     zookeeper_protocol::{Client, NO_NODE},
     zookeeper_server::{SESSION, ZooKeeperServer},
 };
+use lock_conformance::{CANARY, Fault, Server, Site};
 
 pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "zookeeper" }];
 /// The package `zookeeper` has a library and no command.
