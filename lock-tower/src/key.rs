@@ -52,7 +52,7 @@ where
     }
 }
 
-/// The reason why a request has no key and is refused.
+/// The error that a [`KeyExtractor`] returns for a request that is refused because no key could be determined.
 ///
 /// A [`LockError`] can be converted into a `KeyRejection`, for example with `?`. An error of kind
 /// [`InvalidKey`](LockErrorKind::InvalidKey) becomes a [client error](Self::bad_request). Every other error

@@ -18,7 +18,7 @@ use crate::{
 /// The default of [`LockLayer::max_hold`].
 const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 
-/// Runs each request under the lock that its key names.
+/// Runs each request under the lock named by its key.
 ///
 /// ```
 /// # #[cfg(feature = "axum")]
@@ -55,7 +55,7 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 /// | [`methods`](Self::methods): which requests are locked | all except `GET`, `HEAD`, `OPTIONS`, `TRACE` |
 /// | [`missing_key`](Self::missing_key): what to do with a request that has no key | [`Reject`](MissingKey::Reject) |
 /// | [`hold_until`](Self::hold_until): how long a request holds the lock | [`Auto`](HoldUntil::Auto) |
-/// | [`on_lost`](Self::on_lost): what happens to the request's work if the lock is lost | [`Cancel`](OnLost::Cancel) |
+/// | [`on_lost`](Self::on_lost): whether the inner service is cancelled or runs to completion if the lock is lost | [`Cancel`](OnLost::Cancel) |
 /// | [`reentrant`](Self::reentrant): whether the inner of two layers with the same key uses the lock of the outer one | `false` |
 /// | [`protocol`](Self::protocol): whether error responses are HTTP or gRPC | depends on the request's `content-type` |
 ///
@@ -311,10 +311,12 @@ impl LockLayer {
         self
     }
 
-    /// Sets what happens to a request's work if its lock is lost; [`Cancel`](OnLost::Cancel) by default.
+    /// Sets whether the inner service is cancelled or runs to completion if the lock is lost;
+    /// [`Cancel`](OnLost::Cancel) by default.
     ///
-    /// Either way, the client gets 503 (in gRPC, `ABORTED`), unless the inner service itself returned an error. If the
-    /// response is already being streamed, the stream ends with an error.
+    /// Either way, the client gets 503 (in gRPC, `ABORTED`), unless the inner service's future resolved to `Err`. (A
+    /// response with an error status does not count; it is replaced as well.) If the response is already being
+    /// streamed, the stream ends with an error.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = on_lost;

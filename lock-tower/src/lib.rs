@@ -26,9 +26,9 @@
 //!
 //! # Which requests are locked
 //!
-//! **Read-only requests (`GET`, `HEAD`, `OPTIONS` and `TRACE`) run without a lock.** To lock them too, list
-//! every method to be locked with [`LockLayer::methods`]; the list replaces the default. Server-sent events, for
-//! example, are requested with `GET`, so they run without a lock unless you list `GET`.
+//! **Read-only requests (`GET`, `HEAD`, `OPTIONS` and `TRACE`) run without a lock.** To lock them too, use
+//! [`LockLayer::methods`] to list every method whose requests are to be locked; the list replaces the default.
+//! Server-sent events, for example, are requested with `GET`, so they run without a lock unless you list `GET`.
 //!
 //! # Where to put the layer
 //!
@@ -51,18 +51,18 @@
 //! **Authorise before locking.** Every client whose requests reach the lock can keep other clients waiting, so put
 //! authorisation outside the lock: in axum, add the authorisation layer after this layer.
 //!
-//! **Put layers that can cut off a running handler and respond in its place inside the lock**, such as `TimeoutLayer`
-//! and `CatchPanicLayer`: in axum, add them before this layer. If such a layer is outside, it drops the request
-//! together with its lock. The lock is then released in the background, perhaps only after the client has received
-//! the response and sent its next request.
+//! **Put timeouts and panic handlers inside the lock.** Some layers, such as `TimeoutLayer` and `CatchPanicLayer`,
+//! can cut off a running handler and send their own response. In axum, add them before this layer. If such a layer is
+//! outside the lock, it drops the request together with its lock. The lock is then released in the background,
+//! perhaps only after the client has received the response and sent its next request.
 //!
-//! **In one `ServiceBuilder`**, the layer added first is the outermost. The lock layer changes the type of the
-//! response body to [`ResponseBody`]. Layers that accept any body type can be combined with the lock layer directly.
-//! Among these are tower-http's `CorsLayer`, `TimeoutLayer` and `ValidateRequestHeaderLayer::bearer`: for their own
-//! responses, they only need a body type with a default value, which `ResponseBody` has. Some other layers, such as
-//! axum-extra's `option_layer`, require the service inside them to return axum's `Response`. So does tower-http's
-//! `AsyncRequireAuthorizationLayer` if its authorizing function responds with axum's `Response`. Between such a layer
-//! and the lock, put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))`.
+//! **Within a `ServiceBuilder`**, by contrast, the layer added first is the outermost. The lock layer changes the
+//! type of the response body to [`ResponseBody`]. Layers that accept any body type can be combined with the lock
+//! layer directly. Among these are tower-http's `CorsLayer`, `TimeoutLayer` and `ValidateRequestHeaderLayer::bearer`:
+//! for their own responses, they only need a body type with a default value, which `ResponseBody` has. Some other
+//! layers, such as axum-extra's `option_layer`, require the service inside them to return axum's `Response`. So does
+//! tower-http's `AsyncRequireAuthorizationLayer` if its `AsyncAuthorizeRequest` uses axum's response body. Between
+//! such a layer and the lock, put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))`.
 //!
 //! Put the CORS layer on the `Router`: a preflight is an `OPTIONS` request, which a `post` route does not accept.
 //!
@@ -104,8 +104,9 @@
 //!   still held by its previous one. A proxied body with a `content-length` also has a known size, so the lock is
 //!   released before the body has been forwarded.
 //! * A response that is produced while it is being sent (a stream, server-sent events) keeps the lock until it ends.
-//!   Frames are passed on as they come; only the frame or marker that ends the stream is sent after the release. Every
-//!   gRPC response that contains a message is such a stream, and ends with its trailers.
+//!   Frames are passed on as they arrive; only the end of the stream (the last frame, the trailers or the end-of-stream
+//!   signal) is sent after the release. Every gRPC response that contains a message is such a stream, and ends with its
+//!   trailers.
 //! * An upgraded connection, such as a WebSocket, is not covered by the lock.
 //!
 //! To change when the lock is released, use [`hold_until`](LockLayer::hold_until).
@@ -127,7 +128,7 @@
 //!
 //! In all these cases, part of the work may have been done, and tasks that the handler spawned continue. With
 //! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 503 or an aborted
-//! stream. The [`HeldLock`] in the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing
+//! stream, unless the inner service's future resolves to `Err`. The [`HeldLock`] in the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing
 //! token, and tells you how much longer the lock can be relied on.
 //!
 //! ## If the client disconnects
@@ -136,10 +137,10 @@
 //! notice a disconnection late or never if they have not read the whole request body, or if another request on the same
 //! connection is waiting behind this one.
 //!
-//! Therefore, [`max_hold`](LockLayer::max_hold) limits how long a request can hold its lock. The default is
-//! 5 minutes. When that time is up, the request ends as if it had lost its lock, and the lock is released.
-//! This works only while the server polls the request. If the server no longer polls it, for example because the client
-//! does not read the response, the lock becomes free a little later: with Redis and the in-memory store, the
+//! To cover such cases, [`max_hold`](LockLayer::max_hold) limits how long a request can hold its lock. The default is
+//! 5 minutes. When that time is up, the request ends as if it had lost its lock, and the lock is released. This works
+//! only while the server keeps polling the response future or body. If the server stops, for example because the
+//! client does not read the response, the lock becomes free a little later: with Redis and the in-memory store, the
 //! [lease](lock_runtime::docs::glossary) is no longer renewed and expires within one [`ttl`](LockLayer::ttl); a
 //! ZooKeeper lock is released in the background.
 //!
@@ -186,10 +187,10 @@
 //! # }
 //! ```
 //!
-//! For HTTP/1.1, a proxy that buffers requests, as nginx does by default, also protects the lock. In unary
-//! gRPC requests, the message is sent as the request body, so a slow sender can keep the lock in the same way. For such
-//! requests, use `#[distributed_lock]` on the service method in place of this layer, because the method runs after the
-//! message has been read.
+//! A proxy that buffers whole requests before it forwards them, as nginx's `proxy_pass` does by default, also
+//! protects the lock. In unary gRPC requests, the message is sent as the request body, so a slow sender can keep the
+//! lock in the same way. For such requests, use `#[distributed_lock]` on the service method in place of this layer,
+//! because the method runs after the message has been read.
 //!
 //! # Error responses
 //!
@@ -203,16 +204,17 @@
 //!
 //! | type | HTTP | gRPC | when |
 //! |---|---|---|---|
-//! | <span id="contended">`contended`</span> | 409, `Retry-After` | `ABORTED` | another request holds the lock |
+//! | <span id="contended">`contended`</span> | 409, `Retry-After` | `ABORTED` | another caller holds the lock (kind `Contended`), or still held it at the end of the wait (kind `Timeout`) |
 //! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | `UNAVAILABLE` | the store does not respond, a limit on waiters or locks is reached, or the manager is shut down |
 //! | <span id="lost">`lost`</span> | 503, `Retry-After` | `ABORTED` | the lock was lost before the response was sent |
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request has no valid key, for example because a header is missing or a value is too long |
-//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is misconfigured, or the store permanently rejects this server, for example because the password is wrong; the log says why |
+//! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is misconfigured, or the store refuses this process for a reason that a retry will not fix, such as a wrong password; the log says why |
 //!
 //! `Retry-After` is 1 s by default. For `contended`, you can set another time with [`LockLayer::retry_after`] or in
-//! the manager; in the header, this time is rounded up to whole seconds and is never 0. `Retry-After` is normally not
-//! derived from the time remaining on the lease, because that says nothing about when a lock whose lease is renewed
-//! will become free. The remaining time is used only if the holder is in this process and does not renew its lease.
+//! the manager; in the header, this time is rounded up to whole seconds and is never 0. If the holder is in this
+//! process and does not renew its lease, `Retry-After` is the remaining time of that lease in place of the time that
+//! you set. In all other cases, `Retry-After` does not depend on the remaining time: a lease that is being renewed says nothing
+//! about when its lock will become free.
 //!
 //! Use [`on_rejection`](LockLayer::on_rejection) and [`protocol`](LockLayer::protocol) to customise these responses.
 //! With lock-runtime's `axum` and `tonic` features, a [`LockError`](lock_runtime::LockError) returned by a handler or
@@ -226,10 +228,10 @@
 //! therefore block requests for all other keys.
 //!
 //! For this reason, put a concurrency limit inside the lock. In axum, add it to the route in a separate `layer` call,
-//! before adding the lock: a request then takes its permit only once it holds the lock. In tonic, or if both layers
-//! are in one `ServiceBuilder`, a request takes the permit before it waits for the lock, even if the limit is inside,
-//! because `ConcurrencyLimit` takes its permit in `poll_ready`, which the lock layer forwards. In these cases, apply
-//! the limit to the locked service only, so that other services are not affected.
+//! before adding the lock: a request then takes its permit only once it holds the lock. This does not help in tonic,
+//! or if both layers are in the same `ServiceBuilder`: `ConcurrencyLimit` takes its permit in `poll_ready`, which the
+//! lock layer forwards, so a request takes the permit before it waits for the lock. In these cases, apply the limit
+//! to the locked service only, so that other services are not affected.
 //!
 //! Requests that exceed the manager's [limits](lock_runtime::Limits) on waiting (by default, 1,024 waiting requests per
 //! key) are refused at once (`unavailable`). A waiting request leaves the queue when the server drops it because its
@@ -244,8 +246,8 @@
 //! yourself, or let [`max_hold`](LockLayer::max_hold) end it.
 //!
 //! The locks of a killed process stay held until their leases expire or, in ZooKeeper, until the process's session
-//! expires. A lease expires within one [`ttl`](LockLayer::ttl) (30 s by default), a session within its timeout plus two
-//! ticks of the server.
+//! expires. A lease expires within one [`ttl`](LockLayer::ttl) (30 s by default), and a session within its timeout
+//! plus two ZooKeeper ticks (`tickTime`).
 //!
 //! # Features
 //!

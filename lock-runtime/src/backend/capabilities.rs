@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Whether a lock excludes all processes that use the store, not only the tasks of this process.
+    /// Whether locks are exclusive among all processes that use the store, not only among the tasks of this process.
     pub shared_between_processes: bool,
     /// Whether waiters of different processes are served in the order in which they began to wait.
     pub fair: bool,
@@ -34,7 +34,8 @@ impl Capabilities {
         }
     }
 
-    /// Declares that a lock excludes all processes that use the store, not only the tasks of this process.
+    /// Declares that locks are exclusive among all processes that use the store, not only among the tasks of this
+    /// process.
     #[must_use]
     pub const fn shared_between_processes(mut self) -> Self {
         self.shared_between_processes = true;

@@ -97,14 +97,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// own waker only at the second poll, because most acquisitions complete then. Before the second poll, the store
     /// wakes the caller's task directly, and the library does not see the wake-up. If the second poll has not happened
     /// by the library's next check, usually within half a second of the first poll, the library wakes the task itself,
-    /// which starts the time limit of two seconds. A store need not do anything about this.
+    /// which starts this two-second countdown. A store need not do anything about this.
     ///
-    /// Sometimes a future wakes only to refresh its place in the queue, or to check the lock again because the server
-    /// sends no notifications. To wait until then, the store must use [`Progress::sleep_until`]. Such a wake-up does
-    /// not start the time limit: if the future is not polled afterwards, the library does not drop it. The acquisition
-    /// then keeps its place in the store's queue. It may hold up the waiters behind it until the store removes the
-    /// place, which is no longer refreshed. But it does not hold up callers in its own process for long: if any of
-    /// them are waiting behind it, the library wakes the task itself, which starts the time limit.
+    /// Sometimes a future is woken only so that it can refresh its place in the queue, or check the lock again because
+    /// the server sends no notifications. To wait until then, the store must use [`Progress::sleep_until`]. Such a
+    /// wake-up does not start the countdown: if the future is not polled afterwards, the library does not drop it. The
+    /// acquisition then keeps its place in the store's queue. It may hold up the waiters behind it until the store
+    /// removes the place because nobody refreshes it any more. But it does not hold up callers in its own process for
+    /// long: if any of them are waiting behind it, the library wakes the task itself, which starts the countdown.
     ///
     /// # Cancel safety
     /// After the future is dropped, the store must no longer keep the lock or a place in its queue for this
@@ -129,7 +129,8 @@ pub trait Renew: Send + Sync {
     /// [`Unknown`](Renewal::Unknown) for the leases in that part before the limit; otherwise the results of the other
     /// renewals are lost.
     ///
-    /// The library calls this method on its own thread (see the [module](self)), never on the caller's runtime.
+    /// The library calls this method on its own thread, never on the caller's runtime (see
+    /// [*Which thread calls a store*](self#which-thread-calls-a-store)).
     ///
     /// # Cancel safety
     /// May be dropped at any time. A request that was already sent may still be applied, which only makes the lease
@@ -148,9 +149,9 @@ pub struct Acquire {
     pub mode: Mode,
     /// How long the lease lasts without renewal: between 100 ms and 24 h.
     pub ttl: Duration,
-    /// Whether the lease is renewed while it is held. If not, the store must grant the lease with its full `ttl`. If
-    /// so, less of the `ttl` may be left when `acquire` returns the grant, for example because the lease began before
-    /// the client learned of the grant; see [`Grant`] for the minimum.
+    /// Whether the lease is renewed while it is held. If `false`, the store must grant the lease with its full `ttl`.
+    /// If `true`, less of the `ttl` may be left when `acquire` returns the grant, for example because the lease began
+    /// before the client learned of the grant; see [`Grant`] for the minimum.
     pub auto_renew: bool,
     /// How long to wait for the lock.
     pub wait: Wait,
@@ -227,10 +228,11 @@ impl Acquired {
 pub struct Grant {
     /// The fencing token. It must be strictly larger than the token of every grant of this lock that ended before this
     /// grant began, including grants that ended while the request for this one was waiting. This way, a resource can
-    /// reject late writes by earlier holders. (If the [store's conditions](crate::docs::safety#the-promise) are
-    /// violated and two grants overlap, the order of their tokens is not guaranteed.) Create the token of a lease with
-    /// [`FencingToken::from_micros`], which leaves the low bits free to count the hand-overs inside the process. For a
-    /// session lock, which is not handed over, use [`FencingToken::from_number`].
+    /// reject late writes by earlier holders. (If two grants overlap because one of the conditions for the
+    /// [library's promise](crate::docs::safety#the-promise) is violated, for example because the server lost its data,
+    /// the order of their tokens is not guaranteed.) Create the token of a lease with [`FencingToken::from_micros`],
+    /// which leaves the low bits free to count the hand-overs inside the process. For a session lock, which is not
+    /// handed over, use [`FencingToken::from_number`].
     pub token: FencingToken,
     /// The granted lease or session lock.
     pub held: Held,
@@ -387,9 +389,10 @@ pub(crate) trait ReleasesLater: Send + Sync {
 impl Cleanup {
     /// Releases `attempt` in the background.
     ///
-    /// `until` is the moment by which a lease granted to the attempt is certain to have expired: one `ttl` after the
-    /// last moment at which the store may still grant it. If there is no such moment, as for a session lock, `until` is
-    /// [`Instant::FAR_FUTURE`]. The library stops repeating a failed release at this moment.
+    /// The library stops repeating a failed release at `until`. This must be the moment by which a lease granted to
+    /// the attempt is certain to have expired: one `ttl` after the last moment at which the store may still grant it.
+    /// If there is no such moment, for example because the attempt is for a session lock, pass
+    /// [`Instant::FAR_FUTURE`].
     ///
     /// This method may be called from a destructor: it neither blocks nor panics, and it needs no runtime.
     pub fn release_later(&self, attempt: Arc<dyn Releasable>, until: Instant) {

@@ -56,7 +56,8 @@ impl Progress {
     ///
     /// The library drops an acquisition that is woken and then not polled for about two seconds, as
     /// [`Backend::acquire`](crate::backend::Backend::acquire) describes. The wake-up at the end of this sleep is an
-    /// exception: it does not start this limit of two seconds, because it does not mean that the lock has been granted.
+    /// exception: it does not start this two-second countdown, because it does not mean that the lock has been
+    /// granted.
     ///
     /// # Cancel safety
     /// Cancel safe.

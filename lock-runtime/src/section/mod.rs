@@ -27,9 +27,9 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What happens to the body (the code that runs under the lock) if the lock is lost before the body has completed.
 ///
-/// With `#[distributed_lock]`, the body is that of the function, and the option `on_lost` sets this value. With
-/// lock-tower's `LockLayer`, the body is the inner service's future and the response body, and `LockLayer::on_lost`
-/// sets this value.
+/// For `#[distributed_lock]`, "body" means the function body, and the `on_lost` option selects one of these variants.
+/// For lock-tower's `LockLayer`, "body" means the inner service's future and the response body, and
+/// `LockLayer::on_lost` selects the variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
     /// When the lock is lost, the body is dropped if it is suspended at an `.await`, and otherwise as soon as it
@@ -40,8 +40,8 @@ pub enum OnLost {
     Cancel,
     /// The body runs to completion, possibly at the same time as the body of the next holder. Its result is then
     /// replaced by an error of kind [`Lost`](LockErrorKind::Lost) (with `LockLayer`, by a 503 response or an aborted
-    /// stream), unless the body itself returned an error. If the lock is lost before the body has started, the body
-    /// does not run.
+    /// stream), unless the body itself returned an error (with `LockLayer`: `Err`; a response with an error status does
+    /// not count). If the lock is lost before the body has started, the body does not run.
     ///
     /// Use this for work that must not stop half-way and whose writes are protected by the fencing token.
     Finish,

@@ -123,7 +123,7 @@ impl Site for FilesSite {
         is_lost
     }
 
-    /// Makes every call fail: the link then leads to a device, not to a folder.
+    /// Makes every call fail by pointing the link at a device instead of a directory.
     fn hurt(&self, _fault: Fault) {
         self.lead_to(Path::new("/dev/null"));
     }

@@ -56,9 +56,10 @@ impl Files {
     }
 
     fn try_change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> io::Result<T> {
-        // The clock is read before the file is locked. A time slightly in the past never ends a lease early, and the
-        // file stays locked for as short a time as possible: while a process has the file locked, nobody else can use
-        // this lock.
+        // The clock is read before the file is locked, so that the file stays locked for as short a time as possible:
+        // while a process has the file locked, nobody else can use this lock. A reading that is somewhat old does no
+        // harm: another holder's lease only looks longer, and this holder's deadline is computed from `sent`, which
+        // is older still.
         let (now, boot) = (uptime()?, fs::read_to_string("/proc/sys/kernel/random/boot_id")?);
         let mut file = self.locked(key)?;
         let mut line = String::new();
