@@ -128,8 +128,9 @@
 //!
 //! In all these cases, part of the work may have been done, and tasks that the handler spawned continue. With
 //! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 503 or an aborted
-//! stream, unless the inner service's future resolves to `Err`. The [`HeldLock`] in the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing
-//! token, and tells you how much longer the lock can be relied on.
+//! stream, unless the inner service's future resolves to `Err`. The [`HeldLock`] in the request's extensions (with
+//! several locks, a [`HeldLocks`]) provides the fencing token, and tells you how much longer the lock can be relied
+//! on.
 //!
 //! ## If the client disconnects
 //!
@@ -213,8 +214,8 @@
 //! `Retry-After` is 1 s by default. For `contended`, you can set another time with [`LockLayer::retry_after`] or in
 //! the manager; in the header, this time is rounded up to whole seconds and is never 0. If the holder is in this
 //! process and does not renew its lease, `Retry-After` is the remaining time of that lease in place of the time that
-//! you set. In all other cases, `Retry-After` does not depend on the remaining time: a lease that is being renewed says nothing
-//! about when its lock will become free.
+//! you set. In all other cases, `Retry-After` does not depend on the remaining time: a lease that is being renewed
+//! says nothing about when its lock will become free.
 //!
 //! Use [`on_rejection`](LockLayer::on_rejection) and [`protocol`](LockLayer::protocol) to customise these responses.
 //! With lock-runtime's `axum` and `tonic` features, a [`LockError`](lock_runtime::LockError) returned by a handler or
