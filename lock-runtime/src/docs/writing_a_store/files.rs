@@ -56,10 +56,9 @@ impl Files {
     }
 
     fn try_change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> io::Result<T> {
-        // The clock is read before the file is locked, so that the file stays locked for as short a time as possible:
-        // while a process has the file locked, nobody else can use this lock. A reading that is somewhat old does no
-        // harm: another holder's lease only looks longer, and this holder's deadline is computed from `sent`, which
-        // is older still.
+        // The clock is read before the file is locked. A time slightly in the past never ends a lease early, and the
+        // file stays locked for as short a time as possible: while a process has the file locked, no other process
+        // can use this lock.
         let (now, boot) = (uptime()?, fs::read_to_string("/proc/sys/kernel/random/boot_id")?);
         let mut file = self.locked(key)?;
         let mut line = String::new();
@@ -138,7 +137,7 @@ impl Record {
         format!("{boot} {owner:032x} {grant:020} {ends:020} {}\n", key.stored())
     }
 
-    /// Returns how much time another holder's lease has left, or `None` if nobody except `owner` holds the lock.
+    /// Returns how much time another holder's lease has left, or `None` if no other holder than `owner` has the lock.
     fn held_by_another(&self, owner: u128) -> Option<Duration> {
         let left = Duration::from_micros(self.ends.saturating_sub(self.now));
         (self.owner != 0 && self.owner != owner && !left.is_zero()).then_some(left)

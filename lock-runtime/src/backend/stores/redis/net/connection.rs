@@ -152,7 +152,7 @@ impl Connection {
         !self.given_up.load(Ordering::Acquire) && !self.is_gone()
     }
 
-    /// Returns whether the connection was unused for so long that its end may not have been noticed yet.
+    /// Returns whether the connection was unused long enough that its end may have gone unnoticed.
     pub(crate) fn is_idle(&self) -> bool {
         (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
     }
