@@ -343,14 +343,15 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_wakes_the_herd",
         edits: &[Lua {
-            from: "elseif not hand_over(ARGV[2]) then
+            from: "elseif not hand_over(entry, ARGV[2]) then
   redis.call('DEL', key)
 end",
             to: "else
+  redis.call('LPUSH', queue, entry)
   redis.call('DEL', key)
-  for _, place in ipairs(redis.call('HVALS', places)) do
-    local number, inbox = string.match(place, '^%d+ %d+ (%d+) (.*)$')
-    redis.call('PUBLISH', inbox, 'free ' .. number .. ' 0')
+  for _, entry in ipairs(redis.call('LRANGE', queue, '0', '-1')) do
+    local place = read(entry)
+    redis.call('PUBLISH', place.inbox, 'free ' .. place.number .. ' 0')
   end
 end",
         }],
@@ -858,8 +859,10 @@ end",
     Mutant {
         name: "refused_attempt_that_writes",
         edits: &[Lua {
-            from: "if ARGV[4] ~= 'poll' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then",
-            to: "if ARGV[4] ~= 'poll' and redis.call('SET', KEYS[4], '1') and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then",
+            from: "local holder = redis.call('GET', KEYS[1])
+if not holder and",
+            to: "local holder = redis.call('SET', KEYS[4], '1') and redis.call('GET', KEYS[1])
+if not holder and",
         }],
         caught_by: &[
             "servers redis::queue::a_refused_attempt_writes_nothing_and_is_answered_also_when_memory_is_full",
@@ -869,10 +872,10 @@ end",
         name: "a_look_that_walks_the_queue",
         edits: &[Lua {
             from: "    local first = redis.call('LINDEX', queue, '0')
-    is_new",
+    is_first",
             to: "    redis.call('LPOS', queue, owner)
     local first = redis.call('LINDEX', queue, '0')
-    is_new",
+    is_first",
         }],
         caught_by: &["servers redis::queue::a_look_costs_the_same_however_many_wait"],
     },

@@ -24,15 +24,16 @@ impl Value {
         }
     }
 
+    pub fn text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            other => panic!("a text was expected, not {other:?}"),
+        }
+    }
+
     pub fn texts(self) -> Vec<String> {
         match self {
-            Self::Array(values) => values
-                .into_iter()
-                .map(|value| match value {
-                    Self::Text(text) => text,
-                    other => panic!("a text was expected, not {other:?}"),
-                })
-                .collect(),
+            Self::Array(values) => values.into_iter().map(Self::text).collect(),
             other => panic!("an array was expected, not {other:?}"),
         }
     }

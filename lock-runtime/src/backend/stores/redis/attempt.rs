@@ -142,7 +142,7 @@ impl<'a> Attempt<'a> {
                 notice = next(&mut notices), if notices.is_some() => {
                     match notice {
                         Some(Notice::Granted { proof, terms }) => {
-                            let names::Terms { fence, px, others_wait, foreign } = terms;
+                            let names::Terms { fence, px, foreign } = terms;
                             let proven = proof == terms.proof(&self.name());
                             match place.judge(Pushed { fence, px, proven }, self.request.ttl) {
                                 Push::ValidUntil(until) => {
@@ -150,7 +150,9 @@ impl<'a> Attempt<'a> {
                                     self.remember_foreign(foreign);
                                     // Without renewal, the lease must have its whole length.
                                     if enough && self.request.auto_renew {
-                                        return Ok(self.granted(fence, others_wait, until));
+                                        // The message does not say whether others wait: that would cost the
+                                        // server a command, and a wrong guess costs one turn of this process.
+                                        return Ok(self.granted(fence, true, until));
                                     }
                                     // Ours, but not for long enough: claim it first.
                                     look_at = heard;

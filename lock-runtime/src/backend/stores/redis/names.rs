@@ -137,8 +137,6 @@ pub(crate) struct Terms {
     pub(crate) fence: u64,
     /// The length of the lease.
     pub(crate) px: Duration,
-    /// Whether others were left in the queue.
-    pub(crate) others_wait: bool,
     /// How much longer the lock is remembered as used by foreign clients.
     pub(crate) foreign: Duration,
 }
@@ -149,9 +147,9 @@ impl Terms {
     ///
     /// It is computed from the parsed message, so nothing can be appended to an overheard one.
     pub(crate) fn proof(&self, owner: &impl Display) -> Proof {
-        let Self { fence, px, others_wait, foreign } = self;
-        let (px, others, foreign) = (millis(*px), u8::from(*others_wait), millis(*foreign));
-        let proven = format!("{owner} {fence} {px} {others} {foreign}");
+        let Self { fence, px, foreign } = self;
+        let (px, foreign) = (millis(*px), millis(*foreign));
+        let proven = format!("{owner} {fence} {px} {foreign}");
         Proof(sha1_smol::Sha1::from(proven).digest().bytes())
     }
 }

@@ -185,7 +185,7 @@ enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads `granted <number> <proof> <fence> <px ms> <0|1> <foreign ms>`, `free <number> <ms>` or
+    /// Reads `granted <number> <proof> <fence> <px ms> <foreign ms>`, `free <number> <ms>` or
     /// `contended <fence> <name>`; a name may contain spaces.
     fn read(payload: &'a Value) -> Option<Self> {
         let Value::BulkString(payload) = payload else { return None };
@@ -197,13 +197,9 @@ impl<'a> Message<'a> {
                 let number = number()?;
                 let proof = parts.next()?.parse().ok()?;
                 let mut next = || parts.next()?.parse::<u64>().ok();
-                let (fence, px, others, foreign) = (next()?, next()?, next()?, next()?);
-                let terms = Terms {
-                    fence,
-                    px: Duration::from_millis(px),
-                    others_wait: others == 1,
-                    foreign: Duration::from_millis(foreign),
-                };
+                let (fence, px, foreign) = (next()?, next()?, next()?);
+                let terms =
+                    Terms { fence, px: Duration::from_millis(px), foreign: Duration::from_millis(foreign) };
                 Some(Self::Notice { number, notice: Notice::Granted { proof, terms } })
             }
             "free" => {
@@ -256,15 +252,10 @@ mod tests {
         let proof = "00112233445566778899aabbccddeeff00112233";
         let notice = Notice::Granted {
             proof: proof.parse().expect("of the right length"),
-            terms: Terms {
-                fence: 8,
-                px: Duration::from_secs(2),
-                others_wait: true,
-                foreign: Duration::from_secs(9),
-            },
+            terms: Terms { fence: 8, px: Duration::from_secs(2), foreign: Duration::from_secs(9) },
         };
         let granted = Message::Notice { number: 7, notice };
-        assert_eq!(read(&format!("granted 7 {proof} 8 2000 1 9000")), Some(format!("{granted:?}")));
+        assert_eq!(read(&format!("granted 7 {proof} 8 2000 9000")), Some(format!("{granted:?}")));
         let contended = Message::Contended { fence: 8, name: "my app:user 42" };
         assert_eq!(read("contended 8 my app:user 42"), Some(format!("{contended:?}")));
         let free = Message::Notice { number: 7, notice: Notice::Free { length: Duration::from_millis(100) } };
@@ -272,8 +263,8 @@ mod tests {
         for other in [
             "",
             "granted",
-            "granted 7 8 2000 1",
-            "granted 7 0011 8 2000 1 0",
+            "granted 7 8 2000",
+            "granted 7 0011 8 2000 0",
             "granted a b c d",
             "free 7",
             "contended x y",

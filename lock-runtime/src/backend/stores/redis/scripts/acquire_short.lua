@@ -11,7 +11,8 @@
 -- without knowing it.
 
 -- The short path: no waiter and no holder. A refused attempt writes nothing.
-if ARGV[4] ~= 'poll' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
+local holder = redis.call('GET', KEYS[1])
+if not holder and ARGV[4] ~= 'poll' and redis.call('EXISTS', KEYS[2]) == 0 then
   local t = redis.call('TIME')
   local now = t[1] .. string.format('%06d', t[2])
   if tonumber(now) > tonumber(ARGV[3]) then return { 'late', now } end

@@ -1,14 +1,21 @@
 -- Takes the lock, or takes or refreshes a place in its queue; arguments and answers as in acquire_short.lua.
-local function ask(owner, ttl, limit, mode, address)
+local function ask(holder, owner, ttl, limit, mode, address)
   if now > tonumber(limit) then return { 'late', now_text } end
-  local holder = redis.call('GET', key)
 
   -- A repeated request, or a grant whose push was lost: the same fence again.
   if holder and string.sub(holder, 1, #owner + 1) == owner .. ':' then
     redis.call('PEXPIRE', key, ttl)
     return { 'granted', string.sub(holder, #owner + 2), redis.call('EXISTS', queue), now_text }
   end
-  if mode == 'poll' and not redis.call('HGET', places, owner) then return { 'gone' } end
+  local place = mode ~= 'try' and ttl .. ' ' .. now_text .. ' ' .. address
+  if mode == 'poll' and write(owner, place) then
+    local index = near(owner)
+    if not index then
+      redis.call('HDEL', places, owner)
+      return { 'gone' }
+    end
+    redis.call('LSET', queue, index, owner)
+  end
 
   local left_open = -1
   if not holder then
@@ -18,31 +25,40 @@ local function ask(owner, ttl, limit, mode, address)
       local fence, refused = mint(counter, now_text)
       if refused then return refused end
       -- A place whose other half was evicted must leave nothing behind.
-      if first then pop() elseif mode == 'poll' then redis.call('HDEL', places, owner) end
+      if first then pop(first) elseif mode == 'poll' then redis.call('HDEL', places, owner) end
       redis.call('SET', key, owner .. ':' .. fence, 'PX', ttl)
       return { 'granted', fence, redis.call('EXISTS', queue), now_text }
     end
-    if left_open < 0 then hand_over(0) end -- another waiter is first
+    if left_open < 0 then hand_over(redis.call('LPOP', queue), 0) end -- another waiter is first
   end
   if mode == 'try' then
     return { 'held', left_open < 0 and redis.call('PTTL', key) or left_open, now_text }
   end
 
-  local is_new = redis.call('HSET', places, owner, ttl .. ' ' .. now_text .. ' ' .. address) == 1
-  local is_first
-  -- A token has one place, however often it asks.
-  if mode == 'join' and (is_new or not redis.call('LPOS', queue, owner)) then
-    is_first = redis.call('RPUSH', queue, owner) == 1
-  else
+  local is_first, is_new = false, false
+  if mode == 'poll' then
     local first = redis.call('LINDEX', queue, '0')
-    is_new, is_first = false, first == owner
+    is_first = first == owner
     if not first then -- evicted
       redis.call('HDEL', places, owner)
       return { 'gone' }
     end
+  else
+    local index, count = near(owner)
+    is_first = index == 0 or count == 0
+    if index then -- it asks again: a token has one place, however often it asks
+      redis.call('LSET', queue, index, owner)
+      write(owner, place)
+    elseif count < NEAR then
+      redis.call('RPUSH', queue, owner .. ' ' .. place)
+      is_new = true
+    elseif write(owner, place) or not redis.call('LPOS', queue, owner) then
+      redis.call('RPUSH', queue, owner)
+    end
   end
-  -- Both keys outlast the last place that is not stale; a check costs less than extending both each time.
-  if redis.call('PTTL', queue) < STALE_MS then
+  -- The queue outlasts its last place that is not stale. A check costs less than extending it each time. Most waiters
+  -- need not check it as they join: one that waits for long does so when it polls, and where none does, new ones join.
+  if (is_first or mode == 'poll' or now % CHECK_EVERY_US < CHECK_US) and redis.call('PTTL', queue) < KEPT_MS then
     redis.call('PEXPIRE', queue, RETENTION_MS)
     redis.call('PEXPIRE', places, RETENTION_MS)
   end
@@ -52,7 +68,8 @@ local function ask(owner, ttl, limit, mode, address)
   local seen = ours and string.match(holder, ':(%d+)$', -17)
   if is_new and is_first and seen then
     -- Notifies the holder's process that others wait, so that it does not hand the lock over among its own tasks
-    -- forever. Later waiters need not: a grant says whether others were left in the queue.
+    -- forever. Later waiters need not: until they are granted the lock, each grant is one by `hand_over`, whose holder
+    -- assumes that others wait.
     local inbox_id = string.match(holder, '^[^:]*:[^:]*:(%x+):%x+:%d+$')
     local inbox = string.match(address, '^%d+ (.*)$')
     -- A value that only looks like ours may name a forbidden channel.

@@ -1,3 +1,14 @@
+if not is_holder then
+  local place = owner
+  if redis.call('HDEL', places, owner) == 0 then
+    local index = near(owner)
+    if not index then return 'not yours' end
+    place = redis.call('LINDEX', queue, index)
+  end
+  redis.call('LREM', queue, '1', place)
+  return 'left'
+end
+
 -- A lock with many waiters is never free, and a client that knows only `SET NX`, and does not queue, would never
 -- get it. So one hold in each period of OPEN_EVERY_US, the one in which the period ends, is not handed over: the
 -- lock is left open to foreign clients for OPEN_MS, and all of ours wait until that has passed, this caller too. A
@@ -17,13 +28,15 @@ else
   opens = (now + phase) % every < length * 1000
 end
 if opens then
+  redis.call('LPUSH', queue, entry)
+  redis.call('PEXPIRE', queue, RETENTION_MS)
   redis.call('DEL', key)
   local first = head()
   if first then
     redis.call('SET', open(), '1', 'PX', length)
     redis.call('PUBLISH', first.inbox, 'free ' .. first.number .. ' ' .. length)
   end
-elseif not hand_over(ARGV[2]) then
+elseif not hand_over(entry, ARGV[2]) then
   redis.call('DEL', key)
 end
 return 'released'

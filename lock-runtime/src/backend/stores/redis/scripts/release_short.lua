@@ -6,12 +6,9 @@
 
 local owner = ARGV[1]
 local holder = redis.call('GET', KEYS[1])
-if not holder or string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
-  if redis.call('HDEL', KEYS[3], owner) == 0 then return 'not yours' end
-  redis.call('LREM', KEYS[2], '1', owner)
-  return 'left'
-end
-if redis.call('EXISTS', KEYS[2]) == 0 then
+local is_holder = holder and string.sub(holder, 1, #owner + 1) == owner .. ':'
+local entry = is_holder and redis.call('LPOP', KEYS[2])
+if is_holder and not entry then
   redis.call('DEL', KEYS[1])
   return 'released'
 end
