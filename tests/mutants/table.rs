@@ -24,8 +24,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "release_without_owner_check",
         edits: &[Lua {
-            from: "if not holder or string.sub(holder, 1, #owner + 1) ~= owner .. ':' then",
-            to: "if not holder then",
+            from: "local is_holder = holder and string.sub(holder, 1, #owner + 1) == owner .. ':'",
+            to: "local is_holder = holder",
         }],
         caught_by: &[
             "redis::ownership::a_drop_after_the_end_of_the_lease_spares_the_successor",
@@ -325,7 +325,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_dead_waiter_has_its_whole_lease",
-        edits: &[Lua { from: "math.min(tonumber(next.ttl), CLAIM_WINDOW_MS)", to: "next.ttl" }],
+        edits: &[Lua { from: "tonumber(ttl) < CLAIM_WINDOW_MS and ttl or string.format('%d', CLAIM_WINDOW_MS)", to: "ttl" }],
         caught_by: &[
             "redis::killed::a_killed_waiter_keeps_the_next_one_for_a_bounded_time",
             "redis::killed::a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time",
@@ -343,17 +343,18 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_wakes_the_herd",
         edits: &[Lua {
-            from: "elseif not hand_over(entry, ARGV[2]) then
-  redis.call('DEL', key)
-end",
-            to: "else
+            from: "if is_holder and not opens then",
+            to: "if is_holder and not opens then
   redis.call('LPUSH', queue, entry)
   redis.call('DEL', key)
   for _, entry in ipairs(redis.call('LRANGE', queue, '0', '-1')) do
-    local place = read(entry)
-    redis.call('PUBLISH', place.inbox, 'free ' .. place.number .. ' 0')
+    local place = string.match(entry, '^[^ ]+ (.*)$') or redis.call('HGET', places, entry)
+    local number, inbox = string.match(place, '^%d+ %d+ (%d+) (.*)$')
+    redis.call('PUBLISH', inbox, 'free ' .. number .. ' 0')
   end
-end",
+  return 'released'
+end
+if is_holder and not opens then",
         }],
         caught_by: &["redis::wait::fifty_processes_that_wait_are_no_herd"],
     },
@@ -840,8 +841,8 @@ end",
     Mutant {
         name: "late_execution_granted",
         edits: &[
-            Lua { from: "if tonumber(now) > tonumber(ARGV[3]) then return { 'late', now } end", to: "" },
-            Lua { from: "if now > tonumber(limit) then return { 'late', now_text } end", to: "" },
+            Lua { from: "if tonumber(now) > tonumber(limit) then return 'late ' .. now end", to: "" },
+            Lua { from: "if now > tonumber(limit) then return 'late ' .. now_text end", to: "" },
             Lua { from: "if tonumber(now) > tonumber(ARGV[2]) then return { now } end", to: "" },
         ],
         caught_by: &["servers redis::queue::a_stall_of_the_server_leaves_no_holder_that_nobody_knows"],
@@ -860,9 +861,9 @@ end",
         name: "refused_attempt_that_writes",
         edits: &[Lua {
             from: "local holder = redis.call('GET', KEYS[1])
-if not holder and",
+if not holder and mode",
             to: "local holder = redis.call('SET', KEYS[4], '1') and redis.call('GET', KEYS[1])
-if not holder and",
+if not holder and mode",
         }],
         caught_by: &[
             "servers redis::queue::a_refused_attempt_writes_nothing_and_is_answered_also_when_memory_is_full",
@@ -872,10 +873,10 @@ if not holder and",
         name: "a_look_that_walks_the_queue",
         edits: &[Lua {
             from: "    local first = redis.call('LINDEX', queue, '0')
-    is_first",
+    is_first =",
             to: "    redis.call('LPOS', queue, owner)
     local first = redis.call('LINDEX', queue, '0')
-    is_first",
+    is_first =",
         }],
         caught_by: &["servers redis::queue::a_look_costs_the_same_however_many_wait"],
     },

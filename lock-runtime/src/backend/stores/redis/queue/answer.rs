@@ -1,5 +1,7 @@
 //! The scripts' answers to a request for a lock.
 
+use std::str::FromStr;
+
 use redis::{FromRedisValue, ParsingError, Value};
 
 use super::{super::net::server_clock::ServerClock, place::Standing};
@@ -43,38 +45,75 @@ impl Told {
 
 impl FromRedisValue for Told {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let Value::Array(parts) = value else {
-            let fence = u64::from_redis_value(value)?;
+        let Value::BulkString(text) = &value else { return Err("not a text".into()) };
+        let text = str::from_utf8(text).map_err(|_| "not a text")?;
+        let mut words = text.split(' ');
+        let first = words.next().unwrap_or_default();
+        if let Ok(fence) = first.parse() {
             let answer = Answer::Granted { fence, others_wait: false };
             return Ok(Self { answer: Some(answer), time: Some(fence) });
-        };
-        let mut parts = parts.into_iter();
-        let mut next = || parts.next().ok_or_else(|| ParsingError::from("too short"));
-        let word = String::from_redis_value(next()?)?;
-        let answer = match word.as_str() {
-            "granted" => Some(Answer::Granted {
-                fence: u64::from_redis_value(next()?)?,
-                others_wait: u8::from_redis_value(next()?)? == 1,
-            }),
+        }
+        let mut next = || words.next().ok_or("too short");
+        let answer = match first {
+            "granted" => Some(Answer::Granted { fence: number(next()?)?, others_wait: next()? == "1" }),
             "waiting" => {
-                let seen = u64::from_redis_value(next()?)?;
-                let first = u8::from_redis_value(next()?)? == 1;
-                let state = u8::from_redis_value(next()?)?;
-                let pttl_ms = i64::from_redis_value(next()?)?;
-                let hold = u32::from_redis_value(next()?)?;
+                let (seen, first, state) = (number(next()?)?, next()? == "1", next()?);
+                let (pttl_ms, hold) = (number(next()?)?, number(next()?)?);
                 let standing = match state {
-                    0 => Standing::Held,
-                    1 => Standing::HeldByForeign { hold },
-                    2 => Standing::Open,
+                    "0" => Standing::Held,
+                    "1" => Standing::HeldByForeign { hold },
+                    "2" => Standing::Open,
                     _ => return Err("an unknown standing".into()),
                 };
                 Some(Answer::Waiting(Waiting { seen, first, standing, pttl_ms }))
             }
-            "held" => Some(Answer::Held { pttl_ms: i64::from_redis_value(next()?)? }),
+            "held" => Some(Answer::Held { pttl_ms: number(next()?)? }),
             "gone" => return Ok(Self { answer: Some(Answer::Gone), time: None }),
             "late" => None,
             _ => return Err("an unknown word".into()),
         };
-        Ok(Self { answer, time: Some(u64::from_redis_value(next()?)?) })
+        Ok(Self { answer, time: Some(number(next()?)?) })
+    }
+}
+
+fn number<T: FromStr>(word: &str) -> Result<T, ParsingError> {
+    word.parse().map_err(|_| "not a number".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Told, ParsingError> {
+        Told::from_redis_value(Value::BulkString(text.into()))
+    }
+
+    #[test]
+    fn answers_are_read_and_others_refused() {
+        let granted = |fence, others_wait| Some(Answer::Granted { fence, others_wait });
+        let waiting =
+            Waiting { seen: 8, first: true, standing: Standing::HeldByForeign { hold: 5 }, pttl_ms: -1 };
+        for (text, answer, time) in [
+            ("1700000000000000", granted(1_700_000_000_000_000, false), Some(1_700_000_000_000_000)),
+            ("granted 8 1 7", granted(8, true), Some(7)),
+            ("waiting 8 1 1 -1 5 7", Some(Answer::Waiting(waiting)), Some(7)),
+            ("held 30000 7", Some(Answer::Held { pttl_ms: 30_000 }), Some(7)),
+            ("gone", Some(Answer::Gone), None),
+            ("late 7", None, Some(7)),
+        ] {
+            assert_eq!(read(text).expect("an answer"), Told { answer, time }, "{text}");
+        }
+        for other in [
+            "",
+            "granted",
+            "granted 8 1",
+            "waiting 8 1 3 -1 0 7",
+            "waiting 8 1 0 -1 -5 7",
+            "held x 7",
+            "hello 7",
+        ] {
+            assert!(read(other).is_err(), "{other}");
+        }
+        assert!(Told::from_redis_value(Value::Nil).is_err());
     }
 }

@@ -30,22 +30,31 @@ fn queue_constants() -> String {
     text
 }
 
+/// Parts of the scripts, in the order in which they stand there. The shorter paths come before the functions that only
+/// the longer ones need.
+const ACQUIRE_SHORT: &str = include_str!("../scripts/acquire_short.lua");
+const ACQUIRE_JOIN: &str = include_str!("../scripts/acquire_join.lua");
+const ACQUIRE_LONG: &str = include_str!("../scripts/acquire_long.lua");
+const RELEASE_SHORT: &str = include_str!("../scripts/release_short.lua");
+const RELEASE_HAND_OVER: &str = include_str!("../scripts/release_hand_over.lua");
+const RELEASE_LONG: &str = include_str!("../scripts/release_long.lua");
+const GRANT: &str = include_str!("../scripts/grant.lua");
 const QUEUE: &str = include_str!("../scripts/queue.lua");
 const ASK: &str = include_str!("../scripts/ask.lua");
 
 pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    let (short, long) =
-        (include_str!("../scripts/acquire_short.lua"), include_str!("../scripts/acquire_long.lua"));
-    Script::of(&[&node::fence_constants(), node::MINT, short, &queue_constants(), QUEUE, ASK, long])
+    let (fence, queue) = (node::fence_constants(), queue_constants());
+    let parts = [&fence, node::MINT, ACQUIRE_SHORT, &queue, ACQUIRE_JOIN, GRANT, QUEUE, ASK, ACQUIRE_LONG];
+    Script::of(&parts)
 });
 pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    let (short, long) =
-        (include_str!("../scripts/release_short.lua"), include_str!("../scripts/release_long.lua"));
-    Script::of(&[short, &node::fence_constants(), node::MINT, &queue_constants(), QUEUE, long])
+    let (fence, queue) = (node::fence_constants(), queue_constants());
+    let parts = [RELEASE_SHORT, &fence, node::MINT, &queue, GRANT, RELEASE_HAND_OVER, QUEUE, RELEASE_LONG];
+    Script::of(&parts)
 });
 pub(crate) static POLL_GROUP: LazyLock<Script> = LazyLock::new(|| {
     let poll = include_str!("../scripts/poll_group.lua");
-    Script::of(&[&node::fence_constants(), node::MINT, &queue_constants(), QUEUE, ASK, poll])
+    Script::of(&[&node::fence_constants(), node::MINT, &queue_constants(), GRANT, QUEUE, ASK, poll])
 });
 pub(crate) static RIGHTS: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[include_str!("../scripts/rights.lua")]));

@@ -6,7 +6,7 @@
 -- One fence serves all: fences are compared between grants of the same lock only. Without a grant nothing is written.
 
 local t = redis.call('TIME')
-local now = t[1] .. string.format('%06d', t[2])
+local now = t[1] .. string.sub('00000' .. t[2], -6)
 if tonumber(now) > tonumber(ARGV[2]) then return { now } end
 
 local process, suffix = ARGV[3], nil

@@ -1,1 +1,1 @@
-return ask(holder, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+return ask(holder, owner, ttl, limit, mode, address)

@@ -7,6 +7,7 @@ local answers, keys = {}, KEYS
 counter = keys[1]
 for i = 1, (#keys - 1) / 3 do
   key, queue, places = keys[3 * i - 1], keys[3 * i], keys[3 * i + 1]
-  answers[i] = ask(redis.call('GET', key), ARGV[3 * i - 1], ARGV[3 * i], ARGV[1], 'poll', ARGV[3 * i + 1])
+  local holder = redis.call('GET', key)
+  answers[i] = ask(holder, ARGV[3 * i - 1], ARGV[3 * i], ARGV[1], 'poll', ARGV[3 * i + 1])
 end
 return answers

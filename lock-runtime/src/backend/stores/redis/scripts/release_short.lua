@@ -1,5 +1,5 @@
 -- Ends a hold, or gives up a place: one script, because the caller may not know which it has.
--- KEYS: see queue.lua
+-- KEYS: see grant.lua
 -- ARGV: 1 owner  2 for how many more ms the lock is remembered as used by foreign clients
 -- Answer: "released" (was the holder) | "left" (had a place) | "not yours"
 -- Its first write is allowed even when the server is out of memory.

@@ -37,4 +37,4 @@ need('RPUSH', key, 'element')
 need('SET', key, 'value')
 need('TIME')
 local t = redis.call('TIME')
-return { t[1] .. string.format('%06d', t[2]), refused }
+return { t[1] .. string.sub('00000' .. t[2], -6), refused }

@@ -1,0 +1,39 @@
+-- The keys of a lock on the server.
+-- KEYS: 1 holder  string "<owner>:<fence>"
+--       2 queue   list   the waiting owners, in order: "<owner> <place>", or "<owner>" if the place is in the hash
+--       3 places  hash   owner -> place
+--       4 fence   string the last fence that was minted, us
+-- A place is "<ttl ms> <refreshed us> <number> <inbox>". In a short queue most waiters are granted the lock before they
+-- refresh their places, so a place stands in the list at first, which saves two commands; its first refresh moves it
+-- into the hash. Only the first NEAR entries of a queue contain places, so such a place is found at little cost.
+-- Next to the queue stands "open" while the lock is left to clients that do not queue; see release_hand_over.lua.
+--
+-- Above this part stand `mint` and the constants of place.rs. Each call in a script is a good part of its cost, and so
+-- are each function that is created, each number formatted as text, and each table in an answer.
+
+local key, queue, places, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local time = redis.call('TIME')
+local now_text = time[1] .. string.sub('00000' .. time[2], -6)
+local now = tonumber(now_text) -- below 2^53 until the year 2255
+
+-- The key that exists while the lock is left open.
+local function open()
+  return string.sub(queue, 1, -6) .. 'open'
+end
+
+-- Makes the owner of a place the holder and notifies its process; false if no fence is left. The last hold must be over.
+-- The lease is short, one claim window, so that an unclaimed grant ends soon.
+-- The message is "granted <number> <proof> <fence> <px ms> <foreign ms>". The proof shows that its sender knows the
+-- owner token, which the message does not contain: a client that may publish on the channel can neither make one nor
+-- turn an overheard one into one for another fence or length. `foreign` is how much longer this lock is remembered
+-- as used by foreign clients.
+local function grant(owner, ttl, number, inbox, foreign)
+  local fence = mint(counter, now_text)
+  if not fence then return false end
+  local px = tonumber(ttl) < CLAIM_WINDOW_MS and ttl or string.format('%d', CLAIM_WINDOW_MS)
+  redis.call('SET', key, owner .. ':' .. fence, 'PX', px)
+  local terms = fence .. ' ' .. px .. ' ' .. foreign
+  local proof = redis.sha1hex(owner .. ' ' .. terms)
+  redis.call('PUBLISH', inbox, 'granted ' .. number .. ' ' .. proof .. ' ' .. terms)
+  return true
+end

@@ -1,0 +1,35 @@
+-- A lock with many waiters is never free, and a client that knows only `SET NX`, and does not queue, would never
+-- get it. So one hold in each period of OPEN_EVERY_US, the one in which the period ends, is not handed over: the
+-- lock is left open to foreign clients for OPEN_MS, and all of ours wait until that has passed, this caller too. A
+-- client that asks repeatedly finds one long opening more surely than many short ones. Periods are shorter while
+-- the lock is remembered as used by foreign clients.
+local opens, length
+if is_holder then
+  local every
+  every, length = OPEN_EVERY_US, OPEN_MS
+  if ARGV[2] ~= '0' then every, length = OPEN_EVERY_FOREIGN_US, OPEN_FOREIGN_MS end
+  local since = tonumber(string.sub(holder, #owner + 2)) or now
+  -- Not at the same moments for all locks.
+  local phase = every / 97 * ((31 * string.byte(key, -1) + string.byte(key, math.floor(#key / 2) + 1)) % 97)
+  if since <= now then
+    opens = math.floor((now + phase) / every) ~= math.floor((since + phase) / every)
+  else
+    -- The clock was set back, and the fence does not say when the hold began: every release in the first part of a
+    -- period opens the lock.
+    opens = (now + phase) % every < length * 1000
+  end
+end
+
+-- The path of most releases: the first waiter is live.
+if is_holder and not opens then
+  local next, ttl, refreshed, number, inbox = string.match(entry, '^([^ ]+) (%d+) (%d+) (%d+) (.*)$')
+  if not next then
+    next = entry
+    ttl, refreshed, number, inbox =
+      string.match(redis.call('HGET', places, next) or '', '^(%d+) (%d+) (%d+) (.*)$')
+    redis.call('HDEL', places, next)
+  end
+  if ttl and now - refreshed < STALE_MS * 1000 and grant(next, ttl, number, inbox, ARGV[2]) then
+    return 'released'
+  end
+end
