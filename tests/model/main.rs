@@ -5,7 +5,11 @@
 //!   renew, alone and in groups, each one atomic step; `scripts.rs` here has their names and their order. Of a group
 //!   the model has the effects on this lock: the fence that is minted for all its locks, and the path through the
 //!   queue that follows where the lock is not simply free, or not simply held. The holder's value is owner and fence
-//!   in one. A grant by hand-over lasts `min(ttl, claim window)`. A poll never makes a place.
+//!   in one. A grant by hand-over lasts `min(ttl, claim window)`. A poll never makes a place. Whether a place stands in
+//!   the list or in the hash makes no difference here, with one exception: `acquire_join.lua` does not find out that a
+//!   token has joined before. The client as built sends each join once, and the variant
+//!   `strict_client_needs_no_second_wall` shows that this suffices; a client that may send it twice needs the other
+//!   path, in which the hash shows it, and which the loose client has here.
 //! * **Limits**: a request that grants or joins is refused once its limit has passed, and its client asks again if it
 //!   still waits for the answer. A limit may lie too early, while the client does not know the server's time.
 //!   Variants without limits stand for a server whose clock was set back.

@@ -47,7 +47,7 @@ impl Handover {
         }
     }
 
-    /// `acquire_short.lua`, `ask.lua`.
+    /// `acquire_short.lua`, `acquire_join.lua`, `ask.lua`.
     fn acquire(&self, s: &mut State, owner: Owner, mode: Mode, age: u8, awaited: bool) -> Option<Reply> {
         let ttl = self.variant.times.ttl;
         if mode == Mode::Group {
@@ -133,7 +133,7 @@ impl Handover {
         }
     }
 
-    /// `queue.lua`: makes the first live place the holder and notifies its process. The lock must be free.
+    /// `queue.lua`, `grant.lua`: makes the first live place the holder and notifies its process. The lock must be free.
     fn hand_over(&self, s: &mut State) {
         if self.head(s, None).is_none() {
             return;
@@ -165,7 +165,7 @@ impl Handover {
         s.holder = Some(Holder { owner, fence, px, tenure: s.tenures });
     }
 
-    /// `release_short.lua`, `release_long.lua`.
+    /// `release_short.lua`, `release_hand_over.lua`, `release_long.lua`.
     fn release(&self, s: &mut State, owner: Owner) {
         let ours = s.is_held_by(owner);
         let deletes = ours || (s.holder.is_some() && self.variant.breaks(Break::ReleaseUncompared));

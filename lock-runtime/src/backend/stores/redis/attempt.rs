@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
         let end = self.request.wait.end();
         let mut heard = Instant::now();
         let mut failures = 0;
-        let mut look_at = place.next_poll(heard, random());
+        let mut look_at = place.first_poll(heard, random());
         loop {
             tokio::select! {
                 biased;

@@ -185,12 +185,24 @@ impl Place {
         }
     }
 
-    /// Returns when to poll again if nothing is pushed.
+    /// Returns when to poll for the first time if nothing is pushed.
     ///
-    /// The first in the queue polls when the holder's lease runs out, which is not reported; every waiter polls soon
-    /// enough to keep its place. `random` spreads polls that must not coincide.
+    /// The first poll is not aligned: most waiters are granted the lock before it, and a timer that ends before the
+    /// one of the last call would wake the runtime's driver for nothing.
+    pub(crate) fn first_poll(&self, now: Instant, random: u32) -> Instant {
+        self.poll_by(now + REFRESH, now, random)
+    }
+
+    /// Returns when to poll again if nothing is pushed.
     pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
-        let refresh = on_a_tick(now + REFRESH);
+        self.poll_by(on_a_tick(now + REFRESH), now, random)
+    }
+
+    /// Returns when to poll, at the latest when the place has to be refreshed.
+    ///
+    /// The first in the queue polls when the holder's lease runs out, which is not reported. `random` spreads polls
+    /// that must not coincide.
+    fn poll_by(&self, refresh: Instant, now: Instant, random: u32) -> Instant {
         // A server expires a key within its next millisecond.
         let ended = self.ends.map(|ends| (ends + Duration::from_millis(1)).max(now));
         let look = match (self.standing, self.first) {
@@ -291,6 +303,8 @@ mod tests {
         assert_eq!(known(true, Some(at(40))).next_poll(at(10), 0), at(11));
         assert_eq!(known(false, soon).next_poll(at(10), 0), at(11));
         assert_eq!(known(true, None).next_poll(at(10), 0), at(11));
+        assert_eq!(known(true, None).first_poll(at(10) + 199 * MS, 0), at(11) + 199 * MS);
+        assert_eq!(known(true, soon).first_poll(at(10), 0), at(10) + 201 * MS);
         assert_eq!(
             known(true, None).next_poll(at(10) + 199 * MS, 0),
             at(11) + 100 * MS,
