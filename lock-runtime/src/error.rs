@@ -159,8 +159,8 @@ impl LockError {
 
     /// Returns the time after which the lock may be free: the remaining time of the holder's lease, if it is known.
     ///
-    /// The holder may keep the lock longer by renewing its lease, or release it sooner. Therefore, HTTP and gRPC
-    /// responses usually suggest another delay, which is set by
+    /// The holder may keep the lock longer by renewing its lease, or release it sooner. HTTP and gRPC responses
+    /// therefore usually suggest a different delay: the one set with
     /// [`LockManager::retry_after`](crate::LockManager::retry_after).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

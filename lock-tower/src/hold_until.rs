@@ -18,7 +18,8 @@ pub enum HoldUntil {
     /// Until the last part of the response body has been handed to the HTTP server for sending, whether or not the
     /// size of the response is known.
     ///
-    /// A client that reads slowly keeps the lock held, up to about [`max_hold`](crate::LockLayer::max_hold).
+    /// A client that reads slowly can therefore keep the lock held for up to roughly
+    /// [`max_hold`](crate::LockLayer::max_hold), the limit on how long a request may hold its lock.
     ResponseEnd,
 }
 

@@ -51,8 +51,8 @@ impl Lock {
     ///
     /// # Cancel safety
     /// If the future is dropped, the acquisition leaves the queue and no lock stays held. Requests that were already
-    /// sent to the store are undone in the background: within a round trip if the store can be reached, otherwise by
-    /// the end of `ttl`.
+    /// sent to the store are undone in the background, within a round trip if the store can be reached. If it cannot,
+    /// whatever they left in the store expires by the end of `ttl` (with ZooKeeper, when the session ends).
     ///
     /// A future that is not polled does not keep the lock from other callers for long. If the future is woken but not
     /// polled for 2 to 2.5 s, the acquisition is abandoned as if the future had been dropped, even if the lock has
@@ -66,8 +66,8 @@ impl Lock {
     ///
     /// # Errors
     /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
-    /// returns `Backend` after the store's own time limits (for Redis and ZooKeeper, `connect_timeout` and
-    /// `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
+    /// returns `Backend` once the timeouts set for the store have passed (for Redis and ZooKeeper, `connect_timeout`
+    /// and `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).

@@ -26,7 +26,7 @@ use crate::{
 /// same locks cannot deadlock. A name that is given twice counts once.
 ///
 /// This prevents deadlocks only among locks that are acquired together: code that already runs under a lock should not
-/// acquire another one. Acquire all of them at once instead. With [`reentrant`](Self::reentrant), code that already
+/// acquire another one. Acquire all the locks at once instead. With [`reentrant`](Self::reentrant), code that already
 /// runs under some of the locks may acquire the whole set, but it is then not protected from deadlocks.
 ///
 /// The options apply to each of the locks, except that [`wait`](Self::wait) limits the time for acquiring all of
@@ -97,8 +97,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
-    /// returns `Backend` after the store's own time limits (for Redis and ZooKeeper, `connect_timeout` and
-    /// `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
+    /// returns `Backend` once the timeouts set for the store have passed (for Redis and ZooKeeper, `connect_timeout`
+    /// and `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).
