@@ -33,8 +33,7 @@ pub fn distributed_lock(
 ///
 /// The template has the syntax described for the [attribute](macro@distributed_lock#key). Given the same template and
 /// the same values, this macro and the attribute build the same key, so they refer to the same lock. Special
-/// characters in values are percent-encoded, so two values that are displayed differently never produce the same
-/// name.
+/// characters in values are percent-encoded, so two values whose `Display` output differs never produce the same name.
 ///
 /// Evaluates to a `Result<LockKey, LockError>`. The error is always of kind `InvalidKey`: a value is empty, its
 /// `Display` implementation failed, or the name is longer than 512 bytes.

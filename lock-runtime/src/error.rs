@@ -17,10 +17,11 @@ pub enum LockErrorKind {
     Lost,
     /// The store cannot be reached, did not respond in time, or failed.
     Backend,
-    /// The code that requests the lock already runs under this lock, so it would wait for itself; see
+    /// The code that requests the lock is already running under this lock, so it would wait for itself; see
     /// [`reentrant`](crate::Lock::reentrant).
     WouldDeadlock,
-    /// The running code must hold the lock but does not; see [`ensure_locked`](crate::ensure_locked).
+    /// The current code does not run under the lock, although it is required to; see
+    /// [`ensure_locked`](crate::ensure_locked).
     NotHeld,
     /// The name of the lock is not allowed; see [`LockKey`].
     InvalidKey,

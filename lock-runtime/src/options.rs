@@ -106,9 +106,9 @@ macro_rules! option_methods {
             self
         }
 
-        /// Sets how long [`acquire`](Self::acquire) waits before it fails. If several locks are acquired together, the
-        /// wait covers all of them. Zero means a single attempt. The default is the manager's setting (10 s by
-        /// default).
+        /// Sets how long [`acquire`](Self::acquire) waits before it fails. For a [`MultiLock`](crate::MultiLock), the
+        /// wait covers all the locks together. Zero means a single attempt. The default is the manager's setting
+        /// (10 s by default).
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options.wait = WaitFor::AtMost(wait);
             self
@@ -135,15 +135,16 @@ macro_rules! option_methods {
             self
         }
 
-        /// Sets the minimum time that a lock is held, counted from its acquisition. If several locks are acquired
-        /// together, the time counts from the acquisition of the last one. By default, there is no minimum.
+        /// Sets the minimum time that a lock is held, counted from its acquisition. For a
+        /// [`MultiLock`](crate::MultiLock), the time counts from the acquisition of the last of the locks. By
+        /// default, there is no minimum.
         ///
-        /// If you release or drop the guard earlier, the call does not wait for the rest of this time, and neither do
-        /// [`run`](crate::LockGuard::run) and `#[distributed_lock]` functions. The lock stays held in the background
-        /// and is renewed as before. Until the minimum time has elapsed, no other caller can acquire the lock, in this
-        /// process or any other, unless the lock is lost. Use this for work that should be done only once, such as a
-        /// scheduled job that several processes start: a process that starts the job a moment later finds the lock held
-        /// and does not repeat the work.
+        /// If you release or drop the guard earlier, neither `release` nor the drop waits for the rest of this time.
+        /// [`run`](crate::LockGuard::run) and `#[distributed_lock]` functions do not wait for it either. The lock
+        /// stays held in the background and is renewed as before. Until the minimum time has elapsed, no other caller
+        /// can acquire the lock, in this process or any other, unless the lock is lost. Use this for work that should
+        /// be done only once, such as a scheduled job that several processes start: a process that starts the job a
+        /// moment later finds the lock held and does not repeat the work.
         ///
         /// If the process exits earlier, the lock stays held only until its lease expires. To keep the lock held for
         /// the minimum time even then, choose a `ttl` that is at least as long. (With ZooKeeper, the lock stays held
@@ -154,8 +155,8 @@ macro_rules! option_methods {
             self
         }
 
-        /// Sets whether code that already runs under a lock may acquire that lock again; off by default. If several
-        /// locks are acquired together, this applies to each of them.
+        /// Sets whether code that is already running under a lock may acquire that lock again; off by default. For a
+        /// [`MultiLock`](crate::MultiLock), this applies to each of the locks.
         ///
         /// If this is off, such an acquisition fails at once with
         /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock), because it would wait for itself. Code runs under a
@@ -166,10 +167,11 @@ macro_rules! option_methods {
         ///
         /// The inner guard shares the lock and the fencing token with the outer guard. Releasing the inner guard does
         /// not release the lock, and when the outer guard loses the lock, so does the inner one. For a lock that is
-        /// acquired again, the other options of the inner acquisition have no effect, except `hold_at_least`, which can
-        /// delay the release of the lock. This minimum time, which counts from the inner acquisition, must end before
-        /// the outer guard reaches its `max_hold` (or the end of its `ttl`, if the lease is not renewed). Otherwise,
-        /// the inner acquisition fails with [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
+        /// acquired again, the only option of the inner acquisition that has an effect, apart from `reentrant`
+        /// itself, is `hold_at_least`, which can delay the release of the lock. This minimum time, which counts from
+        /// the inner acquisition, must end before the outer guard reaches its `max_hold` (or the end of its `ttl`, if
+        /// the lease is not renewed). Otherwise, the inner acquisition fails with
+        /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
         ///
         /// This is an example with a [`Lock`](crate::Lock); a [`MultiLock`](crate::MultiLock) works in the same way:
         ///

@@ -108,8 +108,8 @@ impl OwnerToken {
     /// Creates a token from 128 random bits supplied by the operating system.
     ///
     /// # Panics
-    /// Panics if the operating system provides no randomness, because other clients could release the lock if they
-    /// guessed its owner token.
+    /// Panics if the operating system provides no randomness: without it, other clients could guess the token and
+    /// release the lock.
     #[must_use]
     pub fn random() -> Self {
         FRESH.with_borrow_mut(|fresh| fresh.take(Process::this(), Instant::now()))

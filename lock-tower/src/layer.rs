@@ -315,9 +315,9 @@ impl LockLayer {
     /// Sets whether the inner service is cancelled or runs to completion if the lock is lost;
     /// [`Cancel`](OnLost::Cancel) by default.
     ///
-    /// Either way, the client gets 503 (in gRPC, `ABORTED`), even if the inner service's response had an error status.
-    /// If the response is already being streamed, the stream ends with an error. Only if the inner service's future
-    /// resolved to `Err` is that error passed on unchanged.
+    /// Either way, the client gets 503 (in gRPC, `ABORTED`), even if the inner service's response had an error
+    /// status. If the response is already being streamed, the stream ends with an error. The one exception: if the
+    /// inner service's future resolves to `Err`, that error is passed on unchanged.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = on_lost;

@@ -61,11 +61,12 @@
 //!
 //! **Mind the response body.** The lock layer changes its type to [`ResponseBody`]. Layers that accept any body type
 //! can be combined with the lock layer directly. Among these are tower-http's `CorsLayer`, `TimeoutLayer` and
-//! `ValidateRequestHeaderLayer::bearer`: for their own responses, they only need a body type that implements `Default`,
-//! as `ResponseBody` does. Some other layers, such as axum-extra's `option_layer`, require the service inside them to
-//! return axum's `Response`. So does tower-http's `AsyncRequireAuthorizationLayer` if its `AsyncAuthorizeRequest` uses
-//! axum's response body. Between such a layer and the lock, put
-//! `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))`.
+//! `ValidateRequestHeaderLayer::bearer`: for their own responses, they only need a body type that implements
+//! `Default`, as `ResponseBody` does. Some other layers, such as axum-extra's `option_layer`, require the service
+//! inside them to return axum's `Response`. So does tower-http's `AsyncRequireAuthorizationLayer` if its
+//! `AsyncAuthorizeRequest` uses axum's response body. Combine such a layer and the lock in one `ServiceBuilder`, and
+//! call `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` on it between the two
+//! `.layer` calls.
 //!
 //! Put the CORS layer on the `Router`: a preflight is an `OPTIONS` request, which a `post` route does not accept.
 //!
@@ -131,15 +132,15 @@
 //!
 //! In all these cases, part of the work may have been done, and tasks that the handler spawned continue. With
 //! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 503 or an aborted
-//! stream. Only if the inner service's future resolves to `Err` is that error passed on unchanged. The [`HeldLock`] in
-//! the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing token, and tells you how much
-//! longer the lock can be relied on.
+//! stream. The one exception: if the inner service's future resolves to `Err`, that error is passed on unchanged. The
+//! [`HeldLock`] in the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing token, and
+//! tells you how much longer the lock can be relied on.
 //!
 //! ## If the client disconnects
 //!
 //! When the server notices that the client has disconnected, it drops the request, and the lock is released. Servers
-//! notice a disconnection late or never if they have not read the whole request body, or if another request on the same
-//! connection is waiting behind this one.
+//! may notice a disconnection late, or not at all, if they have not read the whole request body, or if another
+//! request on the same connection is waiting behind this one.
 //!
 //! To cover such cases, [`max_hold`](LockLayer::max_hold) limits how long a request can hold its lock. The default is 5
 //! minutes. When that time is up, the request ends as if it had lost its lock, and the lock is released. This works
@@ -200,8 +201,8 @@
 //!
 //! If the lock cannot be acquired, the inner service is not called. The response is an `application/problem+json`
 //! document (RFC 9457). Its `type` is `https://docs.rs/lock-tower/#` followed by the word in the first column of the
-//! table below. The document contains neither the key nor the store's error. Both are logged with `tracing`: contention
-//! and client errors at level DEBUG, everything else at WARN or ERROR.
+//! table below. The document contains neither the key nor the store's error. They are logged with `tracing` instead:
+//! at DEBUG for contention and client errors, and at WARN or ERROR for all other failures.
 //!
 //! A gRPC request is recognised by its `content-type` and gets a Trailers-Only response. For `contended`, the response
 //! includes a `RetryInfo` with the time to wait before a retry.

@@ -90,22 +90,23 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Wake-ups
     /// The store must wake the future when the lock may have been granted. A store with a queue must also wake the
-    /// future when the acquisition reaches the front of the queue. If a future is woken and then not polled for two to
-    /// two and a half seconds, the library drops it, so that an abandoned acquisition does not hold up others.
+    /// future when the acquisition reaches the front of the queue. If a future is woken and then not polled within
+    /// two seconds, the library drops it, so that an abandoned acquisition does not hold up others.
     ///
-    /// For a store that is [shared between processes](Capabilities::shared_between_processes), the library installs its
-    /// own waker only at the second poll, because most acquisitions complete then. Before the second poll, the store
-    /// wakes the caller's task directly, and the library does not see the wake-up. If the second poll has not happened
-    /// by the library's next check, usually within half a second of the first poll, the library wakes the task itself,
-    /// which starts this two-second countdown. A store need not do anything about this.
+    /// For a store that is [shared between processes](Capabilities::shared_between_processes), the library passes the
+    /// waker of the caller's task to the first poll, and its own waker only from the second poll on. Most
+    /// acquisitions complete at the second poll, so they never need the library's waker. Before the second poll, the
+    /// store wakes the caller's task directly, and the library does not see the wake-up. If the second poll has not
+    /// happened by the library's next check, usually within half a second of the first poll, the library wakes the
+    /// task itself, which starts this two-second countdown. A store need not do anything about this.
     ///
-    /// Sometimes a future is woken only so that it can refresh its place in the queue, or check the lock again because
-    /// the server sends no notifications. For the pause before such a wake-up, the store must use
+    /// Sometimes a future is woken only so that it can refresh its place in the queue, or check the lock again
+    /// because the server sends no notifications. For the pause before such a wake-up, the store must use
     /// [`Progress::sleep_until`]. The wake-up then does not start the countdown: if the future is not polled
-    /// afterwards, the library does not drop it. The acquisition then keeps its place in the store's queue. It may hold
-    /// up the waiters behind it until the store removes the place, because nobody refreshes it. But it does not hold up
-    /// callers in its own process for long: if any of them are waiting behind it, the library wakes the task itself,
-    /// which starts the countdown.
+    /// afterwards, the library does not drop it. The acquisition then keeps its place in the store's queue. It may
+    /// hold up the waiters behind it until the store notices that the place is no longer refreshed, and removes the
+    /// place. But the acquisition does not hold up callers in its own process for long: if any of them are waiting
+    /// behind it, the library wakes the task itself, which starts the countdown.
     ///
     /// # Cancel safety
     /// After the future is dropped, the store must no longer keep the lock or a place in its queue for this
@@ -125,10 +126,10 @@ pub trait Renew: Send + Sync {
     /// Renews each of these leases for its full `ttl`, in as few round trips as possible.
     ///
     /// Returns one result per lease, in the order of `due`. The call has a time limit: a third of the time until the
-    /// first of these leases would reach its deadline. When the limit has passed, the library drops the future, and the
-    /// outcome of all these renewals counts as unknown. If only a part of the store is slow, return
-    /// [`Unknown`](Renewal::Unknown) for the leases in that part before the limit; otherwise the results of the other
-    /// renewals are lost.
+    /// first of these leases would reach its deadline. When the limit has passed, the library drops the future, and
+    /// the outcome of all these renewals counts as unknown. If the store consists of several servers and only some of
+    /// them are slow, return [`Unknown`](Renewal::Unknown) for the leases on those servers before the limit has
+    /// passed; otherwise the results of the other renewals are lost.
     ///
     /// The library calls this method on its own thread, never on the caller's runtime (see
     /// [*Which thread calls a store*](self#which-thread-calls-a-store)).

@@ -75,7 +75,7 @@ impl MultiGuard {
         if self.is_valid() { Ok(()) } else { Err(hold::loss(self.held.iter().map(LockGuard::turn))) }
     }
 
-    /// Completes when one of the locks is lost, which happens no later than at that lock's
+    /// Completes when one of the locks is lost, which happens no later than that lock's
     /// [deadline](crate::docs::glossary#locks). Use this future in `select!`.
     ///
     /// # Cancel safety

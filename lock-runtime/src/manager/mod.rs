@@ -68,7 +68,7 @@ impl LockManager {
     /// Returns a manager for the store at `url`. The manager connects when it is first used.
     ///
     /// Use this if the program must be able to start [while the store is
-    /// down](crate::docs::operation#the-store-is-down-at-start). The URL is parsed immediately. While the store
+    /// down](crate::docs::operation#if-the-store-is-down-at-startup). The URL is parsed immediately. While the store
     /// cannot be reached, no lock is granted: each acquisition tries to reach the store for up to its
     /// [`wait`](Lock::wait), and then fails with the error that [`connect`](Self::connect) would have returned.
     /// ([Permanent](LockError::is_permanent) errors are returned at once.)

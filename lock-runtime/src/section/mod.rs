@@ -43,8 +43,8 @@ pub enum OnLost {
     /// lock is lost before the body has started, the body does not run.
     ///
     /// With `LockLayer`, any response, even one with an error status, is replaced by a 503 response (in gRPC,
-    /// `ABORTED`); a response that is already being streamed is aborted instead. Only if the inner service's future
-    /// resolves to `Err` is that error passed on unchanged.
+    /// `ABORTED`); a response that is already being streamed is aborted instead. The one exception: if the inner
+    /// service's future resolves to `Err`, that error is passed on unchanged.
     ///
     /// Use this for work that must not stop half-way and whose writes are protected by the fencing token.
     Finish,

@@ -141,7 +141,7 @@ impl Memory {
         self.0.faults.set_failing(failing);
     }
 
-    /// Simulates a slow store: from now on, every call to the store takes longer by the time `delay`.
+    /// Simulates a slow store: from now on, every call to the store takes `delay` longer.
     ///
     /// Calls fail when they reach their time limit. The limit is 1 s for a ping or a release, and the lock's `ttl` for
     /// an acquisition that does not wait. A waiting acquisition fails at the end of its wait. Renewals have no such
