@@ -28,14 +28,12 @@ pub fn distributed_lock(
 }
 
 /// Builds a [`LockKey`](https://docs.rs/lock-runtime/latest/lock_runtime/struct.LockKey.html) from a template and the
-/// variables in scope. Use it to acquire a lock without the attribute, or in the closure passed to
-/// `LockLayer::with_key_fn` (in the [lock-tower](https://docs.rs/lock-tower) crate), which computes the key of a
-/// request.
+/// variables in scope. Use it to acquire a lock without the attribute, or to compute a request's key in the closure
+/// passed to `LockLayer::with_key_fn` (in the [lock-tower](https://docs.rs/lock-tower) crate).
 ///
 /// The template has the syntax described for the [attribute](macro@distributed_lock#key). Given the same template and
 /// the same values, this macro and the attribute build the same key, so they refer to the same lock. Special
-/// characters in values are percent-encoded, so two values that are displayed differently never produce the same
-/// name.
+/// characters in values are percent-encoded, so two values whose `Display` output differs never produce the same name.
 ///
 /// Evaluates to a `Result<LockKey, LockError>`. The error is always of kind `InvalidKey`: a value is empty, its
 /// `Display` implementation failed, or the name is longer than 512 bytes.

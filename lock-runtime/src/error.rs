@@ -17,10 +17,11 @@ pub enum LockErrorKind {
     Lost,
     /// The store cannot be reached, did not respond in time, or failed.
     Backend,
-    /// The code that requests the lock already runs under this lock, so it would wait for itself; see
+    /// The code that requests the lock is already running under this lock, so it would wait for itself; see
     /// [`reentrant`](crate::Lock::reentrant).
     WouldDeadlock,
-    /// The running code must hold the lock but does not; see [`ensure_locked`](crate::ensure_locked).
+    /// The current code does not run under the lock, although it is required to; see
+    /// [`ensure_locked`](crate::ensure_locked).
     NotHeld,
     /// The name of the lock is not allowed; see [`LockKey`].
     InvalidKey,
@@ -159,8 +160,8 @@ impl LockError {
 
     /// Returns the time after which the lock may be free: the remaining time of the holder's lease, if it is known.
     ///
-    /// The holder may keep the lock longer by renewing its lease, or release it sooner. Therefore, HTTP and gRPC
-    /// responses usually suggest another delay, which is set by
+    /// The holder may keep the lock longer by renewing its lease, or release it sooner. HTTP and gRPC responses
+    /// therefore usually suggest a different delay: the one set with
     /// [`LockManager::retry_after`](crate::LockManager::retry_after).
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

@@ -94,20 +94,21 @@ impl LockOptions {
 /// The methods that set options, used for one lock and for several.
 macro_rules! option_methods {
     () => {
-        /// Sets how long a lease lasts if it is not renewed: between 100 ms and 24 h. The default is the manager's
-        /// setting (30 s by default).
+        /// Sets how long a [lease](crate::docs::glossary#locks) lasts if it is not renewed: between 100 ms and 24 h.
+        /// The default is the manager's setting (30 s by default).
         ///
         /// If the holder crashes, its lock becomes free within this time (with ZooKeeper, within the session timeout
-        /// plus two ticks). With a shorter `ttl`, the lock becomes free sooner after a crash, but the holder loses it
-        /// if the network or the store stalls for longer than the `ttl`. 30 s suits most programs.
+        /// plus two ZooKeeper ticks, `tickTime`). With a shorter `ttl`, the lock becomes free sooner after a crash, but
+        /// the holder loses the lock if the network or the store stalls for longer than the `ttl`. 30 s suits most
+        /// programs.
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.options.ttl = ttl;
             self
         }
 
-        /// Sets how long [`acquire`](Self::acquire) waits before it fails. A [`MultiLock`](crate::MultiLock) waits this
-        /// long for all its locks together. Zero means a single attempt. The default is the manager's setting (10 s by
-        /// default).
+        /// Sets how long [`acquire`](Self::acquire) waits before it fails. For a [`MultiLock`](crate::MultiLock), the
+        /// wait covers all the locks together. Zero means a single attempt. The default is the manager's setting
+        /// (10 s by default).
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options.wait = WaitFor::AtMost(wait);
             self
@@ -134,26 +135,28 @@ macro_rules! option_methods {
             self
         }
 
-        /// Sets the minimum time that a lock is held, counted from its acquisition (with a
-        /// [`MultiLock`](crate::MultiLock), from the acquisition of the last lock). By default, there is no minimum.
+        /// Sets the minimum time that a lock is held, counted from its acquisition. For a
+        /// [`MultiLock`](crate::MultiLock), the time counts from the acquisition of the last of the locks. By
+        /// default, there is no minimum.
         ///
-        /// If you release or drop the guard earlier, the call does not wait for the rest of this time, and neither do
-        /// [`run`](crate::LockGuard::run) and `#[distributed_lock]` functions. The lock stays held in the background
-        /// and is renewed as before. Until the minimum time has elapsed, no other caller can acquire the lock, in this
-        /// process or any other, unless the lock is lost. Use this for work that should be done only once, such as a
-        /// scheduled job that several processes start: a process that starts the job a moment later finds the lock held
-        /// and does not repeat the work.
+        /// If you release or drop the guard earlier, neither `release` nor the drop waits for the rest of this time.
+        /// [`run`](crate::LockGuard::run) and `#[distributed_lock]` functions do not wait for it either. The lock
+        /// stays held in the background and is renewed as before. Until the minimum time has elapsed, no other caller
+        /// can acquire the lock, in this process or any other, unless the lock is lost. Use this for work that should
+        /// be done only once, such as a scheduled job that several processes start: a process that starts the job a
+        /// moment later finds the lock held and does not repeat the work.
         ///
         /// If the process exits earlier, the lock stays held only until its lease expires. To keep the lock held for
-        /// the minimum time even then, choose a `ttl` that is at least as long.
+        /// the minimum time even then, choose a `ttl` that is at least as long. (With ZooKeeper, the lock stays held
+        /// until its session expires, so the session timeout must be at least that long.)
         /// [`shutdown`](crate::LockManager::shutdown) does not wait for the minimum time to elapse.
         pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
             self.options.hold_at_least = hold_at_least;
             self
         }
 
-        /// Sets whether code that already runs under a lock may acquire that lock again; off by default. With a
-        /// [`MultiLock`](crate::MultiLock), this applies to each of its locks.
+        /// Sets whether code that is already running under a lock may acquire that lock again; off by default. For a
+        /// [`MultiLock`](crate::MultiLock), this applies to each of the locks.
         ///
         /// If this is off, such an acquisition fails at once with
         /// [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock), because it would wait for itself. Code runs under a
@@ -164,12 +167,13 @@ macro_rules! option_methods {
         ///
         /// The inner guard shares the lock and the fencing token with the outer guard. Releasing the inner guard does
         /// not release the lock, and when the outer guard loses the lock, so does the inner one. For a lock that is
-        /// acquired again, the other options of the inner acquisition have no effect, except `hold_at_least`, which can
-        /// delay the release of the lock. The minimum time of the inner acquisition must not end later than the outer
-        /// `max_hold` (or the outer `ttl`, if the lease is not renewed); otherwise, the inner acquisition fails with
+        /// acquired again, the only option of the inner acquisition that has an effect, apart from `reentrant`
+        /// itself, is `hold_at_least`, which can delay the release of the lock. This minimum time, which counts from
+        /// the inner acquisition, must end before the outer guard reaches its `max_hold` (or the end of its `ttl`, if
+        /// the lease is not renewed). Otherwise, the inner acquisition fails with
         /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions).
         ///
-        /// For example, with a [`Lock`](crate::Lock); a [`MultiLock`](crate::MultiLock) is used in the same way:
+        /// This is an example with a [`Lock`](crate::Lock); a [`MultiLock`](crate::MultiLock) works in the same way:
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")]

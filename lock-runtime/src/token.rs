@@ -20,7 +20,7 @@ const SEQUENCE_MAX: u64 = (1 << SEQUENCE_BITS) - 1;
 ///
 /// The value fits into an `i64`. In JSON, send it as a string, because it may exceed 2^53.
 ///
-/// The idea is from M. Kleppmann, "How to do distributed locking", 2016. On stores that derive tokens from a clock,
+/// The idea comes from M. Kleppmann, "How to do distributed locking", 2016. On stores that derive tokens from a clock,
 /// such as Redis, the high bits are normally the store's time in microseconds when it granted the lock. The low eleven
 /// bits count how often the lock has since been passed from one holder to the next inside the process, without a new
 /// grant from the store.
@@ -31,7 +31,7 @@ impl FencingToken {
     /// The largest number of microseconds that fits into a token: a moment in the year 2112.
     pub(crate) const LAST_MICROS: u64 = (1 << 52) - 1;
 
-    /// Creates the token of a lease.
+    /// Creates a token for a lease.
     ///
     /// `micros` is any number that rises with each grant of the lock, such as the store's time in microseconds. Numbers
     /// larger than 2^52 − 1 are clamped to that value. The 2,047 values above the token are reserved for the next
@@ -42,7 +42,7 @@ impl FencingToken {
         Self((if micros < limit { micros } else { limit }) << SEQUENCE_BITS)
     }
 
-    /// Creates the token of a session lock ([`Held::Session`](crate::backend::Held::Session)) from the number that the
+    /// Creates a token for a session lock ([`Held::Session`](crate::backend::Held::Session)) from the number that the
     /// store itself assigned to the grant. Numbers larger than `i64::MAX` are clamped to that value.
     ///
     /// Do not use this function for a lease: a lease is handed over inside the process, and such a token leaves no
@@ -108,8 +108,8 @@ impl OwnerToken {
     /// Creates a token from 128 random bits supplied by the operating system.
     ///
     /// # Panics
-    /// Panics if the operating system provides no randomness, because other clients could release the lock if they
-    /// guessed its owner token.
+    /// Panics if the operating system provides no randomness: without it, other clients could guess the token and
+    /// release the lock.
     #[must_use]
     pub fn random() -> Self {
         FRESH.with_borrow_mut(|fresh| fresh.take(Process::this(), Instant::now()))

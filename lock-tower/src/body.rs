@@ -60,7 +60,7 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// An empty body without a lock, for layers that respond in place of the service (CORS, timeouts, authorisation).
+/// An empty body without a lock, for layers that respond instead of the service (CORS, timeouts, authorisation).
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
         Self::own(Bytes::new())

@@ -15,10 +15,12 @@ pub enum HoldUntil {
     Auto,
     /// Until the inner service has returned its response, even if the response body is still being produced.
     ResponseHead,
-    /// Until the last part of the response body has been handed to the HTTP server for sending, whether or not the
-    /// size of the response is known.
+    /// Until the response body has ended, whether or not the size of the response is known. The lock is released just
+    /// before the end of the body (the last frame, the trailers or the end-of-stream signal) is handed to the HTTP
+    /// server.
     ///
-    /// A client that reads slowly keeps the lock held, up to about [`max_hold`](crate::LockLayer::max_hold).
+    /// A client that reads slowly can therefore keep the lock held for up to roughly
+    /// [`max_hold`](crate::LockLayer::max_hold), the limit on how long a request may hold its lock.
     ResponseEnd,
 }
 

@@ -56,7 +56,7 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 /// | [`missing_key`](Self::missing_key): what to do with a request that has no key | [`Reject`](MissingKey::Reject) |
 /// | [`hold_until`](Self::hold_until): how long a request holds the lock | [`Auto`](HoldUntil::Auto) |
 /// | [`on_lost`](Self::on_lost): whether the inner service is cancelled or runs to completion if the lock is lost | [`Cancel`](OnLost::Cancel) |
-/// | [`reentrant`](Self::reentrant): whether the inner of two layers with the same key uses the lock of the outer one | `false` |
+/// | [`reentrant`](Self::reentrant): whether the layer uses the lock that an outer layer with the same key already holds | `false` |
 /// | [`protocol`](Self::protocol): whether error responses are HTTP or gRPC | depends on the request's `content-type` |
 ///
 /// # Cancel safety
@@ -180,7 +180,8 @@ impl LockLayer {
     /// Creates a layer whose keys come from a [`KeyExtractor`].
     ///
     /// A closure passed to this function needs type annotations, such as
-    /// `|parts: &mut Parts| -> Result<_, KeyRejection>`. With [`with_key_fn`](Self::with_key_fn), it does not.
+    /// `|parts: &mut Parts| -> Result<_, KeyRejection>`. A closure passed to [`with_key_fn`](Self::with_key_fn) does
+    /// not.
     #[must_use]
     pub fn with_key(locks: LockManager, key: impl KeyExtractor) -> Self {
         Self::with_keys(locks, Keys::One(Arc::new(key)))
@@ -247,9 +248,9 @@ impl LockLayer {
     /// Sets whether this layer uses the lock that an outer layer with the same key has already acquired for the
     /// request; `false` by default.
     ///
-    /// With `false`, such a request is refused (500; the log gives the reason), because it would wait for a lock that
-    /// it holds itself. Set this option on the inner layer; the outer layer does not need it. See
-    /// [`Lock::reentrant`](lock_runtime::Lock::reentrant).
+    /// With `false`, a request whose lock is already held by an outer layer is refused (500; the log gives the reason),
+    /// because it would wait for a lock that it holds itself. Set this option on the inner layer; the outer layer does
+    /// not need it. See [`Lock::reentrant`](lock_runtime::Lock::reentrant).
     #[must_use]
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
@@ -314,9 +315,9 @@ impl LockLayer {
     /// Sets whether the inner service is cancelled or runs to completion if the lock is lost;
     /// [`Cancel`](OnLost::Cancel) by default.
     ///
-    /// Either way, the client gets 503 (in gRPC, `ABORTED`), unless the inner service's future resolved to `Err`. (A
-    /// response with an error status does not count; it is replaced as well.) If the response is already being
-    /// streamed, the stream ends with an error.
+    /// Either way, the client gets 503 (in gRPC, `ABORTED`), even if the inner service's response had an error
+    /// status. If the response is already being streamed, the stream ends with an error. The one exception: if the
+    /// inner service's future resolves to `Err`, that error is passed on unchanged.
     #[must_use]
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = on_lost;
@@ -338,7 +339,8 @@ impl LockLayer {
     }
 
     /// Sets the function that creates the response to a request that is refused or whose lock was lost. The default is
-    /// [`LockRejection::response`].
+    /// [`LockRejection::response`]. The layer sends the returned response unchanged, including its status (200 for the
+    /// text in this example).
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {

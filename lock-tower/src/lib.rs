@@ -39,7 +39,7 @@
 //! |---|---|
 //! | `post(handler).route_layer(lock)` | none |
 //! | `post(handler).layer(lock)`, `Router::route_layer` | requests with a method that the route does not accept, which then get 405 |
-//! | `Router::layer` | requests with a method that the route does not accept (405) or an unknown path. If the template has a route parameter, an unknown path gets 500 in place of 404, because no route has provided the parameter |
+//! | `Router::layer` | requests with a method that the route does not accept (405) or an unknown path. If the template has a route parameter, an unknown path gets 500 instead of 404, because no route has provided the parameter |
 //! | around the `Router` | all requests. If the template has a route parameter, each of them gets 500, because the layer runs before routing |
 //!
 //! `any(handler)` has no routes for single methods, so its `route_layer` panics: use `any(handler).layer(lock)`. A
@@ -48,21 +48,25 @@
 //! In tonic, put the layer around the whole server with `Server::builder().layer(lock)`, or around one service with
 //! `lock.named_layer(service)`, a method of `tonic::service::LayerExt`.
 //!
-//! **Authorise before locking.** Every client whose requests reach the lock can keep other clients waiting, so put
-//! authorisation outside the lock: in axum, add the authorisation layer after this layer.
+//! **Authorise before locking.** Any client whose requests reach the lock can keep other clients from getting it, so
+//! put authorisation outside the lock: in axum, add the authorisation layer after this layer.
 //!
-//! **Put timeouts and panic handlers inside the lock.** Some layers, such as `TimeoutLayer` and `CatchPanicLayer`,
-//! can cut off a running handler and send their own response. In axum, add them before this layer. If such a layer is
-//! outside the lock, it drops the request together with its lock. The lock is then released in the background,
-//! perhaps only after the client has received the response and sent its next request.
+//! **Put timeouts and panic handlers inside the lock.** Some layers, such as `TimeoutLayer` and `CatchPanicLayer`, can
+//! cut off a running handler and send their own response. In axum, add such layers before this layer. If one of them is
+//! outside the lock, it drops the request together with its lock. The lock is then released in the background, perhaps
+//! only after the client has received the response and sent its next request.
 //!
-//! **Within a `ServiceBuilder`**, by contrast, the layer added first is the outermost. The lock layer changes the
-//! type of the response body to [`ResponseBody`]. Layers that accept any body type can be combined with the lock
-//! layer directly. Among these are tower-http's `CorsLayer`, `TimeoutLayer` and `ValidateRequestHeaderLayer::bearer`:
-//! for their own responses, they only need a body type with a default value, which `ResponseBody` has. Some other
-//! layers, such as axum-extra's `option_layer`, require the service inside them to return axum's `Response`. So does
-//! tower-http's `AsyncRequireAuthorizationLayer` if its `AsyncAuthorizeRequest` uses axum's response body. Between
-//! such a layer and the lock, put `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))`.
+//! **Mind the order of layers.** In axum, the layer added last is the outermost. Within a `ServiceBuilder`, it is the
+//! layer added first.
+//!
+//! **Mind the response body.** The lock layer changes its type to [`ResponseBody`]. Layers that accept any body type
+//! can be combined with the lock layer directly. Among these are tower-http's `CorsLayer`, `TimeoutLayer` and
+//! `ValidateRequestHeaderLayer::bearer`: for their own responses, they only need a body type that implements
+//! `Default`, as `ResponseBody` does. Some other layers, such as axum-extra's `option_layer`, require the service
+//! inside them to return axum's `Response`. So does tower-http's `AsyncRequireAuthorizationLayer` if its
+//! `AsyncAuthorizeRequest` uses axum's response body. Combine such a layer and the lock in one `ServiceBuilder`, and
+//! call `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` on it between the two
+//! `.layer` calls.
 //!
 //! Put the CORS layer on the `Router`: a preflight is an `OPTIONS` request, which a `post` route does not accept.
 //!
@@ -87,8 +91,8 @@
 //!
 //! If the handler parses the value, give its type in the placeholder, as in `<id:u64>`. To a handler that takes a
 //! `u64`, `/users/42`, `/users/042` and `/users/+42` are the same user, but as strings they differ. With `<id>`, a
-//! client could therefore choose among several locks for the same user; with `<id:u64>`, it cannot. The types are
-//! `u64` and `i64` (use them for smaller integers as well), and `uuid`. A value that cannot be parsed as the given
+//! client could therefore choose among several locks for the same user; with `<id:u64>`, it cannot. The supported types
+//! are `u64`, `i64` and `uuid`. For smaller integers, use `u64` or `i64`. A value that cannot be parsed as the given
 //! type is a client error (400).
 //!
 //! To take the key from elsewhere, such as the caller's session, use a closure: see [`LockLayer::with_key_fn`]. The
@@ -128,20 +132,20 @@
 //!
 //! In all these cases, part of the work may have been done, and tasks that the handler spawned continue. With
 //! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 503 or an aborted
-//! stream, unless the inner service's future resolves to `Err`. The [`HeldLock`] in the request's extensions (with
-//! several locks, a [`HeldLocks`]) provides the fencing token, and tells you how much longer the lock can be relied
-//! on.
+//! stream. The one exception: if the inner service's future resolves to `Err`, that error is passed on unchanged. The
+//! [`HeldLock`] in the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing token, and
+//! tells you how much longer the lock can be relied on.
 //!
 //! ## If the client disconnects
 //!
 //! When the server notices that the client has disconnected, it drops the request, and the lock is released. Servers
-//! notice a disconnection late or never if they have not read the whole request body, or if another request on the same
-//! connection is waiting behind this one.
+//! may notice a disconnection late, or not at all, if they have not read the whole request body, or if another
+//! request on the same connection is waiting behind this one.
 //!
-//! To cover such cases, [`max_hold`](LockLayer::max_hold) limits how long a request can hold its lock. The default is
-//! 5 minutes. When that time is up, the request ends as if it had lost its lock, and the lock is released. This works
-//! only while the server keeps polling the response future or body. If the server stops, for example because the
-//! client does not read the response, the lock becomes free a little later: with Redis and the in-memory store, the
+//! To cover such cases, [`max_hold`](LockLayer::max_hold) limits how long a request can hold its lock. The default is 5
+//! minutes. When that time is up, the request ends as if it had lost its lock, and the lock is released. This works
+//! only while the server keeps polling the response future or body. If the server stops polling, for example because
+//! the client does not read the response, the lock becomes free a little later: with Redis and the in-memory store, the
 //! [lease](lock_runtime::docs::glossary) is no longer renewed and expires within one [`ttl`](LockLayer::ttl); a
 //! ZooKeeper lock is released in the background.
 //!
@@ -188,17 +192,17 @@
 //! # }
 //! ```
 //!
-//! A proxy that buffers whole requests before it forwards them, as nginx's `proxy_pass` does by default, also
-//! protects the lock. In unary gRPC requests, the message is sent as the request body, so a slow sender can keep the
-//! lock in the same way. For such requests, use `#[distributed_lock]` on the service method in place of this layer,
-//! because the method runs after the message has been read.
+//! A proxy that buffers whole requests before it forwards them, as nginx's `proxy_pass` does by default, also protects
+//! the lock. In unary gRPC requests, the message is sent as the request body, so a slow sender can keep the lock in the
+//! same way. For such requests, use `#[distributed_lock]` on the service method instead of this layer, because the
+//! method runs after the message has been read.
 //!
 //! # Error responses
 //!
 //! If the lock cannot be acquired, the inner service is not called. The response is an `application/problem+json`
 //! document (RFC 9457). Its `type` is `https://docs.rs/lock-tower/#` followed by the word in the first column of the
-//! table below. The document contains neither the key nor the store's error. Both are logged with `tracing`: contention
-//! and client errors at level DEBUG, everything else at WARN or ERROR.
+//! table below. The document contains neither the key nor the store's error. They are logged with `tracing` instead:
+//! at DEBUG for contention and client errors, and at WARN or ERROR for all other failures.
 //!
 //! A gRPC request is recognised by its `content-type` and gets a Trailers-Only response. For `contended`, the response
 //! includes a `RetryInfo` with the time to wait before a retry.
@@ -211,11 +215,11 @@
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request has no valid key, for example because a header is missing or a value is too long |
 //! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is misconfigured, or the store refuses this process for a reason that a retry will not fix, such as a wrong password; the log says why |
 //!
-//! `Retry-After` is 1 s by default. For `contended`, you can set another time with [`LockLayer::retry_after`] or in
+//! `Retry-After` is 1 s by default. For `contended`, you can set a different time with [`LockLayer::retry_after`] or in
 //! the manager; in the header, this time is rounded up to whole seconds and is never 0. If the holder is in this
-//! process and does not renew its lease, `Retry-After` is the remaining time of that lease in place of the time that
-//! you set. In all other cases, `Retry-After` does not depend on the remaining time: a lease that is being renewed
-//! says nothing about when its lock will become free.
+//! process and does not renew its lease, `Retry-After` is the time remaining on that lease, instead of the time that
+//! you set. In all other cases, `Retry-After` does not depend on the remaining time: a lease that is being renewed says
+//! nothing about when its lock will become free.
 //!
 //! Use [`on_rejection`](LockLayer::on_rejection) and [`protocol`](LockLayer::protocol) to customise these responses.
 //! With lock-runtime's `axum` and `tonic` features, a [`LockError`](lock_runtime::LockError) returned by a handler or

@@ -57,7 +57,7 @@ impl LockRejection {
     /// * [`InvalidKey`](LockErrorKind::InvalidKey) if the request has no valid key;
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if no key can be built and the server is at fault, usually
     ///   because the layer is misconfigured;
-    /// * otherwise, the kind of the [lock's error](Self::error).
+    /// * otherwise, the kind of the [underlying `LockError`](Self::error).
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
@@ -83,7 +83,7 @@ impl LockRejection {
         self.answer.retry_after()
     }
 
-    /// Returns whether the response is sent as gRPC, with a `grpc-status` in place of the HTTP status code.
+    /// Returns whether the response is sent as gRPC, with a `grpc-status` instead of an HTTP error status.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         matches!(self.wire, Wire::Grpc { .. })

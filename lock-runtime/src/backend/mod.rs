@@ -11,11 +11,11 @@
 //! # Which thread calls a store
 //!
 //! The futures of [`acquire`](Backend::acquire) and [`ping`](Backend::ping) are polled on the caller's tokio runtime.
-//! The same is true of a [`release`](Releasable::release) for which a caller waits. The library also has its own
-//! thread, with a single-threaded tokio runtime, which renews leases, releases locks in the background, and drops
-//! acquisitions that are not polled. All stores in the process share this thread. If a store blocks the thread for too
-//! long, other locks are not renewed in time and are lost. Therefore, run code that may block, even if only for a disk
-//! write, in [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
+//! So is the future of a [`release`](Releasable::release) that the caller awaits. The library also has its own thread,
+//! with a single-threaded tokio runtime, which renews leases, releases locks in the background, and drops acquisitions
+//! that are not polled. All stores in the process share this thread. If a store blocks the thread for too long, other
+//! locks are not renewed in time and are lost. Therefore, run code that may block, even if only for a disk write, in
+//! [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
 //!
 //! # What a store logs
 //!
@@ -90,21 +90,23 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Wake-ups
     /// The store must wake the future when the lock may have been granted. A store with a queue must also wake the
-    /// future when the acquisition reaches the front of the queue. If a future is woken and then not polled for two to
-    /// two and a half seconds, the library drops it, so that an abandoned acquisition does not hold up others.
+    /// future when the acquisition reaches the front of the queue. If a future is woken and then not polled within
+    /// two seconds, the library drops it, so that an abandoned acquisition does not hold up others.
     ///
-    /// For a store that is [shared between processes](Capabilities::shared_between_processes), the library installs its
-    /// own waker only at the second poll, because most acquisitions complete then. Before the second poll, the store
-    /// wakes the caller's task directly, and the library does not see the wake-up. If the second poll has not happened
-    /// by the library's next check, usually within half a second of the first poll, the library wakes the task itself,
-    /// which starts this two-second countdown. A store need not do anything about this.
+    /// For a store that is [shared between processes](Capabilities::shared_between_processes), the library passes the
+    /// waker of the caller's task to the first poll, and its own waker only from the second poll on. Most
+    /// acquisitions complete at the second poll, so they never need the library's waker. Before the second poll, the
+    /// store wakes the caller's task directly, and the library does not see the wake-up. If the second poll has not
+    /// happened by the library's next check, usually within half a second of the first poll, the library wakes the
+    /// task itself, which starts this two-second countdown. A store need not do anything about this.
     ///
-    /// Sometimes a future is woken only so that it can refresh its place in the queue, or check the lock again because
-    /// the server sends no notifications. To wait until then, the store must use [`Progress::sleep_until`]. Such a
-    /// wake-up does not start the countdown: if the future is not polled afterwards, the library does not drop it. The
-    /// acquisition then keeps its place in the store's queue. It may hold up the waiters behind it until the store
-    /// removes the place because nobody refreshes it any more. But it does not hold up callers in its own process for
-    /// long: if any of them are waiting behind it, the library wakes the task itself, which starts the countdown.
+    /// Sometimes a future is woken only so that it can refresh its place in the queue, or check the lock again
+    /// because the server sends no notifications. For the pause before such a wake-up, the store must use
+    /// [`Progress::sleep_until`]. The wake-up then does not start the countdown: if the future is not polled
+    /// afterwards, the library does not drop it. The acquisition then keeps its place in the store's queue. It may
+    /// hold up the waiters behind it until the store notices that the place is no longer refreshed, and removes the
+    /// place. But the acquisition does not hold up callers in its own process for long: if any of them are waiting
+    /// behind it, the library wakes the task itself, which starts the countdown.
     ///
     /// # Cancel safety
     /// After the future is dropped, the store must no longer keep the lock or a place in its queue for this
@@ -124,10 +126,10 @@ pub trait Renew: Send + Sync {
     /// Renews each of these leases for its full `ttl`, in as few round trips as possible.
     ///
     /// Returns one result per lease, in the order of `due`. The call has a time limit: a third of the time until the
-    /// first of these leases would reach its deadline. When the limit has passed, the library drops the future, and the
-    /// outcome of all these renewals counts as unknown. If only a part of the store is slow, return
-    /// [`Unknown`](Renewal::Unknown) for the leases in that part before the limit; otherwise the results of the other
-    /// renewals are lost.
+    /// first of these leases would reach its deadline. When the limit has passed, the library drops the future, and
+    /// the outcome of all these renewals counts as unknown. If the store consists of several servers and only some of
+    /// them are slow, return [`Unknown`](Renewal::Unknown) for the leases on those servers before the limit has
+    /// passed; otherwise the results of the other renewals are lost.
     ///
     /// The library calls this method on its own thread, never on the caller's runtime (see
     /// [*Which thread calls a store*](self#which-thread-calls-a-store)).
@@ -149,9 +151,10 @@ pub struct Acquire {
     pub mode: Mode,
     /// How long the lease lasts without renewal: between 100 ms and 24 h.
     pub ttl: Duration,
-    /// Whether the lease is renewed while it is held. If `false`, the store must grant the lease with its full `ttl`.
-    /// If `true`, less of the `ttl` may be left when `acquire` returns the grant, for example because the lease began
-    /// before the client learned of the grant; see [`Grant`] for the minimum.
+    /// Whether the lease is renewed while it is held. If `false`, the store must grant a lease that lasts for the full
+    /// `ttl`, because nothing extends it later. If `true`, the store may at first grant a shorter lease (for example,
+    /// one that is just long enough for the client to learn of the grant), because the first renewal extends it to the
+    /// full `ttl`. See [`Grant`] for the least time that must be left when `acquire` returns.
     pub auto_renew: bool,
     /// How long to wait for the lock.
     pub wait: Wait,
@@ -264,8 +267,8 @@ pub enum Held {
     Session {
         /// The store's handle to the session lock. The library uses it to read the deadline and to release the lock.
         session: Arc<dyn Session>,
-        /// A moment before the successful request was sent. With `auto_renew = false`, the holder loses the lock one
-        /// `ttl` after this moment at the latest.
+        /// A moment before the successful request was sent. With `auto_renew = false`, the holder loses the lock no
+        /// later than one `ttl` after this moment.
         since: Instant,
     },
 }
@@ -324,7 +327,7 @@ pub trait Session: Releasable {
     /// Returns the current deadline.
     ///
     /// The store moves the deadline forward when responses from the server prove that the session is alive. Once the
-    /// lock is no longer held, the deadline must be in the past from then on.
+    /// lock is no longer held, every call must return a moment in the past.
     fn valid_until(&self) -> Instant;
 
     /// Registers a `notifier`. The store must call its [`notify`](LossNotifier::notify) method if the lock is lost
@@ -389,10 +392,10 @@ pub(crate) trait ReleasesLater: Send + Sync {
 impl Cleanup {
     /// Releases `attempt` in the background.
     ///
-    /// The library stops repeating a failed release at `until`. This must be the moment by which a lease granted to
-    /// the attempt is certain to have expired: one `ttl` after the last moment at which the store may still grant it.
-    /// If there is no such moment, for example because the attempt is for a session lock, pass
-    /// [`Instant::FAR_FUTURE`].
+    /// If the release fails, the library repeats it, but not beyond the moment `until`. This must be the moment by
+    /// which a lease granted to the attempt is certain to have expired: one `ttl` after the last moment at which the
+    /// store may still grant it. If there is no such moment, for example because the attempt is for a session lock,
+    /// pass [`Instant::FAR_FUTURE`].
     ///
     /// This method may be called from a destructor: it neither blocks nor panics, and it needs no runtime.
     pub fn release_later(&self, attempt: Arc<dyn Releasable>, until: Instant) {

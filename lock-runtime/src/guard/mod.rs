@@ -99,7 +99,7 @@ impl LockGuard {
         if self.is_valid() { Ok(()) } else { Err(self.turn.loss()) }
     }
 
-    /// Completes when the lock is lost, at the latest at its deadline. Use it in `select!`.
+    /// Completes when the lock is lost, which happens no later than its deadline. Use this future in `select!`.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -75,8 +75,8 @@ impl MultiGuard {
         if self.is_valid() { Ok(()) } else { Err(hold::loss(self.held.iter().map(LockGuard::turn))) }
     }
 
-    /// Completes when one of the locks is lost, at the latest when that lock's [deadline](crate::docs::glossary#locks)
-    /// passes. Use it in `select!`.
+    /// Completes when one of the locks is lost, which happens no later than that lock's
+    /// [deadline](crate::docs::glossary#locks). Use this future in `select!`.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -63,7 +63,9 @@ impl LockKey {
         Arc::clone(&self.stored)
     }
 
-    /// Returns the manager's prefix, or an empty string if the key does not come from a manager.
+    /// Returns the prefix that a manager has put in front of the name. A key made with [`new`](Self::new) or
+    /// `lock_key!` has no prefix, so the result is an empty string. The key of a lock, as returned by a guard or an
+    /// error, has the prefix of the manager through which the lock was requested.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.stored[..self.start]

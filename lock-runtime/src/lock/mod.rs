@@ -45,19 +45,21 @@ impl Lock {
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the server cannot be used for locks, or in a forked child;
     /// * [`Overloaded`](LockErrorKind::Overloaded) if one of the [`Limits`](crate::Limits) is reached;
     /// * [`ShutDown`](LockErrorKind::ShutDown) if the manager has been shut down;
-    /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) if the calling code already runs under the lock (see
+    /// * [`WouldDeadlock`](LockErrorKind::WouldDeadlock) if the calling code is already running under the lock (see
     ///   [`reentrant`](Self::reentrant));
-    /// * [`Lost`](LockErrorKind::Lost) if the calling code already runs under the lock, but that lock has been lost.
+    /// * [`Lost`](LockErrorKind::Lost) if the calling code is already running under the lock, but that lock has been
+    ///   lost.
     ///
     /// # Cancel safety
     /// If the future is dropped, the acquisition leaves the queue and no lock stays held. Requests that were already
-    /// sent to the store are undone in the background: within a round trip if the store can be reached, otherwise by
-    /// the end of `ttl`.
+    /// sent to the store are undone in the background, within a round trip if the store can be reached. If it cannot,
+    /// a lock that they left in the store expires within one `ttl` of its grant (with ZooKeeper, when the session
+    /// ends).
     ///
-    /// A future that is not polled does not keep the lock from other callers for long. If the future is woken but not
-    /// polled for 2 to 2.5 s, the acquisition is abandoned as if the future had been dropped, even if the lock has
-    /// already been granted to it. When the future is polled again, the acquisition starts over, or fails with
-    /// `Timeout` if its wait has ended.
+    /// A future that is not polled does not keep the lock from other callers for long. If the future is woken but
+    /// then not polled for about two seconds (see [unpolled futures](crate::docs::safety#unpolled-futures)), the
+    /// acquisition is abandoned as if the future had been dropped, even if the lock has already been granted to it.
+    /// When the future is polled again, the acquisition starts over, or fails with `Timeout` if its wait has ended.
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
         self.acquire_until(self.options.wait.starting_now()).await
     }
@@ -66,8 +68,8 @@ impl Lock {
     ///
     /// # Errors
     /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
-    /// returns `Backend` after the store's own time limits (for Redis and ZooKeeper, `connect_timeout` and
-    /// `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
+    /// returns `Backend` once the timeouts set for the store have passed (for Redis and ZooKeeper, `connect_timeout`
+    /// and `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).

@@ -25,9 +25,10 @@ use crate::{
 /// The locks are acquired in the order of their names, whatever order they are given in, so two callers that need the
 /// same locks cannot deadlock. A name that is given twice counts once.
 ///
-/// This prevents deadlocks only among locks that are acquired together: code that already runs under a lock should not
-/// acquire another one. Acquire all of them at once instead. With [`reentrant`](Self::reentrant), code that already
-/// runs under some of the locks may acquire the whole set, but it is then not protected from deadlocks.
+/// This prevents deadlocks only among locks that are acquired together: code that is already running under a lock
+/// should not acquire another one. Acquire all the locks at once instead. With [`reentrant`](Self::reentrant), code
+/// that is already running under some of the locks may acquire the whole set, but it is then not protected from
+/// deadlocks.
 ///
 /// The options apply to each of the locks, except that [`wait`](Self::wait) limits the time for acquiring all of
 /// them, and [`hold_at_least`](Self::hold_at_least) counts from the acquisition of the last one.
@@ -83,7 +84,8 @@ impl MultiLock {
     /// If one of the locks cannot be acquired, those that were acquired before it are released.
     ///
     /// # Errors
-    /// * the errors of [`Lock::acquire`](crate::Lock::acquire); [`LockError::key`] tells which lock the error is about;
+    /// * the errors of [`Lock::acquire`](crate::Lock::acquire); [`LockError::key`] returns the key of the lock that the
+    ///   error is about;
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if no key was given;
     /// * [`Lost`](LockErrorKind::Lost) if one of the locks was lost during the wait for the others.
     ///
@@ -97,8 +99,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
-    /// returns `Backend` after the store's own time limits (for Redis and ZooKeeper, `connect_timeout` and
-    /// `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
+    /// returns `Backend` once the timeouts set for the store have passed (for Redis and ZooKeeper, `connect_timeout`
+    /// and `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).

@@ -38,7 +38,7 @@ pub fn global() -> Option<LockManager> {
     GLOBAL.get().cloned()
 }
 
-/// Runs `future` with `manager` in place of the process-wide default manager. This is meant for tests.
+/// Runs `future` with `manager` instead of the process-wide default manager. This is meant for tests.
 ///
 /// Tasks that `future` spawns do not use `manager`.
 ///

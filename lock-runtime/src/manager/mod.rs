@@ -52,9 +52,9 @@ impl LockManager {
     ///
     /// # Errors
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
-    /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, if this version of the
-    ///   crate does not have that store yet (as with `postgres:`), or if the server cannot be used for locks (as
-    ///   with a Redis server before 6.2, or one in cluster mode);
+    /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, if the scheme is reserved
+    ///   for a store that this version of the crate does not implement yet (such as `postgres:`), or if the server
+    ///   cannot be used for locks (such as a Redis server before 6.2, or one in cluster mode);
     /// * [`Backend`](LockErrorKind::Backend) if the store does not respond or rejects the credentials.
     ///
     /// # Cancel safety
@@ -68,15 +68,15 @@ impl LockManager {
     /// Returns a manager for the store at `url`. The manager connects when it is first used.
     ///
     /// Use this if the program must be able to start [while the store is
-    /// down](crate::docs::operation#the-store-is-down-at-start). The URL is parsed immediately. While the store
+    /// down](crate::docs::operation#if-the-store-is-down-at-startup). The URL is parsed immediately. While the store
     /// cannot be reached, no lock is granted: each acquisition tries to reach the store for up to its
     /// [`wait`](Lock::wait), and then fails with the error that [`connect`](Self::connect) would have returned.
     /// ([Permanent](LockError::is_permanent) errors are returned at once.)
     ///
     /// # Errors
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
-    /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, or if this version of the
-    ///   crate does not have that store yet.
+    /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, or if the scheme is
+    ///   reserved for a store that this version of the crate does not implement yet (such as `postgres:`).
     ///
     /// # Example
     /// ```
@@ -135,9 +135,10 @@ impl LockManager {
         Lock::new(Arc::clone(&self.engine), key.into_lock_key(&self.prefix), self.defaults)
     }
 
-    /// Returns the locks named `keys`, which can only be acquired together: all of them or none.
+    /// Returns a [`MultiLock`] for the locks named `keys`: acquiring it acquires all of them or none.
     ///
-    /// If a name is invalid, or `keys` is empty, acquiring the locks returns an error.
+    /// Nothing is sent to the store yet. If a name is invalid, or `keys` is empty, acquiring the `MultiLock` returns an
+    /// error.
     #[must_use = "locks do nothing until they are acquired"]
     pub fn all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> MultiLock {
         let keys = keys.into_iter().map(|key| key.into_lock_key(&self.prefix)).collect();
@@ -148,7 +149,7 @@ impl LockManager {
     /// by default.
     ///
     /// If the holder crashes, the lock becomes free within this time (with ZooKeeper, within the session timeout plus
-    /// two ticks).
+    /// two ZooKeeper ticks, `tickTime`).
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = ttl;
@@ -184,9 +185,9 @@ impl LockManager {
     /// or `RetryInfo`); 1 s by default.
     ///
     /// Choose roughly the time for which the lock is usually held. If the holder is in this process and does not renew
-    /// its lease, the response suggests the remaining time of that lease in place of this value. In all other cases,
-    /// this value is used: the holder may be renewing its lease, and each renewal resets the remaining time, so that
-    /// time would be a poor suggestion.
+    /// its lease, the response suggests the time remaining on that lease instead of this value. In all other cases,
+    /// this value is used, because the holder may be renewing its lease: each renewal resets the remaining time, which
+    /// would therefore be a poor suggestion.
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.defaults.retry_after = retry_after;

@@ -18,7 +18,7 @@ use crate::{HeldLock, HeldLocks, LockError, LockErrorKind};
 /// | `Contended`, `Timeout` | 409 with `Retry-After` |
 /// | `Lost`, `Backend`, `Overloaded`, `ShutDown` | 503 with `Retry-After` |
 /// | `InvalidKey` | 400 |
-/// | others, and [permanent](LockError::is_permanent) errors | 500 |
+/// | all other kinds, and every [permanent](LockError::is_permanent) error, whatever its kind | 500 |
 ///
 /// The client learns neither the key nor the store's message. Both are written to the log.
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]

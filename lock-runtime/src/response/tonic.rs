@@ -15,7 +15,7 @@ use crate::LockError;
 /// | `Contended`, `Timeout`, `Lost` | `ABORTED` |
 /// | `Backend`, `Overloaded`, `ShutDown` | `UNAVAILABLE` |
 /// | `InvalidKey` | `INVALID_ARGUMENT` |
-/// | others, and [permanent](LockError::is_permanent) errors | `INTERNAL` |
+/// | all other kinds, and every [permanent](LockError::is_permanent) error, whatever its kind | `INTERNAL` |
 ///
 /// If it is known how long to wait before retrying, the status details include a `google.rpc.RetryInfo`. The client
 /// learns neither the key nor the store's message. Both are written to the log, and the error is the status's source.

@@ -32,16 +32,19 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// `LockLayer::on_lost` selects the variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
-    /// When the lock is lost, the body is dropped if it is suspended at an `.await`, and otherwise as soon as it
-    /// reaches one that suspends it. Normally, this happens before the store can grant the lock to another client. The
-    /// body is dropped too late if it does not reach an `.await` in time, or if the store has already granted the lock
-    /// to another client, for example after a failover that lost data.
+    /// When the lock is lost, the body is dropped: immediately if it is suspended at an `.await`, or else at the next
+    /// `.await` that suspends it. Normally, the body is dropped before the store can grant the lock to another client.
+    /// It is dropped too late if it does not reach an `.await` in time, or if the store has already granted the lock to
+    /// another client, for example after a failover that lost data.
     #[default]
     Cancel,
     /// The body runs to completion, possibly at the same time as the body of the next holder. Its result is then
-    /// replaced by an error of kind [`Lost`](LockErrorKind::Lost) (with `LockLayer`, by a 503 response or an aborted
-    /// stream), unless the body itself returned an error (with `LockLayer`: `Err`; a response with an error status does
-    /// not count). If the lock is lost before the body has started, the body does not run.
+    /// replaced by an error of kind [`Lost`](LockErrorKind::Lost), unless the body itself returned an error. If the
+    /// lock is lost before the body has started, the body does not run.
+    ///
+    /// With `LockLayer`, any response, even one with an error status, is replaced by a 503 response (in gRPC,
+    /// `ABORTED`); a response that is already being streamed is aborted instead. The one exception: if the inner
+    /// service's future resolves to `Err`, that error is passed on unchanged.
     ///
     /// Use this for work that must not stop half-way and whose writes are protected by the fencing token.
     Finish,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::time::clock::Instant;
 
-/// Returns the deadline of a lease of `length` that was granted or renewed by a request sent at `sent`.
+/// Returns the deadline of a lease that lasts for `length` and was granted or renewed by a request sent at the moment
+/// `sent`.
 ///
 /// Read `sent` from the clock before sending the request, because the lease may begin in the store as soon as the
 /// request is sent. The deadline is earlier than `sent + length`, because two allowances are subtracted. The first is

@@ -111,7 +111,7 @@ impl Site for FilesSite {
         left
     }
 
-    /// Takes the lock away from its holder: writes zeros in place of the owner token.
+    /// Takes the lock away from its holder: writes zeros instead of the owner token.
     fn lose(&self, key: &str) -> bool {
         let mut is_lost = false;
         for_each_line(&self.folder, &mut |path, line| {

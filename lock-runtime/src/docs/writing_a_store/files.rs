@@ -56,9 +56,10 @@ impl Files {
     }
 
     fn try_change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Record) -> T) -> io::Result<T> {
-        // The clock is read before the file is locked. A time slightly in the past never ends a lease early, and the
-        // file stays locked for as short a time as possible: while a process has the file locked, no other process
-        // can use this lock.
+        // The clock is read before the file is locked, so that the file stays locked for as short a time as possible:
+        // while a process has the file locked, no other process can use this lock. Reading the clock early is safe. It
+        // can only make another holder's lease look longer. And this holder's deadline is computed from an even earlier
+        // moment, `sent` (`lasts` allows for the rounding of the clock).
         let (now, boot) = (uptime()?, fs::read_to_string("/proc/sys/kernel/random/boot_id")?);
         let mut file = self.locked(key)?;
         let mut line = String::new();
@@ -94,7 +95,9 @@ impl Files {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::WouldBlock) if !end.has_passed() => thread::sleep(Duration::from_millis(1)),
                 Err(TryLockError::WouldBlock) => {
-                    return Err(io::Error::other("another process keeps it locked"));
+                    return Err(io::Error::other(
+                        "another process has had the lock's file locked for too long",
+                    ));
                 }
                 Err(TryLockError::Error(error)) => return Err(error),
             }
@@ -129,7 +132,8 @@ impl Record {
                 now: 0,
             })
         };
-        read().ok_or_else(|| io::Error::other("it contains a line that this store did not write"))
+        read()
+            .ok_or_else(|| io::Error::other("the lock's file contains a line that this store did not write"))
     }
 
     fn line(&self, key: &LockKey) -> String {
@@ -137,7 +141,7 @@ impl Record {
         format!("{boot} {owner:032x} {grant:020} {ends:020} {}\n", key.stored())
     }
 
-    /// Returns how much time another holder's lease has left, or `None` if no other holder than `owner` has the lock.
+    /// Returns how much time another holder's lease has left, or `None` if nobody other than `owner` holds the lock.
     fn held_by_another(&self, owner: u128) -> Option<Duration> {
         let left = Duration::from_micros(self.ends.saturating_sub(self.now));
         (self.owner != 0 && self.owner != owner && !left.is_zero()).then_some(left)
@@ -246,7 +250,8 @@ impl Files {
                     return Answer::Held(left);
                 }
                 // One more than the last number, or the current wall-clock time in microseconds if that is larger. The
-                // last number alone is not enough, because it may be lost with the last line if the machine crashes.
+                // last number alone is not enough: if the machine crashes, the most recent write to the file may be
+                // lost, and the number with it.
                 record.grant =
                     micros(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()).max(record.grant + 1);
                 record.owner = owner.expose();

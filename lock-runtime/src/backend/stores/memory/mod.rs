@@ -101,7 +101,7 @@ impl Memory {
         self.0.lock().locks.len(Instant::now())
     }
 
-    /// Returns whether no lock has a holder or a waiter.
+    /// Returns true if no lock has a holder or a waiter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -120,8 +120,8 @@ impl Memory {
     /// Simulates a loss of data: takes the lock `key`, under every prefix, away from its holder.
     ///
     /// Returns whether the lock was held. The holder notices the loss when its lease is next renewed, at most a third
-    /// of its `ttl` later, or when it releases the lock before that. With `auto_renew = false`, it notices the loss
-    /// only on release or when the lease ends.
+    /// of its `ttl` later, or when it releases the lock before that. With `auto_renew = false`, the holder notices the
+    /// loss only on release or when the lease ends.
     #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn lose(&self, key: &str) -> bool {
         let mut state = self.0.lock();
@@ -141,11 +141,12 @@ impl Memory {
         self.0.faults.set_failing(failing);
     }
 
-    /// Simulates a slow store: from now on, every call to it takes `delay` longer.
+    /// Simulates a slow store: from now on, every call to the store takes `delay` longer.
     ///
-    /// Calls fail when they reach their time limit. It is 1 s for a ping or a release, and the lock's `ttl` for an
-    /// acquisition that does not wait. A waiting acquisition fails at the end of its wait. Renewals have no such limit,
-    /// but if the delay is so long that a lease cannot be renewed before its deadline, the holder loses the lock.
+    /// Calls fail when they reach their time limit. The limit is 1 s for a ping or a release, and the lock's `ttl` for
+    /// an acquisition that does not wait. A waiting acquisition fails at the end of its wait. Renewals have no such
+    /// limit, but if the delay is so long that a lease cannot be renewed before its deadline, the holder loses the
+    /// lock.
     pub fn set_delay(&self, delay: Duration) {
         self.0.faults.set_delay(delay);
     }

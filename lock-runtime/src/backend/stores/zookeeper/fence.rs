@@ -11,10 +11,10 @@ use crate::{HeldLock, LockError, LockErrorKind};
 
 /// Begins a transaction on a client of your own. The transaction is applied only if the given lock is still held.
 ///
-/// The client is a [`Client`](zk::Client) of the crate `zookeeper-client`, version 0.11, which your program connects
+/// The client is a [`Client`](zk::Client) from version 0.11 of the crate `zookeeper-client`; your program connects it
 /// itself. Add writes to the transaction and commit it. The commit fails with
-/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) if the lock is no longer held, or if the client has no permission
-/// to read the holder's node. If the store's URL contains a user, the client must log in as the same user.
+/// [`CheckFailed`](zk::CheckWriteError::CheckFailed) if the lock is no longer held, or if the client has no
+/// permission to read the holder's node. If the store's URL contains a user, the client must log in as the same user.
 ///
 /// # Errors
 /// [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in ZooKeeper,
