@@ -1,7 +1,7 @@
 //! ZooKeeper: acquiring and releasing a lock against the driver's bare calls, and the hand-over against kazoo's.
 //!
-//! `cargo bench -p lock-runtime-benches --bench zookeeper`, without arguments. kazoo takes part where `LOCK_TEST_KAZOO` names a Python
-//! that has it, as `tests/run interop` installs.
+//! `cargo bench -p lock-runtime-benches --bench zookeeper`, without arguments. kazoo takes part where `LOCK_TEST_KAZOO`
+//! names a Python that has it, as `tests/run interop` installs.
 
 #![allow(
     missing_docs,

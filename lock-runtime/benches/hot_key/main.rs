@@ -9,7 +9,7 @@
 //! ring` is not a lock: processes publish to each other in turn, the upper bound for a lock with messages on one
 //! machine.
 //!
-//! `cargo bench -p lock-runtime-benches --bench hot_key [-- network|loopback [rounds [milliseconds]] [shapes…]]`: both
+//! `cargo bench -p lock-runtime-benches --bench hot_key [-- [network|loopback] [rounds [milliseconds]] [shapes…]]`: both
 //! links and 15 rounds of 1 s by default. A shape is `4x1`, four processes of one task each, or `4x8x100` with sections
 //! of 100 µs; shapes that are given are measured on each link.
 
@@ -71,7 +71,7 @@ fn main() {
     let length = numbers.next().unwrap_or(1000);
     let chosen: Vec<Shape> = arguments.iter().filter_map(|argument| Shape::parse(argument)).collect();
     let server = Server::start();
-    let (mut rows, mut charts, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rows, mut targets) = (Vec::new(), Vec::new());
     for link in Link::chosen(&server) {
         let chart = |what| Chart::new(&format!("{}, one key: {what}", link.situation()), Scale::Logarithmic);
         let mut speed = chart("switches to another waiter/s (more is better)");
@@ -97,7 +97,7 @@ fn main() {
                 rows.push(row(&link, SECTIONS, "lock-runtime, one long round", &[long], &[]));
             }
         }
-        charts.extend([speed, cost]);
+        link.draw("hot_key", &[speed, cost]);
     }
     publish(
         "hot_key",
@@ -119,7 +119,7 @@ fn main() {
             "overlaps",
         ],
         &rows,
-        &charts,
+        &[],
         &targets,
     );
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Round, Server, cpu_of};
+use super::{Round, Server, cpu_of, plot, results};
 
 /// Delay that the relay adds in each direction.
 const ONE_WAY: Duration = Duration::from_micros(250);
@@ -49,6 +49,12 @@ impl Link {
 
     pub(crate) fn situation(&self) -> &'static str {
         if self.is_network() { "network (0.5 ms)" } else { "loopback" }
+    }
+
+    /// Writes the charts of this link: `<name>.svg` for loopback, `<name>_network.svg` for the network.
+    pub(crate) fn draw(&self, name: &str, charts: &[plot::Chart]) {
+        let suffix = if self.is_network() { "_network" } else { "" };
+        plot::write(&results().join(format!("{name}{suffix}.svg")), charts);
     }
 
     /// CPU time that the relay has used so far; zero on loopback.

@@ -226,14 +226,22 @@ pub(crate) fn publish(
     let table: String = [line(&header), rule].into_iter().chain(rows.iter().map(|row| line(row))).collect();
     let verdict = targets::verdict(targets);
     println!("\n{table}\n{name}: {verdict}");
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
-    let dir = target.join("bench");
     let csv: String = [header].iter().chain(rows).map(|row| row.join(";") + "\n").collect();
-    fs::create_dir_all(&dir).unwrap();
+    let dir = results();
     fs::write(dir.join(format!("{name}.md")), table).unwrap();
     fs::write(dir.join(format!("{name}.targets.md")), verdict).unwrap();
     fs::write(dir.join(format!("{name}.csv")), csv).unwrap();
-    plot::write(&dir.join(format!("{name}.svg")), charts);
+    if !charts.is_empty() {
+        plot::write(&dir.join(format!("{name}.svg")), charts);
+    }
     println!("written to {}", dir.display());
+}
+
+/// The folder of the results.
+pub(crate) fn results() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
+    let dir = target.join("bench");
+    fs::create_dir_all(&dir).unwrap();
+    dir
 }

@@ -34,8 +34,8 @@ const ROW: u32 = 20;
 const HEAD: u32 = 48;
 const FOOT: u32 = 34;
 const SITUATION: i32 = 12;
-const CONTENDER: i32 = 250;
-const LEFT: u32 = 260;
+const CONTENDER: i32 = 330;
+const LEFT: u32 = 340;
 
 impl Chart {
     /// The title names the unit, and which direction is better.
