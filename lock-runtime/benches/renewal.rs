@@ -4,8 +4,8 @@
 //! of its lease, on one private server. Both keep the same number of locks for the same time; at the end every lock
 //! must still be held.
 //!
-//! `cargo bench -p lock-runtime-benches --bench renewal [-- seconds [locks…]]`: 20 s, with 10,000 and with 100,000 locks,
-//! by default. The targets are for 100,000.
+//! `cargo bench -p lock-runtime-benches --bench renewal [-- seconds [locks…]]`: 20 s, with 10,000 and with 100,000
+//! locks, by default. The targets are for 100,000.
 
 #![allow(
     missing_docs,

@@ -9,9 +9,9 @@
 //! ring` is not a lock: processes publish to each other in turn, the upper bound for a lock with messages on one
 //! machine.
 //!
-//! `cargo bench -p lock-runtime-benches --bench hot_key [-- [network|loopback] [rounds [milliseconds]] [shapes…]]`: both
-//! links and 15 rounds of 1 s by default. A shape is `4x1`, four processes of one task each, or `4x8x100` with sections
-//! of 100 µs; shapes that are given are measured on each link.
+//! `cargo bench -p lock-runtime-benches --bench hot_key [-- [network|loopback] [rounds [milliseconds]] [shapes…]]`:
+//! both links and 15 rounds of 1 s by default. A shape is `4x1`, four processes of one task each, or `4x8x100`, with
+//! sections of 100 µs; shapes that are given are measured on each link.
 
 #![allow(
     missing_docs,

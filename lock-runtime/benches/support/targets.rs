@@ -57,7 +57,7 @@ impl Target {
 /// Two Markdown tables: the targets missed, then those met.
 pub(crate) fn verdict(targets: &[Target]) -> String {
     let (met, missed): (Vec<_>, Vec<_>) = targets.iter().partition(|target| target.is_met());
-    let mut text = format!("{} targets missed, {} met\n", missed.len(), met.len());
+    let mut text = format!("targets missed: {}, met: {}\n", missed.len(), met.len());
     for (title, targets) in [("missed", missed), ("met", met)] {
         if !targets.is_empty() {
             let rows: String = targets.into_iter().map(Target::row).collect();

@@ -2,8 +2,8 @@
 //!
 //! Compares the raw driver (`SET … NX PX`, then compare-and-delete by script), `rslock`, `distributed-lock` and this
 //! library, in interleaved rounds on one private server; this library twice, with group commit and with a script for
-//! each call, which give the same guarantees. Each contender has a client of one tokio worker, which leaves Redis a core
-//! of its own on a machine of two, and a client of two. All of it is measured over a network of 0.5 ms, simulated by a
+//! each call, which give the same guarantees. Each contender has a client of one tokio worker, which leaves Redis a
+//! core of its own on a machine of two, and a client of two. All are measured over a network of 0.5 ms, simulated by a
 //! relay in a process of its own, and then on loopback. Judge the ratios by their interval.
 //!
 //! `cargo bench -p lock-runtime-benches --bench uncontended [-- [network|loopback] [rounds [milliseconds [tasks…]]]]`:
