@@ -4,6 +4,7 @@ use std::{
     env,
     fs::File,
     os::unix::fs::FileExt,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -23,18 +24,19 @@ pub(crate) async fn child(arguments: &[String]) {
     let (process, tasks, section) = (number(process), number(tasks), Duration::from_micros(number(section)));
     let lock = Lock::open(contender, url, process, number(processes)).await;
     let counts = Arc::new(Counts::default());
-    let place = Arc::new(if processes == "1" {
+    let shared = Arc::new(if processes == "1" {
         Place::Memory { last: AtomicU64::new(NOBODY), inside: AtomicU64::new(NOBODY) }
     } else {
-        let path = env::temp_dir().join(format!("hot-key-{}", url.rsplit(':').next().unwrap()));
-        Place::File(File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap())
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        Place::File(options.open(place(url)).unwrap())
     });
     // All processes are up by then.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let end = Instant::now() + Duration::from_millis(number(ms));
     let running: Vec<_> = (0..tasks)
         .map(|task| {
-            let (lock, counts, place) = (lock.clone(), Arc::clone(&counts), Arc::clone(&place));
+            let (lock, counts, place) = (lock.clone(), Arc::clone(&counts), Arc::clone(&shared));
             let me = process * 1_000_000 + task + 1;
             tokio::spawn(async move {
                 let mut entries = 0;
@@ -69,6 +71,11 @@ pub(crate) async fn child(arguments: &[String]) {
     let counts = [counts.switches.load(Ordering::Relaxed), counts.overlaps.load(Ordering::Relaxed)];
     let line: Vec<String> = counts.iter().chain(&entries).map(ToString::to_string).collect();
     println!("{}", line.join(" "));
+}
+
+/// The file of `Place::File` for the processes that reach their server by `url`.
+pub(crate) fn place(url: &str) -> PathBuf {
+    env::temp_dir().join(format!("hot-key-{}", url.rsplit(':').next().unwrap()))
 }
 
 /// The counters of a child.

@@ -1,13 +1,14 @@
 //! A round of one contender, and what it counted.
 
 use std::{
-    env,
+    env, fs,
     process::{Command, Stdio},
     time::Duration,
 };
 
 use crate::{
     OURS, Shape,
+    child::place,
     support::{Server, link::Link},
 };
 
@@ -113,6 +114,7 @@ pub(crate) fn round(server: &Server, link: &Link, contender: &str, shape: Shape,
         overlaps += numbers.next().unwrap();
         counts.extend(numbers);
     }
+    let _ = fs::remove_file(place(link.url()));
     let server_cpu = server.cpu().saturating_sub(server_before);
     let relay_cpu = link.cpu().saturating_sub(relay_before);
     let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut admin).unwrap();

@@ -157,7 +157,10 @@ pub(crate) fn in_turn<T>(round: u64, contenders: impl Iterator<Item = T>) -> Vec
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    match sorted.len() {
+        0 => f64::NAN,
+        count => f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]),
+    }
 }
 
 /// A median with its 95 % interval.
@@ -231,9 +234,7 @@ pub(crate) fn publish(
     fs::write(dir.join(format!("{name}.md")), table).unwrap();
     fs::write(dir.join(format!("{name}.targets.md")), verdict).unwrap();
     fs::write(dir.join(format!("{name}.csv")), csv).unwrap();
-    if !charts.is_empty() {
-        plot::write(&dir.join(format!("{name}.svg")), charts);
-    }
+    plot::write(&dir.join(format!("{name}.svg")), charts);
     println!("written to {}", dir.display());
 }
 
