@@ -1,14 +1,16 @@
 //! The link between clients and server: loopback, or a network simulated by a relay in a process of its own.
 
 use std::{
+    collections::VecDeque,
     env,
     io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
-    sync::mpsc::{self, Receiver, Sender},
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Round, Server, cpu_of, plot, results};
 
@@ -125,44 +127,44 @@ fn connect(client: TcpStream, to: u16) -> io::Result<()> {
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to))?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    forward(client.try_clone()?, server.try_clone()?);
-    forward(server, client);
+    let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || forward(from_client, to_server));
+    thread::spawn(move || forward(server, client));
     Ok(())
 }
 
-/// Reads and writes in two threads, so that chunks are delayed side by side and not one after the other.
-fn forward(from: TcpStream, to: TcpStream) {
-    let (sender, chunks) = mpsc::channel();
-    thread::spawn(move || read(from, &sender));
-    thread::spawn(move || write(&chunks, to));
-}
-
-fn read(mut from: TcpStream, chunks: &Sender<(Instant, Vec<u8>)>) {
+/// Delays the chunks of one direction side by side, not one after the other. One thread reads and writes: a hand-over
+/// to another would cost as much CPU time as both.
+fn forward(mut from: TcpStream, mut to: TcpStream) {
+    let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut buffer = vec![0; 64 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut buffer) {
-        if chunks.send((Instant::now() + ONE_WAY, buffer[..length].to_vec())).is_err() {
-            break;
+    let left = |due: Instant| due.saturating_duration_since(Instant::now());
+    loop {
+        if is_readable(&from, waiting.front().map(|(due, _)| left(*due).saturating_sub(SPIN))) {
+            let Ok(length @ 1..) = from.read(&mut buffer) else { break };
+            waiting.push_back((Instant::now() + ONE_WAY, buffer[..length].to_vec()));
+        }
+        while let Some((due, chunk)) = waiting.front()
+            && left(*due) <= SPIN
+        {
+            while !left(*due).is_zero() {
+                std::hint::spin_loop();
+            }
+            if to.write_all(chunk).is_err() {
+                return;
+            }
+            waiting.pop_front();
         }
     }
-}
-
-/// Writes each chunk when it is due.
-fn write(chunks: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream) {
-    for (due, chunk) in chunks {
-        sleep_until(due);
-        if to.write_all(&chunk).is_err() {
-            break;
-        }
+    for (due, chunk) in waiting {
+        thread::sleep(left(due));
+        let _ = to.write_all(&chunk);
     }
     let _ = to.shutdown(Shutdown::Write);
 }
 
-fn sleep_until(due: Instant) {
-    let early = due.saturating_duration_since(Instant::now()).saturating_sub(SPIN);
-    if !early.is_zero() {
-        thread::sleep(early);
-    }
-    while Instant::now() < due {
-        std::hint::spin_loop();
-    }
+/// Waits for data or the end of the stream, at most for `limit`.
+fn is_readable(stream: &TcpStream, limit: Option<Duration>) -> bool {
+    let limit = limit.map(|limit| limit.try_into().unwrap());
+    poll(&mut [PollFd::new(stream, PollFlags::IN)], limit.as_ref()) == Ok(1)
 }
