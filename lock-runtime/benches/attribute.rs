@@ -4,7 +4,7 @@
 //! raced against the loss by `LockGuard::run`. Interleaved batches on the store inside this process and on one
 //! private server, by one task, so that nothing but the calls is measured. Judge the ratios by their spread.
 //!
-//! `cargo bench -p lock-runtime-benches --bench attribute [-- rounds [milliseconds]]`
+//! `cargo bench -p lock-runtime-benches --bench attribute [-- rounds [milliseconds]]`: 15 rounds of 400 ms by default.
 
 #![allow(
     missing_docs,
@@ -26,7 +26,7 @@ use std::{
 
 use lock_runtime::{LockError, LockManager, backend::Memory, distributed_lock};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use support::{Server, median, plot, publish, ratios};
+use support::{Server, median, plot, publish, ratios, targets::Target};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -110,7 +110,7 @@ async fn main() {
         ("redis", LockManager::connect(&server.url()).await.unwrap()),
     ];
 
-    let mut rows = Vec::new();
+    let (mut rows, mut targets) = (Vec::new(), Vec::new());
     let mut chart = plot::Chart::new("nanoseconds a call (less is better)", plot::Scale::Logarithmic);
     for (store, locks) in &stores {
         let mut results: [Vec<f64>; 2] = Default::default();
@@ -132,12 +132,17 @@ async fn main() {
                 (*store).to_owned(),
                 (*contender).to_owned(),
                 format!("{:.0}", median(&results[i])),
-                ratios(&results[i], &results[0]),
+                ratios(&results[i], &results[0]).to_string(),
                 format!("{:.2}", counts[i].0),
                 format!("{:.0}", counts[i].1),
                 sizes[i].to_string(),
             ]);
         }
+        targets.push(Target::at_most(
+            format!("{store}: time of the attribute, of by hand"),
+            ratios(&results[1], &results[0]),
+            1.02,
+        ));
     }
     println!("future of the body alone: {} B", size_of_val(&plain(&stores[0].1, 1, ARGUMENT)));
     publish(
@@ -145,5 +150,6 @@ async fn main() {
         &["store", "contender", "ns a call", "of by hand [95 %]", "allocations", "bytes", "future B"],
         &rows,
         &[chart],
+        &targets,
     );
 }

@@ -4,7 +4,7 @@
 //! same lock called in the handler, and `SET … NX PX` with compare-and-delete written in the handler. Server and
 //! clients share the cores. All run in many short rounds, one after the other; judge the ratios by their interval.
 //!
-//! `cargo bench -p lock-runtime-benches --bench layer [-- rounds [milliseconds]]`
+//! `cargo bench -p lock-runtime-benches --bench layer [-- rounds [milliseconds]]`: 61 rounds of 250 ms by default.
 
 #![allow(
     missing_docs,
@@ -33,6 +33,7 @@ use support::{
     Round, Server, in_turn, median,
     plot::{Chart, Scale},
     publish, ratios, round,
+    targets::Target,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -54,8 +55,10 @@ const CONTENDERS: [(&str, &str); 7] = [
     ("redis", "Redis: LockLayer"),
 ];
 const PLAIN: usize = 0;
+const IN_PROCESS: usize = 2;
 const DRIVER: usize = 4;
 const LOCK: usize = 5;
+const LAYER: usize = 6;
 
 #[tokio::main]
 async fn main() {
@@ -80,7 +83,8 @@ async fn main() {
             let result = round(&redis, CONNECTIONS, length, move |client, _| {
                 let clients = Arc::clone(&clients);
                 async move { request(&mut *clients[client].lock().await, path, client).await }
-            });
+            })
+            .await;
             if n > 0 {
                 results.push(result);
             }
@@ -155,7 +159,7 @@ fn show(results: &mut [Vec<Round>; CONTENDERS.len()]) {
     for (i, (_, name)) in CONTENDERS.iter().enumerate() {
         // Contenders that use Redis are also compared with the hand-written ones.
         let of = |base: usize| {
-            if i < base { "–".to_owned() } else { ratios(&throughput[i], &throughput[base]) }
+            if i < base { "–".to_owned() } else { ratios(&throughput[i], &throughput[base]).to_string() }
         };
         let mut percentile = |p| {
             let values: Vec<f64> =
@@ -190,5 +194,17 @@ fn show(results: &mut [Vec<Round>; CONTENDERS.len()]) {
         ],
         &rows,
         &[chart],
+        &[
+            Target::at_least(
+                "in-process, a key each: of the plain service",
+                ratios(&throughput[IN_PROCESS], &throughput[PLAIN]),
+                0.80,
+            ),
+            Target::at_least(
+                "Redis: of the lock in the handler",
+                ratios(&throughput[LAYER], &throughput[LOCK]),
+                0.85,
+            ),
+        ],
     );
 }

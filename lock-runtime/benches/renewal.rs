@@ -4,7 +4,8 @@
 //! of its lease, on one private server. Both keep the same number of locks for the same time; at the end every lock
 //! must still be held.
 //!
-//! `cargo bench -p lock-runtime-benches --bench renewal [-- seconds [locks…]]`
+//! `cargo bench -p lock-runtime-benches --bench renewal [-- seconds [locks…]]`: 20 s, with 10,000 and with 100,000
+//! locks, by default. The targets are for 100,000.
 
 #![allow(
     missing_docs,
@@ -25,9 +26,10 @@ use std::{
 use lock_runtime::{LockGuard, LockManager};
 use redis::aio::MultiplexedConnection;
 use support::{
-    Server, own_cpu,
+    Interval, Server, own_cpu,
     plot::{Chart, Scale},
     publish,
+    targets::Target,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -38,17 +40,20 @@ async fn main() {
     let seconds = numbers.next().unwrap_or(20);
     let counts: Vec<u64> = numbers.collect();
     let counts = if counts.is_empty() { vec![10_000, 100_000] } else { counts };
-    let mut rows: Vec<Vec<String>> = Vec::new();
+    let (mut rows, mut targets) = (Vec::new(), Vec::new());
     let mut redis = Chart::new("Redis CPU to keep the locks, % of a core (less is better)", Scale::Linear);
     let mut client = Chart::new("client CPU to keep the locks, % of a core (less is better)", Scale::Linear);
     for count in counts {
         for contender in ["lock-runtime", "one call each"] {
             let server = Server::start();
-            let row = measure(&server, contender, count, Duration::from_secs(seconds)).await;
+            let kept = measure(&server, contender, count, Duration::from_secs(seconds)).await;
             let situation = format!("{count} locks, ttl {} s", TTL.as_secs());
-            redis.bar(&situation, contender, &[row[4].parse().unwrap()]);
-            client.bar(&situation, contender, &[row[5].parse().unwrap()]);
-            rows.push(row);
+            redis.bar(&situation, contender, &[kept.server_cpu]);
+            client.bar(&situation, contender, &[kept.client_cpu]);
+            rows.push(kept.row(contender, count));
+            if contender == "lock-runtime" && count == 100_000 {
+                targets.extend(kept.targets());
+            }
         }
     }
     publish(
@@ -64,10 +69,43 @@ async fn main() {
         ],
         &rows,
         &[redis, client],
+        &targets,
     );
 }
 
-async fn measure(server: &Server, contender: &str, count: u64, length: Duration) -> Vec<String> {
+/// The locks of a contender after the time of the measurement, and what it cost to keep them.
+struct Kept {
+    held: u64,
+    bytes_per_lock: u64,
+    /// In % of a core.
+    server_cpu: f64,
+    client_cpu: f64,
+}
+
+impl Kept {
+    fn row(&self, contender: &str, count: u64) -> Vec<String> {
+        vec![
+            count.to_string(),
+            contender.to_owned(),
+            self.held.to_string(),
+            if contender == "lock-runtime" { self.bytes_per_lock.to_string() } else { "–".into() },
+            format!("{:.1}", self.server_cpu),
+            format!("{:.1}", self.client_cpu),
+            format!("{:.0}", count as f64 / (TTL.as_secs_f64() / 3.0)),
+        ]
+    }
+
+    fn targets(&self) -> [Target; 3] {
+        let single = |value| Interval::of(&[value]);
+        [
+            Target::at_most("100,000 locks: % of a core of Redis", single(self.server_cpu), 3.0),
+            Target::at_most("100,000 locks: % of a core of the client", single(self.client_cpu), 1.0),
+            Target::at_most("100,000 locks: bytes per lock", single(self.bytes_per_lock as f64), 700.0),
+        ]
+    }
+}
+
+async fn measure(server: &Server, contender: &str, count: u64, length: Duration) -> Kept {
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let raw = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     let memory = resident();
@@ -84,11 +122,11 @@ async fn measure(server: &Server, contender: &str, count: u64, length: Duration)
         }
         tokio::spawn(renew_one_by_one(raw, count));
     }
-    let per_lock = resident().saturating_sub(memory) / count;
+    let bytes_per_lock = resident().saturating_sub(memory) / count;
     let (began, server_before, client_before) = (Instant::now(), server.cpu(), own_cpu());
     tokio::time::sleep(length).await;
     let took = began.elapsed().as_secs_f64();
-    let share = |used: Duration| format!("{:.1}", used.as_secs_f64() / took * 100.0);
+    let share = |used: Duration| used.as_secs_f64() / took * 100.0;
     let (server_cpu, client_cpu) =
         (share(server.cpu().saturating_sub(server_before)), share(own_cpu().saturating_sub(client_before)));
     let held = if guards.is_empty() {
@@ -100,15 +138,7 @@ async fn measure(server: &Server, contender: &str, count: u64, length: Duration)
     for guard in guards {
         guard.release().await.unwrap();
     }
-    vec![
-        count.to_string(),
-        contender.to_owned(),
-        held.to_string(),
-        if contender == "lock-runtime" { per_lock.to_string() } else { "–".into() },
-        server_cpu,
-        client_cpu,
-        format!("{:.0}", count as f64 / (TTL.as_secs_f64() / 3.0)),
-    ]
+    Kept { held, bytes_per_lock, server_cpu, client_cpu }
 }
 
 /// Acquires the locks spread over a third of the lease, as their renewals then are: the first are due after it.

@@ -1,7 +1,7 @@
 //! ZooKeeper: acquiring and releasing a lock against the driver's bare calls, and the hand-over against kazoo's.
 //!
-//! `cargo bench -p lock-runtime-benches --bench zookeeper`. kazoo takes part where `LOCK_TEST_KAZOO` names a Python
-//! that has it, as `tests/run interop` installs.
+//! `cargo bench -p lock-runtime-benches --bench zookeeper`, without arguments. kazoo takes part where `LOCK_TEST_KAZOO`
+//! names a Python that has it, as `tests/run interop` installs.
 
 #![allow(
     missing_docs,
@@ -26,7 +26,7 @@ use std::{
 };
 
 use lock_runtime::LockManager;
-use support::{median, publish, ratios};
+use support::{median, publish, ratios, targets::Target};
 use tests_support::zookeeper_server::ZooKeeperServer;
 use zookeeper_client as zk;
 
@@ -95,12 +95,13 @@ async fn main() {
         &["who", "what", "a second", "of the first [95 %]", "p50 µs [least–most]", "p99 µs"],
         &rows,
         &[],
+        &[Target::at_least("cycles/s, of the bare calls", ratios(&our_rates, &raw_rates), 0.9)],
     );
 }
 
 fn row(who: &str, what: &str, rates: &[f64], base: &[f64], p50: &[f64]) -> Vec<String> {
     let rate = format!("{:.0}", median(rates));
-    vec![who.into(), what.into(), rate, ratios(rates, base), spread(p50), "–".into()]
+    vec![who.into(), what.into(), rate, ratios(rates, base).to_string(), spread(p50), "–".into()]
 }
 
 fn latency(who: &str, rounds: &[Vec<f64>], base: &[f64]) -> Vec<String> {
@@ -108,7 +109,7 @@ fn latency(who: &str, rounds: &[Vec<f64>], base: &[f64]) -> Vec<String> {
     let mut all = rounds.concat();
     all.sort_by(f64::total_cmp);
     let p99 = all[all.len() * 99 / 100];
-    let of = ratios(&medians, base);
+    let of = ratios(&medians, base).to_string();
     vec![who.into(), "hand-over".into(), "–".into(), of, spread(&medians), format!("{p99:.0}")]
 }
 

@@ -2,13 +2,16 @@
 //!
 //! Compares this library with `rslock` and `distributed-lock` (polling), a poller with the raw driver, and
 //! Redisson's scheme (publish on release, all wake and race), each as processes × tasks, in interleaved rounds on
-//! one private server. "Switches" are entries by another waiter than the one before; plain entries flatter pollers,
-//! whose releaser enters again. With a section, overlaps are counted by a mark in a file, which each waiter leaves
-//! on entry and checks when it goes. `no lock` shows that the check sees overlaps, and one long round has a hundred
-//! thousand entries. `bare ring` is not a lock: processes publish to each other in turn, the upper bound for a lock
-//! with messages on one machine.
+//! one private server: over a network of 0.5 ms, simulated by a relay in a process of its own, and then on loopback.
+//! "Switches" are entries by another waiter than the one before; plain entries flatter pollers, whose releaser enters
+//! again. With a section, overlaps are counted by a mark in a file, which each waiter leaves on entry and checks when
+//! it goes. `no lock` shows that the check sees overlaps, and one long round has a hundred thousand entries. `bare
+//! ring` is not a lock: processes publish to each other in turn, the upper bound for a lock with messages on one
+//! machine.
 //!
-//! `cargo bench -p lock-runtime-benches --bench hot_key [-- rounds [milliseconds]]`
+//! `cargo bench -p lock-runtime-benches --bench hot_key [-- [network|loopback] [rounds [milliseconds]] [shapes…]]`:
+//! both links and 15 rounds of 1 s by default. A shape is `4x1`, four processes of one task each, or `4x8x100`, with
+//! sections of 100 µs; shapes that are given are measured on each link.
 
 #![allow(
     missing_docs,
@@ -16,94 +19,113 @@
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    clippy::too_many_lines,
     reason = "a benchmark"
 )]
 
+mod child;
 mod contenders;
+mod round;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::{
-    env,
-    fs::File,
-    os::unix::fs::FileExt,
-    process::{Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::env;
 
-use contenders::Lock;
+use round::{Outcome, round};
 use support::{
-    Server, median,
+    Interval, Server, in_turn,
+    link::{self, Link},
+    median,
     plot::{Chart, Scale},
-    publish,
+    publish, ratios,
+    targets::Target,
 };
 
-const CONTENDERS: [&str; 5] =
-    ["lock-runtime", "rslock", "distributed-lock", "raw polling", "publish and race"];
-const SHAPES: [(usize, usize); 7] = [(1, 1), (1, 2), (1, 16), (1, 128), (1, 1000), (4, 1), (4, 32)];
+const OURS: &str = "lock-runtime";
+const RACE: &str = "publish and race";
+const PEERS: [&str; 4] = ["rslock", "distributed-lock", "raw polling", RACE];
+
+const ON_LOOPBACK: [Shape; 8] = [
+    Shape::new(1, 1, 0),
+    Shape::new(1, 2, 0),
+    Shape::new(1, 16, 0),
+    Shape::new(1, 128, 0),
+    Shape::new(1, 1000, 0),
+    Shape::new(4, 1, 0),
+    Shape::new(4, 32, 0),
+    SECTIONS,
+];
+const OVER_NETWORK: [Shape; 2] = [Shape::new(4, 1, 0), Shape::new(4, 32, 0)];
+/// At most ten thousand entries a second.
+const SECTIONS: Shape = Shape::new(4, 8, 100);
 
 fn main() {
-    let arguments: Vec<String> = env::args().collect();
+    let arguments: Vec<String> = env::args().skip(1).collect();
     if let Some(at) = arguments.iter().position(|argument| argument == "--child") {
-        return child(&arguments[at + 1..]);
+        return child::child(&arguments[at + 1..]);
     }
-    let mut numbers = arguments.iter().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
-    let rounds = numbers.next().unwrap_or(3);
+    if link::relayed() {
+        return;
+    }
+    let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<u64>().ok());
+    let rounds = numbers.next().unwrap_or(15);
     let length = numbers.next().unwrap_or(1000);
+    let chosen: Vec<Shape> = arguments.iter().filter_map(|argument| Shape::parse(argument)).collect();
     let server = Server::start();
-    let mut speed = Chart::new("one key: switches to another waiter/s (more is better)", Scale::Logarithmic);
-    let mut cost = Chart::new("one key: commands to Redis per entry (less is better)", Scale::Logarithmic);
-    let (mut rows, mut pace) = (Vec::new(), f64::NAN);
-    let shapes: Vec<_> = SHAPES.iter().map(|(p, t)| Shape::new(*p, *t, 0)).chain([SECTIONS]).collect();
-    for shape in shapes {
-        let contenders = shape.contenders();
-        let mut results = vec![Vec::new(); contenders.len()];
-        for _ in 0..rounds {
-            for (contender, results) in contenders.iter().zip(&mut results) {
-                results.push(round(&server, contender, shape, length));
+    let (mut rows, mut targets) = (Vec::new(), Vec::new());
+    for link in Link::chosen(&server) {
+        let chart = |what| Chart::new(&format!("{}, one key: {what}", link.situation()), Scale::Logarithmic);
+        let mut speed = chart("switches to another waiter/s (more is better)");
+        let mut cost = chart("commands to Redis per entry (less is better)");
+        let shapes = match &chosen[..] {
+            [] if link.is_network() => &OVER_NETWORK[..],
+            [] => &ON_LOOPBACK,
+            chosen => chosen,
+        };
+        for &shape in shapes {
+            let results = measure(&server, &link, shape, rounds, length);
+            for (contender, outcomes) in &results.0 {
+                speed.bar(&shape.situation(), contender, &each(outcomes, Outcome::switches_per_second));
+                cost.bar(&shape.situation(), contender, &each(outcomes, Outcome::commands_per_entry));
+                rows.push(row(&link, shape, contender, outcomes, results.of(RACE)));
+            }
+            targets.extend(declared(&link, shape, &results));
+            if shape == SECTIONS {
+                // A hundred thousand entries in one round, if they come as fast as they came before.
+                let pace = median(&each(results.of(OURS), Outcome::entries_per_second));
+                let long = round(&server, &link, OURS, SECTIONS, (120_000.0 / pace * 1000.0) as u64);
+                assert_eq!(long.overlaps, 0, "{long:?}");
+                rows.push(row(&link, SECTIONS, "lock-runtime, one long round", &[long], &[]));
             }
         }
-        for (contender, results) in contenders.iter().zip(results) {
-            let all = |what: fn(&Outcome) -> f64| results.iter().map(what).collect::<Vec<_>>();
-            speed.bar(&shape.situation(), contender, &all(Outcome::switches_per_second));
-            cost.bar(&shape.situation(), contender, &all(Outcome::commands_per_entry));
-            rows.push(row(shape, contender, &results));
-            if shape.section > 0 && *contender == "lock-runtime" {
-                pace = median(&all(Outcome::entries_per_second));
-            }
-        }
+        link.draw("hot_key", &[speed, cost]);
     }
-    // A hundred thousand entries in one round, if they come as fast as they came before.
-    let overlaps = round(&server, "lock-runtime", SECTIONS, (120_000.0 / pace * 1000.0) as u64);
-    assert_eq!(overlaps.overlaps, 0, "{overlaps:?}");
-    rows.push(row(SECTIONS, "lock-runtime, one long round", &[overlaps]));
     publish(
         "hot_key",
         &[
+            "link",
             "processes × tasks",
             "section",
             "contender",
             "entries",
             "entries/s",
             "switches/s",
+            "switches of publish and race [95 %]",
             "commands/entry",
+            "commands in scripts/entry",
             "hand-overs by the server/s",
             "Redis µs/entry",
+            "relay µs/entry",
             "fewest/most entries of a waiter",
             "overlaps",
         ],
         &rows,
-        &[speed, cost],
+        &[],
+        &targets,
     );
 }
 
 /// Number of contenders for the key, and the length of their sections.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     processes: usize,
     tasks: usize,
@@ -111,12 +133,19 @@ struct Shape {
     section: u64,
 }
 
-/// At most ten thousand entries a second.
-const SECTIONS: Shape = Shape::new(4, 8, 100);
-
 impl Shape {
     const fn new(processes: usize, tasks: usize, section: u64) -> Self {
         Self { processes, tasks, section }
+    }
+
+    /// Returns `None` unless the text is like `4x1` or `4x8x100`.
+    fn parse(text: &str) -> Option<Self> {
+        let numbers: Vec<usize> = text.split('x').map(str::parse).collect::<Result<_, _>>().ok()?;
+        match numbers[..] {
+            [processes, tasks] => Some(Self::new(processes, tasks, 0)),
+            [processes, tasks, section] => Some(Self::new(processes, tasks, section as u64)),
+            _ => None,
+        }
     }
 
     fn situation(self) -> String {
@@ -129,7 +158,8 @@ impl Shape {
     }
 
     fn contenders(self) -> Vec<&'static str> {
-        let mut contenders = CONTENDERS.to_vec();
+        let mut contenders = vec![OURS];
+        contenders.extend(PEERS);
         if self.section > 0 {
             contenders.push("no lock");
         } else if self.processes > 1 && self.tasks == 1 {
@@ -139,220 +169,83 @@ impl Shape {
     }
 }
 
-fn row(shape: Shape, contender: &str, results: &[Outcome]) -> Vec<String> {
-    let of = |what: fn(&Outcome) -> f64| median(&results.iter().map(what).collect::<Vec<_>>());
+/// The rounds of each contender in one shape.
+struct Results(Vec<(&'static str, Vec<Outcome>)>);
+
+impl Results {
+    fn of(&self, contender: &str) -> &[Outcome] {
+        self.0.iter().find(|(name, _)| *name == contender).map_or(&[], |(_, outcomes)| outcomes)
+    }
+}
+
+fn measure(server: &Server, link: &Link, shape: Shape, rounds: u64, length: u64) -> Results {
+    let mut results: Vec<_> = shape.contenders().into_iter().map(|name| (name, Vec::new())).collect();
+    for n in 0..rounds {
+        for (contender, outcomes) in in_turn(n, results.iter_mut()) {
+            outcomes.push(round(server, link, contender, shape, length));
+        }
+    }
+    Results(results)
+}
+
+/// The targets for our rounds.
+fn declared(link: &Link, shape: Shape, results: &Results) -> Vec<Target> {
+    let name = |what: &str| format!("{}, {}: {what}", link.situation(), shape.situation());
+    let ours = results.of(OURS);
+    let switches = |contender| each(results.of(contender), Outcome::switches_per_second);
+    let of_race = ratios(&switches(OURS), &switches(RACE));
+    let Shape { processes, tasks, section } = shape;
+    match (link.is_network(), processes, tasks, section) {
+        (true, 4, 1, 0) => vec![Target::at_least(name("switches, of publish and race"), of_race, 1.5)],
+        (false, 4, 1, 0) => {
+            let in_scripts = Interval::of(&each(ours, Outcome::scripted_per_entry));
+            vec![
+                Target::at_least(name("switches, of publish and race"), of_race, 1.1).lower_end_above(1.0),
+                Target::at_most(name("commands in scripts per entry"), in_scripts, 11.0),
+            ]
+        }
+        (false, 4, 32, 0) => {
+            let pace = |contender: &&'static str| median(&switches(contender));
+            let best = PEERS.into_iter().max_by(|a, b| pace(a).total_cmp(&pace(b))).unwrap();
+            let of_best = ratios(&switches(OURS), &switches(best));
+            let evenness = Interval::of(&each(ours, |outcome| outcome.fewest() / outcome.most()));
+            vec![
+                Target::at_least(name(&format!("switches, of the best peer ({best})")), of_best, 20.0),
+                Target::at_least(name("fewest/most entries of a waiter"), evenness, 0.8),
+            ]
+        }
+        (false, 4, 8, 100) => {
+            let of_ceiling = each(ours, |outcome| outcome.entries_per_second() / 10_000.0);
+            vec![Target::at_least(name("entries, of 10,000/s"), Interval::of(&of_ceiling), 0.9)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn row(link: &Link, shape: Shape, contender: &str, outcomes: &[Outcome], race: &[Outcome]) -> Vec<String> {
+    let of = |what: fn(&Outcome) -> f64| median(&each(outcomes, what));
+    let switches = |outcomes| each(outcomes, Outcome::switches_per_second);
+    let of_race = ratios(&switches(outcomes), &switches(race));
+    let relay = of(|outcome| outcome.us_per_entry(outcome.relay_cpu));
     vec![
+        link.situation().to_owned(),
         format!("{} × {}", shape.processes, shape.tasks),
         format!("{} µs", shape.section),
         contender.to_owned(),
-        format!("{}", results.iter().map(Outcome::entries).sum::<u64>()),
+        format!("{}", outcomes.iter().map(Outcome::entries).sum::<u64>()),
         format!("{:.0}", of(Outcome::entries_per_second)),
         format!("{:.0}", of(Outcome::switches_per_second)),
+        if of_race.median.is_nan() { "–".into() } else { of_race.to_string() },
         format!("{:.2}", of(Outcome::commands_per_entry)),
+        format!("{:.2}", of(Outcome::scripted_per_entry)),
         format!("{:.0}", of(Outcome::hand_overs_per_second)),
-        format!("{:.1}", of(Outcome::server_us_per_entry)),
+        format!("{:.1}", of(|outcome| outcome.us_per_entry(outcome.server_cpu))),
+        if link.is_network() { format!("{relay:.1}") } else { "–".into() },
         format!("{:.0}/{:.0}", of(Outcome::fewest), of(Outcome::most)),
-        format!("{}", results.iter().map(|r| r.overlaps).sum::<u64>()),
+        format!("{}", outcomes.iter().map(|outcome| outcome.overlaps).sum::<u64>()),
     ]
 }
 
-#[derive(Clone, Debug)]
-struct Outcome {
-    seconds: f64,
-    /// Entries of each waiter.
-    counts: Vec<u64>,
-    switches: u64,
-    /// Commands of clients, then hand-overs by the scripts, as the server counts them.
-    commands: u64,
-    hand_overs: u64,
-    server_cpu: Duration,
-    overlaps: u64,
-}
-
-impl Outcome {
-    fn entries(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    fn entries_per_second(&self) -> f64 {
-        self.entries() as f64 / self.seconds
-    }
-
-    fn switches_per_second(&self) -> f64 {
-        self.switches as f64 / self.seconds
-    }
-
-    fn commands_per_entry(&self) -> f64 {
-        self.commands as f64 / self.entries().max(1) as f64
-    }
-
-    fn hand_overs_per_second(&self) -> f64 {
-        self.hand_overs as f64 / self.seconds
-    }
-
-    fn server_us_per_entry(&self) -> f64 {
-        self.server_cpu.as_secs_f64() * 1e6 / self.entries().max(1) as f64
-    }
-
-    fn fewest(&self) -> f64 {
-        self.counts.iter().copied().min().unwrap_or(0) as f64
-    }
-
-    fn most(&self) -> f64 {
-        self.counts.iter().copied().max().unwrap_or(0) as f64
-    }
-}
-
-/// Runs one round, in its own processes.
-fn round(server: &Server, contender: &str, shape: Shape, ms: u64) -> Outcome {
-    let mut admin = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-    let () = redis::cmd("FLUSHALL").query(&mut admin).unwrap();
-    let () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut admin).unwrap();
-    let before = server.cpu();
-    let Shape { processes, tasks, section } = shape;
-    let children: Vec<_> = (0..processes)
-        .map(|n| {
-            Command::new(env::current_exe().unwrap())
-                .arg("--child")
-                .args([&server.url(), contender])
-                .args(
-                    [n as u64, processes as u64, tasks as u64, ms, section].map(|number| number.to_string()),
-                )
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
-    let mut counts = Vec::new();
-    let (mut switches, mut overlaps) = (0, 0);
-    for child in children {
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{contender}: a child failed");
-        let text = String::from_utf8(output.stdout).unwrap();
-        let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().unwrap());
-        switches += numbers.next().unwrap();
-        overlaps += numbers.next().unwrap();
-        counts.extend(numbers);
-    }
-    let server_cpu = server.cpu().saturating_sub(before);
-    let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut admin).unwrap();
-    let calls = |name: &str| {
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
-        line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    // Commands called inside the scripts are not commands of a client.
-    let commands = match contender {
-        "lock-runtime" => calls("evalsha") + calls("eval"),
-        "bare ring" => calls("publish"),
-        _ => calls("evalsha") + calls("eval") + calls("set"),
-    };
-    // Only hand-overs pop an entry from the head of a queue.
-    let hand_overs = if contender == "lock-runtime" { calls("lpop") } else { 0 };
-    Outcome { seconds: ms as f64 / 1000.0, counts, switches, commands, hand_overs, server_cpu, overlaps }
-}
-
-/// The counters of a child.
-#[derive(Default)]
-struct Counts {
-    switches: AtomicU64,
-    overlaps: AtomicU64,
-}
-
-/// The last task that entered, and the task inside: in memory for one process, in a file for several.
-///
-/// Of two tasks inside at the same time, the first finds the other's mark, or none, when it leaves.
-enum Place {
-    Memory { last: AtomicU64, inside: AtomicU64 },
-    File(File),
-}
-
-const NOBODY: u64 = 0;
-
-impl Place {
-    /// Returns the task that entered before.
-    fn come(&self, me: u64) -> u64 {
-        match self {
-            Self::Memory { last, inside } => {
-                inside.store(me, Ordering::SeqCst);
-                last.swap(me, Ordering::SeqCst)
-            }
-            Self::File(file) => {
-                let mut last = [0; 8];
-                let _ = file.read_at(&mut last, 0);
-                file.write_all_at(&[me.to_ne_bytes(), me.to_ne_bytes()].concat(), 0).unwrap();
-                u64::from_ne_bytes(last)
-            }
-        }
-    }
-
-    /// Whether no other task has entered since.
-    fn leave(&self, me: u64) -> bool {
-        match self {
-            Self::Memory { inside, .. } => inside.swap(NOBODY, Ordering::SeqCst) == me,
-            Self::File(file) => {
-                let mut inside = [0; 8];
-                let _ = file.read_at(&mut inside, 8);
-                file.write_all_at(&NOBODY.to_ne_bytes(), 8).unwrap();
-                u64::from_ne_bytes(inside) == me
-            }
-        }
-    }
-}
-
-/// One process of a round: prints switches, overlaps, and the entries of each of its tasks.
-#[tokio::main]
-async fn child(arguments: &[String]) {
-    let [url, contender, process, processes, tasks, ms, section] = arguments else {
-        panic!("arguments of a child")
-    };
-    let number = |text: &String| text.parse::<u64>().unwrap();
-    let (process, tasks, section) = (number(process), number(tasks), Duration::from_micros(number(section)));
-    let lock = Lock::open(contender, url, process, number(processes)).await;
-    let counts = Arc::new(Counts::default());
-    let place = Arc::new(if processes == "1" {
-        Place::Memory { last: AtomicU64::new(NOBODY), inside: AtomicU64::new(NOBODY) }
-    } else {
-        let path = env::temp_dir().join(format!("hot-key-{}", url.rsplit(':').next().unwrap()));
-        Place::File(File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap())
-    });
-    // All processes are up by then.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let end = Instant::now() + Duration::from_millis(number(ms));
-    let running: Vec<_> = (0..tasks)
-        .map(|task| {
-            let (lock, counts, place) = (lock.clone(), Arc::clone(&counts), Arc::clone(&place));
-            let me = process * 1_000_000 + task + 1;
-            tokio::spawn(async move {
-                let mut entries = 0;
-                while Instant::now() < end {
-                    let Some(held) = lock.acquire(end).await else { break };
-                    if Instant::now() >= end {
-                        lock.release(held).await;
-                        break;
-                    }
-                    // The cost of the check is part of the section, except for its last step.
-                    let until = Instant::now() + section;
-                    if place.come(me) != me {
-                        counts.switches.fetch_add(1, Ordering::Relaxed);
-                    }
-                    if !section.is_zero() {
-                        while Instant::now() < until {
-                            std::hint::spin_loop();
-                        }
-                        counts.overlaps.fetch_add(u64::from(!place.leave(me)), Ordering::Relaxed);
-                    }
-                    entries += 1;
-                    lock.release(held).await;
-                }
-                entries
-            })
-        })
-        .collect();
-    let mut entries: Vec<u64> = Vec::new();
-    for task in running {
-        entries.push(task.await.unwrap());
-    }
-    let counts = [counts.switches.load(Ordering::Relaxed), counts.overlaps.load(Ordering::Relaxed)];
-    let line: Vec<String> = counts.iter().chain(&entries).map(ToString::to_string).collect();
-    println!("{}", line.join(" "));
+fn each(outcomes: &[Outcome], what: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+    outcomes.iter().map(what).collect()
 }

@@ -1,12 +1,14 @@
-//! Shared by the benchmarks: a private server, peers, interleaved rounds, tables and charts.
+//! Shared by the benchmarks: a private server, links to it, peers, interleaved rounds, tables, charts and targets.
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
+pub(crate) mod link;
 pub(crate) mod peers;
 pub(crate) mod plot;
+pub(crate) mod targets;
 
 use std::{
-    fs,
+    fmt, fs,
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -85,6 +87,8 @@ pub(crate) struct Round {
     pub(crate) latencies: Vec<Duration>,
     pub(crate) server_cpu: Duration,
     pub(crate) client_cpu: Duration,
+    /// CPU time of the relay, where the benchmark measures one.
+    pub(crate) relay_cpu: Duration,
 }
 
 impl Round {
@@ -107,40 +111,37 @@ impl Round {
 }
 
 /// Runs `cycle` in `tasks` tasks for `length`; `cycle` gets the number of its task and of its cycle.
-pub(crate) fn round<F, Fut>(server: &Server, tasks: usize, length: Duration, cycle: F) -> Round
+pub(crate) async fn round<F, Fut>(server: &Server, tasks: usize, length: Duration, cycle: F) -> Round
 where
     F: Fn(usize, usize) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ()> + Send,
 {
     let (server_before, client_before) = (server.cpu(), own_cpu());
     let start = Instant::now();
-    let latencies = tokio::task::block_in_place(|| {
-        tokio::runtime::Handle::current().block_on(async {
-            let mut running = tokio::task::JoinSet::new();
-            for task in 0..tasks {
-                let cycle = cycle.clone();
-                running.spawn(async move {
-                    let mut latencies = Vec::new();
-                    for n in 0.. {
-                        let before = Instant::now();
-                        if before.duration_since(start) >= length {
-                            break;
-                        }
-                        cycle(task, n).await;
-                        latencies.push(before.elapsed());
-                    }
-                    latencies
-                });
+    let mut running = tokio::task::JoinSet::new();
+    for task in 0..tasks {
+        let cycle = cycle.clone();
+        running.spawn(async move {
+            let mut latencies = Vec::new();
+            for n in 0.. {
+                let before = Instant::now();
+                if before.duration_since(start) >= length {
+                    break;
+                }
+                cycle(task, n).await;
+                latencies.push(before.elapsed());
             }
-            running.join_all().await.concat()
-        })
-    });
+            latencies
+        });
+    }
+    let latencies = running.join_all().await.concat();
     Round {
         cycles: latencies.len(),
         took: start.elapsed(),
         latencies,
         server_cpu: server.cpu().saturating_sub(server_before),
         client_cpu: own_cpu().saturating_sub(client_before),
+        relay_cpu: Duration::ZERO,
     }
 }
 
@@ -156,17 +157,47 @@ pub(crate) fn in_turn<T>(round: u64, contenders: impl Iterator<Item = T>) -> Vec
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    match sorted.len() {
+        0 => f64::NAN,
+        count => f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]),
+    }
 }
 
-/// `median [from–to]` of the ratios of each round to the same round of the first contender, with the interval that
-/// holds the median of such ratios in 95 % of runs: all of seven rounds, the middle 18 of 60.
-pub(crate) fn ratios(values: &[f64], base: &[f64]) -> String {
-    let mut ratios: Vec<f64> = values.iter().zip(base).map(|(value, base)| value / base).collect();
-    ratios.sort_by(f64::total_cmp);
-    let outside = outside(ratios.len());
-    let (from, to) = (ratios[outside], ratios[ratios.len() - 1 - outside]);
-    format!("{:.2} [{from:.2}–{to:.2}]", median(&ratios))
+/// A median with its 95 % interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interval {
+    pub(crate) from: f64,
+    pub(crate) median: f64,
+    pub(crate) to: f64,
+}
+
+impl Interval {
+    /// The median of `values` and the interval that holds the median of such values in 95 % of runs: all of seven
+    /// values, the middle 18 of 60.
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let outside = outside(sorted.len());
+        let at = |n: usize| sorted.get(n).copied().unwrap_or(f64::NAN);
+        Self { from: at(outside), median: median(values), to: at(sorted.len().saturating_sub(1 + outside)) }
+    }
+}
+
+/// `median [from–to]` with two decimals or the given precision, without decimals above 100; the median alone of a
+/// single value.
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, median, to } = *self;
+        let digits = if median >= 100.0 { 0 } else { f.precision().unwrap_or(2) };
+        write!(f, "{median:.digits$}")?;
+        if from < to { write!(f, " [{from:.digits$}–{to:.digits$}]") } else { Ok(()) }
+    }
+}
+
+/// The ratios of each round to the same round of the first contender.
+pub(crate) fn ratios(values: &[f64], base: &[f64]) -> Interval {
+    let ratios: Vec<f64> = values.iter().zip(base).map(|(value, base)| value / base).collect();
+    Interval::of(&ratios)
 }
 
 /// Number of sorted values, of `rounds`, to either side of the 95 % interval of their median: each value is below or
@@ -183,20 +214,35 @@ fn outside(rounds: usize) -> usize {
     outside
 }
 
-/// Prints a Markdown table and writes it, with the same numbers as CSV and the charts as SVG, below `target/bench/`.
-pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>], charts: &[plot::Chart]) {
+/// Prints a Markdown table and the targets missed and met, and writes both, with the same numbers as CSV and the charts
+/// as SVG, below `target/bench/`.
+pub(crate) fn publish(
+    name: &str,
+    header: &[&str],
+    rows: &[Vec<String>],
+    charts: &[plot::Chart],
+    targets: &[targets::Target],
+) {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
     let rule = line(&vec!["---".to_owned(); header.len()]);
     let table: String = [line(&header), rule].into_iter().chain(rows.iter().map(|row| line(row))).collect();
-    println!("\n{table}");
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
-    let dir = target.join("bench");
+    let verdict = targets::verdict(targets);
+    println!("\n{table}\n{name}: {verdict}");
     let csv: String = [header].iter().chain(rows).map(|row| row.join(";") + "\n").collect();
-    fs::create_dir_all(&dir).unwrap();
+    let dir = results();
     fs::write(dir.join(format!("{name}.md")), table).unwrap();
+    fs::write(dir.join(format!("{name}.targets.md")), verdict).unwrap();
     fs::write(dir.join(format!("{name}.csv")), csv).unwrap();
     plot::write(&dir.join(format!("{name}.svg")), charts);
     println!("written to {}", dir.display());
+}
+
+/// The folder of the results.
+pub(crate) fn results() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
+    let dir = target.join("bench");
+    fs::create_dir_all(&dir).unwrap();
+    dir
 }

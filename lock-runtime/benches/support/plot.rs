@@ -34,8 +34,8 @@ const ROW: u32 = 20;
 const HEAD: u32 = 48;
 const FOOT: u32 = 34;
 const SITUATION: i32 = 12;
-const CONTENDER: i32 = 250;
-const LEFT: u32 = 260;
+const CONTENDER: i32 = 330;
+const LEFT: u32 = 340;
 
 impl Chart {
     /// The title names the unit, and which direction is better.
@@ -186,9 +186,13 @@ impl Chart {
     }
 }
 
-/// Writes the charts, one below the other, as one picture.
+/// Writes the charts, one below the other, as one picture, without those that have no bars.
 pub(crate) fn write(path: &Path, charts: &[Chart]) {
-    let height = charts.iter().map(Chart::height).sum();
+    let charts: Vec<_> = charts.iter().filter(|chart| !chart.bars.is_empty()).collect();
+    if charts.is_empty() {
+        return;
+    }
+    let height = charts.iter().map(|chart| chart.height()).sum();
     let root = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE).expect("svg is text");
     let mut rest = root.clone();
