@@ -315,9 +315,10 @@ pub const MUTANTS: &[Mutant] = &[
             },
             Rust {
                 file: "backend/stores/redis/queue/place.rs",
-                from: "        let refresh = on_a_tick(now + REFRESH);
+                from: "    fn poll_by(&self, refresh: Instant, now: Instant, random: u32) -> Instant {
 ",
-                to: "        let refresh = if mutant!() { Instant::FAR_FUTURE } else { on_a_tick(now + REFRESH) };
+                to: "    fn poll_by(&self, refresh: Instant, now: Instant, random: u32) -> Instant {
+        let refresh = if mutant!() { Instant::FAR_FUTURE } else { refresh };
 ",
             },
         ],
