@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::Future,
+    hash::{BuildHasher, RandomState},
     pin::{Pin, pin},
     sync::{Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -13,6 +14,50 @@ use tokio::sync::Notify;
 /// Locks `mutex`, also after a panic under it: the data in our mutexes is consistent between any two steps.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Data about many locks, in parts with a mutex each, so that threads which use different locks rarely meet.
+///
+/// A lock is always in the same part.
+pub(crate) struct Sharded<T> {
+    shards: [Shard<T>; SHARDS],
+    hasher: RandomState,
+}
+
+const SHARDS: usize = 16;
+
+/// Alone in its cache lines; otherwise a thread that locks one part slows down the threads that lock its neighbours.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard<T>(Mutex<T>);
+
+impl<T> Sharded<T> {
+    /// Locks the part with the lock of this name.
+    pub(crate) fn of(&self, name: &str) -> MutexGuard<'_, T> {
+        self.at(self.hasher.hash_one(name))
+    }
+
+    /// Locks the part with this number; the parts are numbered round and round.
+    pub(crate) fn at(&self, number: u64) -> MutexGuard<'_, T> {
+        lock(&self.shards[usize::try_from(number % SHARDS as u64).unwrap_or_default()].0)
+    }
+
+    /// Locks each part in turn; they are not locked together.
+    pub(crate) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, T>> {
+        self.shards.iter().map(|shard| lock(&shard.0))
+    }
+}
+
+impl<T: Default> Default for Sharded<T> {
+    fn default() -> Self {
+        Self { shards: Default::default(), hasher: RandomState::new() }
+    }
+}
+
+impl<T> fmt::Debug for Sharded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sharded")
+    }
 }
 
 /// Returns what `check` finds, or `None` after the next notification. One that comes after the check is not missed.

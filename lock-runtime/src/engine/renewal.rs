@@ -7,8 +7,8 @@ use std::{
     collections::BTreeMap,
     slice,
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicU64, Ordering},
+        Arc, MutexGuard, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -20,7 +20,7 @@ use crate::{
     background,
     burst::Burst,
     engine::hold::Hold,
-    sync::lock,
+    sync::Sharded,
     time::{
         clock::{self, Instant},
         renewal::{renewal_due, renewal_limit},
@@ -46,25 +46,46 @@ pub(crate) trait Above: Send + Sync + 'static {
     fn lost(&self, hold: &Arc<Hold>);
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Renewals {
-    schedule: Mutex<Schedule>,
+    /// A hold is in the part with the number of its id.
+    schedule: Sharded<Schedule>,
+    /// When the job checks next, in nanoseconds; [`Instant::FAR_FUTURE`] while there is nothing to check. Lowered only
+    /// while the part with the hold is locked.
+    looks_at: AtomicU64,
     /// Notifies the job that a hold is due before its next check.
     earlier: Notify,
+    started: AtomicBool,
     ids: AtomicU64,
 }
 
+/// A part of the holds, by the times at which they are due, and by their ids.
 #[derive(Debug, Default)]
 struct Schedule {
     due: BTreeMap<(u64, u64), Arc<Hold>>,
-    /// When the job checks next; `None` while there is nothing to check.
-    looks_at: Option<Instant>,
-    started: bool,
+}
+
+impl Default for Renewals {
+    fn default() -> Self {
+        Self {
+            schedule: Sharded::default(),
+            looks_at: AtomicU64::new(Instant::FAR_FUTURE.as_nanos()),
+            earlier: Notify::new(),
+            started: AtomicBool::new(false),
+            ids: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Renewals {
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        lock(&self.schedule)
+    /// Locks the part of the schedule that has this hold.
+    fn schedule(&self, hold: &Hold) -> MutexGuard<'_, Schedule> {
+        self.schedule.at(hold.scheduled.id.load(Ordering::Relaxed))
+    }
+
+    /// Returns when the job checks next.
+    fn looks_at(&self) -> Instant {
+        Instant::from_nanos(self.looks_at.load(Ordering::SeqCst))
     }
 
     /// Starts to keep a hold.
@@ -89,7 +110,7 @@ impl Renewals {
 
     /// Stops keeping a hold: no further renewal is sent for it.
     pub(crate) fn remove(&self, hold: &Hold) {
-        let mut schedule = self.schedule();
+        let mut schedule = self.schedule(hold);
         hold.close();
         schedule.take(hold);
     }
@@ -100,7 +121,7 @@ impl Renewals {
         // The job is checking a hold without an entry, and reads the end of its turn when it puts the hold back.
         let is_late = |due| due != 0 && due > next_in_turn(hold).as_nanos();
         if is_late(hold.scheduled.due.load(Ordering::SeqCst)) {
-            let mut schedule = self.schedule();
+            let mut schedule = self.schedule(hold);
             if is_late(hold.scheduled.due.load(Ordering::SeqCst)) {
                 schedule.take(hold);
                 self.insert(&mut schedule, hold, next_in_turn(hold));
@@ -110,11 +131,15 @@ impl Renewals {
 
     /// Puts holds into the schedule; returns whether the job must be started.
     fn put(&self, holds: &[Arc<Hold>]) -> bool {
-        let mut schedule = self.schedule();
-        for hold in holds.iter().filter(|hold| !hold.is_closed()) {
-            self.plan(&mut schedule, hold);
+        let mut any = false;
+        for hold in holds {
+            let mut schedule = self.schedule(hold);
+            if !hold.is_closed() {
+                self.plan(&mut schedule, hold);
+                any = true;
+            }
         }
-        !schedule.due.is_empty() && !std::mem::replace(&mut schedule.started, true)
+        any && !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed)
     }
 
     fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
@@ -131,28 +156,36 @@ impl Renewals {
         let due_nanos = due.as_nanos().max(1);
         hold.scheduled.due.store(due_nanos, Ordering::SeqCst);
         schedule.due.insert((due_nanos, hold.scheduled.id.load(Ordering::Relaxed)), Arc::clone(hold));
-        if schedule.looks_at.is_none_or(|at| due < at) {
-            schedule.looks_at = Some(due);
+        // The job forgets its plan before it looks through the parts: either it finds this hold, or it is notified.
+        if due < self.looks_at() && due.as_nanos() < self.looks_at.fetch_min(due.as_nanos(), Ordering::SeqCst)
+        {
             self.earlier.notify_one();
         }
     }
 
     /// Takes the due holds, and plans the next check.
     fn take_due(&self, now: Instant) -> Vec<Arc<Hold>> {
-        let mut schedule = self.schedule();
-        let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
-        let due = std::mem::replace(&mut schedule.due, later);
-        for hold in due.values() {
-            hold.scheduled.due.store(0, Ordering::SeqCst);
+        self.looks_at.store(Instant::FAR_FUTURE.as_nanos(), Ordering::SeqCst);
+        let mut all = Vec::new();
+        for mut schedule in self.schedule.each() {
+            let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
+            let due = std::mem::replace(&mut schedule.due, later);
+            for hold in due.values() {
+                hold.scheduled.due.store(0, Ordering::SeqCst);
+            }
+            if let Some(((at, _), _)) = schedule.due.first_key_value() {
+                self.looks_at.fetch_min(*at, Ordering::SeqCst);
+            }
+            all.extend(due);
         }
-        schedule.looks_at = schedule.due.first_key_value().map(|((at, _), _)| Instant::from_nanos(*at));
-        due.into_values().collect()
+        all.sort_unstable_by_key(|(at, _)| *at);
+        all.into_iter().map(|(_, hold)| hold).collect()
     }
 
     /// Returns the number of kept holds.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.schedule().due.len()
+        self.schedule.each().map(|schedule| schedule.due.len()).sum()
     }
 }
 
@@ -180,10 +213,10 @@ fn plan_renewal(hold: &Hold, now: Instant) {
 async fn run<A: Above>(above: Weak<A>) {
     loop {
         let Some(renewals) = above.upgrade().map(|above| Arc::clone(above.renewals())) else { return };
-        let next = renewals.schedule().looks_at;
+        let next = renewals.looks_at();
         tokio::select! {
             // At most a minute, to check whether the store is still used.
-            () = clock::sleep_until(next.unwrap_or(Instant::now() + Duration::from_secs(60))) => {}
+            () = clock::sleep_until(next.min(Instant::now() + Duration::from_secs(60))) => {}
             // Only shortens the sleep. The new hold may be gone by now, and a check of the empty schedule would leave
             // no plan for the next one: every new hold would wake this thread.
             () = renewals.earlier.notified() => continue,

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -20,14 +20,14 @@ use crate::{
         hold::{Hold, Terms, Turn},
         limits::Limits,
     },
-    sync::{check_or_wait, lock},
+    sync::{Sharded, check_or_wait},
     time::{clock::Instant, deadline::min_validity},
 };
 
 /// The queues of all locks of one store.
 #[derive(Debug)]
 pub(crate) struct Cohorts {
-    by_name: Mutex<HashMap<Arc<str>, Cohort>>,
+    by_name: Sharded<HashMap<Arc<str>, Cohort>>,
     waiting: AtomicUsize,
     attempt_ids: AtomicU64,
     /// Notifies the waiters whose wait is over that the store has answered.
@@ -128,7 +128,7 @@ pub(crate) enum Leaving {
 impl Cohorts {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self {
-            by_name: Mutex::default(),
+            by_name: Sharded::default(),
             waiting: AtomicUsize::new(0),
             attempt_ids: AtomicU64::new(0),
             first_answer: Notify::new(),
@@ -136,14 +136,15 @@ impl Cohorts {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Cohort>> {
-        lock(&self.by_name)
+    /// Locks the part of the queues that has the one of this lock.
+    fn lock(&self, name: &str) -> MutexGuard<'_, HashMap<Arc<str>, Cohort>> {
+        self.by_name.of(name)
     }
 
     /// Returns whether no lock is asked for, held or waited for.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty() && self.waiting.load(Ordering::Relaxed) == 0
+        self.by_name.each().all(|cohorts| cohorts.is_empty()) && self.waiting.load(Ordering::Relaxed) == 0
     }
 
     /// Returns a number that identifies an attempt in a queue.
@@ -154,7 +155,7 @@ impl Cohorts {
     /// Joins the queue of the requested lock for the attempt `id`.
     pub(super) fn join(&self, request: &Request, id: u64) -> Result<Joined, LockError> {
         let key = &request.key;
-        let mut cohorts = self.lock();
+        let mut cohorts = self.lock(key.stored());
         let Some(cohort) = cohorts.get_mut(key.stored()) else {
             let state = State::Asking { leader: id, last_answer: LastAnswer::None };
             cohorts.insert(key.stored_name(), Cohort { state, waiters: VecDeque::new() });
@@ -189,9 +190,9 @@ impl Cohorts {
 
     /// Decides who holds or asks next once the holder of `turn` has left; `valid` if the turn was so until then.
     pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
-        let mut cohorts = self.lock();
         let hold = &turn.hold;
         let name = hold.key().stored();
+        let mut cohorts = self.lock(name);
         let Some(cohort) = cohorts.get_mut(name) else { return Leaving::Last };
         let State::Holding { turn: present, tenure } = &mut cohort.state else { return Leaving::Last };
         if !Arc::ptr_eq(present, turn) {
@@ -224,8 +225,8 @@ impl Cohorts {
 
     /// Lets the next waiter ask the store once the lease is lost: the waiters need not wait for the holder to notice.
     pub(crate) fn dissolve(&self, lost: &Arc<Hold>) {
-        let mut cohorts = self.lock();
         let name = lost.key().stored();
+        let mut cohorts = self.lock(name);
         if let Some(Cohort { state: State::Holding { turn, .. }, .. }) = cohorts.get(name)
             && Arc::ptr_eq(&turn.hold, lost)
         {
@@ -235,7 +236,7 @@ impl Cohorts {
 
     /// Takes a waiter out of the queue; returns why it has not got the lock so far.
     pub(super) fn withdraw(&self, name: &str, id: u64) -> TimeoutCause {
-        let mut cohorts = self.lock();
+        let mut cohorts = self.lock(name);
         let Some(cohort) = cohorts.get_mut(name) else { return TimeoutCause::Held(Holder::default()) };
         cohort.waiters.retain(|waiter| waiter.id != id);
         match &cohort.state {
@@ -246,7 +247,7 @@ impl Cohorts {
 
     /// Returns why the store has not granted the lock to the attempt `id` so far.
     pub(super) fn timeout_cause(&self, name: &str, id: u64) -> TimeoutCause {
-        match self.lock().get(name) {
+        match self.lock(name).get(name) {
             Some(Cohort { state: State::Asking { last_answer, .. }, .. }) => last_answer.timeout_cause(id),
             _ => TimeoutCause::Held(Holder::default()),
         }
@@ -254,7 +255,8 @@ impl Cohorts {
 
     /// Records an answer of the store to the attempt that asks it.
     fn record(&self, lock: &str, attempt: u64, answer: LastAnswer) {
-        if let Some(Cohort { state: State::Asking { leader, last_answer }, .. }) = self.lock().get_mut(lock)
+        if let Some(Cohort { state: State::Asking { leader, last_answer }, .. }) =
+            self.lock(lock).get_mut(lock)
             && *leader == attempt
             && let LastAnswer::None = std::mem::replace(last_answer, answer)
         {
@@ -264,7 +266,7 @@ impl Cohorts {
 
     /// Records that the store granted the lock to the attempt `id`.
     pub(super) fn granted(&self, name: &str, id: u64, turn: &Arc<Turn>, now: Instant) {
-        if let Some(cohort) = self.lock().get_mut(name)
+        if let Some(cohort) = self.lock(name).get_mut(name)
             && cohort.is_led_by(id)
         {
             cohort.state = State::Holding { turn: Arc::clone(turn), tenure: Tenure::begin(now) };
@@ -276,7 +278,7 @@ impl Cohorts {
 
     /// Lets the next waiter ask the store if the attempt `id` did so until now.
     pub(super) fn give_up_lead(&self, name: &str, id: u64) {
-        let mut cohorts = self.lock();
+        let mut cohorts = self.lock(name);
         if cohorts.get(name).is_some_and(|cohort| cohort.is_led_by(id)) {
             Self::call_leader(&mut cohorts, name, Duration::ZERO);
         }
@@ -295,14 +297,14 @@ impl Cohorts {
     /// Returns whether nothing is known about who holds the lock.
     fn is_unanswered(&self, name: &str) -> bool {
         matches!(
-            self.lock().get(name),
+            self.lock(name).get(name),
             Some(Cohort { state: State::Asking { last_answer: LastAnswer::None, .. }, .. })
         )
     }
 
     /// Returns whether the attempt `id` asks for the lock and others wait behind it.
     pub(crate) fn leads_others(&self, name: &str, id: u64) -> bool {
-        self.lock().get(name).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
+        self.lock(name).get(name).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
     }
 
     /// Lets the first waiter ask the store, or forgets the queue if there is none.

@@ -25,7 +25,7 @@ use crate::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Mode, Releasable,
         Released, Renew, Renewal, Wait,
     },
-    sync::lock,
+    sync::{Sharded, lock},
     time::{clock::Instant, deadline::valid_until},
 };
 
@@ -44,7 +44,7 @@ pub struct Memory(Arc<Store>);
 
 #[derive(Default)]
 struct Store {
-    state: Mutex<State>,
+    state: Sharded<State>,
     faults: Faults,
     owners: AtomicU64,
 }
@@ -98,7 +98,8 @@ impl Memory {
     /// Returns the number of locks that have a holder or at least one waiter.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.lock().locks.len(Instant::now())
+        let now = Instant::now();
+        self.0.state.each().map(|state| state.locks.len(now)).sum()
     }
 
     /// Returns true if no lock has a holder or a waiter.
@@ -112,9 +113,11 @@ impl Memory {
     /// All callers that wait through one manager or its clones count as one waiter.
     #[must_use]
     pub fn waiting(&self, key: &str) -> usize {
-        let state = self.0.lock();
-        let keys = state.locks.keys().filter(|locked| *locked == key);
-        keys.map(|locked| state.locks.waiting(locked.stored())).sum()
+        let waiting = |state: MutexGuard<'_, State>| -> usize {
+            let keys = state.locks.keys().filter(|locked| *locked == key);
+            keys.map(|locked| state.locks.waiting(locked.stored())).sum()
+        };
+        self.0.state.each().map(waiting).sum()
     }
 
     /// Simulates a loss of data: takes the lock `key`, under every prefix, away from its holder.
@@ -124,14 +127,15 @@ impl Memory {
     /// loss only on release or when the lease ends.
     #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn lose(&self, key: &str) -> bool {
-        let mut state = self.0.lock();
-        let keys: Vec<LockKey> = state.locks.keys().filter(|held| *held == key).cloned().collect();
         let mut held = false;
-        for key in keys {
-            let now = now();
-            let (was_held, next) = state.locks.revoke(key.stored(), now);
-            state.tell(next.as_ref(), now);
-            held |= was_held;
+        for mut state in self.0.state.each() {
+            let keys: Vec<LockKey> = state.locks.keys().filter(|held| *held == key).cloned().collect();
+            for key in keys {
+                let now = now();
+                let (was_held, next) = state.locks.revoke(key.stored(), now);
+                state.tell(next.as_ref(), now);
+                held |= was_held;
+            }
         }
         held
     }
@@ -153,12 +157,13 @@ impl Memory {
 }
 
 impl Store {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    /// Locks the part of the state that has this lock.
+    fn lock(&self, name: &str) -> MutexGuard<'_, State> {
+        self.state.of(name)
     }
 
     fn release(&self, name: &str, owner: OwnerToken) -> bool {
-        let mut state = self.lock();
+        let mut state = self.lock(name);
         let now = now();
         let (was_held, next) = state.locks.release(name, owner, now);
         state.waiting.remove(&owner);
@@ -176,7 +181,7 @@ impl Store {
         let place = Place { store: self, key, owner };
         let queues = request.wait != Wait::No;
         let (answer, mut told) = {
-            let mut state = self.lock();
+            let mut state = self.lock(key.stored());
             let now = now();
             let answer = state.locks.acquire(key, owner, request.ttl, queues, now);
             // The first in the queue has not checked since the lease ran out. It gets the lock now, and keeps others
@@ -213,7 +218,7 @@ impl Store {
                 Ok(Told { fence, at }) = &mut *told => return Ok(place.granted(request, fence, at)),
                 looked = looked => looked?,
             }
-            let mut state = self.lock();
+            let mut state = self.lock(key.stored());
             let now = now();
             let next = state.locks.expire(key.stored(), now);
             state.tell(next.as_ref(), now);
@@ -313,9 +318,10 @@ impl Renew for Memory {
             if let Err(error) = self.0.faults.pass(sent, Instant::FAR_FUTURE).await {
                 return due.iter().map(|_| Renewal::Unknown(error.clone())).collect();
             }
-            let mut state = self.0.lock();
-            let mut renew =
-                |id: &LeaseId| state.locks.renew(id.key.stored(), id.owner, id.token.micros(), id.ttl, now());
+            let renew = |id: &LeaseId| {
+                let (name, fence) = (id.key.stored(), id.token.micros());
+                self.0.lock(name).locks.renew(name, id.owner, fence, id.ttl, now())
+            };
             due.iter()
                 .map(
                     |id| {
@@ -363,7 +369,8 @@ impl Lease for MemoryLease {
     }
 
     fn is_contended(&self) -> bool {
-        self.store.lock().locks.waiting(self.id.key.stored()) > 0
+        let name = self.id.key.stored();
+        self.store.lock(name).locks.waiting(name) > 0
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{LockKey, OwnerToken, time::clock::Instant};
 
-/// All locks of one store.
+/// A part of the locks of one store.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     by_name: HashMap<Arc<str>, Slot>,

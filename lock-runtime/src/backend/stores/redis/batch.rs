@@ -35,7 +35,7 @@ const MAX_BATCH: usize = 128;
 /// would wait for each other.
 const FEW: usize = 8;
 /// Upper bound on the batches under way at the same time, not counting full ones.
-const BATCHES: usize = 2;
+const BATCHES: usize = 4;
 
 /// Sends a batch, and gives each caller its answer.
 pub(crate) type SendBatch<O> = dyn Fn(Arc<Connection>, Vec<O>) -> BoxFuture<'static, ()> + Send + Sync;
