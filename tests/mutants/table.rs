@@ -873,11 +873,8 @@ if not holder and mode",
     Mutant {
         name: "a_look_that_walks_the_queue",
         edits: &[Lua {
-            from: "    local first = redis.call('LINDEX', queue, '0')
-    is_first =",
-            to: "    redis.call('LPOS', queue, owner)
-    local first = redis.call('LINDEX', queue, '0')
-    is_first =",
+            from: "redis.call('LPOS', queue, owner, 'MAXLEN', FAR)",
+            to: "redis.call('LPOS', queue, owner)",
         }],
         caught_by: &["servers redis::queue::a_look_costs_the_same_however_many_wait"],
     },

@@ -127,7 +127,7 @@ async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
     })
     .await;
     server.command(&["CONFIG", "RESETSTAT"]);
-    tokio::time::sleep(3000 * MS).await;
+    tokio::time::sleep(5500 * MS).await;
     let looks = scripts(server);
     let Value::Text(stats) = server.command(&["INFO", "latencystats"]) else { panic!("INFO is a text") };
     let line = stats.lines().find_map(|line| line.strip_prefix("latency_percentiles_usec_evalsha:p50="));
@@ -136,7 +136,7 @@ async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
         task.abort();
     }
     drop(guard);
-    assert!(looks >= 40, "they poll each second");
+    assert!((40..=80).contains(&looks), "{looks} polls by 20 waiters that are far back: two each");
     median
 }
 

@@ -218,14 +218,14 @@ impl<'a> Attempt<'a> {
 
     /// Returns the place as described by the answer to a request sent at `sent`.
     fn placed(&self, sent: Instant, waiting: Waiting) -> Place {
-        let Waiting { seen, first, standing, pttl_ms } = waiting;
+        let Waiting { seen, rank, standing, pttl_ms } = waiting;
         if matches!(standing, Standing::HeldByForeign { .. }) {
             self.remember_foreign(queue::REMEMBERED);
         }
         let now = Instant::now();
         // Negative if there is no expiry, or it was not queried.
         let ends = u64::try_from(pttl_ms).ok().map(|ms| now + Duration::from_millis(ms));
-        Place { proven: sent, seen, first, standing, ends, rush: None }
+        Place { proven: sent, seen, rank, standing, ends, rush: None }
     }
 
     fn remember_foreign(&self, length: Duration) {

@@ -4,7 +4,10 @@ use std::str::FromStr;
 
 use redis::{FromRedisValue, ParsingError, Value};
 
-use super::{super::net::server_clock::ServerClock, place::Standing};
+use super::{
+    super::net::server_clock::ServerClock,
+    place::{Rank, Standing},
+};
 use crate::time::clock::Instant;
 
 /// An answer of the acquire script.
@@ -19,7 +22,7 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) seen: u64,
-    pub(crate) first: bool,
+    pub(crate) rank: Rank,
     pub(crate) standing: Standing,
     pub(crate) pttl_ms: i64,
 }
@@ -57,7 +60,7 @@ impl FromRedisValue for Told {
         let answer = match first {
             "granted" => Some(Answer::Granted { fence: number(next()?)?, others_wait: next()? == "1" }),
             "waiting" => {
-                let (seen, first, state) = (number(next()?)?, next()? == "1", next()?);
+                let (seen, rank, state) = (number(next()?)?, next()?, next()?);
                 let (pttl_ms, hold) = (number(next()?)?, number(next()?)?);
                 let standing = match state {
                     "0" => Standing::Held,
@@ -65,7 +68,13 @@ impl FromRedisValue for Told {
                     "2" => Standing::Open,
                     _ => return Err("an unknown standing".into()),
                 };
-                Some(Answer::Waiting(Waiting { seen, first, standing, pttl_ms }))
+                let rank = match rank {
+                    "0" => Rank::Near,
+                    "1" => Rank::First,
+                    "2" => Rank::Far,
+                    _ => return Err("an unknown rank".into()),
+                };
+                Some(Answer::Waiting(Waiting { seen, rank, standing, pttl_ms }))
             }
             "held" => Some(Answer::Held { pttl_ms: number(next()?)? }),
             "gone" => return Ok(Self { answer: Some(Answer::Gone), time: None }),
@@ -91,8 +100,12 @@ mod tests {
     #[test]
     fn answers_are_read_and_others_refused() {
         let granted = |fence, others_wait| Some(Answer::Granted { fence, others_wait });
-        let waiting =
-            Waiting { seen: 8, first: true, standing: Standing::HeldByForeign { hold: 5 }, pttl_ms: -1 };
+        let waiting = Waiting {
+            seen: 8,
+            rank: Rank::First,
+            standing: Standing::HeldByForeign { hold: 5 },
+            pttl_ms: -1,
+        };
         for (text, answer, time) in [
             ("1700000000000000", granted(1_700_000_000_000_000, false), Some(1_700_000_000_000_000)),
             ("granted 8 1 7", granted(8, true), Some(7)),
@@ -108,6 +121,7 @@ mod tests {
             "granted",
             "granted 8 1",
             "waiting 8 1 3 -1 0 7",
+            "waiting 8 3 0 -1 0 7",
             "waiting 8 1 0 -1 -5 7",
             "held x 7",
             "hello 7",

@@ -10,6 +10,11 @@ use crate::time::{clock::Instant, deadline::valid_until};
 
 /// Upper bound on the time between two refreshes of a place in the queue.
 pub(crate) const REFRESH: Duration = Duration::from_secs(1);
+/// The same for a place that was far back when it was refreshed last. Very many waiters would otherwise cost the server
+/// much. If such a waiter is granted the lock and the message is lost, the grant ends before the waiter finds it.
+const REFRESH_FAR: Duration = Duration::from_millis(2_500);
+/// Number of waiters from which a place behind them is far back.
+pub(crate) const FAR: usize = 64;
 /// Step to which refreshes are aligned, so that those of a process share calls.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a waiter has to claim a grant. Longer than [`REFRESH`], after which it finds a grant whose message was
@@ -69,6 +74,15 @@ const LOOK_AFTER_OPEN: [Duration; 2] = [Duration::from_millis(20), Duration::fro
 /// Minimum pause before a poll on a message that proves nothing.
 pub(crate) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
 
+/// Where a place stands in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    First,
+    Near,
+    /// Behind [`FAR`] others.
+    Far,
+}
+
 /// What keeps a waiter from the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -87,8 +101,7 @@ pub(crate) struct Place {
     pub(crate) proven: Instant,
     /// The last fence that had been minted when that answer was given.
     pub(crate) seen: u64,
-    /// Whether no waiter stands before us.
-    pub(crate) first: bool,
+    pub(crate) rank: Rank,
     pub(crate) standing: Standing,
     /// When the holder's lease, or the opening, ends.
     pub(crate) ends: Option<Instant>,
@@ -157,16 +170,26 @@ impl Place {
             return;
         }
         let rush = match (self.standing, later.standing) {
-            (Standing::HeldByForeign { hold: last }, Standing::HeldByForeign { hold }) if later.first => {
+            (Standing::HeldByForeign { hold: last }, Standing::HeldByForeign { hold })
+                if later.is_first() =>
+            {
                 Rush::after_look(self.rush, hold != last, now)
             }
             // A client that came in through an opening was asking repeatedly, and probably will after its release.
-            (Standing::Open, Standing::HeldByForeign { .. }) if later.first => {
+            (Standing::Open, Standing::HeldByForeign { .. }) if later.is_first() => {
                 Rush::after_look(self.rush, true, now)
             }
             _ => self.rush,
         };
         *self = Self { rush, ..later };
+    }
+
+    fn is_first(&self) -> bool {
+        self.rank == Rank::First
+    }
+
+    fn refresh(&self) -> Duration {
+        if self.rank == Rank::Far { REFRESH_FAR } else { REFRESH }
     }
 
     /// Records that the lock is left open for `length` from `now`.
@@ -190,12 +213,12 @@ impl Place {
     /// The first poll is not aligned: most waiters are granted the lock before it, and a timer that ends before the
     /// one of the last call would wake the runtime's driver for nothing.
     pub(crate) fn first_poll(&self, now: Instant, random: u32) -> Instant {
-        self.poll_by(now + REFRESH, now, random)
+        self.poll_by(now + self.refresh(), now, random)
     }
 
     /// Returns when to poll again if nothing is pushed.
     pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
-        self.poll_by(on_a_tick(now + REFRESH), now, random)
+        self.poll_by(on_a_tick(now + self.refresh()), now, random)
     }
 
     /// Returns when to poll, at the latest when the place has to be refreshed.
@@ -205,7 +228,7 @@ impl Place {
     fn poll_by(&self, refresh: Instant, now: Instant, random: u32) -> Instant {
         // A server expires a key within its next millisecond.
         let ended = self.ends.map(|ends| (ends + Duration::from_millis(1)).max(now));
-        let look = match (self.standing, self.first) {
+        let look = match (self.standing, self.is_first()) {
             (Standing::Held, true) => ended,
             (Standing::HeldByForeign { .. }, true) if self.rush.is_some_and(|rush| rush.goes_on(now)) => {
                 Some(now)
@@ -251,11 +274,15 @@ mod tests {
         Place {
             proven,
             seen,
-            first: true,
+            rank: Rank::First,
             standing: Standing::Held,
             ends: Some(proven + 30 * SEC),
             rush: None,
         }
+    }
+
+    fn rank(first: bool) -> Rank {
+        if first { Rank::First } else { Rank::Near }
     }
 
     fn push(fence: u64, px: Duration) -> Pushed {
@@ -296,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_first_looks_when_the_lease_runs_out_and_the_others_refresh() {
-        let known = |first, ends| Place { first, ends, ..place(at(10), 1) };
+        let known = |first, ends| Place { rank: rank(first), ends, ..place(at(10), 1) };
         let soon = Some(at(10) + 200 * MS);
         assert_eq!(known(true, soon).next_poll(at(10), 0), at(10) + 201 * MS);
         assert_eq!(known(true, soon).next_poll(at(20), 0), at(20), "an end that has passed is polled now");
@@ -305,6 +332,9 @@ mod tests {
         assert_eq!(known(true, None).next_poll(at(10), 0), at(11));
         assert_eq!(known(true, None).first_poll(at(10) + 199 * MS, 0), at(11) + 199 * MS);
         assert_eq!(known(true, soon).first_poll(at(10), 0), at(10) + 201 * MS);
+        let far = Place { rank: Rank::Far, ..known(false, None) };
+        assert_eq!(far.first_poll(at(10), 0), at(12) + 500 * MS);
+        assert_eq!(far.next_poll(at(10) + 50 * MS, 0), at(12) + 500 * MS);
         assert_eq!(
             known(true, None).next_poll(at(10) + 199 * MS, 0),
             at(11) + 100 * MS,
@@ -314,8 +344,11 @@ mod tests {
 
     #[test]
     fn only_the_first_looks_often_behind_another_kind_of_client() {
-        let known =
-            |first| Place { first, standing: Standing::HeldByForeign { hold: 1 }, ..place(at(10), 1) };
+        let known = |first| Place {
+            rank: rank(first),
+            standing: Standing::HeldByForeign { hold: 1 },
+            ..place(at(10), 1)
+        };
         let after = |random| known(true).next_poll(at(10), random).saturating_duration_since(at(10));
         assert_eq!((after(0), after(u32::MAX)), (50 * MS, 100 * MS));
         assert_eq!(known(false).next_poll(at(10), 0), at(11));
@@ -379,7 +412,7 @@ mod tests {
         let taken = Place { standing: Standing::HeldByForeign { hold: 1 }, ends: None, ..place(at(10), 1) };
         used.update(taken, at(10));
         assert_eq!(used.next_poll(at(10), 0), at(10), "it rushes behind one that has come in");
-        known.first = false;
+        known.rank = Rank::Near;
         assert_eq!(known.next_poll(at(10), 0), at(10) + 121 * MS);
         known.opened(at(10), Duration::from_hours(1));
         assert_eq!(known.next_poll(at(10), 0), at(11), "whatever a message says, the place is kept");
@@ -398,7 +431,7 @@ mod tests {
     fn windows_fit_each_other() {
         // A grant whose message was lost is found before it ends, with enough of it left to enter.
         assert!(CLAIM_WINDOW > REFRESH + Duration::from_millis(500));
-        assert!(STALE >= 3 * REFRESH);
+        assert!(STALE >= 3 * REFRESH && STALE >= 2 * REFRESH_FAR);
         // Between two checks of a queue, its expiry stays behind that of the places in it.
         let [every, part] = CHECK;
         assert!(part > REFRESH && KEPT > every + part + STALE && RETENTION > KEPT);

@@ -17,6 +17,7 @@ fn queue_constants() -> String {
         ("CHECK_EVERY_US", place::CHECK[0].as_micros()),
         ("CHECK_US", place::CHECK[1].as_micros()),
         ("NEAR", place::NEAR as u128),
+        ("FAR", place::FAR as u128),
         ("CLAIM_WINDOW_MS", place::CLAIM_WINDOW.as_millis()),
         ("OPEN_EVERY_US", usual.every.as_micros()),
         ("OPEN_MS", usual.length.as_millis()),

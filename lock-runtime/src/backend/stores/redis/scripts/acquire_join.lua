@@ -19,6 +19,7 @@ if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
     redis.call('PEXPIRE', KEYS[2], RETENTION_MS)
     redis.call('PEXPIRE', KEYS[3], RETENTION_MS)
   end
+  if rank > FAR then return 'waiting ' .. seen .. ' 2 0 -1 0 ' .. now end
   if rank > 1 then return 'waiting ' .. seen .. ' 0 0 -1 0 ' .. now end
 
   -- Notifies the holder's process that others wait, so that it does not hand the lock over among its own tasks

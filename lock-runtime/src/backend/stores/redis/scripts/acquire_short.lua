@@ -5,7 +5,7 @@
 -- Answer, one line of text:
 --       <fence> (granted, no waiters; the server's time was the same)
 --       | "granted" <fence> <1 if others wait> <time us>
---       | "waiting" <seen fence> <1 if first> <0 held | 1 held by a foreign client | 2 left open> <pttl>
+--       | "waiting" <seen fence> <1 if first, 2 if far back> <0 held | 1 held by a foreign client | 2 left open> <pttl>
 --         <that client's hold as a number> <time us>
 --       | "held" <pttl> <time us> | "gone" (no place, and not the holder) | "late" <time us> (nothing was done)
 -- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would hold the lock

@@ -35,20 +35,21 @@ local function ask(holder, owner, ttl, limit, mode, address)
     return 'held ' .. (left_open < 0 and redis.call('PTTL', key) or left_open) .. ' ' .. now_text
   end
 
-  local is_first
+  local rank
   -- A token has one place, however often it asks.
   if mode == 'join' and (write(owner, place) or not redis.call('LPOS', queue, owner)) then
-    is_first = redis.call('RPUSH', queue, owner) == 1
+    rank = redis.call('RPUSH', queue, owner)
   else
-    local first = redis.call('LINDEX', queue, '0')
-    is_first = first == owner
-    if not first then -- evicted
-      redis.call('HDEL', places, owner)
-      return 'gone'
-    end
+    local index = redis.call('LPOS', queue, owner, 'MAXLEN', FAR)
+    rank = index and index + 1 or FAR + 1
   end
   -- Both keys outlast the last place that is not stale; a check costs less than extending both each time.
-  if redis.call('PTTL', queue) < KEPT_MS then
+  local left = redis.call('PTTL', queue)
+  if left == -2 then -- evicted
+    redis.call('HDEL', places, owner)
+    return 'gone'
+  end
+  if left < KEPT_MS then
     redis.call('PEXPIRE', queue, RETENTION_MS)
     redis.call('PEXPIRE', places, RETENTION_MS)
   end
@@ -69,7 +70,8 @@ local function ask(holder, owner, ttl, limit, mode, address)
       redis.call('DEL', open())
     end
     -- Only the first in the queue, or a waiter's last poll before it gives up, needs the end of the lease.
-    if is_first or mode == 'poll' then pttl = redis.call('PTTL', key) end
+    if rank == 1 or mode == 'poll' then pttl = redis.call('PTTL', key) end
   end
-  return string.format('waiting %s %d %d %d %d %s', seen, is_first and 1 or 0, state, pttl, hold, now_text)
+  local where = rank == 1 and 1 or rank > FAR and 2 or 0
+  return string.format('waiting %s %d %d %d %d %s', seen, where, state, pttl, hold, now_text)
 end
