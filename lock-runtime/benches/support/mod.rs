@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
+pub(crate) mod curve;
 pub(crate) mod peers;
 pub(crate) mod plot;
 
@@ -184,7 +185,7 @@ fn outside(rounds: usize) -> usize {
 }
 
 /// Prints a Markdown table and writes it, with the same numbers as CSV and the charts as SVG, below `target/bench/`.
-pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>], charts: &[plot::Chart]) {
+pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>], charts: &[impl plot::Plot]) {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
     let rule = line(&vec!["---".to_owned(); header.len()]);

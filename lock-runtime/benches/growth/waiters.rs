@@ -1,0 +1,133 @@
+//! Clients that wait for one key, each with a manager and a connection of its own.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use lock_runtime::LockManager;
+
+use crate::{
+    process::{Admin, Process, print, raise_open_files, run, wait_for_go},
+    report::{Quantity, Report},
+    support::Server,
+};
+
+const KEY: &str = "hot";
+/// Upper bound on the waiters of one process.
+const PER_PROCESS: u64 = 2_500;
+/// How long the idle server, its idle clients, and its waiters are measured.
+const LENGTH: Duration = Duration::from_secs(8);
+/// Time for connections and queue to come to rest.
+const REST: Duration = Duration::from_secs(2);
+const CPU: &str = "waiters of one key: CPU per waiter and second, µs";
+const POLL: &str = "waiters of one key: time of the script that refreshes a place, µs";
+const CALLS: &str = "waiters of one key: calls per waiter and second";
+const MEMORY: &str = "waiters of one key: memory of Redis per waiter, bytes";
+
+const QUANTITIES: &[Quantity] = &[
+    Quantity::fact("Redis, % of a core"),
+    Quantity::fact("with the same clients idle, % of a core"),
+    Quantity::cost("Redis CPU per waiter and second, µs", CPU, "server"),
+    Quantity::cost("client CPU per waiter and second, µs", CPU, "clients"),
+    Quantity::cost("script, µs per call", POLL, "refresh"),
+    Quantity::cost("calls per waiter and second", CALLS, "calls"),
+    Quantity::cost("Redis bytes per connection", MEMORY, "connection"),
+    Quantity::cost("Redis bytes per place", MEMORY, "place in the queue"),
+    Quantity::fact("still in the queue"),
+];
+
+pub(crate) fn measure(sizes: &[u64]) {
+    raise_open_files();
+    let mut report = Report::new("waiters", "waiters", QUANTITIES);
+    for size in sizes {
+        report.add("", *size, &point(*size));
+    }
+    report.publish();
+}
+
+/// CPU of the server and of its clients while nothing is done to them, in seconds per second.
+fn shares(admin: &Admin, clients: &[Process]) -> [f64; 2] {
+    let used =
+        || [admin.cpu().as_secs_f64(), clients.iter().map(|client| client.cpu().as_secs_f64()).sum::<f64>()];
+    let (began, before) = (Instant::now(), used());
+    thread::sleep(LENGTH);
+    let (took, after) = (began.elapsed().as_secs_f64(), used());
+    [0, 1].map(|n| (after[n] - before[n]) / took)
+}
+
+fn point(size: u64) -> Vec<f64> {
+    let server = Server::start();
+    let mut admin = Admin::of(&server.url());
+    admin.allow_clients(size + 100);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let locks = runtime.block_on(LockManager::connect(&server.url())).unwrap();
+    let guard = runtime.block_on(locks.lock(KEY).acquire()).unwrap();
+    // The first waiter makes the server compile what the others use.
+    let other = runtime.block_on(LockManager::connect(&server.url())).unwrap();
+    runtime.block_on(other.lock(KEY).wait(REST).acquire()).expect_err("it is held");
+    runtime.block_on(other.shutdown());
+    drop(other);
+    let bare_memory = admin.memory();
+    let [bare, _] = shares(&admin, &[]);
+
+    let counts = (0..size.div_ceil(PER_PROCESS)).map(|n| PER_PROCESS.min(size - n * PER_PROCESS));
+    let mut clients: Vec<Process> =
+        counts.map(|count| Process::start("waiters", &[server.url(), count.to_string()])).collect();
+    for client in &mut clients {
+        client.numbers();
+    }
+    thread::sleep(REST);
+    let idle_memory = admin.memory();
+    let [idle, _] = shares(&admin, &[]);
+
+    for client in &mut clients {
+        client.go();
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    while admin.queue(KEY) < size as f64 {
+        assert!(Instant::now() < until, "only {} of {size} wait", admin.queue(KEY));
+        thread::sleep(Duration::from_millis(100));
+    }
+    thread::sleep(REST);
+    let waiting_memory = admin.memory();
+    let scripts = admin.scripts();
+    let [waiting, client] = shares(&admin, &clients);
+    let (calls, micros) = admin.scripts();
+    let (calls, micros) = (calls - scripts.0, micros - scripts.1);
+    let still_in_queue = admin.queue(KEY);
+    assert!(guard.is_valid(), "the holder holds on");
+    let size = size as f64;
+    vec![
+        waiting * 100.0,
+        idle * 100.0,
+        (waiting - bare) * 1e6 / size,
+        client * 1e6 / size,
+        micros / calls,
+        calls / LENGTH.as_secs_f64() / size,
+        (idle_memory - bare_memory) / size,
+        (waiting_memory - idle_memory) / size,
+        still_in_queue,
+    ]
+}
+
+/// Connects managers, and then waits on each until it is killed.
+pub(crate) fn child(arguments: &[String]) {
+    let [url, count] = arguments else { panic!("arguments of a child") };
+    let (url, count) = (url.clone(), count.parse::<usize>().unwrap());
+    run(async move {
+        let mut managers = Vec::with_capacity(count);
+        for _ in 0..count {
+            managers.push(LockManager::connect(&url).await.unwrap());
+        }
+        print(&[count as f64]);
+        tokio::task::spawn_blocking(wait_for_go).await.unwrap();
+        let waiters: Vec<_> = managers
+            .into_iter()
+            .map(|locks| tokio::spawn(async move { locks.lock(KEY).wait_forever().acquire().await }))
+            .collect();
+        for waiter in waiters {
+            panic!("waited until it is killed, but ended: {:?}", waiter.await);
+        }
+    });
+}
