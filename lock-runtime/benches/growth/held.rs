@@ -60,12 +60,12 @@ pub(crate) fn child(arguments: &[String]) {
             tokio::time::sleep(LOOK).await;
             // Its own cost does not count.
             let looked = own_cpu().as_secs_f64();
-            least = least.min(guards.iter().map(LockGuard::remaining).min().unwrap());
+            least = least.min(guards.iter().flatten().map(LockGuard::remaining).min().unwrap());
             before[0] += own_cpu().as_secs_f64() - looked;
         }
         let (took, after) = (began.elapsed().as_secs_f64(), used(&admin));
         let [client, server] = [0, 1].map(|n| (after[n] - before[n]) / took);
-        let held = guards.iter().filter(|guard| guard.is_valid()).count();
+        let held = guards.iter().flatten().filter(|guard| guard.is_valid()).count();
 
         release(guards).await;
         let size = size as f64;
@@ -86,7 +86,7 @@ pub(crate) fn child(arguments: &[String]) {
 
 /// Acquires the locks spread over a third of the lease, or over longer if they are too many, as their renewals then
 /// are: the first are due after it.
-async fn hold(locks: &LockManager, size: usize) -> Vec<LockGuard> {
+async fn hold(locks: &LockManager, size: usize) -> Vec<Vec<LockGuard>> {
     let began = tokio::time::Instant::now();
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
@@ -101,24 +101,20 @@ async fn hold(locks: &LockManager, size: usize) -> Vec<LockGuard> {
             })
         })
         .collect();
-    let mut guards = Vec::with_capacity(size);
+    let mut guards = Vec::with_capacity(TASKS);
     for task in tasks {
-        guards.extend(task.await.unwrap());
+        guards.push(task.await.unwrap());
     }
     guards
 }
 
-async fn release(mut guards: Vec<LockGuard>) {
-    let part = guards.len().div_ceil(TASKS);
-    let mut tasks = Vec::new();
-    while !guards.is_empty() {
-        let guards = guards.split_off(guards.len().saturating_sub(part));
-        tasks.push(tokio::spawn(async move {
-            for guard in guards {
-                guard.release().await.unwrap();
-            }
-        }));
-    }
+async fn release(guards: Vec<Vec<LockGuard>>) {
+    let release = |guards: Vec<LockGuard>| async {
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+    };
+    let tasks: Vec<_> = guards.into_iter().map(|guards| tokio::spawn(release(guards))).collect();
     for task in tasks {
         task.await.unwrap();
     }

@@ -154,12 +154,26 @@ impl Admin {
 
     /// Returns the number of waiters in the queue of the lock `name` under the default prefix.
     pub(crate) fn queue(&mut self, name: &str) -> f64 {
-        let queue = format!("lock:{{lock:{name}}}:~1:queue");
-        redis::cmd("LLEN").arg(queue).query(&mut self.connection).unwrap()
+        redis::cmd("LLEN").arg(format!("{}queue", beside(name))).query(&mut self.connection).unwrap()
+    }
+
+    /// Returns the bytes of that queue and its places.
+    pub(crate) fn queue_memory(&mut self, name: &str) -> f64 {
+        let mut of = |part: &str| {
+            let mut usage = redis::cmd("MEMORY");
+            usage.arg("USAGE").arg(format!("{}{part}", beside(name))).arg("SAMPLES").arg(0);
+            usage.query::<f64>(&mut self.connection).unwrap()
+        };
+        of("queue") + of("places")
     }
 
     pub(crate) fn allow_clients(&mut self, count: u64) {
         let () =
             redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(count).query(&mut self.connection).unwrap();
     }
+}
+
+/// The beginning of the keys of the queue of the lock `name` under the default prefix.
+fn beside(name: &str) -> String {
+    format!("lock:{{lock:{name}}}:~1:")
 }

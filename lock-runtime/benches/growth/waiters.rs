@@ -32,8 +32,8 @@ const QUANTITIES: &[Quantity] = &[
     Quantity::cost("client CPU per waiter and second, µs", CPU, "clients"),
     Quantity::cost("script, µs per call", POLL, "refresh"),
     Quantity::cost("calls per waiter and second", CALLS, "calls"),
-    Quantity::cost("Redis bytes per connection", MEMORY, "connection"),
-    Quantity::cost("Redis bytes per place", MEMORY, "place in the queue"),
+    Quantity::cost("Redis bytes per waiter", MEMORY, "all, with buffers of the connection"),
+    Quantity::cost("of these its place, bytes", MEMORY, "place in the queue"),
     Quantity::fact("still in the queue"),
 ];
 
@@ -68,6 +68,7 @@ fn point(size: u64) -> Vec<f64> {
     runtime.block_on(other.lock(KEY).wait(REST).acquire()).expect_err("it is held");
     runtime.block_on(other.shutdown());
     drop(other);
+    thread::sleep(REST);
     let bare_memory = admin.memory();
     let [bare, _] = shares(&admin, &[]);
 
@@ -78,7 +79,6 @@ fn point(size: u64) -> Vec<f64> {
         client.numbers();
     }
     thread::sleep(REST);
-    let idle_memory = admin.memory();
     let [idle, _] = shares(&admin, &[]);
 
     for client in &mut clients {
@@ -90,7 +90,7 @@ fn point(size: u64) -> Vec<f64> {
         thread::sleep(Duration::from_millis(100));
     }
     thread::sleep(REST);
-    let waiting_memory = admin.memory();
+    let (waiting_memory, places) = (admin.memory(), admin.queue_memory(KEY));
     let scripts = admin.scripts();
     let [waiting, client] = shares(&admin, &clients);
     let (calls, micros) = admin.scripts();
@@ -105,8 +105,8 @@ fn point(size: u64) -> Vec<f64> {
         client * 1e6 / size,
         micros / calls,
         calls / LENGTH.as_secs_f64() / size,
-        (idle_memory - bare_memory) / size,
-        (waiting_memory - idle_memory) / size,
+        (waiting_memory - bare_memory) / size,
+        places / size,
         still_in_queue,
     ]
 }
