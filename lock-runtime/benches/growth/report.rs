@@ -2,7 +2,7 @@
 
 use crate::support::{
     curve::{Curves, exponent},
-    median, publish,
+    median, publish_plots,
 };
 
 /// The slope over all sizes.
@@ -88,7 +88,9 @@ impl Report {
             let mut exponents = [EXPONENT, AT_THE_END].map(|row| vec![(*name).to_owned(), row.to_owned()]);
             for (n, quantity) in self.quantities.iter().enumerate() {
                 let Some((title, line)) = quantity.plot else {
-                    exponents.iter_mut().for_each(|row| row.push(String::new()));
+                    for row in &mut exponents {
+                        row.push(String::new());
+                    }
                     continue;
                 };
                 let medians: Vec<(f64, f64)> =
@@ -119,7 +121,7 @@ impl Report {
         }
         let plots: Vec<Curves> =
             plots.into_iter().map(|(_, plot)| plot).filter(|plot| !plot.is_empty()).collect();
-        publish(&format!("growth_{}", self.name), &header, &rows, &plots);
+        publish_plots(&format!("growth_{}", self.name), &header, &rows, &plots);
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn child(arguments: &[String]) {
     runtime.block_on(cycles(&shares, CYCLES / 10));
     let (began, before) = (Instant::now(), own_cpu());
     runtime.block_on(cycles(&shares, CYCLES));
-    let (took, used) = (began.elapsed().as_secs_f64(), (own_cpu() - before).as_secs_f64());
+    let (took, used) = (began.elapsed().as_secs_f64(), own_cpu().saturating_sub(before).as_secs_f64());
     let count = (TASKS * CYCLES) as f64;
     print(&[count / took, took * 1e6 / count, used * 1e6 / count]);
 }

@@ -185,7 +185,12 @@ fn outside(rounds: usize) -> usize {
 }
 
 /// Prints a Markdown table and writes it, with the same numbers as CSV and the charts as SVG, below `target/bench/`.
-pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>], charts: &[impl plot::Plot]) {
+pub(crate) fn publish(name: &str, header: &[&str], rows: &[Vec<String>], charts: &[plot::Chart]) {
+    publish_plots(name, header, rows, charts);
+}
+
+/// The same with plots of any kind.
+pub(crate) fn publish_plots(name: &str, header: &[&str], rows: &[Vec<String>], charts: &[impl plot::Plot]) {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
     let rule = line(&vec!["---".to_owned(); header.len()]);
