@@ -1,8 +1,8 @@
 //! Workers of tokio, with locks in memory.
 //!
-//! Every cycle takes two mutexes of its manager, those of the queues and of the schedule of renewals, and the one of the
-//! store. Three shares of the same work show what each costs: one manager for all tasks, a manager with mutexes of its
-//! own for each task on one store, and a store for each task.
+//! Every cycle takes two mutexes of its manager, those of the queues and of the schedule of renewals, and the one of
+//! the store. Three shares of the same work show what each costs: one manager for all tasks, a manager with mutexes of
+//! its own for each task on one store, and a store for each task.
 
 use std::time::Instant;
 
