@@ -94,7 +94,7 @@ async fn main() {
         "zookeeper",
         &["who", "what", "a second", "of the first [95 %]", "p50 µs [least–most]", "p99 µs"],
         &rows,
-        &[],
+        support::plot::NONE,
         &[Target::at_least("cycles/s, of the bare calls", ratios(&our_rates, &raw_rates), 0.9)],
     );
 }

@@ -119,7 +119,7 @@ fn main() {
             "overlaps",
         ],
         &rows,
-        &[],
+        support::plot::NONE,
         &targets,
     );
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
+pub(crate) mod curve;
 pub(crate) mod link;
 pub(crate) mod peers;
 pub(crate) mod plot;
@@ -214,13 +215,13 @@ fn outside(rounds: usize) -> usize {
     outside
 }
 
-/// Prints a Markdown table and the targets missed and met, and writes both, with the same numbers as CSV and the charts
+/// Prints a Markdown table and the targets missed and met, and writes both, with the same numbers as CSV and the plots
 /// as SVG, below `target/bench/`.
 pub(crate) fn publish(
     name: &str,
     header: &[&str],
     rows: &[Vec<String>],
-    charts: &[plot::Chart],
+    charts: &[impl plot::Plot],
     targets: &[targets::Target],
 ) {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));

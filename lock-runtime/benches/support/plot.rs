@@ -29,13 +29,49 @@ struct Bar {
     most: f64,
 }
 
-const WIDTH: u32 = 960;
+pub(super) const WIDTH: u32 = 960;
 const ROW: u32 = 20;
 const HEAD: u32 = 48;
 const FOOT: u32 = 34;
 const SITUATION: i32 = 12;
 const CONTENDER: i32 = 330;
 const LEFT: u32 = 340;
+
+/// For a benchmark that draws its plots itself, or none.
+pub(crate) const NONE: &[Chart] = &[];
+
+/// What can be drawn below others in one picture.
+pub(crate) trait Plot {
+    fn is_empty(&self) -> bool;
+
+    fn height(&self) -> u32;
+
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>);
+}
+
+impl Plot for Chart {
+    fn is_empty(&self) -> bool {
+        self.bars.is_empty()
+    }
+
+    fn height(&self) -> u32 {
+        HEAD + FOOT + ROW * u32::try_from(self.rows().len()).expect("few bars")
+    }
+
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) {
+        let most = self.bars.iter().map(|bar| bar.most).fold(0.0, f64::max);
+        match self.scale {
+            Scale::Linear => {
+                self.draw_on(area, 0.0..(most * 1.12).max(f64::MIN_POSITIVE), 0.0);
+            }
+            Scale::Logarithmic => {
+                let positive = self.bars.iter().map(|bar| bar.least).filter(|value| *value > 0.0);
+                let from = 10_f64.powf(positive.fold(most, f64::min).log10().floor());
+                self.draw_on(area, (from..most * 3.0).log_scale(), from);
+            }
+        }
+    }
+}
 
 impl Chart {
     /// The title names the unit, and which direction is better.
@@ -77,27 +113,6 @@ impl Chart {
             rows.push(Some(bar));
         }
         rows
-    }
-
-    fn height(&self) -> u32 {
-        HEAD + FOOT + ROW * u32::try_from(self.rows().len()).expect("few bars")
-    }
-
-    fn draw<DB: DrawingBackend>(&self, area: &DrawingArea<DB, plotters::coord::Shift>)
-    where
-        DB::ErrorType: 'static,
-    {
-        let most = self.bars.iter().map(|bar| bar.most).fold(0.0, f64::max);
-        match self.scale {
-            Scale::Linear => {
-                self.draw_on(area, 0.0..(most * 1.12).max(f64::MIN_POSITIVE), 0.0);
-            }
-            Scale::Logarithmic => {
-                let positive = self.bars.iter().map(|bar| bar.least).filter(|value| *value > 0.0);
-                let from = 10_f64.powf(positive.fold(most, f64::min).log10().floor());
-                self.draw_on(area, (from..most * 3.0).log_scale(), from);
-            }
-        }
     }
 
     fn draw_on<DB: DrawingBackend, X>(
@@ -186,9 +201,9 @@ impl Chart {
     }
 }
 
-/// Writes the charts, one below the other, as one picture, without those that have no bars.
-pub(crate) fn write(path: &Path, charts: &[Chart]) {
-    let charts: Vec<_> = charts.iter().filter(|chart| !chart.bars.is_empty()).collect();
+/// Writes the charts, one below the other, as one picture, without those that have nothing to show.
+pub(crate) fn write<P: Plot>(path: &Path, charts: &[P]) {
+    let charts: Vec<_> = charts.iter().filter(|chart| !chart.is_empty()).collect();
     if charts.is_empty() {
         return;
     }
@@ -205,7 +220,7 @@ pub(crate) fn write(path: &Path, charts: &[Chart]) {
 }
 
 /// With about three digits: 0.0042, 0.52, 7.4, 180, 65.1k, 1.1M.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     let (value, unit) = match value {
         1e6.. => (value / 1e6, "M"),
         1e4.. => (value / 1e3, "k"),

@@ -95,7 +95,7 @@ fn main() {
             "relay CPU µs",
         ],
         &rows,
-        &[],
+        support::plot::NONE,
         &targets,
     );
 }
