@@ -1,9 +1,10 @@
 //! Group commit: calls that are due while many others are under way share the next round trip.
 //!
 //! A call that finds the connection idle, or few calls on it, is made at once by its caller. Other calls are
-//! batched and sent by two tasks, so an unpolled caller holds up no other. There are two so that the server works
-//! on one batch while the answers of the other are delivered. The next batch does not wait for the answers of a
-//! full one: waiting would not make it larger. Batches are sent in the order in which their operations were put.
+//! batched and sent by four tasks, so an unpolled caller holds up no other. There are four so that the server finds the
+//! next batch in its socket while answers are delivered: with two, server and client waited for each other to wake up
+//! half of the time. The next batch does not wait for the answers of a full one: waiting would not make it larger.
+//! Batches are sent in the order in which their operations were put.
 //!
 //! Many tasks that lock different keys cost the server and the client together less than `SET … NX PX` and
 //! compare-and-delete by hand. A single call costs the server about 4 µs more than the bare command, for the fence

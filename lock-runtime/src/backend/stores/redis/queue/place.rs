@@ -14,7 +14,7 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(1);
 /// much. If such a waiter is granted the lock and the message is lost, the grant ends before the waiter finds it.
 const REFRESH_FAR: Duration = Duration::from_millis(2_500);
 /// Number of waiters from which a place behind them is far back.
-pub(crate) const FAR: usize = 64;
+pub(crate) const FAR: usize = 16;
 /// Step to which refreshes are aligned, so that those of a process share calls.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a waiter has to claim a grant. Longer than [`REFRESH`], after which it finds a grant whose message was

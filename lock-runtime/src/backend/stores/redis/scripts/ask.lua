@@ -73,5 +73,6 @@ local function ask(holder, owner, ttl, limit, mode, address)
     if rank == 1 or mode == 'poll' then pttl = redis.call('PTTL', key) end
   end
   local where = rank == 1 and 1 or rank > FAR and 2 or 0
-  return string.format('waiting %s %d %d %d %d %s', seen, where, state, pttl, hold, now_text)
+  local standing = state == 1 and string.format('1 %d %d', pttl, hold) or state .. ' ' .. pttl .. ' 0'
+  return 'waiting ' .. seen .. ' ' .. where .. ' ' .. standing .. ' ' .. now_text
 end
