@@ -10,7 +10,9 @@ end
 
 if opens then
   redis.call('LPUSH', queue, entry)
+  -- If it was the last entry, the list is a new one.
   redis.call('PEXPIRE', queue, RETENTION_MS)
+  redis.call('PEXPIRE', places, RETENTION_MS)
   redis.call('DEL', key)
   local first = head()
   if first then
