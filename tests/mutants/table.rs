@@ -777,10 +777,8 @@ if is_holder and not opens then",
         name: "never_rushes_behind_others",
         edits: &[Rust {
             file: "backend/stores/redis/queue/place.rs",
-            from: "if later.first => {
-                Rush::after_look(self.rush, hold != last, now)",
-            to: "if later.first => {
-                Rush::after_look(self.rush, hold != last && !mutant!(), now)",
+            from: "Rush::after_look(self.rush, hold != last, now)",
+            to: "Rush::after_look(self.rush, hold != last && !mutant!(), now)",
         }],
         caught_by: &[
             "unit backend::stores::redis::queue::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",
