@@ -879,18 +879,18 @@ if not holder and mode",
     Mutant {
         name: "a_place_in_the_list_is_not_found",
         edits: &[Lua { from: "    place = near(owner)\n", to: "" }],
-        caught_by: &["servers redis::queue::places_are_found_in_the_list_and_in_the_hash"],
+        caught_by: &["servers redis::places::places_are_found_in_the_list_and_in_the_hash"],
     },
     Mutant {
         name: "a_refreshed_place_stays_in_the_list",
         edits: &[Lua { from: "    redis.call('LSET', queue, index, owner)\n", to: "" }],
-        caught_by: &["servers redis::queue::places_are_found_in_the_list_and_in_the_hash"],
+        caught_by: &["servers redis::places::places_are_found_in_the_list_and_in_the_hash"],
     },
     Mutant {
         name: "the_expiry_of_a_busy_queue_is_left_to_its_first_waiter",
         edits: &[Lua { from: "if rank == 1 or (now % CHECK_EVERY_US < CHECK_US and", to: "if rank == 1 or (false and" }],
         caught_by: &[
-            "servers redis::queue::an_entry_costs_few_commands_and_its_queue_outlasts_the_places_in_it",
+            "servers redis::places::an_entry_costs_few_commands_and_its_queue_outlasts_the_places_in_it",
         ],
     },
     Mutant {

@@ -370,8 +370,8 @@ async fn clients_of_others_with_our_credentials_contend_and_write_under_our_fenc
 
     // Without our credentials the fence is closed.
     let guard = locks.lock("other").acquire().await.unwrap();
-    let nobody = driver::Client::connect(&secure.server.address().to_string()).await.unwrap();
-    let mut write = fence::begin(&nobody, &guard.held()).unwrap();
+    let anonymous = driver::Client::connect(&secure.server.address().to_string()).await.unwrap();
+    let mut write = fence::begin(&anonymous, &guard.held()).unwrap();
     write
         .add_create("/mine", b"", &driver::CreateMode::Persistent.with_acls(driver::Acls::anyone_all()))
         .unwrap();

@@ -25,7 +25,7 @@ pub(crate) async fn child(arguments: &[String]) {
     let lock = Lock::open(contender, url, process, number(processes)).await;
     let counts = Arc::new(Counts::default());
     let shared = Arc::new(if processes == "1" {
-        Place::Memory { last: AtomicU64::new(NOBODY), inside: AtomicU64::new(NOBODY) }
+        Place::Memory { last: AtomicU64::new(NO_TASK), inside: AtomicU64::new(NO_TASK) }
     } else {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
@@ -93,7 +93,7 @@ enum Place {
     File(File),
 }
 
-const NOBODY: u64 = 0;
+const NO_TASK: u64 = 0;
 
 impl Place {
     /// Returns the task that entered before.
@@ -115,11 +115,11 @@ impl Place {
     /// Whether no other task has entered since.
     fn leave(&self, me: u64) -> bool {
         match self {
-            Self::Memory { inside, .. } => inside.swap(NOBODY, Ordering::SeqCst) == me,
+            Self::Memory { inside, .. } => inside.swap(NO_TASK, Ordering::SeqCst) == me,
             Self::File(file) => {
                 let mut inside = [0; 8];
                 let _ = file.read_at(&mut inside, 8);
-                file.write_all_at(&NOBODY.to_ne_bytes(), 8).unwrap();
+                file.write_all_at(&NO_TASK.to_ne_bytes(), 8).unwrap();
                 u64::from_ne_bytes(inside) == me
             }
         }

@@ -6,6 +6,7 @@ mod forged_messages;
 mod formats;
 mod overheard;
 mod permissions;
+mod places;
 mod queue;
 mod release;
 mod renewal;

@@ -21,6 +21,16 @@ local function open()
   return string.sub(queue, 1, -6) .. 'open'
 end
 
+-- The parts of an entry of the queue, and whether its place is in the hash. Without a place, because it was evicted, only
+-- the owner.
+local function parts(entry)
+  local owner, ttl, refreshed, number, inbox = string.match(entry, '^([^ ]+) (%d+) (%d+) (%d+) (.*)$')
+  if owner then return owner, ttl, refreshed, number, inbox, false end
+  local place = redis.call('HGET', places, entry) or ''
+  ttl, refreshed, number, inbox = string.match(place, '^(%d+) (%d+) (%d+) (.*)$')
+  return entry, ttl, refreshed, number, inbox, true
+end
+
 -- Makes the owner of a place the holder and notifies its process; false if no fence is left. The last hold must be over.
 -- The lease is short, one claim window, so that an unclaimed grant ends soon.
 -- The message is "granted <number> <proof> <fence> <px ms> <foreign ms>". The proof shows that its sender knows the

@@ -2,15 +2,9 @@
 -- a good part of what they cost.
 
 -- The owner and the place of an entry of the queue. It is live unless it has not been refreshed for long; that of `me`
--- always is. Without a place, because it was evicted, an entry is not live.
+-- always is. Without a place an entry is not live.
 local function read(entry, me)
-  local owner, ttl, refreshed, number, inbox = string.match(entry, '^([^ ]+) (%d+) (%d+) (%d+) (.*)$')
-  local in_hash = not owner
-  if in_hash then
-    owner = entry
-    local place = redis.call('HGET', places, owner) or ''
-    ttl, refreshed, number, inbox = string.match(place, '^(%d+) (%d+) (%d+) (.*)$')
-  end
+  local owner, ttl, refreshed, number, inbox, in_hash = parts(entry)
   local is_live = ttl and (owner == me or now - refreshed < STALE_MS * 1000)
   return { owner = owner, in_hash = in_hash, is_live = is_live, ttl = ttl, number = number, inbox = inbox }
 end

@@ -22,13 +22,8 @@ end
 
 -- The path of most releases: the first waiter is live.
 if is_holder and not opens then
-  local next, ttl, refreshed, number, inbox = string.match(entry, '^([^ ]+) (%d+) (%d+) (%d+) (.*)$')
-  if not next then
-    next = entry
-    ttl, refreshed, number, inbox =
-      string.match(redis.call('HGET', places, next) or '', '^(%d+) (%d+) (%d+) (.*)$')
-    redis.call('HDEL', places, next)
-  end
+  local next, ttl, refreshed, number, inbox, in_hash = parts(entry)
+  if in_hash then redis.call('HDEL', places, next) end
   if ttl and now - refreshed < STALE_MS * 1000 and grant(next, ttl, number, inbox, ARGV[2]) then
     return 'released'
   end
