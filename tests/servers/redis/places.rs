@@ -115,13 +115,12 @@ async fn an_entry_costs_few_commands_and_its_queue_outlasts_the_places_in_it() {
     let (entries, commands) = (*entries.borrow() - before, commands_of_scripts(&server));
     println!("{commands} commands in {entries} entries");
     assert!(commands <= 11 * entries, "{commands} commands in {entries} entries");
-    // Most joins do not touch the expiry of the queue.
     let queue = "lock:{lock:k}:~1:queue";
     let began = Instant::now();
     while began.elapsed() < 14_000 * MS {
         let left = server.command(&["PTTL", queue]).int();
         assert!(
-            left == -2 || left >= 5_000,
+            left == -2 || left >= 4_900,
             "the queue ends in {left} ms, {:?} after the start",
             began.elapsed()
         );

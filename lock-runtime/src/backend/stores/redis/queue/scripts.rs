@@ -13,9 +13,6 @@ fn queue_constants() -> String {
     let mut text = String::new();
     for (name, value) in [
         ("STALE_MS", place::STALE.as_millis()),
-        ("KEPT_MS", place::KEPT.as_millis()),
-        ("CHECK_EVERY_US", place::CHECK[0].as_micros()),
-        ("CHECK_US", place::CHECK[1].as_micros()),
         ("NEAR", place::NEAR as u128),
         ("FAR", place::FAR as u128),
         ("CLAIM_WINDOW_MS", place::CLAIM_WINDOW.as_millis()),

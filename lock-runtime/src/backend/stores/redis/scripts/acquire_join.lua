@@ -13,9 +13,8 @@ if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
     redis.call('LSET', KEYS[2], '-1', owner)
     if redis.call('HSET', KEYS[3], owner, place) == 1 then redis.call('PEXPIRE', KEYS[3], RETENTION_MS) end
   end
-  -- The queue outlasts its last place that is not stale. Most waiters need not see to it as they join: one that waits
-  -- for long does so when it polls, and where none does, others join.
-  if rank == 1 or (now % CHECK_EVERY_US < CHECK_US and redis.call('PTTL', KEYS[2]) < KEPT_MS) then
+  -- Both keys outlast the last place that is not stale; a check costs less than extending both each time.
+  if rank == 1 or redis.call('PTTL', KEYS[2]) < STALE_MS then
     redis.call('PEXPIRE', KEYS[2], RETENTION_MS)
     redis.call('PEXPIRE', KEYS[3], RETENTION_MS)
   end

@@ -49,7 +49,7 @@ local function ask(holder, owner, ttl, limit, mode, address)
     redis.call('HDEL', places, owner)
     return 'gone'
   end
-  if left < KEPT_MS then
+  if left < STALE_MS then
     redis.call('PEXPIRE', queue, RETENTION_MS)
     redis.call('PEXPIRE', places, RETENTION_MS)
   end
