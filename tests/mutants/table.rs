@@ -877,6 +877,17 @@ if not holder and mode",
         caught_by: &["servers redis::queue::a_look_costs_the_same_however_many_wait"],
     },
     Mutant {
+        name: "a_place_that_is_given_up_counts_as_a_lease",
+        edits: &[Rust {
+            file: "backend/stores/redis/attempt.rs",
+            from: "let of_place = if self.request.wait == Wait::No {",
+            to: "let of_place = if self.request.wait == Wait::No || mutant!() {",
+        }],
+        caught_by: &[
+            "servers redis::release::a_place_given_up_in_an_outage_of_many_leases_leaves_the_queue_after_it",
+        ],
+    },
+    Mutant {
         name: "a_place_in_the_list_is_not_found",
         edits: &[Lua { from: "    place = near(owner)\n", to: "" }],
         caught_by: &["servers redis::places::places_are_found_in_the_list_and_in_the_hash"],

@@ -10,7 +10,7 @@ use std::{
 
 use lock_runtime::{LockErrorKind, LockManager};
 
-use super::{ALONE, LONG, hold};
+use super::{ALONE, LONG, hold, url};
 use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
     redis_server::RedisServer,
@@ -92,6 +92,33 @@ async fn what_was_dropped_in_a_long_outage_is_free_half_a_second_after_it() {
         assert!(took < Duration::from_millis(500), "{outage}: only after {took:?}");
         locks.shutdown().await;
     }
+}
+
+/// A place can be granted the lock until it is stale, which is long after a lease as short as this one would have ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_given_up_in_an_outage_of_many_leases_leaves_the_queue_after_it() {
+    const LEASE: Duration = Duration::from_millis(200);
+    let server = RedisServer::start(&[]);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let holder = LockManager::connect(&url(&server, "")).await.unwrap();
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let settings = "response_timeout=200ms&connect_timeout=200ms";
+    let locks = LockManager::connect(&format!("redis://{}?{settings}", proxy.address())).await.unwrap();
+    let lock = locks.lock("k").ttl(LEASE).wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let queue = || server.command(&["LLEN", "lock:{lock:k}:~1:queue"]);
+    until("it waits", || if queue() == Value::Int(1) { Ok(()) } else { Err(()) }).await;
+    proxy.black_hole();
+    waiter.abort();
+    tokio::time::sleep(12 * LEASE).await;
+    assert_eq!(queue(), Value::Int(1));
+    proxy.heal();
+    let healed = Instant::now();
+    until("it has left", || if queue() == Value::Int(0) { Ok(()) } else { Err(()) }).await;
+    let took = healed.elapsed();
+    println!("it left {took:?} after the outage");
+    assert!(took < Duration::from_millis(1_500), "only after {took:?}");
+    guard.release().await.unwrap();
 }
 
 /// An attempt that is given up midway is released behind its own requests, whichever group they went in, even when

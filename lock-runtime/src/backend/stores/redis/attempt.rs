@@ -367,10 +367,16 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
-            // The last request is executed at its limit at the latest, so its hold has ended one `ttl` later.
+            // The last request is executed at its limit at the latest, and its hold ends one `ttl` later. A place can be
+            // granted the lock until it is stale.
             let limit =
                 self.last_sent + self.connections.server().config().response_timeout + server_clock::ERROR;
-            let until = limit + self.request.ttl;
+            let of_place = if self.request.wait == Wait::No {
+                Duration::ZERO
+            } else {
+                place::STALE + place::CLAIM_WINDOW
+            };
+            let until = limit + of_place.max(self.request.ttl);
             // No grant has this token; a release does not check it.
             let lease = self.lease(FencingToken::from_micros(0), false);
             self.request.cleanup.release_later(Arc::new(lease), until);
