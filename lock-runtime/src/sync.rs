@@ -4,6 +4,7 @@ use std::{
     fmt,
     future::Future,
     hash::{BuildHasher, RandomState},
+    ops::Range,
     pin::{Pin, pin},
     sync::{Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -40,6 +41,11 @@ impl<T> Sharded<T> {
     /// Locks the part with this number; the parts are numbered round and round.
     pub(crate) fn at(&self, number: u64) -> MutexGuard<'_, T> {
         lock(&self.shards[usize::try_from(number % SHARDS as u64).unwrap_or_default()].0)
+    }
+
+    /// Returns the numbers of all parts.
+    pub(crate) fn numbers() -> Range<u64> {
+        0..SHARDS as u64
     }
 
     /// Locks each part in turn; they are not locked together.

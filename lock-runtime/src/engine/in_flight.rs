@@ -1,8 +1,8 @@
 //! A count of the operations in progress, and waiting until there are none.
 
-use std::{
-    ops::Deref,
-    sync::atomic::{AtomicUsize, Ordering},
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use tokio::sync::Notify;
@@ -17,25 +17,34 @@ pub(crate) struct InFlight {
 
 /// One counted operation, until it is dropped, also by a panic.
 #[derive(Debug)]
-pub(crate) struct InFlightGuard<T: Deref<Target = InFlight>>(T);
+pub(crate) struct InFlightGuard(Arc<InFlight>);
 
-impl<T: Deref<Target = InFlight>> InFlightGuard<T> {
-    pub(crate) fn new(in_flight: T) -> Self {
-        // `SeqCst`, like the flag that is set before the count is read: one of the two sides sees the other.
-        in_flight.count.fetch_add(1, Ordering::SeqCst);
+impl InFlightGuard {
+    pub(crate) fn new(in_flight: Arc<InFlight>) -> Self {
+        in_flight.begin();
         Self(in_flight)
     }
 }
 
-impl<T: Deref<Target = InFlight>> Drop for InFlightGuard<T> {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.none.notify_waiters();
-        }
+        self.0.end();
     }
 }
 
 impl InFlight {
+    /// Counts an operation. The caller calls [`end`](Self::end) when it is over.
+    pub(crate) fn begin(&self) {
+        // `SeqCst`, like the flag that is set before the count is read: one of the two sides sees the other.
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end(&self) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.none.notify_waiters();
+        }
+    }
+
     /// Completes when the count is zero.
     ///
     /// # Cancel safety

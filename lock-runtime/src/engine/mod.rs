@@ -92,10 +92,13 @@ impl Engine {
         Cleanup(Arc::<Releaser>::clone(&self.releaser))
     }
 
-    /// Counts one held lock until the permit is dropped.
+    /// Counts one acquisition, and one held lock until the permit is dropped.
     pub(crate) fn permit(self: &Arc<Self>) -> Result<Permit, LockError> {
+        // Counted before the check that the manager is open.
+        self.asking.begin();
+        let mut permit = Permit { engine: Arc::clone(self), is_asking: true, counted: false };
         self.check_open()?;
-        let permit = Permit { engine: Arc::clone(self), counted: true };
+        permit.counted = true;
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
             let most = self.limits.held;
             let message = format!("{most} locks are already held or requested, the limit of this manager");
@@ -227,15 +230,19 @@ impl renewal::Above for Engine {
     }
 }
 
-/// One of the locks that may be held at the same time. Keeps the engine alive.
+/// One of the locks that may be held at the same time, and the acquisition of it. Keeps the engine alive.
 #[derive(Debug)]
 pub(crate) struct Permit {
     engine: Arc<Engine>,
+    /// Counted as an acquisition in progress.
+    is_asking: bool,
+    /// Counted as a held lock.
     counted: bool,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        self.entered();
         if self.counted {
             self.engine.held.fetch_sub(1, Ordering::Relaxed);
         }
@@ -247,9 +254,16 @@ impl Permit {
         &self.engine
     }
 
+    /// Ends the acquisition.
+    pub(crate) fn entered(&mut self) {
+        if std::mem::replace(&mut self.is_asking, false) {
+            self.engine.asking.end();
+        }
+    }
+
     /// Returns a permit for the same lock, which is not counted twice.
     pub(crate) fn again(&self) -> Self {
-        Self { engine: Arc::clone(&self.engine), counted: false }
+        Self { engine: Arc::clone(&self.engine), is_asking: false, counted: false }
     }
 
     /// Ends the turn of a dropped guard, or retains it, still counted, if it is to be held for longer.

@@ -50,7 +50,8 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    pub(crate) fn new(turn: Arc<Turn>, permit: Permit) -> Self {
+    pub(crate) fn new(turn: Arc<Turn>, mut permit: Permit) -> Self {
+        permit.entered();
         Self { turn, permit, leaves: true }
     }
 

@@ -6,11 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    backend::Releasable,
-    engine::in_flight::{InFlight, InFlightGuard},
-    time::clock::Instant,
-};
+use crate::{backend::Releasable, engine::in_flight::InFlightGuard, time::clock::Instant};
 
 /// Upper bound on unanswered probes: as many as begin within two seconds, after which stores give up a hanging request.
 const PROBES: usize = 8;
@@ -26,7 +22,7 @@ pub(super) struct Entry {
     number: u64,
     /// How often it came into doubt.
     doubts: u32,
-    _pending: InFlightGuard<Arc<InFlight>>,
+    _pending: InFlightGuard,
 }
 
 /// How often an entry came into doubt, and its number.
@@ -54,7 +50,7 @@ impl Entry {
         releasable: Arc<dyn Releasable>,
         until: Instant,
         number: u64,
-        pending: InFlightGuard<Arc<InFlight>>,
+        pending: InFlightGuard,
     ) -> Self {
         Self { releasable, until, number, doubts: 0, _pending: pending }
     }

@@ -19,7 +19,7 @@ use std::{
     future::{Future, poll_fn},
     mem,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Poll, Waker},
@@ -33,7 +33,7 @@ use self::slot::{Slot, Watched};
 use crate::{
     LockKey, background,
     engine::cohort::Cohorts,
-    sync::lock,
+    sync::Sharded,
     time::clock::{self, Instant},
 };
 
@@ -49,18 +49,14 @@ const LOOKED_AT_TOGETHER: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Waiting {
     cohorts: Arc<Cohorts>,
-    slots: Mutex<Slots>,
+    /// A slot is in the part with the number of its id.
+    slots: Sharded<Slots>,
+    /// Whether the job checks the slots. Otherwise it sleeps until there is one.
+    looked_at: AtomicBool,
+    started: AtomicBool,
     begun: Notify,
     /// The manager is shut down: all acquisitions are polled, and end.
     is_closed: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Slots {
-    by_id: BTreeMap<u64, Arc<dyn Watched>>,
-    /// Whether the job checks the slots. Otherwise it sleeps until there is one.
-    looked_at: bool,
-    started: bool,
 }
 
 /// Completes with the output of `acquisition`, which asks for the lock `key`, or with `None` if it was given up because
@@ -106,38 +102,39 @@ impl<A: Send + 'static> Drop for Entry<'_, A> {
     }
 }
 
+type Slots = BTreeMap<u64, Arc<dyn Watched>>;
+
 impl Waiting {
     pub(crate) fn new(cohorts: &Arc<Cohorts>) -> Arc<Self> {
         Arc::new(Self {
             cohorts: Arc::clone(cohorts),
-            slots: Mutex::default(),
+            slots: Sharded::default(),
+            looked_at: AtomicBool::new(false),
+            started: AtomicBool::new(false),
             begun: Notify::new(),
             is_closed: AtomicBool::new(false),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Slots> {
-        lock(&self.slots)
-    }
-
     /// Returns whether an acquisition was woken and has not been polled for some time, blind to its answer.
     pub(crate) fn is_blind(&self, id: u64) -> bool {
         let now = Instant::now();
-        self.lock().by_id.get(&id).is_some_and(|slot| slot.signs().is_blind(now))
+        self.slots.at(id).get(&id).is_some_and(|slot| slot.signs().is_blind(now))
     }
 
     /// Lets the job check the slot; returns whether the job must be started.
     fn add(&self, id: u64, slot: Arc<dyn Watched>) -> bool {
-        let mut slots = self.lock();
-        slots.by_id.insert(id, slot);
-        if !mem::replace(&mut slots.looked_at, true) {
+        self.slots.at(id).insert(id, slot);
+        // Read before they are written, because they are rarely false.
+        let is_first = |flag: &AtomicBool| !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst);
+        if is_first(&self.looked_at) {
             self.begun.notify_one();
         }
-        !mem::replace(&mut slots.started, true)
+        is_first(&self.started)
     }
 
     fn remove(&self, id: u64) {
-        let slot = self.lock().by_id.remove(&id);
+        let slot = self.slots.at(id).remove(&id);
         // Not under the mutex: dropping the last handle drops the acquisition.
         drop(slot);
     }
@@ -145,27 +142,37 @@ impl Waiting {
     /// Wakes the tasks of all acquisitions; from now on each acquisition is polled, if its task is alive.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        let mut from = 0;
-        loop {
-            let slots = self.some_from(from);
-            let Some(last) = slots.last() else { return };
-            from = last.signs().id + 1;
-            for slot in slots {
-                slot.signs().wake_owner();
+        self.each(|slot| slot.signs().wake_owner());
+    }
+
+    /// Visits each slot, without a mutex.
+    fn each(&self, mut visit: impl FnMut(Arc<dyn Watched>)) {
+        for part in Sharded::<Slots>::numbers() {
+            let mut from = 0;
+            loop {
+                let slots = self.some_from(part, from);
+                let Some(last) = slots.last() else { break };
+                from = last.signs().id + 1;
+                slots.into_iter().for_each(&mut visit);
             }
         }
     }
 
-    /// Returns the next slots, from `id` on.
-    fn some_from(&self, id: u64) -> Vec<Arc<dyn Watched>> {
-        self.lock().by_id.range(id..).take(LOOKED_AT_TOGETHER).map(|(_, slot)| Arc::clone(slot)).collect()
+    /// Returns the next slots of a part, from `id` on.
+    fn some_from(&self, part: u64, id: u64) -> Vec<Arc<dyn Watched>> {
+        let slots = self.slots.at(part);
+        slots.range(id..).take(LOOKED_AT_TOGETHER).map(|(_, slot)| Arc::clone(slot)).collect()
     }
 
     /// Returns whether the job may sleep until there is a slot, and records it.
     fn is_empty(&self) -> bool {
-        let mut slots = self.lock();
-        slots.looked_at = !slots.by_id.is_empty();
-        !slots.looked_at
+        // First, so that a slot that is added behind the check notifies the job.
+        self.looked_at.store(false, Ordering::SeqCst);
+        let is_empty = self.slots.each().all(|slots| slots.is_empty());
+        if !is_empty {
+            self.looked_at.store(true, Ordering::SeqCst);
+        }
+        is_empty
     }
 }
 
@@ -198,35 +205,30 @@ async fn run(waiting: Arc<Waiting>) {
 /// Gives up unpolled acquisitions; returns when to check again.
 fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
     let mut next = now + LOOK_EVERY;
-    let mut from = 0;
-    loop {
-        let slots = waiting.some_from(from);
-        let Some(last) = slots.last() else { return next };
-        from = last.signs().id + 1;
-        for slot in slots {
-            let signs = slot.signs();
-            match signs.woken() {
-                Some(woken) => {
-                    let due = woken.max(awake_since) + POLL_GRACE;
-                    if now < due {
-                        next = next.min(due);
-                    } else if let Some(acquisition) = slot.give_up(woken) {
-                        waiting.remove(signs.id);
-                        tracing::debug!(key = %signs.key, "given up: its future is not polled");
-                        // In a task of its own: a panic in a destructor ends only that task.
-                        tokio::spawn(async move {
-                            drop(acquisition);
-                            // If its task is alive after all, it starts over.
-                            slot.signs().wake_owner();
-                        });
-                    }
+    waiting.each(|slot| {
+        let signs = slot.signs();
+        match signs.woken() {
+            Some(woken) => {
+                let due = woken.max(awake_since) + POLL_GRACE;
+                if now < due {
+                    next = next.min(due);
+                } else if let Some(acquisition) = slot.give_up(woken) {
+                    waiting.remove(signs.id);
+                    tracing::debug!(key = %signs.key, "given up: its future is not polled");
+                    // In a task of its own: a panic in a destructor ends only that task.
+                    tokio::spawn(async move {
+                        drop(acquisition);
+                        // If its task is alive after all, it starts over.
+                        slot.signs().wake_owner();
+                    });
                 }
-                None if signs.is_unknown() => signs.wake_unknown(),
-                None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),
-                None => {}
             }
+            None if signs.is_unknown() => signs.wake_unknown(),
+            None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),
+            None => {}
         }
-    }
+    });
+    next
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use crate::{
         Engine, Permit,
         cohort::{self, Entry, Follower, Leader, Waited},
         hold::Turn,
-        in_flight::{InFlight, InFlightGuard},
         renewal::Renewals,
         request::Request,
         unpolled::{self, Keeps},
@@ -98,13 +97,12 @@ enum Stage {
     Over,
 }
 
-/// A request, with the number and the counters of its acquisition.
+/// A request, with the number of its acquisition.
 struct About {
     request: Request,
     id: u64,
-    permit: Permit,
     /// The last field: the acquisition is counted until its other parts are dropped.
-    asking: InFlightGuard<Arc<InFlight>>,
+    permit: Permit,
 }
 
 /// Where an acquisition waits.
@@ -124,13 +122,9 @@ pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> R
     if let Some(again) = scope::enter_again(engine, request) {
         return again.map(Begun::Acquired);
     }
-    // Counted before the check that the manager is open. Declared first, so dropped last on every return.
-    let _asking = InFlightGuard::new(&*engine.asking);
+    // Declared first, so dropped last on every return.
     let permit = engine.permit()?;
-    let about = |permit| {
-        let asking = InFlightGuard::new(Arc::clone(&engine.asking));
-        About { request: request.clone(), id, permit, asking }
-    };
+    let about = |permit| About { request: request.clone(), id, permit };
     let at = match cohort::enter(&engine.cohorts, request, id, || Arc::clone(engine) as _)? {
         Entry::Busy(holder) => return Err(contended(&request.options, holder)),
         Entry::Follow(follower) => At::Queue(follower),
@@ -193,8 +187,7 @@ impl Future for Rest {
 impl About {
     /// Waits in the queue of this process, then for the store.
     async fn acquire(self, mut at: At) -> Result<LockGuard, LockError> {
-        let Self { request, id, permit, asking } = self;
-        let _asking = asking;
+        let Self { request, id, permit } = self;
         let engine = Arc::clone(permit.engine());
         let (leader, call, give_up) = loop {
             at = match at {

@@ -90,7 +90,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    pub(super) async fn run(mut self) -> Result<Ended, Failure> {
+    pub(super) async fn run(&mut self) -> Result<Ended, Failure> {
         let line = self.line().await?;
         // Needed without waiting, too: as the holder, this process is notified there that others wait.
         let address = Address::on(line, self.request.key.prefix(), self.owner).await?;
