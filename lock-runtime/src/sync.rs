@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     hash::{BuildHasher, RandomState},
     ops::Range,
     pin::{Pin, pin},
@@ -11,6 +11,8 @@ use std::{
 };
 
 use tokio::sync::Notify;
+
+use crate::backend::BoxFuture;
 
 /// Locks `mutex`, also after a panic under it: the data in our mutexes is consistent between any two steps.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,6 +82,18 @@ pub(crate) async fn check_or_wait<T>(notify: &Notify, check: impl FnOnce() -> Op
         }
         found => found,
     }
+}
+
+/// Completes when all of these futures have. The first poll begins them in their order.
+///
+/// # Cancel safety
+/// Drops those that have not completed.
+pub(crate) async fn join_all(mut futures: Vec<BoxFuture<'_, ()>>) {
+    poll_fn(|context| {
+        futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// A boxed future that keeps its owner `Sync`.

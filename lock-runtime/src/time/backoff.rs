@@ -24,6 +24,11 @@ fn spread(length: Duration, random: u32) -> Duration {
     length / 2 + (length / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
+/// Picks a pause between two.
+pub(crate) fn between([least, most]: [Duration; 2]) -> Duration {
+    least + most.saturating_sub(least).mul_f64(f64::from(random()) / f64::from(u32::MAX))
+}
+
 /// Returns a random number. Not for secrets: it only has to differ between processes and from call to call.
 pub(crate) fn random() -> u32 {
     let [a, b, c, d, ..] = RandomState::new().hash_one(()).to_ne_bytes();

@@ -21,7 +21,8 @@ pub fn cases() -> Vec<Case> {
         case!(a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_learns_it)
             .hurts(Fault::ClockForward(HOUR)),
         case!(a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns)
-            .hurts(Fault::ClockBack(HOUR)),
+            .hurts(Fault::ClockBack(HOUR))
+            .needs(Need::Can(|can| can.fair)),
         case!(a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer)
             .hurts(Fault::ClockBack(Duration::ZERO)),
         case!(a_jump_forward_leaves_the_waiters_their_turns).hurts(Fault::ClockForward(HOUR)),

@@ -10,6 +10,8 @@ use crate::{LockError, sync::lock, time::clock::Instant};
 pub(crate) struct Outage {
     /// The name of the store, with its address.
     store: String,
+    /// What follows from an outage.
+    consequence: &'static str,
     state: Mutex<State>,
 }
 
@@ -26,8 +28,8 @@ enum State {
 
 impl Outage {
     /// Creates the state of a store that has not failed so far.
-    pub(crate) fn of(store: String) -> Self {
-        Self { store, state: Mutex::new(State::Reached(Instant::from_nanos(0))) }
+    pub(crate) fn of(store: String, consequence: &'static str) -> Self {
+        Self { store, consequence, state: Mutex::new(State::Reached(Instant::from_nanos(0))) }
     }
 
     /// Records that the store cannot be reached, as shown by an attempt or a connection that began at `began`. If
@@ -42,10 +44,11 @@ impl Outage {
             State::Away { .. } => return,
         }
         drop(state);
+        let Self { store, consequence, .. } = self;
         if refused {
-            tracing::error!(%error, "{} refuses us: no lock is granted until the configuration is fixed", self.store);
+            tracing::error!(%error, "{store} refuses us: {consequence} until the configuration is fixed");
         } else {
-            tracing::warn!(%error, "{} cannot be reached: no lock is granted until it can", self.store);
+            tracing::warn!(%error, "{store} cannot be reached: {consequence} until it can");
         }
     }
 

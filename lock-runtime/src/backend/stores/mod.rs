@@ -5,6 +5,8 @@
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redlock;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -16,6 +18,8 @@ use crate::{LockError, LockErrorKind, backend::Backend};
 pub use self::memory::Memory;
 #[cfg(feature = "redis")]
 pub use self::redis::Redis;
+#[cfg(feature = "redis")]
+pub use self::redlock::Redlock;
 #[cfg(feature = "zookeeper")]
 pub use self::zookeeper::ZooKeeper;
 
@@ -49,6 +53,7 @@ macro_rules! store {
 const STORES: &[Store] = &[
     store!("memory", "memory", memory::Memory),
     store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
+    store!("redis", "redlock", redlock::Redlock),
     store!("zookeeper", "zookeeper" | "zookeeper+tls", zookeeper::ZooKeeper),
 ];
 
@@ -56,7 +61,6 @@ const STORES: &[Store] = &[
 const PLANNED: &[&str] = &[
     "redis-cluster",
     "redis-sentinel",
-    "redlock",
     "redisson",
     "postgres",
     "postgresql",

@@ -1,13 +1,13 @@
 #![doc = include_str!("docs.md")]
 
 mod attempt;
-mod batch;
-mod config;
-mod error;
+pub(super) mod batch;
+pub(super) mod config;
+pub(super) mod error;
 mod hold;
-mod names;
-mod net;
-mod node;
+pub(super) mod names;
+pub(super) mod net;
+pub(super) mod node;
 mod queue;
 
 use std::{fmt, sync::Arc};
@@ -86,7 +86,9 @@ impl Redis {
 
     fn with_config(config: Config) -> Result<Self, LockError> {
         let participant = Participant::new(config.group_commit);
-        Ok(Self { connections: Arc::new(Connections::new(Server::new(config)?, participant)) })
+        Ok(Self {
+            connections: Arc::new(Connections::new(Server::new(config, "no lock is granted")?, participant)),
+        })
     }
 
     fn config(&self) -> &Config {

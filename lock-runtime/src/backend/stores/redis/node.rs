@@ -13,23 +13,23 @@ use super::{
 use crate::{FencingToken, LockKey, OwnerToken, backend::LeaseId, backend::Mode, time::clock::Instant};
 
 /// How long the counter of fences outlasts the last grant: twice the longest lease, 24 h.
-const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
+pub(crate) const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
 const QUEUES: &str = include_str!("scripts/queues.lua");
 /// The Lua function that mints a fence.
 pub(crate) const MINT: &str = include_str!("scripts/fence.lua");
 
 pub(crate) static ACQUIRE_GROUP: LazyLock<Script> = LazyLock::new(|| {
     let acquire = include_str!("scripts/acquire_group.lua");
-    Script::of(&[&fence_constants(), MINT, &group_constants(), QUEUES, acquire])
+    Script::of(&[&fence_constants(FENCE_RETENTION), MINT, &group_constants(), QUEUES, acquire])
 });
 pub(crate) static RELEASE_GROUP: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[&group_constants(), QUEUES, include_str!("scripts/release_group.lua")]));
 pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[include_str!("scripts/renew.lua")]));
 
-/// Returns the constants of [`MINT`], in Lua.
-pub(crate) fn fence_constants() -> String {
-    let retention = FENCE_RETENTION.as_millis();
+/// Returns the constants of the scripts that mint fences, in Lua.
+pub(crate) fn fence_constants(retention: Duration) -> String {
+    let retention = retention.as_millis();
     format!("local FENCE_RETENTION_MS, LAST_FENCE = '{retention}', {}", FencingToken::LAST_MICROS)
 }
 

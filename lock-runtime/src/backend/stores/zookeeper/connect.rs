@@ -136,7 +136,7 @@ mod tests {
         // As after a panic.
         drivers.shutdown_background();
         ours.block_on(async {
-            let session = begin(client, sent, &config, Arc::new(Outage::of(config.servers.clone())));
+            let session = begin(client, sent, &config, Arc::new(Outage::of(config.servers.clone(), "")));
             assert_eq!(session.timeout(), Duration::from_millis(300));
             let mut states = session.states();
             let ended = states.wait_for(|state| *state == State::Ended);

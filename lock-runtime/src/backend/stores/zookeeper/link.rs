@@ -32,7 +32,7 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(config: Config) -> Arc<Self> {
         let timeout = AtomicU64::new(nanos(config.session_timeout));
-        let outage = Arc::new(Outage::of(format!("ZooKeeper at {}", config.servers)));
+        let outage = Arc::new(Outage::of(format!("ZooKeeper at {}", config.servers), "no lock is granted"));
         Arc::new(Self { config, session: SingleFlight::default(), timeout, outage })
     }
 

@@ -41,10 +41,12 @@ pub(crate) trait Service: fmt::Debug + Send + Sync + 'static {
     /// Returns the receiver of the messages that the server sends unasked.
     fn pushes(&self) -> Arc<dyn Pushes>;
 
-    /// Begins on a new connection; an error means that the connection cannot be used.
+    /// Begins on a new connection to a server with this `INFO`, which is empty if the user may not ask for it. An error
+    /// means that the connection cannot be used.
     fn begin(
         &self,
         connection: Arc<Connection>,
+        info: &str,
     ) -> impl Future<Output = Result<Arc<Self::Line>, LockError>> + Send;
 }
 
@@ -85,6 +87,13 @@ impl<S: Service> Connections<S> {
             Seen::None => None,
             Seen::Server(run_id) => run_id.clone(),
         }
+    }
+
+    /// Returns the connection of the caller's runtime, if there is one that needs no check before it is used.
+    pub(crate) fn open_here(&self) -> Option<Arc<S::Line>> {
+        let line = self.slot().flight.open(is_usable::<S>)?;
+        let connection: &Connection = (*line).as_ref();
+        (!connection.is_idle()).then_some(line)
     }
 
     /// Returns the connection of the caller's runtime; makes one if there is none.
@@ -128,7 +137,7 @@ impl<S: Service> Connections<S> {
             if ours { first_of(|| open(SILENCE_LIMIT_OF_RENEWALS)).await } else { open(SILENCE_LIMIT).await };
         let made = match opened {
             Ok((connection, info)) => match self.judge(&info, ours) {
-                Ok(()) => self.service.begin(connection).await,
+                Ok(()) => self.service.begin(connection, &info).await,
                 Err(error) => Err(error),
             },
             Err(error) => Err(error),
@@ -299,7 +308,7 @@ mod tests {
             Arc::new(Self)
         }
 
-        async fn begin(&self, connection: Arc<Connection>) -> Result<Arc<Connection>, LockError> {
+        async fn begin(&self, connection: Arc<Connection>, _: &str) -> Result<Arc<Connection>, LockError> {
             Ok(connection)
         }
     }
@@ -307,7 +316,7 @@ mod tests {
     #[test]
     fn runtimes_that_ended_while_the_server_was_away_are_forgotten() {
         let config = Config::from_url("redis+unix:///nowhere").expect("valid");
-        let connections = Arc::new(Connections::new(Server::new(config).expect("valid"), Silent));
+        let connections = Arc::new(Connections::new(Server::new(config, "").expect("valid"), Silent));
         for _ in 0..100 {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(connections.here()).expect_err("no server is there");

@@ -1,6 +1,6 @@
 //! Whether a server is fit for locks, judged by its answers to `HELLO` and `INFO`. Pure.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use redis::{FromRedisValue, Value};
 
@@ -36,16 +36,16 @@ pub(super) fn check_server(hello: &HashMap<String, Value>, address: &str) -> Res
     Ok(())
 }
 
+/// Returns a field of the text of `INFO`.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.trim();
+    (!value.is_empty()).then_some(value)
+}
+
 /// Returns a warning if the text of `INFO` shows that the server may evict locks.
 pub(super) fn danger(info: &str, address: &str) -> Option<String> {
-    let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .map(str::trim)
-            .unwrap_or_default()
-    };
-    let (policy, limit) = (field("maxmemory_policy"), field("maxmemory"));
-    let evicts = !["", "0"].contains(&limit) && !["", "noeviction"].contains(&policy);
+    let (policy, limit) = (field(info, "maxmemory_policy")?, field(info, "maxmemory")?);
+    let evicts = limit != "0" && policy != "noeviction";
     evicts.then(|| {
         format!(
             "Redis at {address} may evict locks when memory runs out (maxmemory-policy {policy}), and then two clients \
@@ -59,8 +59,18 @@ fn unsupported(message: String) -> LockError {
 }
 
 /// Returns the run id: unique to a server, from its start to its end.
-pub(super) fn run_id(info: &str) -> Option<&str> {
-    info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim).filter(|id| !id.is_empty())
+pub(crate) fn run_id(info: &str) -> Option<&str> {
+    field(info, "run_id")
+}
+
+/// Returns the server's time, us.
+pub(crate) fn time(info: &str) -> Option<u64> {
+    field(info, "server_time_usec")?.parse().ok()
+}
+
+/// Returns how long the server had run, at least.
+pub(crate) fn uptime(info: &str) -> Option<Duration> {
+    Some(Duration::from_secs(field(info, "uptime_in_seconds")?.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 mod connection;
 mod connections;
 mod dial;
-mod fitness;
+pub(crate) mod fitness;
 mod port;
 mod script;
 mod server;

@@ -18,9 +18,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(config: Config) -> Result<Self, LockError> {
+    /// `consequence` is what follows from an outage, for the log.
+    pub(crate) fn new(config: Config, consequence: &'static str) -> Result<Self, LockError> {
         let dial = Dial::new(&config)?;
-        let outage = Arc::new(Outage::of(format!("Redis at {}", config.address())));
+        let outage = Arc::new(Outage::of(format!("Redis at {}", config.address()), consequence));
         Ok(Self { config, dial, made: AtomicU64::new(0), outage })
     }
 

@@ -69,7 +69,7 @@ impl Service for Participant {
         Arc::clone(&self.inbox) as Arc<dyn Pushes>
     }
 
-    async fn begin(&self, connection: Arc<Connection>) -> Result<Arc<Line>, LockError> {
+    async fn begin(&self, connection: Arc<Connection>, _: &str) -> Result<Arc<Line>, LockError> {
         // A later server gets a script when a call shows that it does not know it.
         if !self.scripts_are_known.load(Ordering::Acquire) {
             for script in scripts::all() {

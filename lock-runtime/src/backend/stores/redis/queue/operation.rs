@@ -4,7 +4,7 @@
 //! A batch only acquires locks that are free and have no waiters, and only releases locks without waiters. In all
 //! other cases the caller has to ask again alone.
 
-use std::{future::poll_fn, sync::Arc, task::Poll};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
@@ -21,6 +21,7 @@ use super::{
 use crate::{
     LockKey,
     backend::{BoxFuture, LeaseId},
+    sync::join_all,
     time::clock::Instant,
 };
 
@@ -91,11 +92,7 @@ pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operati
             .into_iter()
             .map(|part| -> BoxFuture<'_, ()> { Box::pin(release(connection, process, part)) }),
     );
-    poll_fn(|context| {
-        calls.retain_mut(|call| call.as_mut().poll(context).is_pending());
-        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
+    join_all(calls).await;
 }
 
 fn share_a_call(one: &LockKey, other: &LockKey) -> bool {

@@ -41,18 +41,26 @@ const QUEUE: &str = include_str!("../scripts/queue.lua");
 const ASK: &str = include_str!("../scripts/ask.lua");
 
 pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    let (fence, queue) = (node::fence_constants(), queue_constants());
+    let (fence, queue) = (node::fence_constants(node::FENCE_RETENTION), queue_constants());
     let parts = [&fence, node::MINT, ACQUIRE_SHORT, &queue, ACQUIRE_JOIN, GRANT, QUEUE, ASK, ACQUIRE_LONG];
     Script::of(&parts)
 });
 pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    let (fence, queue) = (node::fence_constants(), queue_constants());
+    let (fence, queue) = (node::fence_constants(node::FENCE_RETENTION), queue_constants());
     let parts = [RELEASE_SHORT, &fence, node::MINT, &queue, GRANT, RELEASE_HAND_OVER, QUEUE, RELEASE_LONG];
     Script::of(&parts)
 });
 pub(crate) static POLL_GROUP: LazyLock<Script> = LazyLock::new(|| {
     let poll = include_str!("../scripts/poll_group.lua");
-    Script::of(&[&node::fence_constants(), node::MINT, &queue_constants(), GRANT, QUEUE, ASK, poll])
+    Script::of(&[
+        &node::fence_constants(node::FENCE_RETENTION),
+        node::MINT,
+        &queue_constants(),
+        GRANT,
+        QUEUE,
+        ASK,
+        poll,
+    ])
 });
 pub(crate) static RIGHTS: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[include_str!("../scripts/rights.lua")]));

@@ -1,0 +1,259 @@
+//! Attempts to acquire a lock: ask all nodes, and wait until it is worth asking again.
+
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use super::{
+    Failure, Shared,
+    error::out_of_reach,
+    hints::Watch,
+    hold::RedlockLease,
+    node::{self, Claim, Kind},
+    quorum::{Count, Decision, Fence, Fences},
+};
+use crate::{
+    FencingToken, LockError, OwnerToken,
+    backend::{Acquire, Acquired, Grant, Held, Wait, stores::redis::net::server_clock},
+    time::{
+        backoff::between,
+        clock::Instant,
+        deadline::{min_validity, valid_until},
+    },
+};
+
+/// Pause before the next round, after one in which several clients divided the nodes: the longest doubles each time.
+const AFTER_A_TIE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
+/// Pause before the next round behind a holder whose release is announced. The announcement may be lost.
+const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(300)];
+/// The same behind a client of another library, which announces nothing.
+const BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
+/// How long to wait for the announcements of a majority after the first one.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// The outcome of one round.
+enum Round {
+    Granted(Grant),
+    Refused(Refusal),
+}
+
+/// The answers of the nodes that refused.
+struct Refusal {
+    /// When so many leases end that a majority of the nodes is free, if that is known.
+    ends: Option<Instant>,
+    /// Whether some nodes granted the lock, so that perhaps no client has a majority.
+    is_tie: bool,
+    /// Whether some node is held by a client of another library.
+    has_foreign: bool,
+}
+
+pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
+    let nodes = &shared.nodes;
+    let (mut watch, mut ties) = (None::<Watch>, 0);
+    loop {
+        if let Some(watch) = &mut watch {
+            watch.subscribe_over(nodes.lines());
+        }
+        let before = watch.as_ref().map_or(0, Watch::count);
+        let refusal = match Attempt::new(shared, request).run().await? {
+            Round::Granted(grant) => return Ok(Acquired::Granted(grant)),
+            Round::Refused(refusal) => refusal,
+        };
+        let now = Instant::now();
+        let end = request.wait.end();
+        if request.wait == Wait::No || now >= end {
+            return Ok(Acquired::busy(refusal.ends.map(|ends| ends.saturating_duration_since(now))));
+        }
+        if refusal.is_tie {
+            let [first, longest] = AFTER_A_TIE;
+            let pause = between([Duration::ZERO, longest.min(first * (1 << ties))]);
+            ties = 5.min(ties + 1);
+            request.progress.sleep_until(end.min(now + pause)).await;
+            continue;
+        }
+        ties = 0;
+        request.progress.contended();
+        let Some(watch) = &mut watch else {
+            // Asks again at once: the lock may have been released before the subscription.
+            watch = Some(Watch::begin(&nodes.hints, node::channel(&request.key)));
+            continue;
+        };
+        let look = now + between(if refusal.has_foreign { BEHIND_FOREIGN } else { BEHIND_OURS });
+        let look =
+            refusal.ends.map_or(look, |ends| look.min(ends + between([Duration::ZERO, AFTER_A_TIE[0]])));
+        tokio::select! {
+            () = watch.reached(before + 1) => {
+                let all = before + u64::try_from(nodes.majority()).unwrap_or(u64::MAX);
+                let _ = tokio::time::timeout(GATHER, watch.reached(all)).await;
+            }
+            () = request.progress.sleep_until(look.min(end)) => {}
+        }
+    }
+}
+
+/// One owner token, from before the first byte is sent until its grant is returned.
+///
+/// If the attempt is dropped earlier, anything that it may have left on the nodes is removed in the background.
+struct Attempt<'a> {
+    shared: &'a Arc<Shared>,
+    request: &'a Acquire,
+    owner: OwnerToken,
+    /// When the acquisition was sent.
+    sent: Instant,
+    /// The time from which no node executes it any more.
+    limit: Instant,
+    /// The nodes, by the bits of their numbers, that have not answered.
+    unanswered: u64,
+    /// Whether it may have left something.
+    open: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
+        let sent = Instant::now();
+        Self {
+            shared,
+            request,
+            owner: OwnerToken::random(),
+            sent,
+            limit: sent + shared.nodes.timeout(),
+            unanswered: 0,
+            open: false,
+        }
+    }
+
+    fn claim(&self, fence: u64) -> Claim {
+        Claim {
+            key: self.request.key.clone(),
+            mode: self.request.mode,
+            owner: self.owner,
+            ttl: self.request.ttl,
+            fence,
+            limit: self.limit,
+        }
+    }
+
+    /// Asks all nodes, and raises their counters of fences if they minted different numbers.
+    async fn run(mut self) -> Result<Round, LockError> {
+        let nodes = &self.shared.nodes;
+        let count = nodes.of.len();
+        let proposal = self.claim(nodes.proposal(self.sent));
+        (self.open, self.unanswered) = (true, (1 << count) - 1);
+        let mut replies = nodes.ask(Kind::Acquire, &self.shared.rules, |_| Some(proposal.clone()));
+        let (mut answers, mut fences) = (Count::of(count), Fences::of(count));
+        let (mut granted, mut failures, mut refusals) = (0_u64, Vec::new(), Vec::new());
+        let fence = loop {
+            let Some((node, answer)) = replies.next().await else { break None };
+            match answer {
+                Ok(answer) => {
+                    self.unanswered &= !(1 << node);
+                    match u64::try_from(answer) {
+                        Ok(fence) => {
+                            granted |= 1 << node;
+                            fences.add(fence);
+                        }
+                        Err(_) => refusals.push(answer.unsigned_abs()),
+                    }
+                    answers.add(Some(answer >= 0));
+                }
+                Err(failure) => {
+                    if failure.is_definite() {
+                        self.unanswered &= !(1 << node);
+                    }
+                    failures.push((node, failure));
+                    answers.add(None);
+                }
+            }
+            if let Some(fence) = fences.fence() {
+                break Some(fence);
+            }
+            if answers.has_majority() == Decision::No {
+                break None;
+            }
+        };
+        drop(replies);
+        let fence = match fence {
+            Some(Fence::Agreed(fence)) => Some(fence),
+            Some(Fence::ToRaise(fence)) => self.raise(fence, granted, &mut failures).await.then_some(fence),
+            None => None,
+        };
+        let valid_until = valid_until(self.sent, self.request.ttl);
+        if let Some(fence) = fence
+            && Instant::now() + min_validity(self.request.ttl) <= valid_until
+        {
+            return Ok(Round::Granted(self.granted(fence, valid_until)));
+        }
+        // The nodes that granted are freed before the next round, also of other clients.
+        let lease = Arc::new(self.lease(FencingToken::from_micros(0)));
+        let _ = tokio::time::timeout(nodes.timeout(), lease.send_for(granted)).await;
+        // The nodes whose answer is missing are freed in the background, if they do not answer at once.
+        self.open = lease.unanswered != 0;
+        if answers.is_out_of_reach() {
+            return Err(out_of_reach(nodes, failures));
+        }
+        Ok(Round::Refused(self.refusal(&refusals, answers.yes)))
+    }
+
+    /// Writes the fence back to the nodes that granted the lock; returns whether a majority still held it for us.
+    async fn raise(&self, fence: u64, granted: u64, failures: &mut Vec<(usize, Failure)>) -> bool {
+        let nodes = &self.shared.nodes;
+        let claim = self.claim(fence);
+        let mut replies = nodes
+            .ask(Kind::Raise, &self.shared.rules, |node| (granted >> node & 1 == 1).then(|| claim.clone()));
+        let mut raised = Count::of(nodes.of.len());
+        while let Some((node, answer)) = replies.next().await {
+            raised.add(answer.as_ref().ok().map(|ours| *ours == 1));
+            failures.extend(answer.err().map(|failure| (node, failure)));
+            if raised.has_majority() == Decision::Yes {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn granted(&mut self, fence: u64, valid_until: Instant) -> Grant {
+        self.open = false;
+        let token = FencingToken::from_micros(fence);
+        self.shared.held.insert(self.owner);
+        Grant::new(token, Held::lease(Arc::new(self.lease(token)), valid_until))
+    }
+
+    fn lease(&self, token: FencingToken) -> RedlockLease {
+        RedlockLease {
+            shared: Arc::clone(self.shared),
+            id: self.request.lease_id(self.owner, token),
+            unanswered: self.unanswered,
+            limit: self.limit + server_clock::ERROR,
+            release_unanswered: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns what the refusals say about the holder. Each is `2 * (pttl + 2)`, and 1 more for a foreign holder.
+    fn refusal(&self, refusals: &[u64], granted: usize) -> Refusal {
+        let now = Instant::now();
+        // A lease without an end has a pttl of -1.
+        let end = |refusal: &u64| (refusal / 2).checked_sub(2).map(|pttl| now + Duration::from_millis(pttl));
+        let mut ends: Vec<Instant> =
+            refusals.iter().map(|refusal| end(refusal).unwrap_or(Instant::FAR_FUTURE)).collect();
+        ends.sort_unstable();
+        let needed = self.shared.nodes.majority().saturating_sub(granted);
+        let last = needed.checked_sub(1).and_then(|last| ends.get(last)).copied();
+        Refusal {
+            ends: last.filter(|end| *end < Instant::FAR_FUTURE),
+            is_tie: granted > 0 && refusals.len() < self.shared.nodes.majority(),
+            has_foreign: refusals.iter().any(|refusal| refusal % 2 == 1),
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            // The acquisition is executed at its limit at the latest, and its lease ends one `ttl` later.
+            let until = self.limit + server_clock::ERROR + self.request.ttl;
+            let lease = self.lease(FencingToken::from_micros(0));
+            self.request.cleanup.release_later(Arc::new(lease), until);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The owners whose leases this process holds, so that no node is joined for an owner that has left.
+
+use std::collections::HashSet;
+
+use crate::{OwnerToken, sync::Sharded};
+
+#[derive(Debug, Default)]
+pub(super) struct HeldOwners(Sharded<HashSet<OwnerToken>>);
+
+impl HeldOwners {
+    pub(super) fn insert(&self, owner: OwnerToken) {
+        self.0.at(number(owner)).insert(owner);
+    }
+
+    pub(super) fn remove(&self, owner: OwnerToken) {
+        self.0.at(number(owner)).remove(&owner);
+    }
+
+    pub(super) fn contains(&self, owner: OwnerToken) -> bool {
+        self.0.at(number(owner)).contains(&owner)
+    }
+}
+
+/// Random, like every part of an owner.
+fn number(owner: OwnerToken) -> u64 {
+    let [.., low] = owner.expose().to_be_bytes();
+    u64::from(low)
+}

@@ -1,0 +1,113 @@
+//! Releases that a node has not answered: they are repeated in the background until it answers.
+//!
+//! They concern a minority of the nodes, or their caller would have an error and repeat the whole release. Without them,
+//! a node that was away for a moment would refuse a lock until its lease ends.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    super::redis::net::Connections,
+    node::{Claim, Kind, Voter},
+};
+use crate::{
+    background,
+    sync::lock,
+    time::clock::{self, Instant},
+};
+
+/// Upper bound on the releases that are kept for one node; the leases of others end by themselves.
+const KEPT: usize = 65_536;
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The releases of one node that were not answered.
+#[derive(Debug, Default)]
+pub(super) struct Leftovers {
+    /// Each with the time at which its lease has ended by itself.
+    releases: Mutex<VecDeque<(Instant, Claim)>>,
+    runs: AtomicBool,
+}
+
+impl Leftovers {
+    /// Keeps a release until the node has answered it, or the lease has ended by itself.
+    fn add(node: &Arc<Connections<Voter>>, claim: Claim) {
+        let this = &node.service().leftovers;
+        let ends = Instant::now().max(claim.limit) + claim.ttl;
+        let mut releases = lock(&this.releases);
+        if releases.len() >= KEPT {
+            releases.pop_front();
+        }
+        releases.push_back((ends, claim));
+        drop(releases);
+        if !this.runs.swap(true, Ordering::SeqCst) {
+            background::handle().spawn(run(Arc::clone(node)));
+        }
+    }
+
+    /// Takes the releases whose leases have not ended yet.
+    fn take(&self) -> Vec<Claim> {
+        let (now, all) = (Instant::now(), std::mem::take(&mut *lock(&self.releases)));
+        all.into_iter().filter(|(ends, _)| *ends > now).map(|(_, claim)| claim).collect()
+    }
+}
+
+/// A release that a node owes an answer. Dropped without it, also with its runtime, it is left over. It keeps the node
+/// alive, so that nothing is forgotten with the store.
+#[derive(Debug)]
+pub(super) struct Owed {
+    node: Arc<Connections<Voter>>,
+    claim: Option<Claim>,
+}
+
+impl Owed {
+    pub(super) fn new(node: &Arc<Connections<Voter>>, claim: &Claim) -> Self {
+        Self { node: Arc::clone(node), claim: Some(claim.clone()) }
+    }
+
+    /// Takes the answer: whether the owner held the lock. If not, an unanswered acquisition may still be executed.
+    pub(super) fn answered(mut self, was_held: bool) {
+        if was_held || self.claim.as_ref().is_some_and(|claim| claim.limit.has_passed()) {
+            self.claim = None;
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            Leftovers::add(&self.node, claim);
+        }
+    }
+}
+
+/// The job; ends when nothing is left.
+async fn run(node: Arc<Connections<Voter>>) {
+    let leftovers = &node.service().leftovers;
+    loop {
+        clock::sleep_until(Instant::now() + PAUSE).await;
+        let claims = leftovers.take();
+        if claims.is_empty() {
+            leftovers.runs.store(false, Ordering::SeqCst);
+            // One may have come in between.
+            if lock(&leftovers.releases).is_empty() || leftovers.runs.swap(true, Ordering::SeqCst) {
+                return;
+            }
+            continue;
+        }
+        // Those that are not answered come back.
+        let owed: Vec<_> = claims.into_iter().map(|claim| (Owed::new(&node, &claim), claim)).collect();
+        if let Ok(line) = node.here().await {
+            let put = owed.into_iter().map(|(owed, claim)| line.put(Kind::Release, claim, Some(owed)));
+            for answer in put.collect::<Vec<_>>() {
+                let _ = answer.await;
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+#![doc = include_str!("docs.md")]
+
+mod attempt;
+mod config;
+mod error;
+mod held;
+mod hints;
+mod hold;
+mod leftovers;
+mod node;
+mod nodes;
+mod quorum;
+mod renewal;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use self::{config::Rules, held::HeldOwners, nodes::Nodes};
+use super::redis::error::Failure;
+use crate::{
+    LockError,
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal,
+        common::settings::invalid,
+    },
+};
+
+/// A majority of independent Redis servers as a store.
+///
+/// Clones share their connections. The [module documentation](self) describes requirements and guarantees.
+#[derive(Clone)]
+pub struct Redlock {
+    shared: Arc<Shared>,
+}
+
+/// The state that all locks of one store share.
+#[derive(Debug)]
+struct Shared {
+    nodes: Nodes,
+    rules: Rules,
+    held: HeldOwners,
+}
+
+impl Redlock {
+    /// Connects to `redlock://[user[:password]@]host[:port],host[:port],host[:port][/db][?setting=value&…]`.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid, or if two addresses lead to one server,
+    /// [`Backend`](crate::LockErrorKind::Backend) if no majority of the nodes can be used, or votes yet.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        let redlock = Self::connect_lazy(url)?;
+        redlock.ping().await?;
+        Ok(redlock)
+    }
+
+    /// Creates the store like [`connect`](Self::connect), but connects only when the store is first used.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid.
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        let (nodes, rules) = config::from_url(url)?;
+        Self::with(nodes, rules)
+    }
+
+    /// Creates a store of nodes with these URLs, `redis://…`, `rediss://…` or `redis+unix:///…`, each with its own
+    /// credentials and settings. It connects when it is first used.
+    ///
+    /// `response_timeout` in a URL is what `node_timeout` is in a URL of [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if a URL is invalid, or if their number is even or less than 3,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if a URL needs a feature that is not compiled in.
+    pub fn new<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Result<Self, LockError> {
+        Self::with(config::from_urls(nodes)?, Rules::default())
+    }
+
+    fn with(nodes: Vec<super::redis::config::Config>, rules: Rules) -> Result<Self, LockError> {
+        config::check(&nodes)?;
+        Ok(Self {
+            shared: Arc::new(Shared { nodes: Nodes::new(nodes)?, rules, held: HeldOwners::default() }),
+        })
+    }
+
+    /// Declares that every node persists each write before it answers (`appendonly yes`, `appendfsync always`), so that
+    /// it may vote as soon as it was started. The default is that it may have forgotten locks.
+    #[must_use]
+    pub fn durable(self) -> Self {
+        self.with_rules(|rules| rules.durable = true)
+    }
+
+    /// Sets the longest `ttl` of all clients of these nodes: all must have the same. The default is 60 s. A node that
+    /// was started a moment ago has no vote until it has run for that time and two seconds more.
+    #[must_use]
+    pub fn max_ttl(self, max_ttl: Duration) -> Self {
+        self.with_rules(|rules| rules.max_ttl = max_ttl)
+    }
+
+    fn with_rules(self, change: impl FnOnce(&mut Rules)) -> Self {
+        let mut rules = self.shared.rules;
+        change(&mut rules);
+        let nodes = self.shared.nodes.clone();
+        Self { shared: Arc::new(Shared { nodes, rules, held: HeldOwners::default() }) }
+    }
+}
+
+impl Backend for Redlock {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes()
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.shared.nodes.name()]
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async { self.shared.nodes.ping(&self.shared.rules).await })
+    }
+
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let shared = Arc::clone(&self.shared);
+        match request.mode {
+            Mode::Exclusive => {}
+        }
+        Box::pin(async move {
+            let Rules { durable, max_ttl } = shared.rules;
+            if !durable && request.ttl > max_ttl {
+                return Err(invalid(format!(
+                    "ttl {:?} is longer than {max_ttl:?}, the `max_ttl` of this Redlock: a node that was started a moment \
+                     ago votes after that time, so no lease may be longer. Make ttl shorter, or set a longer `max_ttl` \
+                     for all clients",
+                    request.ttl
+                )));
+            }
+            attempt::acquire(&shared, &request).await
+        })
+    }
+
+    fn renewal(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+}
+
+impl Renew for Redlock {
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(renewal::renew(&self.shared, due))
+    }
+}
+
+impl fmt::Debug for Redlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redlock").field("nodes", &self.shared.nodes.name()).finish_non_exhaustive()
+    }
+}

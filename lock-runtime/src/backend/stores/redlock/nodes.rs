@@ -1,0 +1,214 @@
+//! All nodes: one question to each at the same time, and the answers as they come.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use super::{
+    super::redis::{config::Config, error::Failure, net::Connections},
+    config::Rules,
+    error::out_of_reach,
+    hints::Hints,
+    leftovers::Owed,
+    node::{Answered, Claim, Kind, Line, Node, Voter},
+    quorum::{Count, Decision, majority},
+};
+use crate::{LockError, LockErrorKind, backend::BoxFuture, time::clock::Instant};
+
+/// How far a proposed fence is ahead of the nodes' time, so that it is not behind when it arrives.
+const AHEAD: Duration = Duration::from_millis(20);
+
+/// How long `connect` waits for the other nodes once it knows that a majority can be used.
+const LAST_WORD: Duration = Duration::from_millis(100);
+
+/// The nodes of one store.
+#[derive(Clone, Debug)]
+pub(super) struct Nodes {
+    pub(super) of: Vec<Node>,
+    pub(super) hints: Arc<Hints>,
+}
+
+impl Nodes {
+    pub(super) fn new(configs: Vec<Config>) -> Result<Self, LockError> {
+        let (hints, run_ids) = (Arc::default(), Arc::default());
+        let nodes = configs.into_iter().enumerate();
+        let of = nodes
+            .map(|(number, config)| Node::new(config, &hints, number, &run_ids))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { of, hints })
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        majority(self.of.len())
+    }
+
+    /// Returns the longest time for which a node is waited for.
+    pub(super) fn timeout(&self) -> Duration {
+        self.of.iter().map(Node::timeout).max().unwrap_or_default()
+    }
+
+    /// Returns the open connections of the caller's runtime.
+    pub(super) fn lines(&self) -> impl Iterator<Item = Arc<Line>> {
+        self.of.iter().filter_map(|node| node.connections.open_here())
+    }
+
+    /// Returns a fence that is a little ahead of the time of every reachable node.
+    pub(super) fn proposal(&self, now: Instant) -> u64 {
+        self.lines().map(|line| line.time(now + AHEAD)).max().unwrap_or_default()
+    }
+
+    /// Returns the identity of the store: the addresses in one spelling and order, and the database.
+    pub(super) fn name(&self) -> String {
+        let node = |node: &Node| {
+            let (address, db) = node.connections.server().config().store();
+            format!("{address}/{db}")
+        };
+        let mut names: Vec<_> = self.of.iter().map(node).collect();
+        names.sort_unstable();
+        format!("redlock://{}", names.join(","))
+    }
+
+    /// Checks that a majority of the nodes can be used, and votes.
+    pub(super) async fn ping(&self, rules: &Rules) -> Result<(), LockError> {
+        let rules = (!rules.durable).then_some(*rules);
+        let pings = self.of.iter().map(|node| {
+            let (connections, address) = (Arc::clone(&node.connections), node.address().to_owned());
+            let ping = async move {
+                let line = connections.here().await?;
+                line.ping().await?;
+                check_vote(&address, &line, rules).map(|()| 1)
+            };
+            Some(Reply::Connecting(Box::pin(ping)))
+        });
+        let mut replies = Replies { pending: pings.collect() };
+        let (mut count, mut failures) = (Count::of(self.of.len()), Vec::new());
+        loop {
+            let next = replies.next();
+            // Another moment for a mistake in the configuration, which may be that of the last node.
+            let limit = if count.has_majority() == Decision::Yes { LAST_WORD } else { Duration::MAX };
+            let Ok(Some((node, answer))) = tokio::time::timeout(limit, next).await else { break };
+            count.add(answer.is_ok().then_some(true));
+            if let Err(failure) = answer {
+                if let Failure::Refused(error) = &failure
+                    && error.kind() == LockErrorKind::InvalidOptions
+                {
+                    return Err(error.clone());
+                }
+                failures.push((node, failure));
+            }
+        }
+        if count.has_majority() == Decision::Yes { Ok(()) } else { Err(out_of_reach(self, failures)) }
+    }
+
+    /// Asks each node for which there is a claim.
+    pub(super) fn ask(&self, kind: Kind, rules: &Rules, claim: impl Fn(usize) -> Option<Claim>) -> Replies {
+        let replies = self.of.iter().enumerate().map(|(number, node)| {
+            let claim = claim(number)?;
+            // Only a grant can contradict one that the node has forgotten.
+            let rules = (kind == Kind::Acquire && !rules.durable).then_some(*rules);
+            if let Some(line) = node.connections.open_here() {
+                return Some(put(node, &line, kind, claim, rules));
+            }
+            let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim, rules);
+            // A release goes on if the others decide; anything else is not asked then.
+            Some(Reply::Connecting(if kind == Kind::Release {
+                let asking = tokio::spawn(asking);
+                Box::pin(async move { asking.await.unwrap_or_else(|_| Err(Failure::runtime_gone())) })
+            } else {
+                Box::pin(asking)
+            }))
+        });
+        Replies { pending: replies.collect() }
+    }
+}
+
+async fn connect_and_ask(
+    node: Arc<Connections<Voter>>,
+    kind: Kind,
+    claim: Claim,
+    rules: Option<Rules>,
+) -> Result<i64, Failure> {
+    let owed = owed(&node, kind, &claim);
+    let line = node.here().await?;
+    check_vote(node.service().address(), &line, rules)?;
+    line.put(kind, claim, owed).await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
+}
+
+fn owed(node: &Arc<Connections<Voter>>, kind: Kind, claim: &Claim) -> Option<Owed> {
+    (kind == Kind::Release).then(|| Owed::new(node, claim))
+}
+
+fn put(node: &Node, line: &Line, kind: Kind, claim: Claim, rules: Option<Rules>) -> Reply {
+    match check_vote(node.address(), line, rules) {
+        Ok(()) => {
+            let owed = owed(&node.connections, kind, &claim);
+            Reply::Sent(line.put(kind, claim, owed))
+        }
+        Err(failure) => Reply::Failed(failure),
+    }
+}
+
+/// Returns an error if the node has no vote because it may have forgotten locks.
+fn check_vote(address: &str, line: &Line, rules: Option<Rules>) -> Result<(), Failure> {
+    let Some(rules) = rules else { return Ok(()) };
+    let message = match line.votes_in(Instant::now(), rules.max_ttl) {
+        Some(Duration::ZERO) => return Ok(()),
+        Some(wait) => format!(
+            "Redis at {address} was started a moment ago, and may have forgotten locks; it votes in {:?}. If every node \
+             persists each write (`appendfsync always`), set `durable=true`",
+            Duration::from_secs(wait.as_secs() + 1)
+        ),
+        None => format!(
+            "Redis at {address} does not say when it was started, so it may have forgotten locks; allow its user the \
+             command INFO, or set `durable=true` if every node persists each write (`appendfsync always`)"
+        ),
+    };
+    Err(Failure::Refused(LockError::new(LockErrorKind::Backend, message)))
+}
+
+/// The answers that are still to come, by the numbers of the nodes.
+pub(super) struct Replies {
+    pending: Vec<Option<Reply>>,
+}
+
+enum Reply {
+    Failed(Failure),
+    Sent(Answered),
+    /// The connection is made first.
+    Connecting(BoxFuture<'static, Result<i64, Failure>>),
+}
+
+impl Replies {
+    /// Returns the number of the next node that answers, with its answer; `None` if none is left.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<(usize, Result<i64, Failure>)> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Returns the next answer, if there is one already.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Result<i64, Failure>)>> {
+        let mut left = false;
+        for (number, slot) in self.pending.iter_mut().enumerate() {
+            let answer = match slot {
+                None => continue,
+                Some(Reply::Failed(failure)) => Poll::Ready(Err(failure.clone())),
+                Some(Reply::Sent(answered)) => Pin::new(answered)
+                    .poll(cx)
+                    .map(|answer| answer.unwrap_or_else(|_| Err(Failure::runtime_gone()))),
+                Some(Reply::Connecting(reply)) => reply.as_mut().poll(cx),
+            };
+            if let Poll::Ready(answer) = answer {
+                *slot = None;
+                return Poll::Ready(Some((number, answer)));
+            }
+            left = true;
+        }
+        if left { Poll::Pending } else { Poll::Ready(None) }
+    }
+}

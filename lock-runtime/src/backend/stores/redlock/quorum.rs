@@ -1,0 +1,176 @@
+//! The arithmetic of the quorum. Pure: it knows neither nodes nor time.
+//!
+//! The number of nodes is always the configured one. A majority of the nodes that can be reached at the moment is not
+//! enough: two clients that reach different nodes would both have one.
+
+/// Returns the number of nodes that two holders cannot both have.
+pub(super) const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// The answers to one question to all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count {
+    nodes: usize,
+    pub(super) yes: usize,
+    pub(super) no: usize,
+    /// Nodes without a definite answer, or without a vote.
+    pub(super) failed: usize,
+}
+
+impl Count {
+    pub(super) fn of(nodes: usize) -> Self {
+        Self { nodes, yes: 0, no: 0, failed: 0 }
+    }
+
+    pub(super) fn add(&mut self, answer: Option<bool>) {
+        match answer {
+            Some(true) => self.yes += 1,
+            Some(false) => self.no += 1,
+            None => self.failed += 1,
+        }
+    }
+
+    fn outstanding(&self) -> usize {
+        self.nodes - self.yes - self.no - self.failed
+    }
+
+    /// Returns whether a majority said yes, or can still do so.
+    pub(super) fn has_majority(&self) -> Decision {
+        let needed = majority(self.nodes);
+        if self.yes >= needed {
+            Decision::Yes
+        } else if self.yes + self.outstanding() < needed {
+            Decision::No
+        } else {
+            Decision::Open
+        }
+    }
+
+    /// Returns whether a majority said no, so that a majority of yes is impossible whatever the failed nodes think.
+    pub(super) fn is_denied(&self) -> bool {
+        self.no > self.nodes - majority(self.nodes)
+    }
+
+    /// Returns whether the outstanding answers can make it [denied](Self::is_denied).
+    pub(super) fn may_be_denied(&self) -> bool {
+        self.no + self.outstanding() > self.nodes - majority(self.nodes)
+    }
+
+    /// Returns whether so many nodes failed that the others are no majority.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        self.failed > self.nodes - majority(self.nodes)
+    }
+
+    /// Returns whether a majority has given definite answers.
+    pub(super) fn is_definite(&self) -> bool {
+        self.yes + self.no >= majority(self.nodes)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    Open,
+    Yes,
+    No,
+}
+
+/// The fences that nodes minted in one round.
+#[derive(Clone, Debug)]
+pub(super) struct Fences {
+    nodes: usize,
+    minted: Vec<u64>,
+}
+
+/// The fence of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fence {
+    /// A majority minted this very number. Any two majorities share a node, and that node's next grant of the lock is
+    /// larger, as its last one was smaller.
+    Agreed(u64),
+    /// The nodes minted different numbers. This is the largest, which must be written back to a majority.
+    ToRaise(u64),
+}
+
+impl Fences {
+    pub(super) fn of(nodes: usize) -> Self {
+        Self { nodes, minted: Vec::with_capacity(nodes) }
+    }
+
+    pub(super) fn add(&mut self, fence: u64) {
+        self.minted.push(fence);
+    }
+
+    /// Returns the fence of the grant, once a majority has granted the lock.
+    pub(super) fn fence(&self) -> Option<Fence> {
+        let needed = majority(self.nodes);
+        let count = |fence: u64| self.minted.iter().filter(|other| **other == fence).count();
+        let agreed = self.minted.iter().copied().find(|fence| count(*fence) >= needed);
+        let largest = || self.minted.iter().copied().max().filter(|_| self.minted.len() >= needed);
+        agreed.map(Fence::Agreed).or_else(|| largest().map(Fence::ToRaise))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(nodes: usize, answers: &[Option<bool>]) -> Count {
+        let mut count = Count::of(nodes);
+        answers.iter().for_each(|answer| count.add(*answer));
+        count
+    }
+
+    const YES: Option<bool> = Some(true);
+    const NO: Option<bool> = Some(false);
+
+    #[test]
+    fn two_holders_always_share_a_node() {
+        for nodes in 1..=9 {
+            assert!(2 * majority(nodes) > nodes && majority(nodes) <= nodes, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn the_majority_is_one_of_all_nodes_and_is_decided_as_soon_as_possible() {
+        for (nodes, answers, decision) in [
+            (3, &[YES][..], Decision::Open),
+            (3, &[YES, YES], Decision::Yes),
+            (3, &[YES, NO], Decision::Open),
+            (3, &[NO, NO], Decision::No),
+            (3, &[NO, None], Decision::No),
+            (3, &[YES, None, None], Decision::No),
+            (3, &[None, None], Decision::No),
+            (5, &[YES, YES, None, None], Decision::Open),
+            (5, &[YES, YES, None, None, None], Decision::No),
+            (5, &[YES, YES, NO, NO, YES], Decision::Yes),
+        ] {
+            assert_eq!(count(nodes, answers).has_majority(), decision, "{nodes} {answers:?}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_failed_are_counted_neither_as_yes_nor_as_no() {
+        assert!(count(3, &[NO, NO]).is_denied() && !count(3, &[NO, None]).is_denied());
+        assert!(!count(3, &[NO, None, None]).is_denied() && count(3, &[NO, None, None]).is_out_of_reach());
+        assert!(!count(3, &[YES, None]).is_out_of_reach() && !count(3, &[YES, None]).is_definite());
+        assert!(count(5, &[YES, NO, NO]).is_definite() && !count(5, &[YES, NO, NO]).is_denied());
+    }
+
+    #[test]
+    fn a_fence_counts_if_a_majority_minted_it_and_is_raised_otherwise() {
+        for (nodes, minted, fence) in [
+            (3, &[7][..], None),
+            (3, &[7, 7], Some(Fence::Agreed(7))),
+            (3, &[7, 9], Some(Fence::ToRaise(9))),
+            (3, &[7, 9, 7], Some(Fence::Agreed(7))),
+            (5, &[7, 7], None),
+            (5, &[7, 7, 8], Some(Fence::ToRaise(8))),
+            (5, &[7, 8, 7, 9, 7], Some(Fence::Agreed(7))),
+        ] {
+            let mut fences = Fences::of(nodes);
+            minted.iter().for_each(|number| fences.add(*number));
+            assert_eq!(fences.fence(), fence, "{nodes} {minted:?}");
+        }
+    }
+}

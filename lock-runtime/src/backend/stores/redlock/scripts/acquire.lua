@@ -1,0 +1,35 @@
+-- Takes locks on this node, and mints their fences. All scripts of a node have the same keys and arguments:
+-- KEYS: for each lock 1 holder  string "<owner>:<fence>"  2 counter  string the last fence
+-- ARGV: 1 limit us  then for each lock owner, ttl ms, fence us
+-- Answer: {time us, for each lock a number}; {time us} alone if the limit had passed: nothing was done
+--
+-- The fence in the arguments is a proposal, a little ahead of this node's time, so that nodes agree on it. A node that
+-- has minted it or a larger one mints the next number. No number is lower than the node's time, so that a node that has
+-- lost its counter goes on above it; and none is higher than the time by more than AHEAD_US because of a proposal, so
+-- that the time reaches it before a node without its data votes.
+-- Numbers: the fence of a lock that was taken, or is held by this owner already; for one that was refused
+-- -2 * (its pttl + 2), less 1 if its holder is a client of another library
+
+local now = time()
+if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
+local answers = { tonumber(now) }
+for i = 1, #KEYS / 2 do
+  local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner, ttl, proposal = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  local present = redis.call('GET', holder)
+  if not present then
+    local last = tonumber(redis.call('GET', counter) or 0) or 0
+    local fence = math.max(last + 1, tonumber(now), math.min(tonumber(proposal), tonumber(now) + AHEAD_US))
+    local text = string.format('%.0f', fence)
+    if fence > LAST_FENCE then return redis.error_reply('FENCE ' .. text) end
+    redis.call('SET', counter, text, 'PX', FENCE_RETENTION_MS)
+    redis.call('SET', holder, owner .. ':' .. text, 'PX', ttl)
+    answers[i + 1] = fence
+  elseif string.sub(present, 1, #owner + 1) == owner .. ':' then
+    answers[i + 1] = tonumber(string.sub(present, #owner + 2))
+  else
+    local foreign = string.sub(present, 1, #OWNERS) ~= OWNERS and 1 or 0
+    answers[i + 1] = -2 * (redis.call('PTTL', holder) + 2) - foreign
+  end
+end
+return answers

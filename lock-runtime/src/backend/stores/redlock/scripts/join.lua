@@ -1,0 +1,20 @@
+-- Gives leases, which a majority of the other nodes has just renewed, to this node, where they are missing. Not if a
+-- newer grant was made here: then the caller's hold may be over without its knowledge. See acquire.lua.
+-- Numbers: 1 if the owner holds the lock now, otherwise 0
+
+local now = time()
+if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
+local answers = { tonumber(now) }
+for i = 1, #KEYS / 2 do
+  local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner, ttl, fence = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  local ours = held(holder, owner)
+  local last = tonumber(redis.call('GET', counter) or 0) or 0
+  if not ours and last <= tonumber(fence) and redis.call('EXISTS', holder) == 0 then
+    raise(counter, fence)
+    redis.call('SET', holder, owner .. ':' .. fence, 'PX', ttl)
+    ours = fence
+  end
+  answers[i + 1] = ours and 1 or 0
+end
+return answers

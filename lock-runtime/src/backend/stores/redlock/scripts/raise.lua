@@ -1,0 +1,18 @@
+-- Raises the counters of locks to the fences of their grants, where the owner still holds the lock as it did: then every
+-- later grant of this node is larger. A hold with a larger fence than the grant's began later, by a repeated request,
+-- and another client may have held the lock in between. See acquire.lua.
+-- Numbers: 1 if the owner holds the lock, otherwise 0
+
+local answers = { tonumber((time())) }
+for i = 1, #KEYS / 2 do
+  local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner, fence = ARGV[3 * i - 1], ARGV[3 * i + 1]
+  local with = held(holder, owner)
+  local ours = with and tonumber(with) <= tonumber(fence)
+  if ours then
+    raise(counter, fence)
+    redis.call('SET', holder, owner .. ':' .. fence, 'KEEPTTL')
+  end
+  answers[i + 1] = ours and 1 or 0
+end
+return answers

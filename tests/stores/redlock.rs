@@ -1,0 +1,337 @@
+//! `redlock:`, three Redis servers of which a majority decides. Here each fault hits all of them; what a minority does is
+//! tested in `tests/servers`.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
+use lock_runtime::{
+    LockError, LockErrorKind, LockManager,
+    backend::{BoxFuture, Capabilities, Redlock},
+};
+
+use crate::support::{
+    proxy::{Flow, Proxy, Upstream, Way},
+    redis_server::RedisServer,
+    resp::Value,
+};
+
+pub const STORES: &[&dyn lock_conformance::Store] =
+    &[&Store { name: "redlock", nodes: 3 }, &Store { name: "redlock_five", nodes: 5 }];
+pub const NEEDS: &[(&str, &str)] = &[("redis-server", "redis-server")];
+
+inventory::submit!(super::File { is_compiled_in: cfg!(feature = "redis"), stores: STORES });
+
+struct Store {
+    name: &'static str,
+    nodes: usize,
+}
+
+/// The servers of all cases that do not hurt them, by their number.
+static SHARED: Mutex<Vec<Arc<Mutex<RedisServer>>>> = Mutex::new(Vec::new());
+
+/// The URLs of a store's nodes in one text.
+const BETWEEN: char = '|';
+
+impl Store {
+    fn open(urls: &str) -> Result<LockManager, LockError> {
+        // The servers are new, and forget nothing unless a case makes them.
+        Ok(LockManager::new(Redlock::new(urls.split(BETWEEN))?.durable()))
+    }
+}
+
+impl lock_conformance::Store for Store {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn connect(&self, url: String) -> BoxFuture<'static, Result<LockManager, LockError>> {
+        Box::pin(async move {
+            if url.starts_with("redlock:") {
+                return LockManager::connect(&url).await;
+            }
+            let locks = Self::open(&url)?;
+            locks.ping().await?;
+            Ok(locks)
+        })
+    }
+
+    fn connect_lazy(&self, url: &str) -> Result<LockManager, LockError> {
+        if url.starts_with("redlock:") { LockManager::connect_lazy(url) } else { Self::open(url) }
+    }
+
+    fn needs(&self) -> &'static [(&'static str, &'static str)] {
+        NEEDS
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes()
+    }
+
+    fn has_connections(&self) -> bool {
+        true
+    }
+
+    fn offers(&self, _fault: Fault) -> bool {
+        true
+    }
+
+    fn has_foreign_clients(&self) -> bool {
+        true
+    }
+
+    fn has_passwords(&self) -> bool {
+        true
+    }
+
+    fn poll_pause(&self) -> Option<Duration> {
+        Some(Duration::from_millis(300))
+    }
+
+    fn site(&self, server: Server) -> Box<dyn Site> {
+        let node = |_| {
+            let settings = ["--maxmemory-policy", "noeviction"];
+            let server = match server {
+                Server::OwnWithClock => RedisServer::start_with_clock(&settings),
+                Server::Own | Server::Shared => RedisServer::start(&settings),
+            };
+            let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+            Node { server: Arc::new(Mutex::new(server)), proxy: Some(proxy) }
+        };
+        if server != Server::Shared {
+            return Box::new(RedlockSite { nodes: (0..self.nodes).map(node).collect() });
+        }
+        let mut shared = lock(&SHARED);
+        while shared.len() < self.nodes {
+            shared.push(Arc::new(Mutex::new(RedisServer::start(&[]))));
+        }
+        let nodes = shared[..self.nodes].iter().map(|server| Node { server: Arc::clone(server), proxy: None });
+        Box::new(RedlockSite { nodes: nodes.collect() })
+    }
+
+    fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
+        let bad = |rest: &str| (format!("redlock:{rest}"), LockErrorKind::InvalidOptions);
+        vec![
+            bad(""),
+            bad("//"),
+            bad(&format!("//user:{CANARY}@a,b")),
+            bad(&format!("//user:{CANARY}@a,b,b")),
+            bad(&format!("//user:{CANARY}@a,b,c,d")),
+            bad(&format!("//user:{CANARY}@a,b,c:port")),
+            bad(&format!("//user:{CANARY}@a,b,c?unknown=1")),
+            // Understood, but there are no servers.
+            (
+                format!("redlock://user:{CANARY}@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"),
+                LockErrorKind::Backend,
+            ),
+        ]
+    }
+
+    fn finish(&self) {
+        lock(&SHARED).clear();
+    }
+}
+
+struct Node {
+    server: Arc<Mutex<RedisServer>>,
+    /// Between the clients and a server that may be hurt.
+    proxy: Option<Proxy>,
+}
+
+impl Node {
+    fn command(&self, words: &[&str]) -> Value {
+        lock(&self.server).command(words)
+    }
+
+    fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("a case that hurts its server has one of its own")
+    }
+
+    fn url_past_faults(&self) -> String {
+        format!("redis+unix://{}", lock(&self.server).socket().display())
+    }
+}
+
+struct RedlockSite {
+    nodes: Vec<Node>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The holder's key, as published.
+fn holder(key: &str) -> String {
+    format!("lock:{key}")
+}
+
+impl RedlockSite {
+    fn urls(&self, url: impl Fn(&Node) -> String) -> String {
+        self.nodes.iter().map(url).collect::<Vec<_>>().join(&BETWEEN.to_string())
+    }
+
+    fn majority(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    fn each(&self, hurt: impl Fn(&Node)) {
+        self.nodes.iter().for_each(hurt);
+    }
+}
+
+impl Site for RedlockSite {
+    fn url(&self) -> String {
+        self.urls(|node| match &node.proxy {
+            Some(proxy) => format!("redis://{}", proxy.address()),
+            None => node.url_past_faults(),
+        })
+    }
+
+    fn url_past_faults(&self) -> String {
+        self.urls(Node::url_past_faults)
+    }
+
+    fn url_with_password(&self, password: &str) -> String {
+        self.each(|node| {
+            node.command(&["CONFIG", "SET", "requirepass", CANARY]);
+        });
+        self.urls(|node| format!("redis://:{password}@{}", node.proxy().address()))
+    }
+
+    fn left(&self, mark: &str) -> Vec<String> {
+        let pattern = format!("*{mark}*");
+        let keys = self.nodes.iter().flat_map(|node| node.command(&["KEYS", &pattern]).texts());
+        // The counters of fences stay for a day.
+        let keys: BTreeSet<String> = keys.filter(|key| !key.ends_with(":~1:fence")).collect();
+        keys.into_iter().collect()
+    }
+
+    fn lose(&self, key: &str) -> bool {
+        self.nodes.iter().filter(|node| node.command(&["DEL", &holder(key)]).int() == 1).count() > 0
+    }
+
+    fn hurt(&self, fault: Fault) {
+        match fault {
+            Fault::Down => self.each(|node| {
+                node.proxy().refuse();
+                node.proxy().reset();
+            }),
+            Fault::Killed => self.each(|node| lock(&node.server).kill()),
+            Fault::Paused => self.each(|node| lock(&node.server).pause()),
+            Fault::BlackHole => self.each(|node| node.proxy().black_hole()),
+            Fault::AnswersHeld => self.each(|node| node.proxy().set(Way::ToClient, Flow::Hold)),
+            Fault::RequestsHeld => self.each(|node| node.proxy().set(Way::ToServer, Flow::Hold)),
+            Fault::Slow(delay) => self.each(|node| node.proxy().set(Way::ToClient, Flow::Delay(delay))),
+            Fault::Cut => self.each(|node| node.proxy().cut()),
+            Fault::Reset => self.each(|node| node.proxy().reset()),
+            Fault::AnswerLost(nth) => self.each(|node| node.proxy().lose_answer(nth)),
+            Fault::CutInRequest(nth) => self.each(|node| node.proxy().cut_after(Way::ToServer, nth)),
+            Fault::DataLost => self.each(|node| {
+                node.command(&["FLUSHALL"]);
+            }),
+            Fault::Restarted => self.each(|node| lock(&node.server).restart()),
+            Fault::ForgetsCaches => self.each(|node| {
+                node.command(&["SCRIPT", "FLUSH"]);
+                node.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            }),
+            Fault::RestartedWithItsData => self.each(|node| {
+                let mut server = lock(&node.server);
+                server.persist();
+                server.restart();
+            }),
+            Fault::ClockForward(by) => {
+                self.each(|node| lock(&node.server).clock().expect("asked for").set_forward(by));
+            }
+            Fault::ClockBack(by) => {
+                self.each(|node| lock(&node.server).clock().expect("asked for").set_back(by));
+            }
+            Fault::Full => self.each(|node| {
+                node.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            }),
+        }
+    }
+
+    fn heal(&self) {
+        self.each(|node| {
+            node.proxy().heal();
+            let mut server = lock(&node.server);
+            server.bring_back();
+            if let Some(clock) = server.clock() {
+                clock.set_right();
+            }
+            drop(server);
+            node.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        });
+    }
+
+    fn lost_an_answer(&self) -> bool {
+        // Each node is asked once to keep what it has not lost.
+        self.nodes.iter().filter(|node| !node.proxy().keep_answers()).count() > 0
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(self)
+    }
+
+    fn connections(&self) -> u64 {
+        self.nodes.iter().map(|node| node.proxy().accepted()).sum()
+    }
+}
+
+/// The recipe of other clients: `SET key token NX PX ttl` and compare-and-delete, on all nodes.
+impl Foreign for RedlockSite {
+    fn take(&self, key: &str, ttl: Duration) -> Option<String> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let owner = format!("foreign-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let ttl = ttl.as_millis().to_string();
+        let set = |node: &&Node| {
+            node.command(&["SET", &holder(key), &owner, "NX", "PX", &ttl]) == Value::Text("OK".into())
+        };
+        if self.nodes.iter().filter(set).count() >= self.majority() {
+            return Some(owner);
+        }
+        self.free(key, &owner);
+        None
+    }
+
+    fn free(&self, key: &str, owner: &str) -> bool {
+        const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+        let free =
+            |node: &&Node| node.command(&["EVAL", COMPARE_AND_DELETE, "1", &holder(key), owner]).int() == 1;
+        self.nodes.iter().filter(free).count() >= self.majority()
+    }
+
+    fn holder(&self, key: &str) -> Option<(String, Duration)> {
+        let mut owners = Vec::new();
+        for node in &self.nodes {
+            if let Value::Text(owner) = node.command(&["GET", &holder(key)]) {
+                let left = node.command(&["PTTL", &holder(key)]).int();
+                owners.push((owner, Duration::from_millis(u64::try_from(left).expect("it has an end"))));
+            }
+        }
+        let count = |owner: &str| owners.iter().filter(|(other, _)| other == owner).count();
+        owners.iter().find(|(owner, _)| count(owner) >= self.majority()).cloned()
+    }
+
+    fn take_for_ever(&self, key: &str) -> String {
+        let owner = "for-ever";
+        self.each(|node| {
+            assert_eq!(node.command(&["SET", &holder(key), owner, "NX"]), Value::Text("OK".into()));
+        });
+        owner.into()
+    }
+
+    fn misuse(&self, key: &str) {
+        self.each(|node| assert_eq!(node.command(&["LPUSH", &holder(key), "no lock"]).int(), 1));
+    }
+
+    fn clear(&self, key: &str) {
+        self.each(|node| assert_eq!(node.command(&["DEL", &holder(key)]).int(), 1));
+    }
+}
