@@ -10,12 +10,12 @@ use super::{
     error::out_of_reach,
     hints::Watch,
     hold::RedlockLease,
-    node::{self, Claim, Kind},
+    node::{self, Claim, Kind, Trail},
     quorum::{Count, Decision, Fence, Fences},
 };
 use crate::{
     FencingToken, LockError, OwnerToken,
-    backend::{Acquire, Acquired, Grant, Held, Wait, stores::redis::net::server_clock},
+    backend::{Acquire, Acquired, Grant, Held, Wait},
     time::{
         backoff::between,
         clock::Instant,
@@ -101,10 +101,7 @@ struct Attempt<'a> {
     owner: OwnerToken,
     /// When the acquisition was sent.
     sent: Instant,
-    /// The time from which no node executes it any more.
-    limit: Instant,
-    /// The nodes, by the bits of their numbers, that have not answered.
-    unanswered: u64,
+    trail: Arc<Trail>,
     /// Whether it may have left something.
     open: bool,
 }
@@ -117,21 +114,14 @@ impl<'a> Attempt<'a> {
             request,
             owner: OwnerToken::random(),
             sent,
-            limit: sent + shared.nodes.timeout(),
-            unanswered: 0,
+            trail: Arc::new(Trail::of(shared.nodes.of.len(), sent + shared.nodes.timeout())),
             open: false,
         }
     }
 
     fn claim(&self, fence: u64) -> Claim {
-        Claim {
-            key: self.request.key.clone(),
-            mode: self.request.mode,
-            owner: self.owner,
-            ttl: self.request.ttl,
-            fence,
-            limit: self.limit,
-        }
+        let id = self.request.lease_id(self.owner, FencingToken::from_micros(fence));
+        Claim::of(id, self.sent + self.shared.nodes.timeout(), &self.trail)
     }
 
     /// Asks all nodes, and raises their counters of fences if they minted different numbers.
@@ -139,7 +129,7 @@ impl<'a> Attempt<'a> {
         let nodes = &self.shared.nodes;
         let count = nodes.of.len();
         let proposal = self.claim(nodes.proposal(self.sent));
-        (self.open, self.unanswered) = (true, (1 << count) - 1);
+        self.open = true;
         let mut replies = nodes.ask(Kind::Acquire, &self.shared.rules, |_| Some(proposal.clone()));
         let (mut answers, mut fences) = (Count::of(count), Fences::of(count));
         let (mut granted, mut failures, mut refusals) = (0_u64, Vec::new(), Vec::new());
@@ -147,7 +137,7 @@ impl<'a> Attempt<'a> {
             let Some((node, answer)) = replies.next().await else { break None };
             match answer {
                 Ok(answer) => {
-                    self.unanswered &= !(1 << node);
+                    self.trail.ends_at(node);
                     match u64::try_from(answer) {
                         Ok(fence) => {
                             granted |= 1 << node;
@@ -159,7 +149,7 @@ impl<'a> Attempt<'a> {
                 }
                 Err(failure) => {
                     if failure.is_definite() {
-                        self.unanswered &= !(1 << node);
+                        self.trail.ends_at(node);
                     }
                     failures.push((node, failure));
                     answers.add(None);
@@ -185,10 +175,8 @@ impl<'a> Attempt<'a> {
             return Ok(Round::Granted(self.granted(fence, valid_until)));
         }
         // The nodes that granted are freed before the next round, also of other clients.
-        let lease = Arc::new(self.lease(FencingToken::from_micros(0)));
-        let _ = tokio::time::timeout(nodes.timeout(), lease.send_for(granted)).await;
-        // The nodes whose answer is missing are freed in the background, if they do not answer at once.
-        self.open = lease.unanswered != 0;
+        self.lease(FencingToken::from_micros(0)).send_for(granted).await;
+        self.open = false;
         if answers.is_out_of_reach() {
             return Err(out_of_reach(nodes, failures));
         }
@@ -223,8 +211,7 @@ impl<'a> Attempt<'a> {
         RedlockLease {
             shared: Arc::clone(self.shared),
             id: self.request.lease_id(self.owner, token),
-            unanswered: self.unanswered,
-            limit: self.limit + server_clock::ERROR,
+            trail: Arc::clone(&self.trail),
             release_unanswered: AtomicBool::new(false),
         }
     }
@@ -251,7 +238,7 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
             // The acquisition is executed at its limit at the latest, and its lease ends one `ttl` later.
-            let until = self.limit + server_clock::ERROR + self.request.ttl;
+            let until = self.trail.limit() + self.request.ttl;
             let lease = self.lease(FencingToken::from_micros(0));
             self.request.cleanup.release_later(Arc::new(lease), until);
         }

@@ -11,7 +11,7 @@ use std::{
 use super::{
     Shared,
     error::out_of_reach,
-    node::{Claim, Kind},
+    node::{Claim, Kind, Trail},
     quorum::Count,
 };
 use tokio::runtime;
@@ -31,19 +31,14 @@ const LEFT_FREE: [Duration; 2] = [Duration::from_millis(1), Duration::from_milli
 pub(super) struct RedlockLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
-    /// The nodes, by the bits of their numbers, that have not answered the acquisition.
-    pub(super) unanswered: u64,
-    /// The time from which no node executes the acquisition any more.
-    pub(super) limit: Instant,
+    pub(super) trail: Arc<Trail>,
     /// Whether a node may have released the lock without a known answer.
     pub(super) release_unanswered: AtomicBool,
 }
 
 impl RedlockLease {
-    fn claim(&self, node: usize) -> Claim {
-        let LeaseId { key, mode, owner, token, ttl } = self.id.clone();
-        let limit = if self.unanswered >> node & 1 == 1 { self.limit } else { Instant::from_nanos(0) };
-        Claim { key, mode, owner, ttl, fence: token.micros(), limit }
+    fn claim(&self) -> Claim {
+        Claim::of(self.id.clone(), Instant::FAR_FUTURE, &self.trail)
     }
 
     /// Releases on these nodes, and waits for their answers, after an attempt that was refused. The others are asked,
@@ -51,7 +46,7 @@ impl RedlockLease {
     pub(super) async fn send_for(&self, granted: u64) {
         let Shared { nodes, rules, .. } = &*self.shared;
         let of = |set: u64, node: usize| set >> node & 1 == 1;
-        let claim = |node| of(granted | self.unanswered, node).then(|| self.claim(node));
+        let claim = |node| (of(granted, node) || self.trail.leads_to(node)).then(|| self.claim());
         let mut replies = nodes.ask(Kind::Release, rules, claim);
         let mut left = granted;
         while left != 0
@@ -67,7 +62,7 @@ impl RedlockLease {
         let Shared { nodes, rules, held } = &*self.shared;
         // Before the first node is asked: from now on no node is joined for this owner.
         held.remove(self.id.owner);
-        let mut replies = nodes.ask(Kind::Release, rules, |node| Some(self.claim(node)));
+        let mut replies = nodes.ask(Kind::Release, rules, |_| Some(self.claim()));
         let again = self.release_unanswered.swap(true, Ordering::AcqRel);
         let is_patient = runtime::Handle::current().id() == background::handle().id();
         let (mut count, mut failures) = (Count::of(nodes.of.len()), Vec::new());

@@ -39,7 +39,7 @@ impl Leftovers {
     /// Keeps a release until the node has answered it, or the lease has ended by itself.
     fn add(node: &Arc<Connections<Voter>>, claim: Claim) {
         let this = &node.service().leftovers;
-        let ends = Instant::now().max(claim.limit) + claim.ttl;
+        let ends = Instant::now().max(claim.trail.limit()) + claim.ttl;
         let mut releases = lock(&this.releases);
         if releases.len() >= KEPT {
             releases.pop_front();
@@ -71,11 +71,10 @@ impl Owed {
         Self { node: Arc::clone(node), claim: Some(claim.clone()) }
     }
 
-    /// Takes the answer: whether the owner held the lock. If not, an unanswered acquisition may still be executed.
-    pub(super) fn answered(mut self, was_held: bool) {
-        if was_held || self.claim.as_ref().is_some_and(|claim| claim.limit.has_passed()) {
-            self.claim = None;
-        }
+    /// Takes the answer over this connection: whether the owner held the lock.
+    pub(super) fn answered(mut self, was_held: bool, connection: u64) {
+        self.claim =
+            self.claim.take().filter(|claim| !was_held && claim.trail.may_follow(claim.node, connection));
     }
 }
 

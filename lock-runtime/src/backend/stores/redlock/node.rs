@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, LazyLock, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -19,7 +19,7 @@ use super::{
         config::{Config, GroupCommit},
         error::{self, Failure},
         names::{self, FORMAT},
-        net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
+        net::{Connection, Connections, Pushes, Script, Server, Service, fitness, server_clock},
         node::fence_constants,
     },
     hints::Hints,
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind, LockKey, OwnerToken,
-    backend::{BoxFuture, Mode, common::host},
+    backend::{BoxFuture, LeaseId, Mode, common::host},
     sync::{join_all, lock},
     time::clock::Instant,
 };
@@ -208,6 +208,9 @@ impl Line {
 
     /// Puts an operation into the next batch, and returns the receiver of its answer. A release is owed until then.
     pub(super) fn put(&self, kind: Kind, claim: Claim, owed: Option<Owed>) -> Answered {
+        if matches!(kind, Kind::Acquire | Kind::Join) {
+            claim.trail.put_over(claim.node, self.connection.id());
+        }
         let (answer, answered) = oneshot::channel();
         // If the connection is gone, so is the answer.
         let _ =
@@ -293,8 +296,60 @@ pub(super) struct Claim {
     pub(super) owner: OwnerToken,
     pub(super) ttl: Duration,
     pub(super) fence: u64,
-    /// An acquisition is not executed later. For a release, the time from which no unanswered acquisition is executed.
+    /// The time from which an acquisition is not executed.
     pub(super) limit: Instant,
+    pub(super) trail: Arc<Trail>,
+    /// The number of the node.
+    pub(super) node: usize,
+}
+
+impl Claim {
+    pub(super) fn of(id: LeaseId, limit: Instant, trail: &Arc<Trail>) -> Self {
+        let LeaseId { key, mode, owner, token, ttl } = id;
+        Self { key, mode, owner, ttl, fence: token.micros(), limit, trail: Arc::clone(trail), node: 0 }
+    }
+}
+
+/// The acquisitions of one owner that are not answered, by the numbers of the nodes.
+///
+/// A release over the same connection is executed after the acquisition. Over another one it may overtake it, until the
+/// acquisition is no longer executed.
+#[derive(Debug)]
+pub(super) struct Trail {
+    /// The connections over which they were put, counted from 1; 0 if none is unanswered.
+    over: Vec<AtomicU64>,
+    /// The time from which no node executes them.
+    limit: Instant,
+}
+
+impl Trail {
+    pub(super) fn of(nodes: usize, limit: Instant) -> Self {
+        Self { over: (0..nodes).map(|_| AtomicU64::new(0)).collect(), limit: limit + server_clock::ERROR }
+    }
+
+    pub(super) fn limit(&self) -> Instant {
+        self.limit
+    }
+
+    /// Records that the node has answered, or was not asked.
+    pub(super) fn ends_at(&self, node: usize) {
+        self.over[node].store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether the node may have taken the lock without a known answer.
+    pub(super) fn leads_to(&self, node: usize) -> bool {
+        self.over[node].load(Ordering::Relaxed) != 0
+    }
+
+    fn put_over(&self, node: usize, connection: u64) {
+        self.over[node].store(connection + 1, Ordering::Relaxed);
+    }
+
+    /// Returns whether the acquisition may be executed after a release over this connection.
+    pub(super) fn may_follow(&self, node: usize, connection: u64) -> bool {
+        let over = self.over[node].load(Ordering::Relaxed);
+        over != 0 && over != connection + 1 && !self.limit.has_passed()
+    }
 }
 
 /// The receiver of an answer; see the scripts for its meaning.
@@ -338,8 +393,6 @@ async fn send(connection: &Connection, process: &str, operations: Vec<Operation>
                 // If it fails, the waiter looks from time to time.
                 calls.push(Box::pin(async move { _ = connection.call::<redis::Value>(&call).await }));
             }
-            // A caller that has gone releases what it may have taken.
-            What::About(Kind::Acquire, _) if caller.answer.is_closed() => {}
             What::About(kind, claim) => {
                 let shares =
                     |part: &&mut Part| part.kind == kind && part.claims[0].key.prefix() == claim.key.prefix();
@@ -362,67 +415,85 @@ async fn send(connection: &Connection, process: &str, operations: Vec<Operation>
 }
 
 impl Part {
-    async fn send(self, connection: &Connection, process: &str) {
-        let Self { kind, claims, callers } = self;
-        let answers = if connection.is_usable() {
-            ask_each(connection, process, kind, &claims).await
-        } else {
-            vec![Err(Failure::not_sent()); claims.len()]
+    async fn send(mut self, connection: &Connection, process: &str) {
+        let mut answers = Answers::NotExecuted;
+        for _ in 0..ATTEMPTS {
+            // A caller that has gone releases what it may have taken, and its release is on the way.
+            let is_wanted = |caller: &Caller| self.kind != Kind::Acquire || !caller.answer.is_closed();
+            let both = self.claims.into_iter().zip(self.callers);
+            (self.claims, self.callers) = both.filter(|(_, caller)| is_wanted(caller)).unzip();
+            if self.claims.is_empty() {
+                return;
+            }
+            answers = if connection.is_usable() {
+                ask(connection, process, self.kind, &self.claims).await
+            } else {
+                Answers::Failed(Failure::not_sent())
+            };
+            if !matches!(answers, Answers::NotExecuted) {
+                break;
+            }
+        }
+        let count = self.claims.len();
+        let answers = match answers {
+            Answers::Each(answers) => answers.into_iter().map(Ok).collect(),
+            // A script that fails has done what it did until then, and each question may be repeated: alone, each gets
+            // its own answer.
+            Answers::Failed(Failure::Refused(_)) if count > 1 => {
+                let mut answers = Vec::with_capacity(count);
+                for claim in self.claims.chunks(1) {
+                    answers.push(match ask(connection, process, self.kind, claim).await {
+                        Answers::Each(answers) => Ok(answers[0]),
+                        Answers::Failed(failure) => Err(failure),
+                        Answers::NotExecuted => Err(Failure::too_late()),
+                    });
+                }
+                answers
+            }
+            Answers::Failed(failure) => vec![Err(failure); count],
+            Answers::NotExecuted => vec![Err(Failure::too_late()); count],
         };
-        for (Caller { answer: caller, owed }, answer) in callers.into_iter().zip(answers) {
+        for (Caller { answer: caller, owed }, answer) in self.callers.into_iter().zip(answers) {
             if let (Ok(was_held), Some(owed)) = (&answer, owed) {
-                owed.answered(*was_held == 1);
+                owed.answered(*was_held == 1, connection.id());
             }
             let _ = caller.send(answer);
         }
     }
 }
 
-/// Asks one question about many locks. Each has its own answer, also if one of them fails the call.
-async fn ask_each(
-    connection: &Connection,
-    process: &str,
-    kind: Kind,
-    claims: &[Claim],
-) -> Vec<Result<i64, Failure>> {
-    match ask(connection, process, kind, claims).await {
-        Ok(answers) => answers.into_iter().map(Ok).collect(),
-        // A script that fails has done what it did until then. Each question may be repeated.
-        Err(Failure::Refused(_)) if claims.len() > 1 => {
-            let mut answers = Vec::with_capacity(claims.len());
-            for claim in claims.chunks(1) {
-                answers.push(ask(connection, process, kind, claim).await.map(|answers| answers[0]));
-            }
-            answers
-        }
-        Err(failure) => vec![Err(failure); claims.len()],
-    }
+/// How often a question is asked that was not executed.
+const ATTEMPTS: u32 = 3;
+
+/// The outcome of one call about many locks.
+enum Answers {
+    Each(Vec<i64>),
+    /// Nothing was done, and the next attempt may succeed: the server did not know the script, or its clock is known
+    /// better now.
+    NotExecuted,
+    Failed(Failure),
 }
 
 /// Asks one question about many locks.
-async fn ask(
-    connection: &Connection,
-    process: &str,
-    kind: Kind,
-    claims: &[Claim],
-) -> Result<Vec<i64>, Failure> {
-    // If the server refuses it as too late, its clock is known better, and the question is asked once more.
-    for _ in 0..2 {
-        let sent = Instant::now();
-        let call = call(connection, process, kind, claims);
-        let answers: Vec<i64> = connection.run(kind.script(), &call).await?;
-        let (time, answers) = answers.split_first().ok_or_else(unexpected)?;
-        let time = u64::try_from(*time).map_err(|_| unexpected())?;
-        if answers.len() == claims.len() {
-            connection.clock().learn(sent, Instant::now(), time);
-            return Ok(answers.to_vec());
-        }
-        if !answers.is_empty() {
-            return Err(unexpected());
-        }
+async fn ask(connection: &Connection, process: &str, kind: Kind, claims: &[Claim]) -> Answers {
+    let sent = Instant::now();
+    let call = call(connection, process, kind, claims);
+    let answers = match connection.run_once::<Vec<i64>>(kind.script(), &call).await {
+        Ok(Some(answers)) => answers,
+        Ok(None) => return Answers::NotExecuted,
+        Err(failure) => return Answers::Failed(failure),
+    };
+    let Some((time, answers)) = answers.split_first() else { return Answers::Failed(unexpected()) };
+    let Ok(time) = u64::try_from(*time) else { return Answers::Failed(unexpected()) };
+    if answers.is_empty() {
         connection.clock().replace(Instant::now(), time);
+        return Answers::NotExecuted;
     }
-    Err(Failure::too_late())
+    if answers.len() != claims.len() {
+        return Answers::Failed(unexpected());
+    }
+    connection.clock().learn(sent, Instant::now(), time);
+    Answers::Each(answers.to_vec())
 }
 
 fn call(connection: &Connection, process: &str, kind: Kind, claims: &[Claim]) -> Cmd {

@@ -107,7 +107,7 @@ impl Nodes {
     /// Asks each node for which there is a claim.
     pub(super) fn ask(&self, kind: Kind, rules: &Rules, claim: impl Fn(usize) -> Option<Claim>) -> Replies {
         let replies = self.of.iter().enumerate().map(|(number, node)| {
-            let claim = claim(number)?;
+            let claim = Claim { node: number, ..claim(number)? };
             // Only a grant can contradict one that the node has forgotten.
             let rules = (kind == Kind::Acquire && !rules.durable).then_some(*rules);
             if let Some(line) = node.connections.open_here() {

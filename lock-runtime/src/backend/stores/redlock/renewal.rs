@@ -13,7 +13,7 @@ use std::{
 use super::{
     Failure, Shared,
     error::out_of_reach,
-    node::{Claim, Kind},
+    node::{Claim, Kind, Trail},
     nodes::Replies,
     quorum::{Count, Decision},
 };
@@ -59,10 +59,13 @@ impl Pending {
 
 pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
     let sent = Instant::now();
+    let (limit, trail) = (sent + shared.nodes.timeout(), Arc::new(Trail::of(shared.nodes.of.len(), sent)));
     let mut pending: Vec<Pending> = due
         .iter()
         .map(|id| Pending {
-            replies: shared.nodes.ask(Kind::Renew, &shared.rules, |_| Some(claim(shared, id, sent))),
+            replies: shared
+                .nodes
+                .ask(Kind::Renew, &shared.rules, |_| Some(Claim::of(id.clone(), limit, &trail))),
             count: Count::of(shared.nodes.of.len()),
             missing: 0,
             failures: Vec::new(),
@@ -96,17 +99,6 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
     outcomes
 }
 
-fn claim(shared: &Shared, id: &LeaseId, now: Instant) -> Claim {
-    Claim {
-        key: id.key.clone(),
-        mode: id.mode,
-        owner: id.owner,
-        ttl: id.ttl,
-        fence: id.token.micros(),
-        limit: now + shared.nodes.timeout(),
-    }
-}
-
 /// Joins the nodes that do not have a lease which was just renewed.
 async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
     for (id, mut lease) in renewed {
@@ -119,7 +111,8 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
             continue;
         }
         tracing::debug!(key = %id.key, "a node without this lease is joined");
-        let claim = claim(&shared, &id, Instant::now());
+        let limit = Instant::now() + shared.nodes.timeout();
+        let claim = Claim::of(id.clone(), limit, &Arc::new(Trail::of(shared.nodes.of.len(), limit)));
         let ask = |kind, nodes: u64| {
             shared.nodes.ask(kind, &shared.rules, |node| (nodes >> node & 1 == 1).then(|| claim.clone()))
         };
