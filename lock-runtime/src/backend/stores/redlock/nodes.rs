@@ -108,8 +108,9 @@ impl Nodes {
     pub(super) fn ask(&self, kind: Kind, rules: &Rules, claim: impl Fn(usize) -> Option<Claim>) -> Replies {
         let replies = self.of.iter().enumerate().map(|(number, node)| {
             let claim = Claim { node: number, ..claim(number)? };
-            // Only a grant can contradict one that the node has forgotten.
-            let rules = (kind == Kind::Acquire && !rules.durable).then_some(*rules);
+            // Only these can contradict a grant that the node has forgotten.
+            let needs_vote = matches!(kind, Kind::Acquire | Kind::Join) && !rules.durable;
+            let rules = needs_vote.then_some(*rules);
             if let Some(line) = node.connections.open_here() {
                 return Some(put(node, &line, kind, claim, rules));
             }
