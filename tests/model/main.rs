@@ -21,7 +21,7 @@
 //! Steps are numbered, with the states between them. The notation of the states is in the module of each model.
 
 mod queue;
-// mod quorum;
+mod quorum;
 mod search;
 
 use std::process::ExitCode;
@@ -30,6 +30,6 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trials = queue::all().into_iter().collect();
+    let trials = queue::all().into_iter().chain(quorum::all()).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

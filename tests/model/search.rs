@@ -16,6 +16,11 @@ const TOO_MANY: usize = 2_000_000_000;
 /// If this is set, counter-examples are printed for broken protocols too; for right ones they always are.
 const TRACE: &str = "LOCK_MODEL_TRACE";
 
+/// Whether counter-examples of broken protocols are printed.
+pub(crate) fn traces() -> bool {
+    std::env::var_os(TRACE).is_some()
+}
+
 /// A model and the statistics of its search.
 pub(crate) trait Searched:
     Model<
@@ -108,7 +113,7 @@ fn search_shortest<M: Searched>(
         "{name}: {property}: caught in {taken} steps, {states} states, {:.1} s",
         begun.elapsed().as_secs_f32()
     );
-    if std::env::var_os(TRACE).is_some() {
+    if traces() {
         println!("{}", trace::<M>(path));
     }
     Ok(taken)

@@ -1,0 +1,13 @@
+//! Acquisition, fencing and extension on a quorum of independent nodes.
+
+mod canonical;
+mod client;
+mod node;
+mod properties;
+mod redlock;
+mod state;
+mod step;
+mod variant;
+mod variants;
+
+pub(crate) use variants::all;
