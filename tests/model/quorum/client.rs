@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
     redlock::Redlock,
-    state::{Extending, Phase, Request, State},
+    state::{Client, Extending, Phase, Request, State},
     variant::{Break, Form, Variant},
 };
 
@@ -86,10 +86,10 @@ impl Redlock {
             let client = s.client(id);
             (client.fresh, client.floor, client.age)
         };
-        if fresh {
-            s.violations.twin |= s.clients.iter().any(|other| other.known && other.token == token);
-            s.violations.fell |= token <= floor;
-        }
+        let twin = |other: &Client| other.known && other.token == token;
+        // After a loss that voids promises, an extension may make a token known again while another is minted.
+        s.violations.twin |= !self.variant.healing && s.clients.iter().any(twin);
+        s.violations.fell |= fresh && token <= floor;
         let valid =
             if self.variant.breaks(Break::ValidityFromReply) { self.lease() } else { self.lease() - age };
         let extensions = self.variant.extensions;

@@ -51,6 +51,14 @@ impl Variant {
         }
     }
 
+    pub(crate) fn nodes(self, nodes: usize) -> Self {
+        Self { nodes, ..self }
+    }
+
+    pub(crate) fn clients(self, clients: u8) -> Self {
+        Self { clients, ..self }
+    }
+
     pub(crate) fn counters(self, counters: &'static [&'static [u8]]) -> Self {
         Self { counters, ..self }
     }

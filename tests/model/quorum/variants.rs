@@ -24,46 +24,158 @@ pub(crate) fn all() -> Vec<Trial> {
     right.chain(mutants).chain(long).collect()
 }
 
+/// Counters at the beginning: equal, and as attempts on a minority leave them.
+const UNEQUAL: &[&[u8]] = &[&[], &[1], &[2, 1]];
+/// The clocks of all nodes are equal, and proposals are at most one tick ahead of them.
+const EQUAL_CLOCKS: Floor = Floor { ticks: 2, slack: 1, ahead: 0 };
+const NO_SLACK: Floor = Floor { slack: 0, ..EQUAL_CLOCKS };
+
+fn one_round(name: &'static str) -> Variant {
+    Variant::new(name, Form::OneRound, 3, 2)
+}
+
+fn two_rounds(name: &'static str) -> Variant {
+    Variant::new(name, Form::TwoRounds, 3, 2)
+}
+
+/// The protocol as designed. Each is searched to the end.
 fn right() -> Vec<Variant> {
-    use Form::{OneRound, TwoRounds};
-    let floor = |ticks, slack, ahead| Floor { ticks, slack, ahead };
     vec![
-        Variant::new("floor_two_rounds", TwoRounds, 3, 2).floor(floor(2, 0, 0)).loss(1),
-        Variant::new("floor_one_round", OneRound, 3, 2).proposals(&[0, 1]).floor(floor(3, 1, 0)).loss(2),
+        one_round("one_round").proposals(&[0, 2, 3]).counters(UNEQUAL),
+        two_rounds("two_rounds").counters(UNEQUAL),
+        two_rounds("two_rounds_executed_twice").executions(2),
+        // The second comparison and the choice of nodes are second walls where no acquisition is executed twice.
+        one_round("executed_once_needs_no_comparison_of_tokens")
+            .proposals(&[0, 2])
+            .counters(UNEQUAL)
+            .breaking(&[Break::WriteBackByOwner]),
+        one_round("write_back_to_all")
+            .proposals(&[0, 2])
+            .counters(UNEQUAL)
+            .breaking(&[Break::WriteBackToAll]),
+        one_round("extension").proposals(&[0, 2]).extensions(1),
+        two_rounds("extension_in_two_rounds").extensions(1),
+        one_round("counters_that_are_kept_need_no_raise")
+            .extensions(1)
+            .breaking(&[Break::RejoinWithoutRaise, Break::ExtensionOnlyCompares]),
+        one_round("extension_heals_a_loss").loss(0).extensions(1).healing(),
+        one_round("loss_with_time_floor").proposals(&[1]).floor(EQUAL_CLOCKS).loss(2),
+        two_rounds("loss_with_time_floor_in_two_rounds").floor(Floor { ticks: 1, ..NO_SLACK }).loss(1),
+        one_round("leases").lease(2).loss(2).healing(),
+        one_round("leases_that_are_extended").lease(2).loss(2).extensions(1).healing(),
+        two_rounds("leases_in_two_rounds").lease(2).loss(2).healing(),
     ]
 }
 
+/// The same with one rule broken, the property that is violated, and the length of the shortest counter-example.
 fn mutants() -> Vec<(Variant, &'static str, usize)> {
-    use Form::{OneRound, TwoRounds};
-    let floor = |ticks, slack, ahead| Floor { ticks, slack, ahead };
-    let one = |name| Variant::new(name, OneRound, 3, 2);
-    let two = |name| Variant::new(name, TwoRounds, 3, 2);
+    let leased = |name| one_round(name).lease(2);
     vec![
-        (one("loss_without_time_floor").loss(0), T1, 0),
-        (one("loss_without_time_floor2").loss(0), T2, 0),
-        (one("wait_equal_to_the_slack").proposals(&[1]).floor(floor(2, 1, 0)).loss(1), T1, 0),
-        (one("wait_equal_to_the_slack2").proposals(&[1]).floor(floor(2, 1, 0)).loss(1), T2, 0),
+        (one_round("largest_of_incr_gives_twins").breaking(&[Break::NoWriteBack]), T1, 10),
+        (one_round("largest_of_incr_falls").counters(&[&[2]]).breaking(&[Break::NoWriteBack]), T2, 9),
+        (one_round("write_back_without_compare").breaking(&[Break::WriteBackUncompared]), T1, 14),
+        (one_round("write_back_by_owner").executions(2).breaking(&[Break::WriteBackByOwner]), T1, 17),
         (
-            one("proposal_ahead")
+            two_rounds("write_back_by_owner_in_two_rounds")
+                .executions(2)
+                .breaking(&[Break::WriteBackByOwner]),
+            T1,
+            15,
+        ),
+        (
+            one_round("write_back_by_owner_to_all")
+                .breaking(&[Break::WriteBackByOwner, Break::WriteBackToAll]),
+            T1,
+            17,
+        ),
+        (one_round("largest_granted_where_a_majority_agrees").breaking(&[Break::LargestAtOnce]), T1, 13),
+        (two_rounds("equal_reads_granted_at_once").breaking(&[Break::EqualReadsCount]), T1, 9),
+        (one_round("loss_without_time_floor_gives_twins").loss(0), T1, 9),
+        (one_round("loss_without_time_floor_falls").counters(&[&[2]]).loss(0), T2, 11),
+        (one_round("wait_equal_to_the_slack").proposals(&[1]).floor(EQUAL_CLOCKS).loss(1), T1, 10),
+        (two_rounds("vote_in_the_tick_of_the_loss").floor(Floor { ticks: 1, ..NO_SLACK }).loss(0), T1, 13),
+        (
+            one_round("clock_ahead_as_far_as_the_wait")
+                .floor(Floor { ticks: 1, ahead: 1, ..NO_SLACK })
+                .loss(1),
+            T1,
+            12,
+        ),
+        (
+            one_round("proposal_beyond_the_slack")
                 .proposals(&[3])
-                .floor(floor(3, 1, 0))
+                .floor(EQUAL_CLOCKS)
                 .loss(2)
                 .breaking(&[Break::AnyProposal]),
             T1,
-            0,
+            11,
         ),
-        (two("two_rounds_no_wait").floor(floor(2, 0, 0)).loss(0), T1, 0),
-        (two("clock_ahead").floor(floor(3, 0, 1)).loss(1), T1, 0),
-        (one("max_of_incr").breaking(&[Break::NoWriteBack]), T1, 0),
-        (one("max_of_incr2").breaking(&[Break::NoWriteBack]), T2, 0),
-        (one("uncompared").breaking(&[Break::WriteBackUncompared]), T1, 0),
-        (one("uncompared2").breaking(&[Break::WriteBackUncompared]), T2, 0),
-        (one("largest_at_once").breaking(&[Break::LargestAtOnce]), T1, 0),
-        (two("equal_reads").breaking(&[Break::EqualReadsCount]), T1, 0),
-        (one("to_all_by_owner").breaking(&[Break::WriteBackByOwner, Break::WriteBackToAll]), T1, 0),
+        (one_round("rejoined_without_check").extensions(1).breaking(&[Break::RejoinWithoutCheck]), E, 14),
+        (one_round("rejoined_after_the_loss_of_a_marker").loss(0).extensions(1), E, 14),
+        (
+            one_round("rejoined_without_raise")
+                .loss(0)
+                .extensions(1)
+                .healing()
+                .breaking(&[Break::RejoinWithoutRaise]),
+            T2,
+            13,
+        ),
+        (
+            one_round("extension_that_only_compares")
+                .counters(&[&[2, 2]])
+                .loss(0)
+                .extensions(1)
+                .healing()
+                .breaking(&[Break::ExtensionOnlyCompares]),
+            T2,
+            16,
+        ),
+        (leased("validity_from_the_reply").breaking(&[Break::ValidityFromReply]), X, 10),
+        (leased("quorum_of_the_reachable").breaking(&[Break::QuorumOfReachable]), X, 6),
+        (leased("vote_at_once_after_a_loss").loss(0).healing(), X, 9),
+        (leased("vote_before_a_lease_has_passed").loss(1).healing(), X, 10),
+        (leased("clock_of_one_node_jumps").jump(), X, 11),
+        (
+            leased("extension_answered_after_the_end")
+                .loss(2)
+                .extensions(1)
+                .healing()
+                .breaking(&[Break::LateExtensionRevives]),
+            X,
+            14,
+        ),
     ]
 }
 
+/// For `tests/run all`.
 fn long() -> Vec<Variant> {
-    vec![]
+    vec![
+        one_round("executed_twice").proposals(&[0, 3]).executions(2),
+        one_round("three_clients").clients(3).proposals(&[0, 2]),
+        two_rounds("three_clients_in_two_rounds").clients(3).counters(UNEQUAL),
+        one_round("five_nodes").nodes(5).proposals(&[0, 2]),
+        two_rounds("five_nodes_in_two_rounds").nodes(5),
+        one_round("loss_with_time_floor")
+            .proposals(&[0, 1])
+            .floor(Floor { ticks: 3, ..EQUAL_CLOCKS })
+            .loss(2),
+        two_rounds("loss_with_time_floor_in_two_rounds").floor(NO_SLACK).loss(1),
+        one_round("loss_executed_twice").proposals(&[1]).executions(2).floor(EQUAL_CLOCKS).loss(2),
+        one_round("clock_ahead_less_than_the_wait").floor(Floor { ahead: 1, ..NO_SLACK }).loss(2),
+        one_round("deadline_needs_no_check_for_a_newer_grant")
+            .lease(2)
+            .loss(2)
+            .extensions(1)
+            .healing()
+            .breaking(&[Break::RejoinWithoutCheck]),
+        one_round("leases_with_time_floor")
+            .lease(2)
+            .extensions(1)
+            .floor(Floor { ticks: 5, ..NO_SLACK })
+            .loss(2),
+        one_round("leases_of_three_ticks").lease(3).extensions(2).loss(3).healing(),
+        two_rounds("leases_in_two_rounds").lease(2).extensions(1).loss(2).healing(),
+        one_round("leases_of_three_clients").clients(3).lease(2).loss(2).healing(),
+    ]
 }
