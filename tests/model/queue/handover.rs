@@ -340,7 +340,8 @@ impl Searched for Handover {
             (variant.attacked, "forged message", &tally.forged),
         ]
         .into_iter()
-        .filter_map(|(must, what, count)| must.then(|| (what, count.load(Relaxed))))
+        .filter(|(must, _, _)| *must)
+        .map(|(_, what, count)| (what, count.load(Relaxed)))
         .collect()
     }
 }

@@ -29,8 +29,9 @@ impl Redlock {
             return None;
         }
         let largest = *answers.iter().max()?;
-        let agrees = |token: u8| answers.iter().filter(|answer| **answer == token).count() >= quorum;
-        let agreed = answers.iter().copied().find(|token| agrees(*token));
+        let answered = |token| move |answer: &&u8| **answer == token;
+        let agreed =
+            answers.iter().copied().find(|token| answers.iter().filter(answered(*token)).count() >= quorum);
         let one_round = self.variant.form == Form::OneRound || self.variant.breaks(Break::EqualReadsCount);
         Some(match agreed {
             _ if self.variant.breaks(Break::NoWriteBack) => Decision::Granted(largest),
@@ -99,7 +100,7 @@ impl Redlock {
         self.tally.most_grants.fetch_max(s.clients.iter().filter(|client| client.granted).count(), Relaxed);
     }
 
-    pub(crate) fn extend(s: &mut State, id: u8) {
+    pub(crate) fn send_extension(s: &mut State, id: u8) {
         let newest = s.newest_but(id);
         s.links_mut(id).for_each(|link| link.extension = Request::Sent);
         let client = s.client_mut(id);
@@ -109,7 +110,7 @@ impl Redlock {
     }
 
     /// The end of an extension, once a majority has confirmed it.
-    pub(crate) fn count_confirmations(&self, s: &mut State, id: u8) {
+    pub(crate) fn count_extensions(&self, s: &mut State, id: u8) {
         let done = s.links(id).filter(|link| link.extension == Request::Done).count();
         let lease = self.lease();
         let Some(extending) = s.client(id).extending else { return };
@@ -117,10 +118,11 @@ impl Redlock {
             return;
         }
         self.tally.extended.fetch_add(1, Relaxed);
-        s.violations.outlived |= extending.newest > s.client(id).token;
+        let (fresh, token) = (s.client(id).fresh, s.client(id).token);
+        s.violations.outlived |= fresh && extending.newest > token;
         let client = s.client_mut(id);
         client.valid = client.valid.max(lease - extending.age);
-        client.known |= client.fresh;
+        client.known |= fresh;
         client.extending = None;
     }
 

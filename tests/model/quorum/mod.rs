@@ -2,9 +2,9 @@
 
 mod canonical;
 mod client;
-mod node;
 mod properties;
 mod redlock;
+mod scripts;
 mod state;
 mod step;
 mod variant;

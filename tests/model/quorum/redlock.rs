@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use stateright::{Model, Property};
 
 use super::{
-    node::{Acquisition, Confirmation},
     properties,
     state::{Client, Link, Node, Phase, Request, State, Violations},
     step::Step,
-    variant::{Break, Fault, Form, Variant},
+    variant::{Fault, Form, Variant},
 };
 use crate::search::{self, Searched};
 
@@ -52,19 +51,21 @@ impl Redlock {
         Self { sorts_nodes: !search::traces(), ..Self::new(variant) }
     }
 
+    /// The tokens below which a clock stands after this number of ticks.
+    pub(crate) fn ticks(&self, ticks: u8) -> u8 {
+        if self.variant.floor.is_some() { ticks * TICK } else { 0 }
+    }
+
     /// The time of a node, as a lower bound on its tokens.
     fn time(&self, s: &State, node: usize) -> u8 {
-        if self.variant.floor.is_some() { (s.now + s.nodes[node].ahead) * TICK } else { 0 }
+        self.ticks(s.now + s.nodes[node].ahead)
     }
 
     /// The tokens that a client may propose now.
     fn proposals(&self, s: &State) -> impl Iterator<Item = u8> {
-        let timed = self.variant.floor.is_some();
+        let unit = if self.variant.floor.is_some() { TICK } else { 1 };
         let now = s.now;
-        self.variant
-            .proposals
-            .iter()
-            .map(move |proposal| if timed { (now + proposal) * TICK } else { *proposal })
+        self.variant.proposals.iter().map(move |proposal| (now + proposal) * unit)
     }
 
     fn steps_of(&self, s: &State, id: u8, steps: &mut Vec<Step>) {
@@ -78,7 +79,7 @@ impl Redlock {
                 steps.push(Step::WriteBack { client: id, node });
             }
             if link.extension != Request::Unsent {
-                steps.push(Step::Confirm { client: id, node });
+                steps.push(Step::Extend { client: id, node });
             }
         }
         match client.phase {
@@ -103,7 +104,7 @@ impl Redlock {
             Phase::Writing => {}
             Phase::Holding => {
                 if client.extensions_left > 0 && client.extending.is_none() {
-                    steps.push(Step::Extend(id));
+                    steps.push(Step::SendExtension(id));
                 }
             }
         }
@@ -113,70 +114,36 @@ impl Redlock {
         }
     }
 
-    fn acquire(&self, s: &mut State, id: u8, node: usize) {
-        let time = self.time(s, node);
-        let latest = match self.variant.floor {
-            Some(floor) if !self.variant.breaks(Break::AnyProposal) => time + floor.slack * TICK,
-            _ => u8::MAX,
-        };
-        let (phase, proposal) = (s.client(id).phase, s.client(id).proposal);
-        let column = &mut s.nodes[node];
-        column.link_mut(id).acquisitions -= 1;
-        let answer = column.acquire(Acquisition {
-            owner: id,
-            least: proposal.min(latest).max(time),
-            raises: self.variant.form == Form::OneRound,
-            px: self.variant.lease.unwrap_or(0),
-        });
-        if let Some(token) = answer
-            && phase == Phase::Asking
+    fn execute_acquisition(&self, s: &mut State, id: u8, node: usize) {
+        let (asks, proposal, time) =
+            (s.client(id).phase == Phase::Asking, s.client(id).proposal, self.time(s, node));
+        let node = &mut s.nodes[node];
+        node.link_mut(id).acquisitions -= 1;
+        if let Some(token) = self.acquire(node, id, proposal, time)
+            && asks
         {
-            column.link_mut(id).answer = token;
+            node.link_mut(id).answer = token;
         }
     }
 
-    fn write_back(&self, s: &mut State, id: u8, node: usize) {
-        let (phase, token) = (s.client(id).phase, s.client(id).token);
-        let column = &mut s.nodes[node];
-        let done = column.confirm(Confirmation {
-            owner: id,
-            token,
-            compares_owner: !self.variant.breaks(Break::WriteBackUncompared),
-            compares_fence: !self.variant.breaks(Break::WriteBackByOwner),
-            raises: true,
-        });
-        if done && phase == Phase::Writing {
-            column.link_mut(id).write_back = Request::Done;
+    fn execute_write_back(&self, s: &mut State, id: u8, node: usize) {
+        let (writes, token) = (s.client(id).phase == Phase::Writing, s.client(id).token);
+        let node = &mut s.nodes[node];
+        if self.write_back(node, id, token) && writes {
+            node.link_mut(id).write_back = Request::Done;
             self.count_write_backs(s, id);
         }
     }
 
-    fn confirm(&self, s: &mut State, id: u8, node: usize) {
-        let (extending, token) = (s.client(id).extending.is_some(), s.client(id).token);
-        let column = &mut s.nodes[node];
-        let done = if column.holder.is_none() {
-            let (checks, raises) = (
-                !self.variant.breaks(Break::RejoinWithoutCheck),
-                !self.variant.breaks(Break::RejoinWithoutRaise),
-            );
-            let rejoined = column.rejoin(id, token, checks, raises);
-            self.tally.rejoined.fetch_add(usize::from(rejoined), Relaxed);
-            rejoined
-        } else {
-            column.confirm(Confirmation {
-                owner: id,
-                token,
-                compares_owner: true,
-                compares_fence: true,
-                raises: !self.variant.breaks(Break::ExtensionOnlyCompares),
-            })
-        };
-        if done {
-            column.px = self.variant.lease.unwrap_or(0);
-        }
-        if done && extending {
-            column.link_mut(id).extension = Request::Done;
-            self.count_confirmations(s, id);
+    fn execute_extension(&self, s: &mut State, id: u8, node: usize) {
+        let (awaits, token) = (s.client(id).extending.is_some(), s.client(id).token);
+        let node = &mut s.nodes[node];
+        let joins = node.holder.is_none();
+        let done = self.extend(node, id, token);
+        self.tally.rejoined.fetch_add(usize::from(joins && done), Relaxed);
+        if done && awaits {
+            node.link_mut(id).extension = Request::Done;
+            self.count_extensions(s, id);
         }
     }
 
@@ -289,11 +256,11 @@ impl Model for Redlock {
         let mut s = s.clone();
         match step {
             Step::Ask { client, proposal } => self.ask(&mut s, client, proposal),
-            Step::Acquire { client, node } => self.acquire(&mut s, client, node),
+            Step::Acquire { client, node } => self.execute_acquisition(&mut s, client, node),
             Step::Decide { client, nodes } => self.decide(&mut s, client, nodes),
-            Step::WriteBack { client, node } => self.write_back(&mut s, client, node),
-            Step::Extend(client) => Self::extend(&mut s, client),
-            Step::Confirm { client, node } => self.confirm(&mut s, client, node),
+            Step::WriteBack { client, node } => self.execute_write_back(&mut s, client, node),
+            Step::SendExtension(client) => Self::send_extension(&mut s, client),
+            Step::Extend { client, node } => self.execute_extension(&mut s, client, node),
             Step::Release(client) => s.client_mut(client).phase = Phase::Ended,
             Step::Remove(node) => s.nodes[node].remove_holder(),
             Step::LoseData(node) | Step::Jump(node) => self.fault(&mut s, node),
@@ -332,7 +299,8 @@ impl Searched for Redlock {
             (variant.faults > 0, "fault", count(&tally.faults)),
         ]
         .into_iter()
-        .filter_map(|(must, what, count)| must.then_some((what, count)))
+        .filter(|(must, _, _)| *must)
+        .map(|(_, what, count)| (what, count))
         .collect()
     }
 }

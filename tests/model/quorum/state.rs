@@ -153,6 +153,16 @@ impl Node {
     pub(crate) fn link_mut(&mut self, client: u8) -> &mut Link {
         &mut self.links[usize::from(client)]
     }
+
+    pub(crate) fn remove_holder(&mut self) {
+        (self.holder, self.px) = (None, 0);
+    }
+
+    /// A restart without data.
+    pub(crate) fn lose_data(&mut self, wait: u8) {
+        self.remove_holder();
+        (self.fence, self.counter, self.wait) = (0, 0, wait);
+    }
 }
 
 /// The letter of a client.

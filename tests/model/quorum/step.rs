@@ -27,9 +27,9 @@ pub(crate) enum Step {
         node: usize,
     },
     /// The client sends an extension to all nodes.
-    Extend(u8),
+    SendExtension(u8),
     /// A node executes an extension, and the answer arrives.
-    Confirm {
+    Extend {
         client: u8,
         node: usize,
     },
@@ -63,8 +63,8 @@ impl Display for Step {
             Self::WriteBack { client, node } => {
                 write!(f, "node {node} executes the write-back of {}", name(client))
             }
-            Self::Extend(client) => write!(f, "{} sends an extension", name(client)),
-            Self::Confirm { client, node } => {
+            Self::SendExtension(client) => write!(f, "{} sends an extension", name(client)),
+            Self::Extend { client, node } => {
                 write!(f, "node {node} executes the extension of {}", name(client))
             }
             Self::Release(client) => write!(f, "{} ends its attempt and sends the release", name(client)),

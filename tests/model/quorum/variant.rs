@@ -83,9 +83,14 @@ impl Variant {
         Self { floor: Some(floor), ..self }
     }
 
-    /// One node loses its data once, and votes again after `wait` ticks.
+    /// A node loses its data, and votes again after `wait` ticks.
     pub(crate) fn loss(self, wait: u8) -> Self {
-        Self { faults: 1, fault: Fault::Loss, wait, ..self }
+        self.losses(1, wait)
+    }
+
+    /// This number of losses, of one node or of several.
+    pub(crate) fn losses(self, faults: u8, wait: u8) -> Self {
+        Self { faults, fault: Fault::Loss, wait, ..self }
     }
 
     /// The clock of one node jumps once.

@@ -62,6 +62,7 @@ fn right() -> Vec<Variant> {
         one_round("loss_with_time_floor").proposals(&[1]).floor(EQUAL_CLOCKS).loss(2),
         two_rounds("loss_with_time_floor_in_two_rounds").floor(Floor { ticks: 1, ..NO_SLACK }).loss(1),
         one_round("leases").lease(2).loss(2).healing(),
+        one_round("leases_and_two_losses").lease(2).losses(2, 2).healing(),
         one_round("leases_that_are_extended").lease(2).loss(2).extensions(1).healing(),
         two_rounds("leases_in_two_rounds").lease(2).loss(2).healing(),
     ]
