@@ -74,6 +74,10 @@ impl Redlock {
             let link = column.link(id);
             if link.acquisitions > 0 {
                 steps.push(Step::Acquire { client: id, node });
+                // An answer that is lost makes a difference only to a client that has an older one.
+                if link.answer > 0 {
+                    steps.push(Step::AcquireUnanswered { client: id, node });
+                }
             }
             if link.write_back != Request::Unsent {
                 steps.push(Step::WriteBack { client: id, node });
@@ -103,7 +107,7 @@ impl Redlock {
             }
             Phase::Writing => {}
             Phase::Holding => {
-                if client.extensions_left > 0 && client.extending.is_none() {
+                if client.extensions_left > 0 {
                     steps.push(Step::SendExtension(id));
                 }
             }
@@ -114,16 +118,12 @@ impl Redlock {
         }
     }
 
-    fn execute_acquisition(&self, s: &mut State, id: u8, node: usize) {
-        let (asks, proposal, time) =
-            (s.client(id).phase == Phase::Asking, s.client(id).proposal, self.time(s, node));
+    /// Returns the node's answer.
+    fn execute_acquisition(&self, s: &mut State, id: u8, node: usize) -> Option<u8> {
+        let (proposal, time) = (s.client(id).proposal, self.time(s, node));
         let node = &mut s.nodes[node];
         node.link_mut(id).acquisitions -= 1;
-        if let Some(token) = self.acquire(node, id, proposal, time)
-            && asks
-        {
-            node.link_mut(id).answer = token;
-        }
+        self.acquire(node, id, proposal, time)
     }
 
     fn execute_write_back(&self, s: &mut State, id: u8, node: usize) {
@@ -256,7 +256,16 @@ impl Model for Redlock {
         let mut s = s.clone();
         match step {
             Step::Ask { client, proposal } => self.ask(&mut s, client, proposal),
-            Step::Acquire { client, node } => self.execute_acquisition(&mut s, client, node),
+            Step::Acquire { client, node } => {
+                if let Some(token) = self.execute_acquisition(&mut s, client, node)
+                    && s.client(client).phase == Phase::Asking
+                {
+                    s.nodes[node].link_mut(client).answer = token;
+                }
+            }
+            Step::AcquireUnanswered { client, node } => {
+                self.execute_acquisition(&mut s, client, node);
+            }
             Step::Decide { client, nodes } => self.decide(&mut s, client, nodes),
             Step::WriteBack { client, node } => self.execute_write_back(&mut s, client, node),
             Step::SendExtension(client) => Self::send_extension(&mut s, client),

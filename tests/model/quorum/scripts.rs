@@ -47,11 +47,12 @@ impl Redlock {
     }
 
     /// A write-back that also renews the lease, and begins a tenure where no owner holds the lock and no newer token was
-    /// granted. A node that does not vote takes part: it is told of a hold, and grants none.
+    /// granted. While a node does not vote, it begins none: another client may count a vote from before the loss.
     pub(crate) fn extend(&self, node: &mut Node, owner: u8, token: u8) -> bool {
         let joins = node.holder.is_none();
         let is_newer = node.fence > token && !(joins && self.variant.breaks(Break::RejoinWithoutCheck));
-        if is_newer || !joins && node.holder != Some(owner) {
+        let waits = joins && node.wait > 0 && !self.variant.breaks(Break::RejoinWhileWaiting);
+        if is_newer || waits || !joins && node.holder != Some(owner) {
             return false;
         }
         (node.holder, node.fence, node.px) = (Some(owner), token, self.lease());

@@ -16,6 +16,11 @@ pub(crate) enum Step {
         client: u8,
         node: usize,
     },
+    /// A node executes an acquisition again, and the answer is late or lost.
+    AcquireUnanswered {
+        client: u8,
+        node: usize,
+    },
     /// The client decides on the answers of these nodes, one bit each; the others are late or lost.
     Decide {
         client: u8,
@@ -54,6 +59,9 @@ impl Display for Step {
             }
             Self::Acquire { client, node } => {
                 write!(f, "node {node} executes the acquisition of {}", name(client))
+            }
+            Self::AcquireUnanswered { client, node } => {
+                write!(f, "node {node} executes the acquisition of {} unanswered", name(client))
             }
             Self::Decide { client, nodes } => {
                 let nodes = (0..8).filter(|node| nodes >> node & 1 == 1);

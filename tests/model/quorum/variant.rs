@@ -168,6 +168,8 @@ pub(crate) enum Break {
     ExtensionOnlyCompares,
     /// An extension re-joins whatever token was granted last.
     RejoinWithoutCheck,
+    /// An extension re-joins a node that does not vote yet after a loss.
+    RejoinWhileWaiting,
     /// An extension is answered after the hold's end, and the client believes again.
     LateExtensionRevives,
     /// The validity counts from the reply.

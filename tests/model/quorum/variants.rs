@@ -13,15 +13,19 @@ pub(crate) fn all() -> Vec<Trial> {
     let right = right()
         .into_iter()
         .map(|variant| search::holds(format!("quorum::right::{}", variant.name), || Redlock::new(variant)));
-    let mutants = mutants().into_iter().map(|(variant, property, steps)| {
-        let name = format!("quorum::mutant::{}", variant.name);
-        search::is_caught(name, move || Redlock::of_a_mutant(variant.clone()), property, steps)
-    });
+    let mutants = mutants().into_iter().map(|mutant| caught("mutant", mutant));
     let long = long().into_iter().map(|variant| {
         let name = format!("quorum::long::{}", variant.name);
         search::holds(name, || Redlock::new(variant)).with_ignored_flag(true)
     });
-    right.chain(mutants).chain(long).collect()
+    let long_mutants =
+        long_mutants().into_iter().map(|mutant| caught("long", mutant).with_ignored_flag(true));
+    right.chain(mutants).chain(long).chain(long_mutants).collect()
+}
+
+fn caught(kind: &str, (variant, property, steps): (Variant, &'static str, usize)) -> Trial {
+    let name = format!("quorum::{kind}::{}", variant.name);
+    search::is_caught(name, move || Redlock::of_a_mutant(variant.clone()), property, steps)
 }
 
 /// Counters at the beginning: equal, and as attempts on a minority leave them.
@@ -138,15 +142,29 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
         (leased("vote_before_a_lease_has_passed").loss(1).healing(), X, 10),
         (leased("clock_of_one_node_jumps").jump(), X, 11),
         (
-            leased("extension_answered_after_the_end")
+            leased("late_extension_rejoined_before_the_wait_is_over")
                 .loss(2)
                 .extensions(1)
                 .healing()
-                .breaking(&[Break::LateExtensionRevives]),
+                .breaking(&[Break::LateExtensionRevives, Break::RejoinWhileWaiting]),
             X,
             14,
         ),
     ]
+}
+
+/// For `tests/run all`, like the ones above.
+fn long_mutants() -> Vec<(Variant, &'static str, usize)> {
+    vec![(
+        one_round("rejoined_before_the_wait_is_over")
+            .lease(2)
+            .loss(2)
+            .extensions(2)
+            .healing()
+            .breaking(&[Break::RejoinWhileWaiting]),
+        X,
+        18,
+    )]
 }
 
 /// For `tests/run all`.
@@ -155,15 +173,23 @@ fn long() -> Vec<Variant> {
         one_round("executed_twice").proposals(&[0, 3]).executions(2),
         one_round("three_clients").clients(3).proposals(&[0, 2]),
         two_rounds("three_clients_in_two_rounds").clients(3).counters(UNEQUAL),
-        one_round("five_nodes").nodes(5).proposals(&[0, 2]),
-        two_rounds("five_nodes_in_two_rounds").nodes(5),
+        one_round("five_nodes").nodes(5).proposals(&[0, 2]).counters(UNEQUAL).extensions(1),
+        two_rounds("five_nodes_in_two_rounds").nodes(5).counters(UNEQUAL).extensions(1),
         one_round("loss_with_time_floor")
             .proposals(&[0, 1])
             .floor(Floor { ticks: 3, ..EQUAL_CLOCKS })
             .loss(2),
         two_rounds("loss_with_time_floor_in_two_rounds").floor(NO_SLACK).loss(1),
-        one_round("loss_executed_twice").proposals(&[1]).executions(2).floor(EQUAL_CLOCKS).loss(2),
+        two_rounds("loss_executed_twice").executions(2).floor(Floor { ticks: 1, ..NO_SLACK }).loss(1),
         one_round("clock_ahead_less_than_the_wait").floor(Floor { ahead: 1, ..NO_SLACK }).loss(2),
+        // A second wall for a client that counts an answer after its deadline.
+        one_round("check_for_a_newer_grant_needs_no_deadline")
+            .lease(2)
+            .loss(2)
+            .extensions(1)
+            .healing()
+            .breaking(&[Break::LateExtensionRevives]),
+        // The other way round.
         one_round("deadline_needs_no_check_for_a_newer_grant")
             .lease(2)
             .loss(2)
@@ -175,6 +201,7 @@ fn long() -> Vec<Variant> {
             .extensions(1)
             .floor(Floor { ticks: 5, ..NO_SLACK })
             .loss(2),
+        one_round("extended_leases_and_two_losses").lease(2).extensions(1).losses(2, 2).healing(),
         one_round("leases_of_three_ticks").lease(3).extensions(2).loss(3).healing(),
         two_rounds("leases_in_two_rounds").lease(2).extensions(1).loss(2).healing(),
         one_round("leases_of_three_clients").clients(3).lease(2).loss(2).healing(),
