@@ -83,10 +83,7 @@ impl Redlock {
     }
 
     fn grant(&self, s: &mut State, id: u8, token: u8) {
-        let (fresh, floor, age) = {
-            let client = s.client(id);
-            (client.fresh, client.floor, client.age)
-        };
+        let Client { fresh, floor, age, .. } = *s.client(id);
         let twin = |other: &Client| other.known && other.token == token;
         // After a loss that voids promises, an extension may make a token known again while another is minted.
         s.violations.twin |= !self.variant.healing && s.clients.iter().any(twin);
@@ -118,7 +115,7 @@ impl Redlock {
             return;
         }
         self.tally.extended.fetch_add(1, Relaxed);
-        let (fresh, token) = (s.client(id).fresh, s.client(id).token);
+        let Client { fresh, token, .. } = *s.client(id);
         s.violations.outlived |= fresh && extending.newest > token;
         let client = s.client_mut(id);
         client.valid = client.valid.max(lease - extending.age);

@@ -50,7 +50,7 @@
 //! # What is not modelled
 //! More than one lock: the counter of a server is shared by its locks, which only raises it (see the variants with
 //! unequal counters). The expiry of markers; a restart with older data; drift, which the deadline's margin covers; more
-//! than one attempt of a client with one owner token; the rest of a lease that a caller demands; the release of a
+//! than one attempt of a client with one owner token; a second execution together with a loss, which has too many states; the rest of a lease that a caller demands; the release of a
 //! minority and the retry after a split vote, which concern liveness; a late extension that brings back a released
 //! hold until its lease ends, likewise.
 //!

@@ -74,9 +74,9 @@ pub(crate) struct Client {
     pub(crate) valid: u8,
     pub(crate) extensions_left: u8,
     pub(crate) extending: Option<Extending>,
-    /// Whether no node has lost data since the client's last first sending of a request. Known to the model alone.
+    /// Whether no node has lost data since the client sent its acquisition or last extension. Known to the model alone.
     pub(crate) fresh: bool,
-    /// Whether a majority has confirmed the token since the last loss of data. Known to the model alone.
+    /// Whether the token was granted, and confirmed since the last loss if that voids promises. Known to the model alone.
     pub(crate) known: bool,
 }
 
@@ -133,7 +133,7 @@ impl State {
         self.nodes.iter_mut().map(move |node| &mut node.links[usize::from(client)])
     }
 
-    /// The largest token that was granted to another client and that a majority still knows.
+    /// The largest token of another client's grant that still counts as known.
     pub(crate) fn newest_but(&self, client: u8) -> u8 {
         let others = (0..).zip(&self.clients).filter(|(id, other)| *id != client && other.known);
         others.map(|(_, other)| other.token).max().unwrap_or(0)
