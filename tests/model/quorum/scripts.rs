@@ -7,8 +7,8 @@ use super::{
 };
 
 impl Redlock {
-    /// Returns the token of the owner's tenure, which begins now or has begun; `None` while another holds the lock, and
-    /// while the node does not vote. `time` is the node's own.
+    /// Returns the token of the owner's tenure, which begins now or has begun; `None` while another owner holds the lock,
+    /// and while the node does not vote. `time` is the node's own.
     pub(crate) fn acquire(&self, node: &mut Node, owner: u8, proposal: u8, time: u8) -> Option<u8> {
         match node.holder {
             Some(holder) if holder == owner => {}
