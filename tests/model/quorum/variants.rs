@@ -167,7 +167,7 @@ fn long_mutants() -> Vec<(Variant, &'static str, usize)> {
     )]
 }
 
-/// For `tests/run all`: nine minutes on one core and 3 GB.
+/// For `tests/run all`: ten minutes on one core and 3 GB.
 fn long() -> Vec<Variant> {
     vec![
         one_round("executed_twice").proposals(&[0, 3]).executions(2),
