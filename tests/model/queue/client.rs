@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::{
+use super::{
     handover::Handover,
     state::{Call, Message, Mode, NEVER, Owner, Phase, Proof, Reply, Request, State, Violation},
     variant::{Break, Manner},

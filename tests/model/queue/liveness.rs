@@ -1,6 +1,6 @@
 //! Checks that all live waiters are served in the end, and measures the longest time that takes.
 
-use crate::{
+use super::{
     handover::Handover,
     state::{Call, Message, Mode, NEVER, Owner, Phase, State},
 };

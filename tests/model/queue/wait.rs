@@ -3,7 +3,7 @@
 use libtest_mimic::{Failed, Trial};
 use stateright::Model;
 
-use crate::{
+use super::{
     handover::Handover,
     liveness::Pushes,
     state::{Call, Holder, Mode, Owner, Phase, Place, State},
@@ -19,27 +19,27 @@ pub(crate) fn all() -> Vec<Trial> {
         Err(_) => Ok(()),
     };
     vec![
-        Trial::test("wait::one_dead_place_costs_a_claim_window_and_a_refresh", || one_dead_place(&[])),
-        Trial::test("wait::grants_that_grow_with_the_age_of_a_place_cost_more", move || {
+        Trial::test("queue::wait::one_dead_place_costs_a_claim_window_and_a_refresh", || one_dead_place(&[])),
+        Trial::test("queue::wait::grants_that_grow_with_the_age_of_a_place_cost_more", move || {
             fails(one_dead_place(&[Break::GrantGrowsWithAge]))
         }),
-        Trial::test("wait::grants_for_a_whole_ttl_cost_a_ttl", move || {
+        Trial::test("queue::wait::grants_for_a_whole_ttl_cost_a_ttl", move || {
             fails(one_dead_place(&[Break::GrantForTtl]))
         }),
-        Trial::test("wait::dead_places_cost_staleness_and_a_claim_window_together", dead_places),
-        Trial::test("wait::a_lost_push_costs_no_turn", || lost_turns(STORE)),
+        Trial::test("queue::wait::dead_places_cost_staleness_and_a_claim_window_together", dead_places),
+        Trial::test("queue::wait::a_lost_push_costs_no_turn", || lost_turns(STORE)),
         Trial::test(
-            "wait::claim_window_that_is_not_longer_than_the_refresh_interval_costs_turns",
+            "queue::wait::claim_window_that_is_not_longer_than_the_refresh_interval_costs_turns",
             move || fails(lost_turns(Times { window: STORE.refresh, ..STORE })),
         ),
         Trial::test(
-            "wait::a_client_that_does_not_queue_gets_in_where_a_lock_is_left_open_and_only_there",
+            "queue::wait::a_client_that_does_not_queue_gets_in_where_a_lock_is_left_open_and_only_there",
             || match (round_of_a_foreign_client(8, &[]), round_of_a_foreign_client(u32::MAX, &[])) {
                 (Some(8), None) => Ok(()),
                 other => Err(format!("rounds until it gets in: {other:?}").into()),
             },
         ),
-        Trial::test("wait::a_client_that_does_not_queue_needs_the_whole_window", || {
+        Trial::test("queue::wait::a_client_that_does_not_queue_needs_the_whole_window", || {
             match round_of_a_foreign_client(8, &[Break::WindowIgnored]) {
                 None => Ok(()),
                 Some(round) => Err(format!("gets in after {round} rounds").into()),

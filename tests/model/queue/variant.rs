@@ -1,6 +1,6 @@
 //! A variant: its participants, its durations, and the rule that it breaks.
 
-use crate::state::NEVER;
+use super::state::NEVER;
 
 /// One search: the protocol as built, or with a rule broken, and the size of the model.
 #[derive(Clone, Debug)]

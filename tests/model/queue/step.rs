@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::state::{Message, Mode, Owner, Proof, Request, name};
+use super::state::{Message, Mode, Owner, Proof, Request, name};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
@@ -16,7 +16,7 @@ pub(crate) enum Step {
     /// Includes an unpolled waiter that its process evicts: one compare-exchange decides between this and entering,
     /// before the leave is sent.
     GiveUp(u8),
-    /// [`EntersAfterEviction`](crate::variant::Break::EntersAfterEviction).
+    /// [`EntersAfterEviction`](super::variant::Break::EntersAfterEviction).
     Evict(u8),
     Renew(u8),
     Release(u8),

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::{
+use super::{
     handover::Handover,
     state::{Call, Holder, Message, Mode, NEVER, Owner, Place, Reply, Request, State, Violation},
     variant::Break,

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use stateright::{Model, Property};
 
-use crate::{
+use super::{
     properties,
-    state::{Call, Client, Message, Mode, Owner, Phase, Proof, Request, State},
+    state::{Call, Client, Message, Mode, NEVER, Owner, Phase, Proof, Request, State},
     step::Step,
     variant::{Break, Role, Variant},
 };
+use crate::search::Searched;
 
 /// A client that has left this many owners on the server waits; otherwise its dead places have no end.
 const LEFTOVERS: usize = 3;
@@ -312,6 +313,36 @@ impl Model for Handover {
 
     fn properties(&self) -> Vec<Property<Self>> {
         properties::all()
+    }
+}
+
+impl Searched for Handover {
+    fn expanded(&self) -> usize {
+        self.tally.expanded.load(Relaxed)
+    }
+
+    fn figures(&self) -> String {
+        format!(
+            "{} entries on a push, longest wait {} of {}",
+            self.tally.by_push.load(Relaxed),
+            self.tally.longest_wait.load(Relaxed),
+            self.wait_bound(),
+        )
+    }
+
+    fn must_occur(&self) -> Vec<(&'static str, usize)> {
+        let (variant, tally) = (&self.variant, &self.tally);
+        [
+            (true, "entry on a push", &tally.by_push),
+            (variant.clients.iter().any(|role| role.groups), "entry with a group", &tally.in_groups),
+            (variant.times.limit != NEVER, "repetition of a late request", &tally.repeated),
+            (variant.opens, "call that found the lock open", &tally.found_open),
+            (variant.attacked, "forged message", &tally.forged),
+        ]
+        .into_iter()
+        .filter(|(must, _, _)| *must)
+        .map(|(_, what, count)| (what, count.load(Relaxed)))
+        .collect()
     }
 }
 

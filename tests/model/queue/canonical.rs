@@ -1,6 +1,6 @@
 //! One form for all states that differ only in ways that can never be observed.
 
-use crate::{
+use super::{
     client::OWNERS,
     handover::Handover,
     state::{Call, Message, Mode, Owner, Phase, Reply, Request, State},

@@ -2,12 +2,13 @@
 
 use libtest_mimic::Trial;
 
-use crate::{
+use super::{
+    handover::Handover,
     properties::{L, P, R1, R2, R3, S1, S2, S3, W},
-    search,
     variant::{Break, Role, Times, Variant},
     wait,
 };
+use crate::search;
 
 /// The shortest distinguishable durations: a place can age, a grant is shorter than a lease.
 const SHORT: Times = Times::new(3, 2, 2);
@@ -17,17 +18,16 @@ const LONG: Times = Times::new(4, 2, 3);
 const SHORTEST: Times = Times::new(2, 1, 1);
 
 pub(crate) fn all() -> Vec<Trial> {
-    let right = right().into_iter().map(|variant| {
-        let name = format!("right::{}", variant.name);
-        Trial::test(name, move || search::holds(variant))
-    });
+    let right = right()
+        .into_iter()
+        .map(|variant| search::holds(format!("queue::right::{}", variant.name), || Handover::new(variant)));
     let mutants = mutants().into_iter().map(|(variant, property, steps)| {
-        let name = format!("mutant::{}", variant.name);
-        Trial::test(name, move || search::is_caught(&variant, property, steps))
+        let name = format!("queue::mutant::{}", variant.name);
+        search::is_caught(name, move || Handover::new(variant.clone()), property, steps)
     });
     let long = long().into_iter().map(|variant| {
-        let name = format!("long::{}", variant.name);
-        Trial::test(name, move || search::holds(variant)).with_ignored_flag(true)
+        let name = format!("queue::long::{}", variant.name);
+        search::holds(name, || Handover::new(variant)).with_ignored_flag(true)
     });
     right.chain(mutants).chain(wait::all()).chain(long).collect()
 }

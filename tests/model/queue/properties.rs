@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use stateright::Property;
 
-use crate::{
+use super::{
     handover::Handover,
     state::{Client, Phase, State, Violation},
 };
@@ -28,8 +28,6 @@ pub(crate) const R3: &str = "R3: nothing comes back after its limit";
 pub(crate) const W: &str = "W: an open window is kept";
 /// From every state, whatever is lost and whichever client dies, all live waiters are served within a bound.
 pub(crate) const L: &str = "L: every waiter is served";
-
-pub(crate) const ALL: [&str; 9] = [S1, S2, S3, R1, R2, R3, W, P, L];
 
 pub(crate) fn all() -> Vec<Property<Handover>> {
     vec![

@@ -1,0 +1,23 @@
+//! The properties: what must hold in each state.
+
+use stateright::Property;
+
+use super::{redlock::Redlock, state::State};
+
+/// At most one client believes that it holds.
+pub(crate) const X: &str = "X: one believer";
+/// No two grants have one token.
+pub(crate) const T1: &str = "T1: tokens are distinct";
+/// A token is larger than every token that was granted before it was asked for.
+pub(crate) const T2: &str = "T2: tokens rise";
+/// An extension that was sent after a newer grant fails.
+pub(crate) const E: &str = "E: a newer grant ends a hold";
+
+pub(crate) fn all() -> Vec<Property<Redlock>> {
+    vec![
+        Property::always(X, |_, s: &State| s.believers() <= 1),
+        Property::always(T1, |_, s: &State| !s.violations.twin),
+        Property::always(T2, |_, s: &State| !s.violations.fell),
+        Property::always(E, |_, s: &State| !s.violations.outlived),
+    ]
+}
