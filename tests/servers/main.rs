@@ -16,6 +16,8 @@ mod interop;
 mod redis;
 #[cfg(feature = "secure")]
 mod redis_secure;
+#[cfg(feature = "redis")]
+mod redlock;
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(feature = "zookeeper")]

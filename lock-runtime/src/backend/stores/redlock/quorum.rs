@@ -117,7 +117,9 @@ mod tests {
 
     fn count(nodes: usize, answers: &[Option<bool>]) -> Count {
         let mut count = Count::of(nodes);
-        answers.iter().for_each(|answer| count.add(*answer));
+        for answer in answers {
+            count.add(*answer);
+        }
         count
     }
 
@@ -169,7 +171,9 @@ mod tests {
             (5, &[7, 8, 7, 9, 7], Some(Fence::Agreed(7))),
         ] {
             let mut fences = Fences::of(nodes);
-            minted.iter().for_each(|number| fences.add(*number));
+            for number in minted {
+                fences.add(*number);
+            }
             assert_eq!(fences.fence(), fence, "{nodes} {minted:?}");
         }
     }

@@ -1,0 +1,95 @@
+//! Tests of the nodes of a quorum, one or a few of which behave differently from the others.
+
+mod minority;
+mod renewal;
+mod rules;
+
+use std::time::Duration;
+
+use lock_runtime::{LockManager, backend::Redlock};
+
+use crate::support::{
+    proxy::{Proxy, Upstream},
+    redis_server::RedisServer,
+    resp::Value,
+};
+
+const LONG: Duration = Duration::from_secs(20);
+const MS: Duration = Duration::from_millis(1);
+
+/// The servers of a quorum, each behind a proxy.
+struct Quorum {
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    server: RedisServer,
+    proxy: Proxy,
+}
+
+impl Quorum {
+    fn start(nodes: usize) -> Self {
+        let node = |_| {
+            let server = RedisServer::start(&[]);
+            let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+            Node { server, proxy }
+        };
+        Self { nodes: (0..nodes).map(node).collect() }
+    }
+
+    /// `host:port,host:port,…`.
+    fn addresses(&self) -> String {
+        self.nodes.iter().map(|node| node.proxy.address().to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    fn store(&self) -> Redlock {
+        Redlock::connect_lazy(&format!("redlock://{}?durable=true", self.addresses())).unwrap()
+    }
+
+    /// A client that has connected to all nodes.
+    async fn client(&self) -> LockManager {
+        let locks = LockManager::new(self.store());
+        locks.ping().await.unwrap();
+        for _ in 0..3 {
+            locks.lock("warm").acquire().await.unwrap().release().await.unwrap();
+        }
+        locks
+    }
+
+    /// The owners of `k` on all nodes, without their fences.
+    fn holders(&self) -> Vec<Option<String>> {
+        self.nodes.iter().map(Node::holder).collect()
+    }
+
+    /// Number of nodes on which `k` is held.
+    fn held(&self) -> usize {
+        self.holders().iter().flatten().count()
+    }
+}
+
+impl Node {
+    fn holder(&self) -> Option<String> {
+        match self.server.command(&["GET", "lock:k"]) {
+            Value::Text(holder) => {
+                Some(holder.rsplit_once(':').map_or(holder.clone(), |(owner, _)| owner.into()))
+            }
+            _ => None,
+        }
+    }
+
+    fn counter(&self) -> u64 {
+        match self.server.command(&["GET", "lock:{lock:k}:~1:fence"]) {
+            Value::Text(fence) => fence.parse().unwrap(),
+            _ => 0,
+        }
+    }
+
+    /// Number of scripts that the node has run.
+    fn scripts(&self) -> u64 {
+        let Value::Text(stats) = self.server.command(&["INFO", "commandstats"]) else {
+            panic!("INFO is a text")
+        };
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    }
+}

@@ -1,0 +1,87 @@
+//! Renewals: what a node has lost is given to it again, and what a majority has lost is lost.
+
+use std::time::{Duration, Instant};
+
+use super::{LONG, MS, Quorum};
+use crate::support::until;
+
+const LEASE: Duration = Duration::from_millis(1_500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_lost_their_data_one_after_the_other_cost_no_hold() {
+    let mut quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    let guard = locks.lock("k").ttl(LEASE).acquire().await.unwrap();
+    let token = guard.fencing_token().get() >> 11;
+    for node in 0..3 {
+        until("all nodes have it", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) }).await;
+        quorum.nodes[node].server.restart();
+        assert_eq!(quorum.nodes[node].holder(), None);
+    }
+    until("all nodes have it", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) }).await;
+    for node in &quorum.nodes {
+        assert!(node.counter() >= token, "its counter is not raised: {} < {token}", node.counter());
+    }
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    until("it is free everywhere", || if quorum.held() == 0 { Ok(()) } else { Err(quorum.holders()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_a_majority_lost_is_lost_and_not_created_again() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    let guard = locks.lock("k").ttl(LEASE).acquire().await.unwrap();
+    for node in &quorum.nodes[..2] {
+        node.server.command(&["DEL", "lock:k"]);
+    }
+    let began = Instant::now();
+    guard.lost().await;
+    assert!(began.elapsed() < LEASE, "{:?}", began.elapsed());
+    drop(guard);
+    for _ in 0..50 {
+        assert_eq!(quorum.holders()[..2], [None, None]);
+        tokio::time::sleep(20 * MS).await;
+    }
+    until("the third is free", || quorum.nodes[2].holder().map_or(Ok(()), Err)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_a_newer_grant_is_not_joined() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    let guard = locks.lock("k").ttl(LEASE).acquire().await.unwrap();
+    until("all nodes have it", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) }).await;
+    let newer = (guard.fencing_token().get() >> 11) + 1;
+    quorum.nodes[0].server.command(&["SET", "lock:{lock:k}:~1:fence", &newer.to_string()]);
+    quorum.nodes[0].server.command(&["DEL", "lock:k"]);
+    let began = Instant::now();
+    while began.elapsed() < 2 * LEASE {
+        assert_eq!(quorum.nodes[0].holder(), None);
+        assert!(guard.is_valid(), "a majority still has it");
+        tokio::time::sleep(20 * MS).await;
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_stalls_on_one_node_takes_nothing_from_the_hold() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    let guard = locks.lock("k").ttl(LEASE).acquire().await.unwrap();
+    let other = quorum.client().await;
+    let began = Instant::now();
+    while began.elapsed() < 4 * LEASE {
+        // Each in turn is away for longer than it is waited for.
+        let node = &quorum.nodes[usize::try_from(began.elapsed().as_millis() / 1_000).unwrap() % 3];
+        node.proxy.black_hole();
+        tokio::time::sleep(700 * MS).await;
+        node.proxy.heal();
+        assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
+        assert!(other.lock("k").try_acquire().await.unwrap().is_none());
+        tokio::time::sleep(300 * MS).await;
+    }
+    // The client's own connections may be mute by now, and its release is repeated over new ones.
+    drop(guard);
+    other.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+}
