@@ -58,12 +58,13 @@
 //! |---|---|
 //! | [`memory:`][memory] this process | all callers are in this process |
 //! | [`redis:`, `rediss:`][redis] one Redis server | the server keeps its data, and its clock does not jump forward |
+//! | [`redlock:`][redlock] a majority of independent Redis servers | no server forgets a lock before its time |
 //! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1% slower than the leader's |
 //!
 //! There is one more condition, whatever the store: a holder must stop working at its *deadline*, the moment from which
 //! it can no longer rely on the lock. [`LockGuard::run`], the attribute and the layer take care of that.
 //!
-//! Each store needs the feature of the same name; `rediss:` and `zookeeper+tls:` also need the `tls` feature. To add
+//! Each store needs the feature of the same name (`redlock:` that of `redis`); `rediss:` and `zookeeper+tls:` also need the `tls` feature. To add
 //! another store, implement [`backend::Backend`].
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
@@ -85,6 +86,11 @@
 #![cfg_attr(
     not(feature = "redis"),
     doc = "[redis]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redis"
+)]
+#![cfg_attr(feature = "redis", doc = "[redlock]: backend::redlock")]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[redlock]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redlock"
 )]
 #![cfg_attr(feature = "zookeeper", doc = "[zookeeper]: backend::zookeeper")]
 #![cfg_attr(
@@ -110,7 +116,7 @@
 //! * `macros` (on by default): the attribute [`#[distributed_lock]`][distributed_lock] and the macro
 //!   [`lock_key!`][lock_key].
 //! * `memory` (on by default): the store `memory:`.
-//! * `redis`: the store `redis:`.
+//! * `redis`: the stores `redis:` and `redlock:`.
 //! * `zookeeper`: the store `zookeeper:`.
 //! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
 //! * `tls`: TLS connections (`rediss:`, `zookeeper+tls:`) for the enabled stores.

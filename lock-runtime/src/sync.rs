@@ -12,8 +12,6 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::backend::BoxFuture;
-
 /// Locks `mutex`, also after a panic under it: the data in our mutexes is consistent between any two steps.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,7 +86,7 @@ pub(crate) async fn check_or_wait<T>(notify: &Notify, check: impl FnOnce() -> Op
 ///
 /// # Cancel safety
 /// Drops those that have not completed.
-pub(crate) async fn join_all(mut futures: Vec<BoxFuture<'_, ()>>) {
+pub(crate) async fn join_all(mut futures: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     poll_fn(|context| {
         futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
         if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }

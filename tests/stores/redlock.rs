@@ -111,7 +111,8 @@ impl lock_conformance::Store for Store {
         while shared.len() < self.nodes {
             shared.push(Arc::new(Mutex::new(RedisServer::start(&[]))));
         }
-        let nodes = shared[..self.nodes].iter().map(|server| Node { server: Arc::clone(server), proxy: None });
+        let nodes =
+            shared[..self.nodes].iter().map(|server| Node { server: Arc::clone(server), proxy: None });
         Box::new(RedlockSite { nodes: nodes.collect() })
     }
 
@@ -126,10 +127,7 @@ impl lock_conformance::Store for Store {
             bad(&format!("//user:{CANARY}@a,b,c:port")),
             bad(&format!("//user:{CANARY}@a,b,c?unknown=1")),
             // Understood, but there are no servers.
-            (
-                format!("redlock://user:{CANARY}@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"),
-                LockErrorKind::Backend,
-            ),
+            (format!("redlock://user:{CANARY}@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"), LockErrorKind::Backend),
         ]
     }
 

@@ -6,12 +6,14 @@ use std::{
 };
 
 use super::{
-    Failure, Shared,
+    super::redis::error::Failure,
+    claim::{Claim, Trail},
     error::out_of_reach,
-    hints::Watch,
     hold::RedlockLease,
-    node::{self, Claim, Kind, Trail},
+    node::{self, Kind},
     quorum::{Count, Decision, Fence, Fences},
+    shared::Shared,
+    watch::Watch,
 };
 use crate::{
     FencingToken, LockError, OwnerToken,
@@ -178,7 +180,7 @@ impl<'a> Attempt<'a> {
         self.lease(FencingToken::from_micros(0)).send_for(granted).await;
         self.open = false;
         if answers.is_out_of_reach() {
-            return Err(out_of_reach(nodes, failures));
+            return Err(out_of_reach(&nodes.of, failures));
         }
         Ok(Round::Refused(self.refusal(&refusals, answers.yes)))
     }

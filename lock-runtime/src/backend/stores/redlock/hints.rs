@@ -12,8 +12,8 @@ use std::{
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
-use super::{super::redis::net::Pushes, node::Line};
-use crate::sync::{check_or_wait, lock};
+use super::super::redis::net::Pushes;
+use crate::sync::lock;
 
 /// The locks whose releases this process waits for.
 #[derive(Debug, Default)]
@@ -29,9 +29,29 @@ struct Watched {
 
 /// The messages about one lock.
 #[derive(Debug, Default)]
-struct Releases {
-    count: AtomicU64,
-    more: Notify,
+pub(super) struct Releases {
+    pub(super) count: AtomicU64,
+    pub(super) more: Notify,
+}
+
+impl Hints {
+    /// Begins to count the messages on a channel.
+    pub(super) fn watch(&self, channel: &Arc<str>) -> Arc<Releases> {
+        let mut by_channel = lock(&self.by_channel);
+        let watched = by_channel.entry(Arc::clone(channel)).or_default();
+        watched.watchers += 1;
+        Arc::clone(&watched.releases)
+    }
+
+    pub(super) fn unwatch(&self, channel: &Arc<str>) {
+        let mut by_channel = lock(&self.by_channel);
+        if let Some(watched) = by_channel.get_mut(channel) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                by_channel.remove(channel);
+            }
+        }
+    }
 }
 
 impl Pushes for Hints {
@@ -47,64 +67,4 @@ impl Pushes for Hints {
     }
 
     fn hang_up(&self, _: u64) {}
-}
-
-/// A subscription to the releases of one lock; ends when dropped.
-#[derive(Debug)]
-pub(super) struct Watch {
-    hints: Arc<Hints>,
-    channel: Arc<str>,
-    releases: Arc<Releases>,
-    lines: Vec<Arc<Line>>,
-}
-
-impl Watch {
-    pub(super) fn begin(hints: &Arc<Hints>, channel: Arc<str>) -> Self {
-        let mut by_channel = lock(&hints.by_channel);
-        let watched = by_channel.entry(Arc::clone(&channel)).or_default();
-        watched.watchers += 1;
-        let releases = Arc::clone(&watched.releases);
-        drop(by_channel);
-        Self { hints: Arc::clone(hints), channel, releases, lines: Vec::new() }
-    }
-
-    /// Subscribes over those of `lines` over which it has not yet. What is sent over them later is executed later.
-    pub(super) fn subscribe_over(&mut self, lines: impl Iterator<Item = Arc<Line>>) {
-        for line in lines {
-            if !self.lines.iter().any(|other| Arc::ptr_eq(other, &line)) {
-                line.subscribe(&self.channel);
-                self.lines.push(line);
-            }
-        }
-        self.lines.retain(|line| line.is_usable());
-    }
-
-    /// Returns the number of messages so far.
-    pub(super) fn count(&self) -> u64 {
-        self.releases.count.load(Ordering::Relaxed)
-    }
-
-    /// Completes when the number of messages is at least `count`.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(super) async fn reached(&self, count: u64) {
-        let reached = || (self.count() >= count).then_some(());
-        while check_or_wait(&self.releases.more, reached).await.is_none() {}
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        for line in &self.lines {
-            line.unsubscribe(&self.channel);
-        }
-        let mut by_channel = lock(&self.hints.by_channel);
-        if let Some(watched) = by_channel.get_mut(&self.channel) {
-            watched.watchers -= 1;
-            if watched.watchers == 0 {
-                by_channel.remove(&self.channel);
-            }
-        }
-    }
 }

@@ -9,10 +9,11 @@ use std::{
 };
 
 use super::{
-    Shared,
+    claim::{Claim, Trail},
     error::out_of_reach,
-    node::{Claim, Kind, Trail},
+    node::Kind,
     quorum::Count,
+    shared::Shared,
 };
 use tokio::runtime;
 
@@ -75,7 +76,7 @@ impl RedlockLease {
             }
         }
         if !count.is_definite() {
-            return Err(out_of_reach(nodes, failures));
+            return Err(out_of_reach(&nodes.of, failures));
         }
         self.release_unanswered.store(false, Ordering::Release);
         Ok(if count.is_denied() && !again { Released::NotHeld } else { Released::Released })

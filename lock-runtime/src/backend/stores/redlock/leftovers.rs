@@ -5,6 +5,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -12,11 +13,9 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    super::redis::net::Connections,
-    node::{Claim, Kind, Voter},
-};
+use super::claim::Claim;
 use crate::{
+    backend::BoxFuture,
     background,
     sync::lock,
     time::clock::{self, Instant},
@@ -26,6 +25,14 @@ use crate::{
 const KEPT: usize = 65_536;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// The part of a node that repeats releases.
+pub(super) trait Repeats: fmt::Debug + Send + Sync + 'static {
+    fn leftovers(&self) -> &Leftovers;
+
+    /// Releases these claims, and waits for the answers. Those that are not answered are dropped, and so left over.
+    fn release(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<'static, ()>;
+}
 
 /// The releases of one node that were not answered.
 #[derive(Debug, Default)]
@@ -37,8 +44,8 @@ pub(super) struct Leftovers {
 
 impl Leftovers {
     /// Keeps a release until the node has answered it, or the lease has ended by itself.
-    fn add(node: &Arc<Connections<Voter>>, claim: Claim) {
-        let this = &node.service().leftovers;
+    fn add(node: &Arc<dyn Repeats>, claim: Claim) {
+        let this = node.leftovers();
         let ends = Instant::now().max(claim.trail.limit()) + claim.ttl;
         let mut releases = lock(&this.releases);
         if releases.len() >= KEPT {
@@ -62,13 +69,18 @@ impl Leftovers {
 /// alive, so that nothing is forgotten with the store.
 #[derive(Debug)]
 pub(super) struct Owed {
-    node: Arc<Connections<Voter>>,
+    node: Arc<dyn Repeats>,
+    /// `None` once it is answered.
     claim: Option<Claim>,
 }
 
 impl Owed {
-    pub(super) fn new(node: &Arc<Connections<Voter>>, claim: &Claim) -> Self {
-        Self { node: Arc::clone(node), claim: Some(claim.clone()) }
+    pub(super) fn new(node: Arc<dyn Repeats>, claim: Claim) -> Self {
+        Self { node, claim: Some(claim) }
+    }
+
+    pub(super) fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
     }
 
     /// Takes the answer over this connection: whether the owner held the lock.
@@ -87,8 +99,8 @@ impl Drop for Owed {
 }
 
 /// The job; ends when nothing is left.
-async fn run(node: Arc<Connections<Voter>>) {
-    let leftovers = &node.service().leftovers;
+async fn run(node: Arc<dyn Repeats>) {
+    let leftovers = node.leftovers();
     loop {
         clock::sleep_until(Instant::now() + PAUSE).await;
         let claims = leftovers.take();
@@ -100,13 +112,7 @@ async fn run(node: Arc<Connections<Voter>>) {
             }
             continue;
         }
-        // Those that are not answered come back.
-        let owed: Vec<_> = claims.into_iter().map(|claim| (Owed::new(&node, &claim), claim)).collect();
-        if let Ok(line) = node.here().await {
-            let put = owed.into_iter().map(|(owed, claim)| line.put(Kind::Release, claim, Some(owed)));
-            for answer in put.collect::<Vec<_>>() {
-                let _ = answer.await;
-            }
-        }
+        let owed = claims.into_iter().map(|claim| Owed::new(Arc::clone(&node), claim)).collect();
+        Arc::clone(&node).release(owed).await;
     }
 }

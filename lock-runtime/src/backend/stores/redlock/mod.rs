@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod attempt;
+mod claim;
 mod config;
 mod error;
 mod held;
@@ -11,11 +12,12 @@ mod node;
 mod nodes;
 mod quorum;
 mod renewal;
+mod shared;
+mod watch;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use self::{config::Rules, held::HeldOwners, nodes::Nodes};
-use super::redis::error::Failure;
+use self::{config::Rules, held::HeldOwners, nodes::Nodes, shared::Shared};
 use crate::{
     LockError,
     backend::{
@@ -30,14 +32,6 @@ use crate::{
 #[derive(Clone)]
 pub struct Redlock {
     shared: Arc<Shared>,
-}
-
-/// The state that all locks of one store share.
-#[derive(Debug)]
-struct Shared {
-    nodes: Nodes,
-    rules: Rules,
-    held: HeldOwners,
 }
 
 impl Redlock {

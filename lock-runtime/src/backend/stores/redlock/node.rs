@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, LazyLock, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -19,15 +19,16 @@ use super::{
         config::{Config, GroupCommit},
         error::{self, Failure},
         names::{self, FORMAT},
-        net::{Connection, Connections, Pushes, Script, Server, Service, fitness, server_clock},
+        net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
         node::fence_constants,
     },
+    claim::Claim,
     hints::Hints,
-    leftovers::{Leftovers, Owed},
+    leftovers::{Leftovers, Owed, Repeats},
 };
 use crate::{
-    LockError, LockErrorKind, LockKey, OwnerToken,
-    backend::{BoxFuture, LeaseId, Mode, common::host},
+    LockError, LockErrorKind, LockKey,
+    backend::{BoxFuture, common::host},
     sync::{join_all, lock},
     time::clock::Instant,
 };
@@ -163,6 +164,25 @@ impl Service for Voter {
     }
 }
 
+impl Repeats for Connections<Voter> {
+    fn leftovers(&self) -> &Leftovers {
+        &self.service().leftovers
+    }
+
+    fn release(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let Ok(line) = self.here().await else { return };
+            let put = owed.into_iter().filter_map(|owed| {
+                let claim = owed.claim()?.clone();
+                Some(line.put(Kind::Release, claim, Some(owed)))
+            });
+            for answer in put.collect::<Vec<_>>() {
+                let _ = answer.await;
+            }
+        })
+    }
+}
+
 /// One connection to a node.
 pub(super) struct Line {
     connection: Arc<Connection>,
@@ -285,70 +305,6 @@ impl Kind {
             Self::Join => &JOIN,
             Self::Release => &RELEASE,
         }
-    }
-}
-
-/// One owner's claim to a lock.
-#[derive(Clone, Debug)]
-pub(super) struct Claim {
-    pub(super) key: LockKey,
-    pub(super) mode: Mode,
-    pub(super) owner: OwnerToken,
-    pub(super) ttl: Duration,
-    pub(super) fence: u64,
-    /// The time from which an acquisition is not executed.
-    pub(super) limit: Instant,
-    pub(super) trail: Arc<Trail>,
-    /// The number of the node.
-    pub(super) node: usize,
-}
-
-impl Claim {
-    pub(super) fn of(id: LeaseId, limit: Instant, trail: &Arc<Trail>) -> Self {
-        let LeaseId { key, mode, owner, token, ttl } = id;
-        Self { key, mode, owner, ttl, fence: token.micros(), limit, trail: Arc::clone(trail), node: 0 }
-    }
-}
-
-/// The acquisitions of one owner that are not answered, by the numbers of the nodes.
-///
-/// A release over the same connection is executed after the acquisition. Over another one it may overtake it, until the
-/// acquisition is no longer executed.
-#[derive(Debug)]
-pub(super) struct Trail {
-    /// The connections over which they were put, counted from 1; 0 if none is unanswered.
-    over: Vec<AtomicU64>,
-    /// The time from which no node executes them.
-    limit: Instant,
-}
-
-impl Trail {
-    pub(super) fn of(nodes: usize, limit: Instant) -> Self {
-        Self { over: (0..nodes).map(|_| AtomicU64::new(0)).collect(), limit: limit + server_clock::ERROR }
-    }
-
-    pub(super) fn limit(&self) -> Instant {
-        self.limit
-    }
-
-    /// Records that the node has answered, or was not asked.
-    pub(super) fn ends_at(&self, node: usize) {
-        self.over[node].store(0, Ordering::Relaxed);
-    }
-
-    /// Returns whether the node may have taken the lock without a known answer.
-    pub(super) fn leads_to(&self, node: usize) -> bool {
-        self.over[node].load(Ordering::Relaxed) != 0
-    }
-
-    fn put_over(&self, node: usize, connection: u64) {
-        self.over[node].store(connection + 1, Ordering::Relaxed);
-    }
-
-    /// Returns whether the acquisition may be executed after a release over this connection.
-    pub(super) fn may_follow(&self, node: usize, connection: u64) -> bool {
-        let over = self.over[node].load(Ordering::Relaxed);
-        over != 0 && over != connection + 1 && !self.limit.has_passed()
     }
 }
 

@@ -10,11 +10,12 @@ use std::{
 
 use super::{
     super::redis::{config::Config, error::Failure, net::Connections},
+    claim::Claim,
     config::Rules,
     error::out_of_reach,
     hints::Hints,
     leftovers::Owed,
-    node::{Answered, Claim, Kind, Line, Node, Voter},
+    node::{Answered, Kind, Line, Node, Voter},
     quorum::{Count, Decision, majority},
 };
 use crate::{LockError, LockErrorKind, backend::BoxFuture, time::clock::Instant};
@@ -101,7 +102,7 @@ impl Nodes {
                 failures.push((node, failure));
             }
         }
-        if count.has_majority() == Decision::Yes { Ok(()) } else { Err(out_of_reach(self, failures)) }
+        if count.has_majority() == Decision::Yes { Ok(()) } else { Err(out_of_reach(&self.of, failures)) }
     }
 
     /// Asks each node for which there is a claim.
@@ -140,7 +141,7 @@ async fn connect_and_ask(
 }
 
 fn owed(node: &Arc<Connections<Voter>>, kind: Kind, claim: &Claim) -> Option<Owed> {
-    (kind == Kind::Release).then(|| Owed::new(node, claim))
+    (kind == Kind::Release).then(|| Owed::new(Arc::<Connections<Voter>>::clone(node), claim.clone()))
 }
 
 fn put(node: &Node, line: &Line, kind: Kind, claim: Claim, rules: Option<Rules>) -> Reply {

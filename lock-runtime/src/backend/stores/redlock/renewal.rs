@@ -11,11 +11,13 @@ use std::{
 };
 
 use super::{
-    Failure, Shared,
+    super::redis::error::Failure,
+    claim::{Claim, Trail},
     error::out_of_reach,
-    node::{Claim, Kind, Trail},
+    node::Kind,
     nodes::Replies,
     quorum::{Count, Decision},
+    shared::Shared,
 };
 use crate::{
     backend::{LeaseId, Renewal},
@@ -92,7 +94,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
         } else if lease.count.is_denied() {
             Renewal::NotHeld
         } else {
-            Renewal::Unknown(out_of_reach(&shared.nodes, lease.failures))
+            Renewal::Unknown(out_of_reach(&shared.nodes.of, lease.failures))
         });
     }
     tokio::spawn(join_missing(Arc::clone(shared), renewed));

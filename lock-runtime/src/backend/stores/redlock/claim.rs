@@ -1,0 +1,80 @@
+//! One owner's claim to a lock, about which nodes are asked, and the requests for it that are not answered.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::super::redis::net::server_clock;
+use crate::{
+    LockKey, OwnerToken,
+    backend::{LeaseId, Mode},
+    time::clock::Instant,
+};
+
+/// One owner's claim to a lock.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) key: LockKey,
+    pub(super) mode: Mode,
+    pub(super) owner: OwnerToken,
+    pub(super) ttl: Duration,
+    pub(super) fence: u64,
+    /// The time from which an acquisition is not executed.
+    pub(super) limit: Instant,
+    pub(super) trail: Arc<Trail>,
+    /// The number of the node.
+    pub(super) node: usize,
+}
+
+impl Claim {
+    pub(super) fn of(id: LeaseId, limit: Instant, trail: &Arc<Trail>) -> Self {
+        let LeaseId { key, mode, owner, token, ttl } = id;
+        Self { key, mode, owner, ttl, fence: token.micros(), limit, trail: Arc::clone(trail), node: 0 }
+    }
+}
+
+/// The acquisitions of one owner that are not answered, by the numbers of the nodes.
+///
+/// A release over the same connection is executed after the acquisition. Over another one it may overtake it, until the
+/// acquisition is no longer executed.
+#[derive(Debug)]
+pub(super) struct Trail {
+    /// The connections over which they were put, counted from 1; 0 if none is unanswered.
+    over: Vec<AtomicU64>,
+    /// The time from which no node executes them.
+    limit: Instant,
+}
+
+impl Trail {
+    pub(super) fn of(nodes: usize, limit: Instant) -> Self {
+        Self { over: (0..nodes).map(|_| AtomicU64::new(0)).collect(), limit: limit + server_clock::ERROR }
+    }
+
+    pub(super) fn limit(&self) -> Instant {
+        self.limit
+    }
+
+    /// Records that the node has answered, or was not asked.
+    pub(super) fn ends_at(&self, node: usize) {
+        self.over[node].store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether the node may have taken the lock without a known answer.
+    pub(super) fn leads_to(&self, node: usize) -> bool {
+        self.over[node].load(Ordering::Relaxed) != 0
+    }
+
+    pub(super) fn put_over(&self, node: usize, connection: u64) {
+        self.over[node].store(connection + 1, Ordering::Relaxed);
+    }
+
+    /// Returns whether the acquisition may be executed after a release over this connection.
+    pub(super) fn may_follow(&self, node: usize, connection: u64) -> bool {
+        let over = self.over[node].load(Ordering::Relaxed);
+        over != 0 && over != connection + 1 && !self.limit.has_passed()
+    }
+}

@@ -1,0 +1,59 @@
+//! Waiting for the releases of one lock, over the connections of one waiter.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use super::{
+    hints::{Hints, Releases},
+    node::Line,
+};
+use crate::sync::check_or_wait;
+
+/// A subscription to the releases of one lock; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    hints: Arc<Hints>,
+    channel: Arc<str>,
+    releases: Arc<Releases>,
+    lines: Vec<Arc<Line>>,
+}
+
+impl Watch {
+    pub(super) fn begin(hints: &Arc<Hints>, channel: Arc<str>) -> Self {
+        let releases = hints.watch(&channel);
+        Self { hints: Arc::clone(hints), channel, releases, lines: Vec::new() }
+    }
+
+    /// Subscribes over those of `lines` over which it has not yet. What is sent over them later is executed later.
+    pub(super) fn subscribe_over(&mut self, lines: impl Iterator<Item = Arc<Line>>) {
+        for line in lines {
+            if !self.lines.iter().any(|other| Arc::ptr_eq(other, &line)) {
+                line.subscribe(&self.channel);
+                self.lines.push(line);
+            }
+        }
+        self.lines.retain(|line| line.is_usable());
+    }
+
+    /// Returns the number of messages so far.
+    pub(super) fn count(&self) -> u64 {
+        self.releases.count.load(Ordering::Relaxed)
+    }
+
+    /// Completes when the number of messages is at least `count`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn reached(&self, count: u64) {
+        let reached = || (self.count() >= count).then_some(());
+        while check_or_wait(&self.releases.more, reached).await.is_none() {}
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for line in &self.lines {
+            line.unsubscribe(&self.channel);
+        }
+        self.hints.unwatch(&self.channel);
+    }
+}
