@@ -112,8 +112,11 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
         "let text = parts.join(\"\\n\");",
         "let text = crate::mutant::script(parts.join(\"\\n\"));",
     );
-    let scripts: String = fs::read_dir(Path::new(ROOT).join(SOURCES).join("backend/stores/redis/scripts"))
-        .unwrap()
+    let folders =
+        ["redis", "redlock"].map(|store| format!("{ROOT}/{SOURCES}/backend/stores/{store}/scripts"));
+    let scripts: String = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).unwrap())
         .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
         .collect();
     for mutant in MUTANTS {

@@ -406,8 +406,8 @@ if is_holder and not opens then",
         name: "unpolled_leader_kept",
         edits: &[Rust {
             file: "engine/unpolled/mod.rs",
-            from: "                None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
-            to: "                None if !mutant!() && signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
+            from: "            None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
+            to: "            None if !mutant!() && signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
         }],
         caught_by: &[
             "unit engine::unpolled::tests::a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow",
@@ -418,8 +418,8 @@ if is_holder and not opens then",
         name: "polled_only_once_kept",
         edits: &[Rust {
             file: "engine/unpolled/mod.rs",
-            from: "                None if signs.is_unknown() => signs.wake_unknown(),",
-            to: "                None if !mutant!() && signs.is_unknown() => signs.wake_unknown(),",
+            from: "            None if signs.is_unknown() => signs.wake_unknown(),",
+            to: "            None if !mutant!() && signs.is_unknown() => signs.wake_unknown(),",
         }],
         caught_by: &["unit engine::unpolled::tests::one_that_was_not_polled_after_its_first_question_is_given_up"],
     },
@@ -903,6 +903,126 @@ if not holder and mode",
         caught_by: &[
             "servers redis::places::an_entry_costs_few_commands_and_its_queue_outlasts_the_places_in_it",
         ],
+    },
+    Mutant {
+        name: "quorum_validity_from_the_answer",
+        edits: &[Rust {
+            file: "backend/stores/redlock/attempt.rs",
+            from: "let valid_until = valid_until(self.sent, self.request.ttl);",
+            to: "let sent = if mutant!() { Instant::now() } else { self.sent };
+        let valid_until = valid_until(sent, self.request.ttl);",
+        }],
+        caught_by: &["redlock::lease::the_lease_counts_from_before_the_request"],
+    },
+    Mutant {
+        name: "quorum_renewal_from_the_answer",
+        edits: &[Rust {
+            file: "backend/stores/redlock/renewal.rs",
+            from: "Renewal::Renewed(valid_until(sent, id.ttl))",
+            to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, id.ttl))",
+        }],
+        caught_by: &["redlock::lease::a_renewal_counts_from_before_its_request"],
+    },
+    Mutant {
+        name: "half_of_the_nodes_is_enough",
+        edits: &[Rust {
+            file: "backend/stores/redlock/quorum.rs",
+            from: "pub(super) const fn majority(nodes: usize) -> usize {\n    nodes / 2 + 1",
+            to: "pub(super) fn majority(nodes: usize) -> usize {\n    nodes / 2 + usize::from(!mutant!())",
+        }],
+        caught_by: &[
+            "unit backend::stores::redlock::quorum::tests::two_holders_always_share_a_node",
+            "servers redlock::minority::what_a_minority_granted_is_free_when_the_attempt_ends",
+        ],
+    },
+    Mutant {
+        name: "a_majority_of_the_nodes_that_can_be_reached",
+        edits: &[
+            Rust {
+                file: "backend/stores/redlock/attempt.rs",
+                from: "                    failures.push((node, failure));
+                    answers.add(None);
+",
+                to: "                    failures.push((node, failure));
+                    answers.add(None);
+                    if mutant!() {
+                        fences.nodes -= 1;
+                    }
+",
+            },
+            Rust {
+                file: "backend/stores/redlock/quorum.rs",
+                from: "pub(super) struct Fences {\n    nodes: usize,",
+                to: "pub(super) struct Fences {\n    pub(super) nodes: usize,",
+            },
+        ],
+        caught_by: &["servers redlock::minority::two_of_five_may_die_and_a_third_is_an_outage_that_heals"],
+    },
+    Mutant {
+        name: "a_minority_is_kept",
+        edits: &[Rust {
+            file: "backend/stores/redlock/attempt.rs",
+            from: "        self.lease(FencingToken::from_micros(0)).send_for(granted).await;
+",
+            to: "        if !mutant!() {
+            self.lease(FencingToken::from_micros(0)).send_for(granted).await;
+        }
+",
+        }],
+        caught_by: &["servers redlock::minority::what_a_minority_granted_is_free_when_the_attempt_ends"],
+    },
+    Mutant {
+        name: "a_fence_is_written_back_whoever_holds_the_lock",
+        edits: &[Lua {
+            from: "local ours = with and tonumber(with) <= tonumber(fence)",
+            to: "local ours = true",
+        }],
+        caught_by: &["servers redlock::fences::a_grant_that_nodes_lost_before_its_fence_was_written_back_is_none"],
+    },
+    Mutant {
+        name: "a_renewal_creates_what_was_lost",
+        edits: &[Lua {
+            from: "  local ours = held(holder, ARGV[3 * i - 1])
+  if ours then
+    redis.call('PEXPIRE', holder, ARGV[3 * i])",
+            to: "  local ours = held(holder, ARGV[3 * i - 1])
+      or redis.call('SET', holder, ARGV[3 * i - 1] .. ':' .. ARGV[3 * i + 1], 'NX')
+  if ours then
+    redis.call('PEXPIRE', holder, ARGV[3 * i])",
+        }],
+        caught_by: &["servers redlock::renewal::a_hold_that_a_majority_lost_is_lost_and_not_created_again"],
+    },
+    Mutant {
+        name: "a_node_that_forgot_its_locks_votes",
+        edits: &[Rust {
+            file: "backend/stores/redlock/nodes.rs",
+            from: "        Some(Duration::ZERO) => return Ok(()),",
+            to: "        Some(wait) if wait.is_zero() || mutant!() => return Ok(()),",
+        }],
+        caught_by: &["servers redlock::rules::a_node_that_may_have_forgotten_locks_votes_after_the_longest_lease"],
+    },
+    Mutant {
+        name: "a_node_with_a_newer_grant_is_joined",
+        edits: &[Lua { from: "if not ours and last <= tonumber(fence) and", to: "if not ours and" }],
+        caught_by: &["servers redlock::renewal::a_node_with_a_newer_grant_is_not_joined"],
+    },
+    Mutant {
+        name: "a_release_is_left_to_the_nodes_that_answer",
+        edits: &[Rust {
+            file: "backend/stores/redlock/leftovers.rs",
+            from: "        if let Some(claim) = self.claim.take() {",
+            to: "        if let Some(claim) = self.claim.take().filter(|_| !mutant!()) {",
+        }],
+        caught_by: &["servers redlock::minority::a_release_reaches_a_node_that_was_away"],
+    },
+    Mutant {
+        name: "a_release_waits_for_all_nodes",
+        edits: &[Rust {
+            file: "backend/stores/redlock/hold.rs",
+            from: "            if (is_known && !is_patient) || count.is_out_of_reach() {",
+            to: "            if (is_known && !is_patient && !mutant!()) || count.is_out_of_reach() {",
+        }],
+        caught_by: &["servers redlock::minority::one_hung_node_costs_nothing"],
     },
     Mutant {
         name: "equal_tokens_at_the_end_of_the_counter",

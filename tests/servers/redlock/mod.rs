@@ -1,5 +1,6 @@
 //! Tests of the nodes of a quorum, one or a few of which behave differently from the others.
 
+mod fences;
 mod minority;
 mod renewal;
 mod rules;

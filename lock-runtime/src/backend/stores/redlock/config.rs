@@ -123,7 +123,7 @@ mod tests {
             read("redlock://u:p%40ss@a,b:7000,[::1]:7001/2?node_timeout=80ms&max_ttl=5s&durable=true")
                 .expect("valid");
         let addresses: Vec<_> = nodes.iter().map(NodeConfig::address).collect();
-        assert_eq!(addresses, ["a:6379", "b:7000", "[::1]:7001"]);
+        assert_eq!(addresses, ["a:6379", "b:7000", "::1:7001"]);
         for node in &nodes {
             let settings = node.info.redis_settings();
             assert_eq!(
