@@ -17,6 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal};
+
 /// A Redis server of the benchmark's own; stopped when dropped.
 pub(crate) struct Server {
     child: Child,
@@ -55,6 +57,15 @@ impl Server {
     /// CPU time that the server has used so far.
     pub(crate) fn cpu(&self) -> Duration {
         cpu_of(&self.child.id().to_string())
+    }
+
+    /// Stops the server in the middle of its work: it hangs, and its connections stay open.
+    pub(crate) fn hang(&self) {
+        rustix::process::kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn go_on(&self) {
+        rustix::process::kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 }
 

@@ -64,12 +64,11 @@ async fn a_grant_that_nodes_lost_before_its_fence_was_written_back_is_none() {
     let acquired = tokio::spawn(async move { lock.acquire().await.unwrap() });
     until("it is granted", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) }).await;
     for node in &quorum.nodes {
-        node.server.command(&["DEL", "lock:k"]);
+        node.server.command(&["SET", "lock:k", "another client", "PX", "1000"]);
     }
     let began = Instant::now();
     let guard = acquired.await.unwrap();
-    println!("granted after {:?}", began.elapsed());
-    assert!(quorum.held() >= 2, "granted, and held on {:?}", quorum.holders());
+    assert!(began.elapsed() > 900 * MS, "granted while another client held it: {:?}", began.elapsed());
     for node in &quorum.nodes {
         node.proxy.heal();
     }

@@ -36,7 +36,7 @@ async fn a_hold_that_a_majority_lost_is_lost_and_not_created_again() {
         node.server.command(&["DEL", "lock:k"]);
     }
     let began = Instant::now();
-    guard.lost().await;
+    tokio::time::timeout(2 * LEASE, guard.lost()).await.expect("it is lost");
     assert!(began.elapsed() < LEASE, "{:?}", began.elapsed());
     drop(guard);
     for _ in 0..50 {

@@ -10,7 +10,8 @@ use super::{
     claim::{Claim, Trail},
     error::out_of_reach,
     hold::RedlockLease,
-    node::{self, Kind},
+    node,
+    operation::Kind,
     quorum::{Count, Decision, Fence, Fences},
     shared::Shared,
     watch::Watch,
@@ -18,15 +19,15 @@ use super::{
 use crate::{
     FencingToken, LockError, OwnerToken,
     backend::{Acquire, Acquired, Grant, Held, Wait},
-    time::{
-        backoff::between,
-        clock::Instant,
-        deadline::{min_validity, valid_until},
-    },
+    time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
 /// Pause before the next round, after one in which several clients divided the nodes: the longest doubles each time.
 const AFTER_A_TIE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
+/// Upper bound on the doublings.
+const MOST_TIES: u32 = 5;
+/// How often a single attempt is made again after a round that may have been a tie.
+const TIES: u32 = 2;
 /// Pause before the next round behind a holder whose release is announced. The announcement may be lost.
 const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(300)];
 /// The same behind a client of another library, which announces nothing.
@@ -44,7 +45,9 @@ enum Round {
 struct Refusal {
     /// When so many leases end that a majority of the nodes is free, if that is known.
     ends: Option<Instant>,
-    /// Whether some nodes granted the lock, so that perhaps no client has a majority.
+    /// Whether some nodes granted the lock.
+    granted_some: bool,
+    /// Whether so many did that no other client has a majority.
     is_tie: bool,
     /// Whether some node is held by a client of another library.
     has_foreign: bool,
@@ -64,14 +67,17 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         };
         let now = Instant::now();
         let end = request.wait.end();
-        if request.wait == Wait::No || now >= end {
+        // A single attempt, too, is made again if several clients may have divided the nodes: otherwise none has the lock.
+        let is_last =
+            if request.wait == Wait::No { !refusal.granted_some || ties == TIES } else { now >= end };
+        if is_last {
             return Ok(Acquired::busy(refusal.ends.map(|ends| ends.saturating_duration_since(now))));
         }
-        if refusal.is_tie {
+        if refusal.is_tie || request.wait == Wait::No {
             let [first, longest] = AFTER_A_TIE;
             let pause = between([Duration::ZERO, longest.min(first * (1 << ties))]);
-            ties = 5.min(ties + 1);
-            request.progress.sleep_until(end.min(now + pause)).await;
+            ties = MOST_TIES.min(ties + 1);
+            request.progress.sleep_until(now + pause).await;
             continue;
         }
         ties = 0;
@@ -171,15 +177,14 @@ impl<'a> Attempt<'a> {
             None => None,
         };
         let valid_until = valid_until(self.sent, self.request.ttl);
-        if let Some(fence) = fence
-            && Instant::now() + min_validity(self.request.ttl) <= valid_until
-        {
+        if let Some(fence) = fence {
             return Ok(Round::Granted(self.granted(fence, valid_until)));
         }
         // The nodes that granted are freed before the next round, also of other clients.
         self.lease(FencingToken::from_micros(0)).send_for(granted).await;
         self.open = false;
-        if answers.is_out_of_reach() {
+        // Of the acquisition, or of the fence that was to be written back.
+        if failures.len() > count - nodes.majority() {
             return Err(out_of_reach(&nodes.of, failures));
         }
         Ok(Round::Refused(self.refusal(&refusals, answers.yes)))
@@ -192,14 +197,14 @@ impl<'a> Attempt<'a> {
         let mut replies = nodes
             .ask(Kind::Raise, &self.shared.rules, |node| (granted >> node & 1 == 1).then(|| claim.clone()));
         let mut raised = Count::of(nodes.of.len());
-        while let Some((node, answer)) = replies.next().await {
+        (0..nodes.of.len()).filter(|node| granted >> node & 1 == 0).for_each(|_| raised.add(None));
+        while raised.has_majority() == Decision::Open
+            && let Some((node, answer)) = replies.next().await
+        {
             raised.add(answer.as_ref().ok().map(|ours| *ours == 1));
             failures.extend(answer.err().map(|failure| (node, failure)));
-            if raised.has_majority() == Decision::Yes {
-                return true;
-            }
         }
-        false
+        raised.has_majority() == Decision::Yes
     }
 
     fn granted(&mut self, fence: u64, valid_until: Instant) -> Grant {
@@ -230,6 +235,7 @@ impl<'a> Attempt<'a> {
         let last = needed.checked_sub(1).and_then(|last| ends.get(last)).copied();
         Refusal {
             ends: last.filter(|end| *end < Instant::FAR_FUTURE),
+            granted_some: granted > 0,
             is_tie: granted > 0 && refusals.len() < self.shared.nodes.majority(),
             has_foreign: refusals.iter().any(|refusal| refusal % 2 == 1),
         }

@@ -11,7 +11,7 @@ use std::{
 use super::{
     claim::{Claim, Trail},
     error::out_of_reach,
-    node::Kind,
+    operation::Kind,
     quorum::Count,
     shared::Shared,
 };

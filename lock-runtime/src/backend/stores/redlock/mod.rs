@@ -10,6 +10,7 @@ mod hold;
 mod leftovers;
 mod node;
 mod nodes;
+mod operation;
 mod quorum;
 mod renewal;
 mod shared;

@@ -15,7 +15,8 @@ use super::{
     error::out_of_reach,
     hints::Hints,
     leftovers::Owed,
-    node::{Answered, Kind, Line, Node, Voter},
+    node::{Line, Node, Voter},
+    operation::{Answered, Kind},
     quorum::{Count, Decision, majority},
 };
 use crate::{LockError, LockErrorKind, backend::BoxFuture, time::clock::Instant};
@@ -112,7 +113,7 @@ impl Nodes {
             // Only these can contradict a grant that the node has forgotten.
             let needs_vote = matches!(kind, Kind::Acquire | Kind::Join) && !rules.durable;
             let rules = needs_vote.then_some(*rules);
-            if let Some(line) = node.connections.open_here() {
+            if let Some(line) = node.connections.open_here().filter(|line| !line.is_idle()) {
                 return Some(put(node, &line, kind, claim, rules));
             }
             let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim, rules);

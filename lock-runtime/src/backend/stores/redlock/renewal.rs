@@ -14,8 +14,8 @@ use super::{
     super::redis::error::Failure,
     claim::{Claim, Trail},
     error::out_of_reach,
-    node::Kind,
     nodes::Replies,
+    operation::Kind,
     quorum::{Count, Decision},
     shared::Shared,
 };

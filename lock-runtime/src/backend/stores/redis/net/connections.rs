@@ -89,11 +89,10 @@ impl<S: Service> Connections<S> {
         }
     }
 
-    /// Returns the connection of the caller's runtime, if there is one that needs no check before it is used.
+    /// Returns the connection of the caller's runtime, if there is one. If it is [idle](Connection::is_idle), the server
+    /// may have closed it.
     pub(crate) fn open_here(&self) -> Option<Arc<S::Line>> {
-        let line = self.slot().flight.open(is_usable::<S>)?;
-        let connection: &Connection = (*line).as_ref();
-        (!connection.is_idle()).then_some(line)
+        self.slot().flight.open(is_usable::<S>)
     }
 
     /// Returns the connection of the caller's runtime; makes one if there is none.

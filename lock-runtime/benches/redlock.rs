@@ -1,0 +1,163 @@
+//! Redlock on three and on five nodes against `rslock` on the same ones: uncontended, with one node hanging, and one
+//! contended key.
+//!
+//! `cargo bench -p lock-runtime-benches --bench redlock -- [rounds [ms]]`; by default 7 rounds of 1,000 ms.
+//! `rslock` takes one round trip for an acquisition, and has no fencing tokens.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss, reason = "a benchmark")]
+
+mod support;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use lock_runtime::LockManager;
+use support::{Server, median, publish, ratios, targets::Target};
+
+const TTL: Duration = Duration::from_secs(30);
+/// For `rslock`'s first attempt at a held lock, as for ours, the pause is its own.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cycle of a contender: acquires the lock of this name, and releases it.
+type Cycle = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let mut numbers = std::env::args().skip(1).filter_map(|word| word.parse::<u64>().ok());
+    let rounds = numbers.next().unwrap_or(7);
+    let length = Duration::from_millis(numbers.next().unwrap_or(1_000));
+    let (mut rows, mut targets) = (Vec::new(), Vec::new());
+    for nodes in [3, 5] {
+        let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
+        for section in SECTIONS {
+            let mut results = [Vec::new(), Vec::new()];
+            let contenders = [ours(&servers).await, rslock(&servers)];
+            // Each has connected to all nodes before one of them hangs.
+            for contender in &contenders {
+                run(contender, &section, Duration::from_millis(300)).await;
+            }
+            if section.hangs {
+                servers[1].hang();
+            }
+            for round in 0..=rounds {
+                for (result, contender) in results.iter_mut().zip(&contenders) {
+                    let measured = run(contender, &section, length).await;
+                    // The first round warms up the virtual machine, and finds out that a node hangs.
+                    if round > 0 {
+                        result.push(measured);
+                    }
+                }
+            }
+            if section.hangs {
+                servers[1].go_on();
+            }
+            let rates =
+                results.each_ref().map(|rounds| rounds.iter().map(|round| round.0).collect::<Vec<_>>());
+            let p50 = results.each_ref().map(|rounds| rounds.iter().map(|round| round.1).collect::<Vec<_>>());
+            let of = ratios(&rates[0], &rates[1]);
+            for ((who, rates), p50) in ["lock-runtime", "rslock"].iter().zip(&rates).zip(&p50) {
+                let ratio = if *who == "rslock" { "1".into() } else { of.to_string() };
+                rows.push(vec![
+                    format!("{nodes}"),
+                    section.name.into(),
+                    (*who).into(),
+                    format!("{:.0}", median(rates)),
+                    ratio,
+                    format!("{:.0}", median(p50)),
+                ]);
+            }
+            let name = format!("{nodes} nodes, {}", section.name);
+            targets.push(Target::at_least(format!("{name}: cycles/s, of rslock"), of, section.least));
+            if section.tasks == 1 && !section.hangs {
+                targets.push(Target::at_most(
+                    format!("{name}: p50, of rslock"),
+                    ratios(&p50[0], &p50[1]),
+                    1.8,
+                ));
+            }
+        }
+    }
+    let columns = ["nodes", "what", "who", "cycles/s", "of rslock [95 %]", "p50 µs"];
+    publish("redlock", &columns, &rows, support::plot::NONE, &targets);
+}
+
+struct Section {
+    name: &'static str,
+    tasks: usize,
+    /// Whether all tasks want the same lock.
+    one_key: bool,
+    /// Whether one node hangs.
+    hangs: bool,
+    /// The target, of `rslock`.
+    least: f64,
+}
+
+const SECTIONS: [Section; 5] = [
+    Section { name: "alone", tasks: 1, one_key: false, hangs: false, least: 0.65 },
+    Section { name: "64 tasks", tasks: 64, one_key: false, hangs: false, least: 0.65 },
+    Section { name: "one hangs, alone", tasks: 1, one_key: false, hangs: true, least: 10.0 },
+    Section { name: "one hangs, 10 tasks", tasks: 10, one_key: false, hangs: true, least: 10.0 },
+    Section { name: "one key, 32 tasks", tasks: 32, one_key: true, hangs: false, least: 20.0 },
+];
+
+async fn ours(servers: &[Server]) -> Cycle {
+    let ports: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect();
+    let url = format!("redlock://{}?durable=true", ports.join(","));
+    let locks = LockManager::connect(&url).await.unwrap().ttl(TTL).wait(PATIENCE);
+    Arc::new(move |name| {
+        let lock = locks.lock(name);
+        Box::pin(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+    })
+}
+
+fn rslock(servers: &[Server]) -> Cycle {
+    let locks = rslock::LockManager::new(servers.iter().map(Server::url).collect());
+    Arc::new(move |name| {
+        let locks = locks.clone();
+        Box::pin(async move {
+            let name = format!("rslock:{name}");
+            loop {
+                if let Ok(lock) = locks.lock(name.as_bytes(), TTL).await {
+                    locks.unlock(&lock).await;
+                    return;
+                }
+            }
+        })
+    })
+}
+
+/// Returns the cycles a second, and the median of their times in µs.
+async fn run(cycle: &Cycle, section: &Section, length: Duration) -> (f64, f64) {
+    let (over, times) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..section.tasks)
+        .map(|task| {
+            let (cycle, over, times) = (Arc::clone(cycle), Arc::clone(&over), Arc::clone(&times));
+            let name = if section.one_key { "one".into() } else { format!("user:{task}") };
+            tokio::spawn(async move {
+                let mut own = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    cycle(name.clone()).await;
+                    own.push(began.elapsed().as_secs_f64() * 1e6);
+                }
+                times.lock().unwrap().extend(own);
+            })
+        })
+        .collect();
+    tokio::time::sleep(length).await;
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let took = began.elapsed().as_secs_f64();
+    let times = times.lock().unwrap();
+    (times.len() as f64 / took, median(&times))
+}
