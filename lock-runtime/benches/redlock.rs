@@ -4,7 +4,14 @@
 //! `cargo bench -p lock-runtime-benches --bench redlock -- [rounds [ms]]`; by default 7 rounds of 1,000 ms.
 //! `rslock` takes one round trip for an acquisition, and has no fencing tokens.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss, reason = "a benchmark")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a benchmark"
+)]
 
 mod support;
 
@@ -22,8 +29,7 @@ use lock_runtime::LockManager;
 use support::{Server, median, publish, ratios, targets::Target};
 
 const TTL: Duration = Duration::from_secs(30);
-/// For `rslock`'s first attempt at a held lock, as for ours, the pause is its own.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A cycle of a contender: acquires the lock of this name, and releases it.
 type Cycle = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;

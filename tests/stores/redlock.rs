@@ -2,12 +2,12 @@
 //! tested in `tests/servers`.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
@@ -204,10 +204,22 @@ impl Site for RedlockSite {
 
     fn left(&self, mark: &str) -> Vec<String> {
         let pattern = format!("*{mark}*");
-        let keys = self.nodes.iter().flat_map(|node| node.command(&["KEYS", &pattern]).texts());
-        // The counters of fences stay for a day.
-        let keys: BTreeSet<String> = keys.filter(|key| !key.ends_with(":~1:fence")).collect();
-        keys.into_iter().collect()
+        let began = Instant::now();
+        loop {
+            let mut left = BTreeMap::<String, usize>::new();
+            for key in self.nodes.iter().flat_map(|node| node.command(&["KEYS", &pattern]).texts()) {
+                // The counters of fences stay for a day.
+                if !key.ends_with(":~1:fence") {
+                    *left.entry(key).or_default() += 1;
+                }
+            }
+            // The last nodes are released a moment after a majority.
+            let is_minority = left.values().all(|nodes| *nodes < self.majority());
+            if left.is_empty() || !is_minority || began.elapsed() > Duration::from_secs(1) {
+                return left.into_keys().collect();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn lose(&self, key: &str) -> bool {
