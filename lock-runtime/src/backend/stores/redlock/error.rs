@@ -12,11 +12,18 @@ pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> L
         return errors.into_iter().nth(position).expect("just found").1;
     }
     let (all, needed) = (nodes.len(), majority(nodes.len()));
-    let causes: Vec<_> = errors
-        .iter()
-        .map(|(node, error)| format!("{}: {}", nodes[*node].address(), error.message()))
-        .collect();
-    let message =
-        format!("{} of {all} nodes failed, and {needed} must agree ({})", errors.len(), causes.join("; "));
+    let (mut causes, mut remedies) = (Vec::new(), Vec::new());
+    for (node, error) in &errors {
+        let (cause, remedy) = error.message().split_once(". ").unwrap_or((error.message(), ""));
+        let address = nodes[*node].address();
+        causes.push(if cause.contains(address) { cause.to_owned() } else { format!("{address}: {cause}") });
+        // Usually the same for all nodes.
+        if !remedy.is_empty() && !remedies.contains(&remedy) {
+            remedies.push(remedy);
+        }
+    }
+    let (causes, count) = (causes.join("; "), errors.len());
+    let message = format!("{count} of {all} nodes cannot be used, and {needed} must agree ({causes})");
+    let message = [&[message.as_str()], &remedies[..]].concat().join(". ");
     LockError::new(LockErrorKind::Backend, message)
 }

@@ -161,7 +161,7 @@ fn check_vote(address: &str, line: &Line, rules: Option<Rules>) -> Result<(), Fa
     let message = match line.votes_in(Instant::now(), rules.max_ttl) {
         Some(Duration::ZERO) => return Ok(()),
         Some(wait) => format!(
-            "Redis at {address} was started a moment ago, and may have forgotten locks; it votes in {:?}. If every node \
+            "Redis at {address} was started a moment ago, may have forgotten locks, and votes in {:?}. If every node \
              persists each write (`appendfsync always`), set `durable=true`",
             Duration::from_secs(wait.as_secs() + 1)
         ),
