@@ -1,6 +1,8 @@
 //! Locks shared with redis-py, npm's redlock and Go's redsync on Redis, each with its defaults: they poll from time
 //! to time, without a queue or notices. None pauses between a release and its next acquisition.
 
+mod quorum;
+
 use std::{
     env, fmt, fs,
     process::Command,
