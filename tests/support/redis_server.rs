@@ -56,6 +56,14 @@ impl RedisServer {
         resp::command(&self.socket, words).expect("the server answers")
     }
 
+    /// Number of times that this command, in lower case, was called since the start, also by scripts.
+    pub fn calls(&self, command: &str) -> u64 {
+        let Value::Text(stats) = self.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
+        let prefix = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&prefix));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap_or_default().parse().expect("a number"))
+    }
+
     pub fn pause(&self) {
         self.process.pause();
     }

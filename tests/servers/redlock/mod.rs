@@ -87,10 +87,6 @@ impl Node {
 
     /// Number of scripts that the node has run.
     fn scripts(&self) -> u64 {
-        let Value::Text(stats) = self.server.command(&["INFO", "commandstats"]) else {
-            panic!("INFO is a text")
-        };
-        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+        self.server.calls("evalsha")
     }
 }

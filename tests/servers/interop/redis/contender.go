@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
@@ -34,8 +36,11 @@ func acquire(mutex *redsync.Mutex) {
 }
 
 func main() {
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: os.Args[1]})
-	mutex := redsync.New(goredis.NewPool(client)).NewMutex(os.Args[2])
+	var pools []redsyncredis.Pool
+	for _, socket := range strings.Split(os.Args[1], ",") {
+		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Network: "unix", Addr: socket})))
+	}
+	mutex := redsync.New(pools...).NewMutex(os.Args[2])
 	counter := os.Args[3]
 	fmt.Println("ready")
 	var section, seconds float64
@@ -56,8 +61,11 @@ func main() {
 		must(err)
 		time.Sleep(length(section))
 		must(os.WriteFile(counter, []byte(strconv.Itoa(value+1)), 0o600))
-		_, err = mutex.Unlock()
+		released, err := mutex.Unlock()
 		must(err)
+		if !released {
+			panic("no majority of the servers had it")
+		}
 	}
 	fmt.Print("waited ")
 	for _, wait := range waits {

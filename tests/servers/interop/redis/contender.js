@@ -1,13 +1,14 @@
 // A contender by redlock, with its defaults: enters again and again, and answers with its waits.
 
+const { once } = require("events");
 const fs = require("fs");
 const { setTimeout: sleep } = require("timers/promises");
 const { default: Redis } = require("ioredis");
 const { default: Redlock, ExecutionError } = require("redlock");
 
-const [path, key, counter] = process.argv.slice(2);
-const client = new Redis({ path });
-const redlock = new Redlock([client]);
+const [paths, key, counter] = process.argv.slice(2);
+const clients = paths.split(",").map((path) => new Redis({ path }));
+const redlock = new Redlock(clients);
 // It reports each attempt that found the lock held.
 redlock.on("error", () => {});
 
@@ -37,7 +38,7 @@ async function run(section, seconds) {
   }
 }
 
-client.once("ready", () => console.log("ready"));
+Promise.all(clients.map((client) => once(client, "ready"))).then(() => console.log("ready"));
 process.stdin.once("data", async (line) => {
   const waits = await run(...line.toString().split(" ").map(Number));
   console.log("waited " + waits.map((wait) => wait.toFixed(3)).join(" "));

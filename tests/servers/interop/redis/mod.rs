@@ -1,13 +1,15 @@
 //! Locks shared with redis-py, npm's redlock and Go's redsync on Redis, each with its defaults: they poll from time
 //! to time, without a queue or notices. None pauses between a release and its next acquisition.
 
+mod quorum;
+
 use std::{
     env, fmt, fs,
     process::Command,
     time::{Duration, Instant},
 };
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockManager, backend::Redlock};
 
 use super::{Contender, here, installed};
 use crate::support::redis_server::RedisServer;
@@ -16,7 +18,7 @@ const MS: Duration = Duration::from_millis(1);
 /// The name of the lock, and its key.
 const NAME: &str = "shared";
 const KEY: &str = "lock:shared";
-/// Set in a process of ours: the server's socket, the counter, and the number of tasks.
+/// Set in a process of ours: the servers' sockets, the counter, and the number of tasks.
 const OURS: &str = "LOCK_TEST_INTEROP_OURS";
 /// Seconds for which the contenders run; a minute or ten show more than the default.
 const SECONDS: &str = "LOCK_TEST_INTEROP";
@@ -25,23 +27,33 @@ fn seconds() -> u64 {
     env::var(SECONDS).map_or(20, |seconds| seconds.parse().unwrap())
 }
 
-/// A server, and a file that counts the entries without any protection against lost updates.
+/// A server, or the nodes of a quorum, and a file that counts the entries without any protection against lost updates.
 struct Site {
-    server: RedisServer,
+    servers: Vec<RedisServer>,
     counter: std::path::PathBuf,
 }
 
 impl Site {
     fn new() -> Self {
-        let server = RedisServer::start(&[]);
-        let counter = server.socket().with_file_name("entries");
+        Self::of(1)
+    }
+
+    fn of(servers: usize) -> Self {
+        let servers: Vec<_> = (0..servers).map(|_| RedisServer::start(&[])).collect();
+        let counter = servers[0].socket().with_file_name("entries");
         fs::write(&counter, "0").unwrap();
-        Self { server, counter }
+        Self { servers, counter }
+    }
+
+    /// Separated by commas, as all contenders read them.
+    fn sockets(&self) -> String {
+        let sockets: Vec<_> = self.servers.iter().map(|server| server.socket().to_str().unwrap()).collect();
+        sockets.join(",")
     }
 
     fn theirs(&self, mut command: Command) -> Contender {
         Contender::start({
-            command.arg(self.server.socket()).arg(KEY).arg(&self.counter);
+            command.arg(self.sockets()).arg(KEY).arg(&self.counter);
             command
         })
     }
@@ -50,7 +62,7 @@ impl Site {
         let mut command = Command::new(env::current_exe().unwrap());
         command
             .args(["--ignored", "--exact", "--nocapture", "interop::redis::one_of_ours"])
-            .env(OURS, format!("{}\n{}\n{tasks}", self.server.socket().display(), self.counter.display()));
+            .env(OURS, format!("{}\n{}\n{tasks}", self.sockets(), self.counter.display()));
         Contender::start(command)
     }
 
@@ -141,14 +153,28 @@ fn redsync() -> Command {
     Command::new(installed("LOCK_TEST_REDSYNC"))
 }
 
+/// Connects to one server, or to the nodes of a quorum.
+async fn connect(sockets: &str) -> LockManager {
+    let urls: Vec<_> = sockets.split(',').map(|socket| format!("redis+unix://{socket}")).collect();
+    match &urls[..] {
+        [url] => LockManager::connect(url).await.unwrap(),
+        urls => {
+            // The servers are new, and forget nothing.
+            let locks = LockManager::new(Redlock::new(urls).unwrap().durable());
+            locks.ping().await.unwrap();
+            locks
+        }
+    }
+}
+
 /// Not a test: a process of ours, for the other tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "started by the other tests"]
 async fn one_of_ours() {
     let Ok(order) = env::var(OURS) else { return };
     let order: Vec<&str> = order.lines().collect();
-    let [socket, counter, tasks] = order[..] else { panic!("{order:?}") };
-    let locks = LockManager::connect(&format!("redis+unix://{socket}")).await.unwrap();
+    let [sockets, counter, tasks] = order[..] else { panic!("{order:?}") };
+    let locks = connect(sockets).await;
     println!("\nready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
