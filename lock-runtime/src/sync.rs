@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     hash::{BuildHasher, RandomState},
     ops::Range,
     pin::{Pin, pin},
@@ -80,18 +80,6 @@ pub(crate) async fn check_or_wait<T>(notify: &Notify, check: impl FnOnce() -> Op
         }
         found => found,
     }
-}
-
-/// Completes when all of these futures have. The first poll begins them in their order.
-///
-/// # Cancel safety
-/// Drops those that have not completed.
-pub(crate) async fn join_all(mut futures: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
-    poll_fn(|context| {
-        futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 /// A boxed future that keeps its owner `Sync`.

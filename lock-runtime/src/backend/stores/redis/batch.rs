@@ -145,6 +145,18 @@ async fn send_batches<O: Send + 'static>(
     }
 }
 
+/// Completes when all of these calls have. The first poll begins them in their order.
+///
+/// # Cancel safety
+/// Drops those that have not completed.
+pub(crate) async fn join_all(mut calls: Vec<BoxFuture<'_, ()>>) {
+    poll_fn(|context| {
+        calls.retain_mut(|call| call.as_mut().poll(context).is_pending());
+        if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
 /// A batch under way; counted until dropped.
 struct UnderWay(Arc<AtomicUsize>);
 

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::redis::{
-        batch::{Batcher, SendBatch},
+        batch::{Batcher, SendBatch, join_all},
         config::{Config, GroupCommit},
         error::Failure,
         names,
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{BoxFuture, common::host},
-    sync::{join_all, lock},
+    sync::lock,
     time::clock::Instant,
 };
 

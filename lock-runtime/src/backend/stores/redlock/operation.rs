@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::redis::{
+        batch::join_all,
         error::{self, Failure},
         names::{self, FORMAT},
         net::{Connection, Script},
@@ -18,7 +19,7 @@ use super::{
     claim::Claim,
     leftovers::Owed,
 };
-use crate::{backend::BoxFuture, sync::join_all, time::clock::Instant};
+use crate::{backend::BoxFuture, time::clock::Instant};
 
 /// How long a counter of fences is kept after the last grant or renewal of its lock.
 const FENCE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{
+        batch::join_all,
         error::Failure,
         names,
         net::Connection,
@@ -21,7 +22,6 @@ use super::{
 use crate::{
     LockKey,
     backend::{BoxFuture, LeaseId},
-    sync::join_all,
     time::clock::Instant,
 };
 
