@@ -53,6 +53,8 @@ use std::{env, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
+#[doc(hidden)]
+pub use self::cases::torture::survive;
 pub use self::store::{CANARY, Fault, Foreign, Server, Site, Store};
 
 /// Runs the suite on these stores, with the arguments of the command line: those of `cargo test`. To be called by `main`, once

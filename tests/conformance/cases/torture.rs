@@ -50,21 +50,36 @@ fn shortest() -> Duration {
 async fn holds_of_one_process_are_disjoint_and_in_order_under_faults(fixture: Fixture) {
     let (seed, length) = (Random::seed(), length(&fixture));
     let key = fixture.key("k");
+    let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
+    survive(&clients, &key, length, seed, hurt_for(&fixture, Random::from_seed(seed), length, &[])).await;
+    fixture.clean().await;
+    fixture.is_free(&key).await;
+}
+
+/// Uses one lock in every possible way, in twelve tasks of these clients, while `hurting` goes on, and judges the
+/// history.
+///
+/// # Panics
+/// If holds overlapped, or their tokens did not rise.
+pub async fn survive(
+    clients: &[LockManager],
+    key: &str,
+    length: Duration,
+    seed: u64,
+    hurting: impl Future<Output = ()>,
+) {
     let mut tasks = Vec::new();
-    for client in 0..3 {
-        let locks = fixture.client().await;
+    for (client, locks) in (0..).zip(clients) {
         for task in 0..4 {
-            tasks.push(tokio::spawn(torture(locks.clone(), key.clone(), seed + client * 16 + task, length)));
+            tasks.push(tokio::spawn(torture(locks.clone(), key.into(), seed + client * 16 + task, length)));
         }
     }
-    hurt_for(&fixture, Random::from_seed(seed), length, &[]).await;
+    hurting.await;
     let mut history = Vec::new();
     for task in tasks {
         history.extend(task.await.unwrap());
     }
     pass(seed, history);
-    fixture.clean().await;
-    fixture.is_free(&key).await;
 }
 
 async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(fixture: Fixture) {

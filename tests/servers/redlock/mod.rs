@@ -4,6 +4,7 @@ mod fences;
 mod minority;
 mod renewal;
 mod rules;
+mod torture;
 
 use std::time::Duration;
 
