@@ -34,11 +34,6 @@ pub trait Store: Send + Sync {
 
     /// The reason why it cannot be tested here; `None` if it can.
     fn absence(&self) -> Option<String> {
-        self.missing()
-    }
-
-    /// The text about the first of its needs that is missing.
-    fn missing(&self) -> Option<String> {
         let (missing, package) = self.needs().iter().find(|(what, _)| !is_installed(what))?;
         Some(format!("`{missing}` is missing; Debian has it in the package `{package}`"))
     }

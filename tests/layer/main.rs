@@ -23,7 +23,6 @@ use lock_conformance::{
     Server, Site, Store,
     support::{self, Random, until},
 };
-use lock_runtime::LockManager;
 use lock_tower::LockLayer;
 
 /// Starts the site of a store.
@@ -63,7 +62,7 @@ fn parts(count: usize, pause: Duration, kept: impl Send + 'static) -> Body {
 async fn a_client_never_meets_its_own_lock() {
     for store in stores::all() {
         let site = start(store);
-        let locks = LockManager::connect(&site.url()).await.unwrap();
+        let locks = store.connect(site.url()).await.unwrap();
         let lock = LockLayer::new(locks, "user:<id:u64>").unwrap();
         let app = Router::new()
             .route("/text/{id}", post(|| async { "done" }).route_layer(lock.clone()))
@@ -92,7 +91,7 @@ async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
     let seed = Random::seed();
     for store in stores::all() {
         let (site, name) = (start(store), store.name());
-        let locks = LockManager::connect(&site.url()).await.unwrap();
+        let locks = store.connect(site.url()).await.unwrap();
         // Anything that grows only once, like tables and the allocator's buffers, has grown after this.
         load::run(&locks, seed, Duration::from_secs(2)).await;
         let before = resident();

@@ -14,7 +14,7 @@ use lock_conformance::{Fault, Server, Site};
 
 pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "memory" }];
 
-inventory::submit!(super::File { is_compiled_in: true, stores: STORES });
+inventory::submit!(super::File { is_compiled_in: true, is_large: false, stores: STORES });
 
 struct Store {
     name: &'static str,

@@ -11,6 +11,8 @@ use lock_conformance::Store;
 pub struct File {
     /// Whether its stores are compiled in.
     pub is_compiled_in: bool,
+    /// Whether its stores need so many servers that only `tests/run all` includes them, by `LOCK_TEST_LARGE`.
+    pub is_large: bool,
     pub stores: &'static [&'static dyn Store],
 }
 
@@ -18,7 +20,8 @@ inventory::collect!(File);
 
 /// The stores that are compiled in, by their names.
 pub fn all() -> Vec<&'static dyn Store> {
-    known(|file| file.is_compiled_in)
+    let with_large = std::env::var_os("LOCK_TEST_LARGE").is_some();
+    known(|file| file.is_compiled_in && (with_large || !file.is_large))
 }
 
 /// The stores of these files, by their names.

@@ -22,7 +22,7 @@ pub const STORES: &[&dyn lock_conformance::Store] =
     &[&Store { name: "redis", grouped: false }, &Store { name: "redis_grouped", grouped: true }];
 pub const NEEDS: &[(&str, &str)] = &[("redis-server", "redis-server")];
 
-inventory::submit!(super::File { is_compiled_in: cfg!(feature = "redis"), stores: STORES });
+inventory::submit!(super::File { is_compiled_in: cfg!(feature = "redis"), is_large: false, stores: STORES });
 
 struct Store {
     name: &'static str,

@@ -22,7 +22,11 @@ pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "zookeeper"
 pub const NEEDS: &[(&str, &str)] =
     &[("/usr/share/java/zookeeper.jar", "zookeeper"), ("java", "default-jre-headless")];
 
-inventory::submit!(super::File { is_compiled_in: cfg!(feature = "zookeeper"), stores: STORES });
+inventory::submit!(super::File {
+    is_compiled_in: cfg!(feature = "zookeeper"),
+    is_large: false,
+    stores: STORES
+});
 
 struct Store {
     name: &'static str,
