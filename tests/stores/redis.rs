@@ -72,23 +72,14 @@ impl lock_conformance::Store for Store {
             let user = user_of_any_prefix();
             let settings: Vec<&str> =
                 ["--maxmemory-policy", "noeviction"].into_iter().chain(user.split(' ')).collect();
-            let server = match server {
-                Server::OwnWithClock => RedisServer::start_with_clock(&settings),
-                Server::Own | Server::Shared => RedisServer::start(&settings),
-            };
-            let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-            return Box::new(RedisSite {
-                server: Arc::new(Mutex::new(server)),
-                proxy: Some(proxy),
-                grouped: self.grouped,
-            });
+            return Box::new(RedisSite { node: Node::start(server, &settings), grouped: self.grouped });
         }
         let start = || {
             let user = user_of_any_prefix();
             Arc::new(Mutex::new(RedisServer::start(&user.split(' ').collect::<Vec<_>>())))
         };
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
-        Box::new(RedisSite { server, proxy: None, grouped: self.grouped })
+        Box::new(RedisSite { node: Node { server, proxy: None }, grouped: self.grouped })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -131,82 +122,41 @@ fn published_user() -> String {
 }
 
 struct RedisSite {
-    server: Arc<Mutex<RedisServer>>,
-    /// Between the clients and a server that may be hurt.
-    proxy: Option<Proxy>,
+    node: Node,
     grouped: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A server, and how it can be hurt.
+pub(super) struct Node {
+    pub(super) server: Arc<Mutex<RedisServer>>,
+    /// Between the clients and a server that may be hurt.
+    pub(super) proxy: Option<Proxy>,
 }
 
-impl RedisSite {
-    fn command(&self, words: &[&str]) -> Value {
+impl Node {
+    /// A server of one case.
+    pub(super) fn start(server: Server, settings: &[&str]) -> Self {
+        let server = match server {
+            Server::OwnWithClock => RedisServer::start_with_clock(settings),
+            Server::Own | Server::Shared => RedisServer::start(settings),
+        };
+        let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+        Self { server: Arc::new(Mutex::new(server)), proxy: Some(proxy) }
+    }
+
+    pub(super) fn command(&self, words: &[&str]) -> Value {
         lock(&self.server).command(words)
     }
 
-    fn proxy(&self) -> &Proxy {
+    pub(super) fn proxy(&self) -> &Proxy {
         self.proxy.as_ref().expect("a case that hurts its server has one of its own")
     }
-}
 
-/// The names in the store, as published.
-fn holder(key: &str) -> String {
-    format!("lock:{key}")
-}
-
-fn queue(key: &str) -> String {
-    // A name with a hash tag of its own keeps it.
-    if key.contains('{') { format!("lock:{key}:~1:queue") } else { format!("lock:{{lock:{key}}}:~1:queue") }
-}
-
-impl Site for RedisSite {
-    fn url(&self) -> String {
-        match (&self.proxy, self.grouped) {
-            (Some(proxy), false) => format!("redis://{}", proxy.address()),
-            (Some(proxy), true) => format!("redis://locks:password@{}?group_commit=always", proxy.address()),
-            (None, _) => self.url_past_faults(),
-        }
+    pub(super) fn url_past_faults(&self) -> String {
+        format!("redis+unix://{}", lock(&self.server).socket().display())
     }
 
-    fn url_past_faults(&self) -> String {
-        let socket = format!("redis+unix://{}", lock(&self.server).socket().display());
-        if self.grouped { socket + "?user=locks&pass=password&group_commit=always" } else { socket }
-    }
-
-    fn url_with_password(&self, password: &str) -> String {
-        self.command(&["CONFIG", "SET", "requirepass", CANARY]);
-        format!("redis://:{password}@{}", self.proxy().address())
-    }
-
-    fn left(&self, mark: &str) -> Vec<String> {
-        let mut cursor = "0".to_owned();
-        let mut left = Vec::new();
-        loop {
-            let pattern = format!("*{mark}*");
-            let Value::Array(page) = self.command(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])
-            else {
-                panic!("SCAN answers with an array")
-            };
-            let [Value::Text(next), keys] = &page[..] else { panic!("a cursor and keys, not {page:?}") };
-            left.extend(keys.clone().texts());
-            if next == "0" {
-                return left;
-            }
-            cursor.clone_from(next);
-        }
-    }
-
-    fn places(&self, key: &str) -> usize {
-        usize::try_from(self.command(&["LLEN", &queue(key)]).int()).unwrap()
-    }
-
-    fn lose(&self, key: &str) -> bool {
-        self.command(&["DEL", &holder(key)]).int() == 1
-    }
-
-    fn hurt(&self, fault: Fault) {
+    pub(super) fn hurt(&self, fault: Fault) {
         match fault {
             Fault::Down => {
                 self.proxy().refuse();
@@ -243,7 +193,7 @@ impl Site for RedisSite {
         }
     }
 
-    fn heal(&self) {
+    pub(super) fn heal(&self) {
         self.proxy().heal();
         let mut server = lock(&self.server);
         server.bring_back();
@@ -253,9 +203,78 @@ impl Site for RedisSite {
         drop(server);
         self.command(&["CONFIG", "SET", "maxmemory", "0"]);
     }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The names in the store, as published.
+pub(super) fn holder(key: &str) -> String {
+    format!("lock:{key}")
+}
+
+fn queue(key: &str) -> String {
+    // A name with a hash tag of its own keeps it.
+    if key.contains('{') { format!("lock:{key}:~1:queue") } else { format!("lock:{{lock:{key}}}:~1:queue") }
+}
+
+impl Site for RedisSite {
+    fn url(&self) -> String {
+        match (&self.node.proxy, self.grouped) {
+            (Some(proxy), false) => format!("redis://{}", proxy.address()),
+            (Some(proxy), true) => format!("redis://locks:password@{}?group_commit=always", proxy.address()),
+            (None, _) => self.url_past_faults(),
+        }
+    }
+
+    fn url_past_faults(&self) -> String {
+        let socket = self.node.url_past_faults();
+        if self.grouped { socket + "?user=locks&pass=password&group_commit=always" } else { socket }
+    }
+
+    fn url_with_password(&self, password: &str) -> String {
+        self.node.command(&["CONFIG", "SET", "requirepass", CANARY]);
+        format!("redis://:{password}@{}", self.node.proxy().address())
+    }
+
+    fn left(&self, mark: &str) -> Vec<String> {
+        let mut cursor = "0".to_owned();
+        let mut left = Vec::new();
+        loop {
+            let pattern = format!("*{mark}*");
+            let Value::Array(page) =
+                self.node.command(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])
+            else {
+                panic!("SCAN answers with an array")
+            };
+            let [Value::Text(next), keys] = &page[..] else { panic!("a cursor and keys, not {page:?}") };
+            left.extend(keys.clone().texts());
+            if next == "0" {
+                return left;
+            }
+            cursor.clone_from(next);
+        }
+    }
+
+    fn places(&self, key: &str) -> usize {
+        usize::try_from(self.node.command(&["LLEN", &queue(key)]).int()).unwrap()
+    }
+
+    fn lose(&self, key: &str) -> bool {
+        self.node.command(&["DEL", &holder(key)]).int() == 1
+    }
+
+    fn hurt(&self, fault: Fault) {
+        self.node.hurt(fault);
+    }
+
+    fn heal(&self) {
+        self.node.heal();
+    }
 
     fn lost_an_answer(&self) -> bool {
-        !self.proxy().keep_answers()
+        !self.node.proxy().keep_answers()
     }
 
     fn foreign(&self) -> Option<&dyn Foreign> {
@@ -263,7 +282,9 @@ impl Site for RedisSite {
     }
 
     fn calls(&self) -> u64 {
-        let Value::Text(stats) = self.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
+        let Value::Text(stats) = self.node.command(&["INFO", "commandstats"]) else {
+            panic!("INFO is a text")
+        };
         // Every call about locks is a script; commands inside scripts are counted separately.
         stats
             .lines()
@@ -273,7 +294,7 @@ impl Site for RedisSite {
     }
 
     fn connections(&self) -> u64 {
-        self.proxy().accepted()
+        self.node.proxy().accepted()
     }
 }
 
@@ -283,7 +304,7 @@ impl Foreign for RedisSite {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let owner = format!("foreign-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let ttl = ttl.as_millis().to_string();
-        match self.command(&["SET", &holder(key), &owner, "NX", "PX", &ttl]) {
+        match self.node.command(&["SET", &holder(key), &owner, "NX", "PX", &ttl]) {
             Value::Nil => None,
             Value::Text(ok) if ok == "OK" => Some(owner),
             other => panic!("SET answered {other:?}"),
@@ -292,26 +313,26 @@ impl Foreign for RedisSite {
 
     fn free(&self, key: &str, owner: &str) -> bool {
         const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-        self.command(&["EVAL", COMPARE_AND_DELETE, "1", &holder(key), owner]).int() == 1
+        self.node.command(&["EVAL", COMPARE_AND_DELETE, "1", &holder(key), owner]).int() == 1
     }
 
     fn holder(&self, key: &str) -> Option<(String, Duration)> {
-        let Value::Text(owner) = self.command(&["GET", &holder(key)]) else { return None };
-        let left = self.command(&["PTTL", &holder(key)]).int();
+        let Value::Text(owner) = self.node.command(&["GET", &holder(key)]) else { return None };
+        let left = self.node.command(&["PTTL", &holder(key)]).int();
         Some((owner, Duration::from_millis(u64::try_from(left).expect("a holder's key has an end"))))
     }
 
     fn take_for_ever(&self, key: &str) -> String {
         let owner = "for-ever";
-        assert_eq!(self.command(&["SET", &holder(key), owner, "NX"]), Value::Text("OK".into()));
+        assert_eq!(self.node.command(&["SET", &holder(key), owner, "NX"]), Value::Text("OK".into()));
         owner.into()
     }
 
     fn misuse(&self, key: &str) {
-        assert_eq!(self.command(&["LPUSH", &holder(key), "no lock"]).int(), 1);
+        assert_eq!(self.node.command(&["LPUSH", &holder(key), "no lock"]).int(), 1);
     }
 
     fn clear(&self, key: &str) {
-        assert_eq!(self.command(&["DEL", &holder(key)]).int(), 1);
+        assert_eq!(self.node.command(&["DEL", &holder(key)]).int(), 1);
     }
 }

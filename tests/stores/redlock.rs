@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -16,11 +16,8 @@ use lock_runtime::{
     backend::{BoxFuture, Capabilities, Redlock},
 };
 
-use crate::support::{
-    proxy::{Flow, Proxy, Upstream, Way},
-    redis_server::RedisServer,
-    resp::Value,
-};
+use super::redis::{Node, holder, lock};
+use crate::support::{redis_server::RedisServer, resp::Value};
 
 pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "redlock", nodes: 3 }];
 /// Five servers for each case are more than a machine of two cores runs beside everything else.
@@ -97,16 +94,8 @@ impl lock_conformance::Store for Store {
     }
 
     fn site(&self, server: Server) -> Box<dyn Site> {
-        let node = |_| {
-            let settings = ["--maxmemory-policy", "noeviction"];
-            let server = match server {
-                Server::OwnWithClock => RedisServer::start_with_clock(&settings),
-                Server::Own | Server::Shared => RedisServer::start(&settings),
-            };
-            let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-            Node { server: Arc::new(Mutex::new(server)), proxy: Some(proxy) }
-        };
         if server != Server::Shared {
+            let node = |_| Node::start(server, &["--maxmemory-policy", "noeviction"]);
             return Box::new(RedlockSite { nodes: (0..self.nodes).map(node).collect() });
         }
         let mut shared = lock(&SHARED);
@@ -138,37 +127,8 @@ impl lock_conformance::Store for Store {
     }
 }
 
-struct Node {
-    server: Arc<Mutex<RedisServer>>,
-    /// Between the clients and a server that may be hurt.
-    proxy: Option<Proxy>,
-}
-
-impl Node {
-    fn command(&self, words: &[&str]) -> Value {
-        lock(&self.server).command(words)
-    }
-
-    fn proxy(&self) -> &Proxy {
-        self.proxy.as_ref().expect("a case that hurts its server has one of its own")
-    }
-
-    fn url_past_faults(&self) -> String {
-        format!("redis+unix://{}", lock(&self.server).socket().display())
-    }
-}
-
 struct RedlockSite {
     nodes: Vec<Node>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The holder's key, as published.
-fn holder(key: &str) -> String {
-    format!("lock:{key}")
 }
 
 impl RedlockSite {
@@ -229,57 +189,11 @@ impl Site for RedlockSite {
     }
 
     fn hurt(&self, fault: Fault) {
-        match fault {
-            Fault::Down => self.each(|node| {
-                node.proxy().refuse();
-                node.proxy().reset();
-            }),
-            Fault::Killed => self.each(|node| lock(&node.server).kill()),
-            Fault::Paused => self.each(|node| lock(&node.server).pause()),
-            Fault::BlackHole => self.each(|node| node.proxy().black_hole()),
-            Fault::AnswersHeld => self.each(|node| node.proxy().set(Way::ToClient, Flow::Hold)),
-            Fault::RequestsHeld => self.each(|node| node.proxy().set(Way::ToServer, Flow::Hold)),
-            Fault::Slow(delay) => self.each(|node| node.proxy().set(Way::ToClient, Flow::Delay(delay))),
-            Fault::Cut => self.each(|node| node.proxy().cut()),
-            Fault::Reset => self.each(|node| node.proxy().reset()),
-            Fault::AnswerLost(nth) => self.each(|node| node.proxy().lose_answer(nth)),
-            Fault::CutInRequest(nth) => self.each(|node| node.proxy().cut_after(Way::ToServer, nth)),
-            Fault::DataLost => self.each(|node| {
-                node.command(&["FLUSHALL"]);
-            }),
-            Fault::Restarted => self.each(|node| lock(&node.server).restart()),
-            Fault::ForgetsCaches => self.each(|node| {
-                node.command(&["SCRIPT", "FLUSH"]);
-                node.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            }),
-            Fault::RestartedWithItsData => self.each(|node| {
-                let mut server = lock(&node.server);
-                server.persist();
-                server.restart();
-            }),
-            Fault::ClockForward(by) => {
-                self.each(|node| lock(&node.server).clock().expect("asked for").set_forward(by));
-            }
-            Fault::ClockBack(by) => {
-                self.each(|node| lock(&node.server).clock().expect("asked for").set_back(by));
-            }
-            Fault::Full => self.each(|node| {
-                node.command(&["CONFIG", "SET", "maxmemory", "1"]);
-            }),
-        }
+        self.each(|node| node.hurt(fault));
     }
 
     fn heal(&self) {
-        self.each(|node| {
-            node.proxy().heal();
-            let mut server = lock(&node.server);
-            server.bring_back();
-            if let Some(clock) = server.clock() {
-                clock.set_right();
-            }
-            drop(server);
-            node.command(&["CONFIG", "SET", "maxmemory", "0"]);
-        });
+        self.each(Node::heal);
     }
 
     fn lost_an_answer(&self) -> bool {
