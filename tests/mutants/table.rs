@@ -1010,10 +1010,39 @@ if not holder and mode",
         name: "a_release_is_left_to_the_nodes_that_answer",
         edits: &[Rust {
             file: "backend/stores/redlock/leftovers.rs",
-            from: "        if let Some(claim) = self.claim.take() {",
-            to: "        if let Some(claim) = self.claim.take().filter(|_| !mutant!()) {",
+            from: "        if let Some(release) = self.release.take() {",
+            to: "        if let Some(release) = self.release.take().filter(|_| !mutant!()) {",
         }],
         caught_by: &["servers redlock::minority::a_release_reaches_a_node_that_was_away"],
+    },
+    Mutant {
+        name: "a_release_is_repeated_for_ever",
+        edits: &[Rust {
+            file: "backend/stores/redlock/leftovers.rs",
+            from: "!release.ends.has_passed()",
+            to: "mutant!() || !release.ends.has_passed()",
+        }],
+        caught_by: &["servers redlock::minority::a_release_is_not_repeated_for_longer_than_its_lease"],
+    },
+    Mutant {
+        name: "servers_that_swapped_their_addresses_are_kept_out",
+        edits: &[Rust {
+            file: "backend/stores/redlock/node.rs",
+            from: "        run_ids.remove(&self.number);",
+            to: "        if !mutant!() {
+            run_ids.remove(&self.number);
+        }",
+        }],
+        caught_by: &["servers redlock::minority::servers_that_swap_their_addresses_are_nodes_again"],
+    },
+    Mutant {
+        name: "acquisitions_overtake_the_release_before_them",
+        edits: &[Rust {
+            file: "backend/stores/redlock/operation.rs",
+            from: "    for part in parts {\n",
+            to: "    parts.sort_by_key(|part| mutant!() && part.kind == Kind::Release);\n    for part in parts {\n",
+        }],
+        caught_by: &["servers redlock::minority::a_lock_that_is_taken_again_at_once_is_on_all_nodes"],
     },
     Mutant {
         name: "a_release_waits_for_all_nodes",

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockErrorKind, LockManager};
 
 use super::{LONG, MS, Quorum};
-use crate::support::until;
+use crate::support::{
+    proxy::{Flow, Upstream, Way},
+    until,
+};
 
 /// The times of `count` acquisitions with their releases, in ascending order.
 async fn cycles(locks: &LockManager, count: usize) -> Vec<Duration> {
@@ -127,5 +130,61 @@ async fn a_release_reaches_a_node_that_was_away() {
             .await;
         println!("free {:?} after the node was back", healed.elapsed());
         assert!(healed.elapsed() < 4_000 * MS, "{:?}", healed.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_is_not_repeated_for_longer_than_its_lease() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    let guard = locks.lock("k").ttl(600 * MS).acquire().await.unwrap();
+    until("all nodes have it", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) }).await;
+    let away = &quorum.nodes[1];
+    away.proxy.refuse();
+    away.proxy.reset();
+    guard.release().await.unwrap();
+    tokio::time::sleep(2_500 * MS).await;
+    let before = away.scripts();
+    away.proxy.heal();
+    tokio::time::sleep(1_500 * MS).await;
+    assert_eq!(away.scripts() - before, 0, "releases of a lease that has ended");
+}
+
+/// A release that waits in a batch with the next acquisition of the same lock is executed first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_taken_again_at_once_is_on_all_nodes() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    // The operations of several cycles wait for this node together.
+    quorum.nodes[2].proxy.set(Way::ToClient, Flow::Delay(30 * MS));
+    for round in 0..300 {
+        // It is not renewed, and the nodes are not joined, before the test ends.
+        let guard = locks.lock("k").ttl(Duration::from_mins(2)).acquire().await.unwrap();
+        if round % 10 == 9 {
+            until("all nodes have it", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) })
+                .await;
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_swap_their_addresses_are_nodes_again() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    let sockets = [0, 1].map(|node: usize| quorum.nodes[node].server.socket().to_owned());
+    for (node, socket) in [1, 0].into_iter().zip(sockets) {
+        quorum.nodes[node].proxy.lead_to(Upstream::Unix(socket));
+    }
+    for node in &quorum.nodes[..2] {
+        node.proxy.cut();
+    }
+    // The two of them have to decide alone. Each is refused until the other has been asked.
+    quorum.nodes[2].proxy.refuse();
+    quorum.nodes[2].proxy.reset();
+    let began = Instant::now();
+    while let Err(error) = locks.lock("k").acquire().await.map(drop) {
+        assert!(began.elapsed() < 5_000 * MS, "{error}");
+        tokio::time::sleep(20 * MS).await;
     }
 }

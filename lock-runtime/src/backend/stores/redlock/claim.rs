@@ -60,21 +60,26 @@ impl Trail {
 
     /// Records that the node has answered, or was not asked.
     pub(super) fn ends_at(&self, node: usize) {
-        self.over[node].store(0, Ordering::Relaxed);
+        self.over[node].store(0, Ordering::SeqCst);
     }
 
     /// Returns whether the node may have taken the lock without a known answer.
     pub(super) fn leads_to(&self, node: usize) -> bool {
-        self.over[node].load(Ordering::Relaxed) != 0
+        self.over[node].load(Ordering::SeqCst) != 0
     }
 
     pub(super) fn put_over(&self, node: usize, connection: u64) {
-        self.over[node].store(connection + 1, Ordering::Relaxed);
+        self.over[node].store(connection + 1, Ordering::SeqCst);
+    }
+
+    /// Records that the acquisition is sent again: a release over the same connection may overtake it, too.
+    pub(super) fn put_again(&self, node: usize) {
+        self.over[node].store(u64::MAX, Ordering::SeqCst);
     }
 
     /// Returns whether the acquisition may be executed after a release over this connection.
     pub(super) fn may_follow(&self, node: usize, connection: u64) -> bool {
-        let over = self.over[node].load(Ordering::Relaxed);
+        let over = self.over[node].load(Ordering::SeqCst);
         over != 0 && over != connection + 1 && !self.limit.has_passed()
     }
 }

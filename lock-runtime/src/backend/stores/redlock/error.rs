@@ -12,6 +12,10 @@ pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> L
         return errors.into_iter().nth(position).expect("just found").1;
     }
     let (all, needed) = (nodes.len(), majority(nodes.len()));
+    if errors.is_empty() {
+        let message = format!("of {all} nodes, fewer than the {needed} that must agree answered in time");
+        return LockError::new(LockErrorKind::Backend, message);
+    }
     let (mut causes, mut remedies) = (Vec::new(), Vec::new());
     for (node, error) in &errors {
         let (cause, remedy) = error.message().split_once(". ").unwrap_or((error.message(), ""));

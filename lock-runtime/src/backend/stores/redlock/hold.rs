@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::runtime;
+
 use super::{
     claim::{Claim, Trail},
     error::out_of_reach,
@@ -15,8 +17,6 @@ use super::{
     quorum::Count,
     shared::Shared,
 };
-use tokio::runtime;
-
 use crate::{
     LockError, LockKey,
     backend::{BoxFuture, Lease, LeaseId, Releasable, Released},

@@ -30,38 +30,50 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) trait Repeats: fmt::Debug + Send + Sync + 'static {
     fn leftovers(&self) -> &Leftovers;
 
-    /// Releases these claims, and waits for the answers. Those that are not answered are dropped, and so left over.
-    fn release(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<'static, ()>;
+    /// Sends what is [left over](Leftovers::take), and waits for the answers, if the node can be reached.
+    fn repeat(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 
 /// The releases of one node that were not answered.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
-    /// Each with the time at which its lease has ended by itself.
-    releases: Mutex<VecDeque<(Instant, Claim)>>,
+    releases: Mutex<VecDeque<Unanswered>>,
     runs: AtomicBool,
+}
+
+/// A claim to release, and when its lease has ended by itself.
+#[derive(Debug)]
+struct Unanswered {
+    claim: Claim,
+    ends: Instant,
 }
 
 impl Leftovers {
     /// Keeps a release until the node has answered it, or the lease has ended by itself.
-    fn add(node: &Arc<dyn Repeats>, claim: Claim) {
+    fn add(node: &Arc<dyn Repeats>, release: Unanswered) {
         let this = node.leftovers();
-        let ends = Instant::now().max(claim.trail.limit()) + claim.ttl;
         let mut releases = lock(&this.releases);
         if releases.len() >= KEPT {
             releases.pop_front();
         }
-        releases.push_back((ends, claim));
+        releases.push_back(release);
         drop(releases);
         if !this.runs.swap(true, Ordering::SeqCst) {
             background::handle().spawn(run(Arc::clone(node)));
         }
     }
 
-    /// Takes the releases whose leases have not ended yet.
-    fn take(&self) -> Vec<Claim> {
-        let (now, all) = (Instant::now(), std::mem::take(&mut *lock(&self.releases)));
-        all.into_iter().filter(|(ends, _)| *ends > now).map(|(_, claim)| claim).collect()
+    /// Takes the releases. Those that are not answered come back.
+    pub(super) fn take(node: &Arc<dyn Repeats>) -> Vec<Owed> {
+        let all = std::mem::take(&mut *lock(&node.leftovers().releases));
+        all.into_iter().map(|release| Owed { node: Arc::clone(node), release: Some(release) }).collect()
+    }
+
+    /// Forgets the releases of leases that have ended by themselves; returns whether none is left.
+    fn forget_ended(&self) -> bool {
+        let mut releases = lock(&self.releases);
+        releases.retain(|release| !release.ends.has_passed());
+        releases.is_empty()
     }
 }
 
@@ -71,29 +83,32 @@ impl Leftovers {
 pub(super) struct Owed {
     node: Arc<dyn Repeats>,
     /// `None` once it is answered.
-    claim: Option<Claim>,
+    release: Option<Unanswered>,
 }
 
 impl Owed {
     pub(super) fn new(node: Arc<dyn Repeats>, claim: Claim) -> Self {
-        Self { node, claim: Some(claim) }
+        let ends = Instant::now().max(claim.trail.limit()) + claim.ttl;
+        Self { node, release: Some(Unanswered { claim, ends }) }
     }
 
     pub(super) fn claim(&self) -> Option<&Claim> {
-        self.claim.as_ref()
+        self.release.as_ref().map(|release| &release.claim)
     }
 
     /// Takes the answer over this connection: whether the owner held the lock.
     pub(super) fn answered(mut self, was_held: bool, connection: u64) {
-        self.claim =
-            self.claim.take().filter(|claim| !was_held && claim.trail.may_follow(claim.node, connection));
+        self.release = self
+            .release
+            .take()
+            .filter(|Unanswered { claim, .. }| !was_held && claim.trail.may_follow(claim.node, connection));
     }
 }
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        if let Some(claim) = self.claim.take() {
-            Leftovers::add(&self.node, claim);
+        if let Some(release) = self.release.take() {
+            Leftovers::add(&self.node, release);
         }
     }
 }
@@ -103,16 +118,13 @@ async fn run(node: Arc<dyn Repeats>) {
     let leftovers = node.leftovers();
     loop {
         clock::sleep_until(Instant::now() + PAUSE).await;
-        let claims = leftovers.take();
-        if claims.is_empty() {
+        if leftovers.forget_ended() {
             leftovers.runs.store(false, Ordering::SeqCst);
             // One may have come in between.
             if lock(&leftovers.releases).is_empty() || leftovers.runs.swap(true, Ordering::SeqCst) {
                 return;
             }
-            continue;
         }
-        let owed = claims.into_iter().map(|claim| Owed::new(Arc::clone(&node), claim)).collect();
-        Arc::clone(&node).release(owed).await;
+        Arc::clone(&node).repeat().await;
     }
 }

@@ -39,8 +39,8 @@ impl Redlock {
     /// Connects to `redlock://[user[:password]@]host[:port],host[:port],host[:port][/db][?setting=value&…]`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid, or if two addresses lead to one server,
-    /// [`Backend`](crate::LockErrorKind::Backend) if no majority of the nodes can be used, or votes yet.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid, or if two addresses lead to one
+    /// server, [`Backend`](crate::LockErrorKind::Backend) if no majority of the nodes can be used, or votes yet.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -65,8 +65,8 @@ impl Redlock {
     /// `response_timeout` in a URL is what `node_timeout` is in a URL of [`connect`](Self::connect).
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if a URL is invalid, or if their number is even or less than 3,
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if a URL needs a feature that is not compiled in.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if a URL is invalid, or if their number is even or less
+    /// than 3, [`Unsupported`](crate::LockErrorKind::Unsupported) if a URL needs a feature that is not compiled in.
     pub fn new<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Result<Self, LockError> {
         Self::with(config::from_urls(nodes)?, Rules::default())
     }

@@ -35,6 +35,7 @@ use crate::{
 /// How much longer than the longest lease a node without its data must have run before it votes: longer than fences are
 /// ahead of the time, and the clocks of the nodes differ a little.
 const VOTE_MARGIN: Duration = Duration::from_secs(2);
+
 /// One node, as this process sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -96,6 +97,8 @@ impl Voter {
     /// Refuses the server of another node under another address: it would have two votes.
     fn check_identity(&self, info: &str) -> Result<(), LockError> {
         let mut run_ids = lock(&self.run_ids);
+        // Otherwise two servers that swapped their addresses would keep each other out.
+        run_ids.remove(&self.number);
         let Some(run_id) = fitness::run_id(info) else { return Ok(()) };
         if run_ids.iter().any(|(number, other)| *number != self.number && **other == *run_id) {
             return Err(LockError::new(
@@ -163,10 +166,11 @@ impl Repeats for Connections<Voter> {
         &self.service().leftovers
     }
 
-    fn release(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<'static, ()> {
+    fn repeat(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let Ok(line) = self.here().await else { return };
-            let put = owed.into_iter().filter_map(|owed| {
+            let node: Arc<dyn Repeats> = self;
+            let put = Leftovers::take(&node).into_iter().filter_map(|owed| {
                 let claim = owed.claim()?.clone();
                 Some(line.put(Kind::Release, claim, Some(owed)))
             });
@@ -226,7 +230,7 @@ impl Line {
 
     /// Puts an operation into the next batch, and returns the receiver of its answer. A release is owed until then.
     pub(super) fn put(&self, kind: Kind, claim: Claim, owed: Option<Owed>) -> Answered {
-        if matches!(kind, Kind::Acquire | Kind::Join) {
+        if kind.has_limit() {
             claim.trail.put_over(claim.node, self.connection.id());
         }
         let (answer, answered) = oneshot::channel();

@@ -111,7 +111,7 @@ impl Nodes {
         let replies = self.of.iter().enumerate().map(|(number, node)| {
             let claim = Claim { node: number, ..claim(number)? };
             // Only these can contradict a grant that the node has forgotten.
-            let needs_vote = matches!(kind, Kind::Acquire | Kind::Join) && !rules.durable;
+            let needs_vote = kind.has_limit() && !rules.durable;
             let rules = needs_vote.then_some(*rules);
             if let Some(line) = node.connections.open_here().filter(|line| !line.is_idle()) {
                 return Some(put(node, &line, kind, claim, rules));

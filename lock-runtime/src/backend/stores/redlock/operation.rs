@@ -1,6 +1,8 @@
 //! The operations of many locks that share the round trips of one node.
 
 use std::{
+    collections::HashMap,
+    iter,
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -59,6 +61,11 @@ impl Kind {
     pub(super) const SCRIPTS: [Self; 5] =
         [Self::Acquire, Self::Raise, Self::Renew, Self::Join, Self::Release];
 
+    /// Returns whether a node may not execute it after its limit, because it can begin a hold.
+    pub(super) fn has_limit(self) -> bool {
+        matches!(self, Self::Acquire | Self::Join)
+    }
+
     pub(super) fn script(self) -> &'static Script {
         match self {
             Self::Acquire => &ACQUIRE,
@@ -96,13 +103,14 @@ pub(super) enum What {
 /// The operations of one kind under one prefix, which share a call.
 struct Part {
     kind: Kind,
-    claims: Vec<Claim>,
-    callers: Vec<Caller>,
+    asked: Vec<(Claim, Caller)>,
 }
 
 /// Sends a batch, and gives each caller its answer.
 pub(super) async fn send(connection: &Connection, process: &str, operations: Vec<Operation>) {
     let (mut calls, mut parts) = (Vec::<BoxFuture<'_, ()>>::new(), Vec::<Part>::new());
+    // The number of the last part with an operation on this lock: those on one lock keep their order.
+    let mut last = HashMap::<Arc<str>, usize>::new();
     for Operation { what, caller } in operations {
         match what {
             What::Subscription(command, channel) => {
@@ -112,20 +120,18 @@ pub(super) async fn send(connection: &Connection, process: &str, operations: Vec
                 calls.push(Box::pin(async move { _ = connection.call::<redis::Value>(&call).await }));
             }
             What::About(kind, claim) => {
-                let shares =
-                    |part: &&mut Part| part.kind == kind && part.claims[0].key.prefix() == claim.key.prefix();
-                match parts.iter_mut().find(shares) {
-                    Some(part) => {
-                        part.claims.push(claim);
-                        part.callers.push(caller);
-                    }
-                    None => parts.push(Part { kind, claims: vec![claim], callers: vec![caller] }),
+                let last = last.entry(claim.key.stored_name()).or_default();
+                let shares = |part: &Part| part.kind == kind && part.prefix() == claim.key.prefix();
+                if let Some(further) = parts[*last..].iter().position(shares) {
+                    *last += further;
+                } else {
+                    *last = parts.len();
+                    parts.push(Part { kind, asked: Vec::new() });
                 }
+                parts[*last].asked.push((claim, caller));
             }
         }
     }
-    // In the order in which they were put, as far as it matters: a release follows its acquisition.
-    parts.sort_by_key(|part| part.kind == Kind::Release);
     for part in parts {
         calls.push(Box::pin(part.send(connection, process)));
     }
@@ -133,18 +139,27 @@ pub(super) async fn send(connection: &Connection, process: &str, operations: Vec
 }
 
 impl Part {
+    fn prefix(&self) -> &str {
+        self.asked.first().map_or("", |(claim, _)| claim.key.prefix())
+    }
+
     async fn send(mut self, connection: &Connection, process: &str) {
+        let kind = self.kind;
+        // The limit of the first is that of all, so one whose limit has passed would keep the others out.
+        let late = |(claim, _): &mut (Claim, Caller)| kind.has_limit() && claim.limit.has_passed();
+        for (_, caller) in self.asked.extract_if(.., late) {
+            caller.tell(Err(Failure::not_sent()), connection);
+        }
         let mut answers = Answers::NotExecuted;
-        for _ in 0..ATTEMPTS {
-            // A caller that has gone releases what it may have taken, and its release is on the way.
-            let is_wanted = |caller: &Caller| self.kind != Kind::Acquire || !caller.answer.is_closed();
-            let both = self.claims.into_iter().zip(self.callers);
-            (self.claims, self.callers) = both.filter(|(_, caller)| is_wanted(caller)).unzip();
-            if self.claims.is_empty() {
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                self.asked.retain(|(claim, caller)| is_asked_again(kind, claim, caller));
+            }
+            if self.asked.is_empty() {
                 return;
             }
             answers = if connection.is_usable() {
-                ask(connection, process, self.kind, &self.claims).await
+                ask(connection, process, kind, self.asked.iter().map(|(claim, _)| claim)).await
             } else {
                 Answers::Failed(Failure::not_sent())
             };
@@ -152,31 +167,49 @@ impl Part {
                 break;
             }
         }
-        let count = self.claims.len();
-        let answers = match answers {
-            Answers::Each(answers) => answers.into_iter().map(Ok).collect(),
+        match answers {
+            Answers::Each(answers) => {
+                for ((_, caller), answer) in self.asked.into_iter().zip(answers) {
+                    caller.tell(Ok(answer), connection);
+                }
+            }
             // A script that fails has done what it did until then, and each question may be repeated: alone, each gets
             // its own answer.
-            Answers::Failed(Failure::Refused(_)) if count > 1 => {
-                let mut answers = Vec::with_capacity(count);
-                for claim in self.claims.chunks(1) {
-                    answers.push(match ask(connection, process, self.kind, claim).await {
-                        Answers::Each(answers) => Ok(answers[0]),
-                        Answers::Failed(failure) => Err(failure),
-                        Answers::NotExecuted => Err(Failure::too_late()),
-                    });
+            Answers::Failed(Failure::Refused(_)) if self.asked.len() > 1 => {
+                for (claim, caller) in self.asked {
+                    if is_asked_again(kind, &claim, &caller) {
+                        let answer = ask(connection, process, kind, iter::once(&claim)).await;
+                        caller.tell(answer.alone(), connection);
+                    }
                 }
-                answers
             }
-            Answers::Failed(failure) => vec![Err(failure); count],
-            Answers::NotExecuted => vec![Err(Failure::too_late()); count],
-        };
-        for (Caller { answer: caller, owed }, answer) in self.callers.into_iter().zip(answers) {
-            if let (Ok(was_held), Some(owed)) = (&answer, owed) {
-                owed.answered(*was_held == 1, connection.id());
+            failed => {
+                let failure = failed.alone().err().unwrap_or_else(unexpected);
+                for (_, caller) in self.asked {
+                    caller.tell(Err(failure.clone()), connection);
+                }
             }
-            let _ = caller.send(answer);
         }
+    }
+}
+
+/// Returns whether to ask a question again that may not have been executed.
+///
+/// A caller that has gone has sent its release already. First the acquisition is marked, so that a release which comes
+/// in between is repeated.
+fn is_asked_again(kind: Kind, claim: &Claim, caller: &Caller) -> bool {
+    if kind.has_limit() {
+        claim.trail.put_again(claim.node);
+    }
+    kind != Kind::Acquire || !caller.answer.is_closed()
+}
+
+impl Caller {
+    fn tell(self, answer: Result<i64, Failure>, connection: &Connection) {
+        if let (Ok(was_held), Some(owed)) = (&answer, self.owed) {
+            owed.answered(*was_held == 1, connection.id());
+        }
+        let _ = self.answer.send(answer);
     }
 }
 
@@ -192,9 +225,25 @@ enum Answers {
     Failed(Failure),
 }
 
+impl Answers {
+    /// Returns the answer to a question about one lock.
+    fn alone(self) -> Result<i64, Failure> {
+        match self {
+            Self::Each(answers) => answers.first().copied().ok_or_else(unexpected),
+            Self::NotExecuted => Err(Failure::too_late()),
+            Self::Failed(failure) => Err(failure),
+        }
+    }
+}
+
 /// Asks one question about many locks.
-async fn ask(connection: &Connection, process: &str, kind: Kind, claims: &[Claim]) -> Answers {
-    let sent = Instant::now();
+async fn ask<'a>(
+    connection: &Connection,
+    process: &str,
+    kind: Kind,
+    claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
+) -> Answers {
+    let (sent, count) = (Instant::now(), claims.len());
     let call = call(connection, process, kind, claims);
     let answers = match connection.run_once::<Vec<i64>>(kind.script(), &call).await {
         Ok(Some(answers)) => answers,
@@ -207,21 +256,26 @@ async fn ask(connection: &Connection, process: &str, kind: Kind, claims: &[Claim
         connection.clock().replace(Instant::now(), time);
         return Answers::NotExecuted;
     }
-    if answers.len() != claims.len() {
+    if answers.len() != count {
         return Answers::Failed(unexpected());
     }
     connection.clock().learn(sent, Instant::now(), time);
     Answers::Each(answers.to_vec())
 }
 
-fn call(connection: &Connection, process: &str, kind: Kind, claims: &[Claim]) -> Cmd {
+fn call<'a>(
+    connection: &Connection,
+    process: &str,
+    kind: Kind,
+    claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
+) -> Cmd {
     let count = claims.len();
     let mut call = kind.script().call_with_room(2 * count, 4 + 5 * count, 128 + 256 * count);
-    for claim in claims {
+    for claim in claims.clone() {
         call.arg(claim.key.stored());
         call.write_arg_fmt(names::beside(&claim.key, "fence"));
     }
-    let limit = claims.iter().map(|claim| claim.limit).min().unwrap_or(Instant::FAR_FUTURE);
+    let limit = claims.clone().map(|claim| claim.limit).min().unwrap_or(Instant::FAR_FUTURE);
     call.arg(connection.clock().at(limit));
     for claim in claims {
         // As the nodes know it, `r1x:<pid>@<host>:<token>`: store, format and mode, process, and token.

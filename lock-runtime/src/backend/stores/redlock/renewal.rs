@@ -101,8 +101,9 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
     outcomes
 }
 
-/// Joins the nodes that do not have a lease which was just renewed.
+/// Joins the nodes that do not have a lease which was just renewed. All at once: a node that hangs delays none twice.
 async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
+    let mut joining = Vec::new();
     for (id, mut lease) in renewed {
         while let Some((node, answer)) = lease.replies.next().await {
             if answer.is_ok_and(|ours| ours == 0) {
@@ -114,11 +115,11 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
         }
         tracing::debug!(key = %id.key, "a node without this lease is joined");
         let limit = Instant::now() + shared.nodes.timeout();
-        let claim = Claim::of(id.clone(), limit, &Arc::new(Trail::of(shared.nodes.of.len(), limit)));
-        let ask = |kind, nodes: u64| {
-            shared.nodes.ask(kind, &shared.rules, |node| (nodes >> node & 1 == 1).then(|| claim.clone()))
-        };
-        let (mut replies, mut joined) = (ask(Kind::Join, lease.missing), 0);
+        let claim = Claim::of(id, limit, &Arc::new(Trail::of(shared.nodes.of.len(), limit)));
+        joining.push((ask(&shared, Kind::Join, &claim, lease.missing), claim));
+    }
+    for (mut replies, claim) in joining {
+        let mut joined = 0;
         while let Some((node, answer)) = replies.next().await {
             // Without an answer the node may be joined later, until the limit of the claim.
             if !answer.is_ok_and(|ours| ours == 0) {
@@ -126,8 +127,13 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
             }
         }
         // It was released meanwhile, perhaps before these nodes were joined.
-        if !shared.held.contains(id.owner) {
-            drop(ask(Kind::Release, joined));
+        if !shared.held.contains(claim.owner) {
+            drop(ask(&shared, Kind::Release, &claim, joined));
         }
     }
+}
+
+/// Asks the nodes in this set of bits.
+fn ask(shared: &Shared, kind: Kind, claim: &Claim, nodes: u64) -> Replies {
+    shared.nodes.ask(kind, &shared.rules, |node| (nodes >> node & 1 == 1).then(|| claim.clone()))
 }
