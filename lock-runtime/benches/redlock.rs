@@ -1,8 +1,9 @@
-//! Redlock on three and on five nodes against `rslock` on the same ones: uncontended, with one node hanging, and one
-//! contended key.
+//! Redlock on three and on five nodes against `rslock` and npm `redlock` on the same ones: uncontended, with one node
+//! hanging, and one contended key.
 //!
-//! `cargo bench -p lock-runtime-benches --bench redlock -- [rounds [ms]]`; by default 7 rounds of 1,000 ms.
-//! `rslock` takes one round trip for an acquisition, and has no fencing tokens.
+//! `cargo bench -p lock-runtime-benches --bench redlock -- [rounds [ms]]`; by default 7 rounds of 1,000 ms. The others
+//! take one round trip for an acquisition, and have no fencing tokens. npm `redlock` takes part where `LOCK_TEST_REDLOCK`
+//! names a folder `node_modules` that has it, as `tests/run interop` installs; it is in a process of its own.
 
 #![allow(
     missing_docs,
@@ -18,6 +19,7 @@ mod support;
 use std::{
     future::Future,
     pin::Pin,
+    process::Command,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -26,7 +28,7 @@ use std::{
 };
 
 use lock_runtime::LockManager;
-use support::{Server, median, publish, ratios, targets::Target};
+use support::{Server, median, program::Program, publish, ratios, targets::Target};
 
 const TTL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -42,55 +44,56 @@ async fn main() {
     let (mut rows, mut targets) = (Vec::new(), Vec::new());
     for nodes in [3, 5] {
         let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
+        let mut contenders = vec![ours(&servers).await, rslock(&servers)];
+        contenders.extend(npm(&servers));
         for section in SECTIONS {
-            let mut results = [Vec::new(), Vec::new()];
-            let contenders = [ours(&servers).await, rslock(&servers)];
+            let mut results = vec![(Vec::new(), Vec::new()); contenders.len()];
             // Each has connected to all nodes before one of them hangs.
-            for contender in &contenders {
-                run(contender, &section, Duration::from_millis(300)).await;
+            for contender in &mut contenders {
+                contender.run(&section, Duration::from_millis(300)).await;
             }
             if section.hangs {
                 servers[1].hang();
             }
             for round in 0..=rounds {
-                for (result, contender) in results.iter_mut().zip(&contenders) {
-                    let measured = run(contender, &section, length).await;
+                for ((rates, p50), contender) in results.iter_mut().zip(&mut contenders) {
+                    let measured = contender.run(&section, length).await;
                     // The first round warms up the virtual machine, and finds out that a node hangs.
                     if round > 0 {
-                        result.push(measured);
+                        rates.push(measured.0);
+                        p50.push(measured.1);
                     }
                 }
             }
             if section.hangs {
                 servers[1].go_on();
             }
-            let rates =
-                results.each_ref().map(|rounds| rounds.iter().map(|round| round.0).collect::<Vec<_>>());
-            let p50 = results.each_ref().map(|rounds| rounds.iter().map(|round| round.1).collect::<Vec<_>>());
-            let of = ratios(&rates[0], &rates[1]);
-            for ((who, rates), p50) in ["lock-runtime", "rslock"].iter().zip(&rates).zip(&p50) {
-                let ratio = if *who == "rslock" { "1".into() } else { of.to_string() };
+            let (rates, p50) = results[0].clone();
+            for (contender, (their_rates, their_p50)) in contenders.iter().zip(&results) {
+                let of = match contender {
+                    Contender::Ours(_) => "1".into(),
+                    _ => ratios(&rates, their_rates).to_string(),
+                };
                 rows.push(vec![
                     format!("{nodes}"),
                     section.name.into(),
-                    (*who).into(),
-                    format!("{:.0}", median(rates)),
-                    ratio,
-                    format!("{:.0}", median(p50)),
+                    contender.name().into(),
+                    format!("{:.0}", median(their_rates)),
+                    of,
+                    format!("{:.0}", median(their_p50)),
                 ]);
             }
             let name = format!("{nodes} nodes, {}", section.name);
+            let (rslock_rates, rslock_p50) = &results[1];
+            let of = ratios(&rates, rslock_rates);
             targets.push(Target::at_least(format!("{name}: cycles/s, of rslock"), of, section.least));
             if section.tasks == 1 && !section.hangs {
-                targets.push(Target::at_most(
-                    format!("{name}: p50, of rslock"),
-                    ratios(&p50[0], &p50[1]),
-                    1.8,
-                ));
+                let of = ratios(&p50, rslock_p50);
+                targets.push(Target::at_most(format!("{name}: p50, of rslock"), of, 1.8));
             }
         }
     }
-    let columns = ["nodes", "what", "who", "cycles/s", "of rslock [95 %]", "p50 µs"];
+    let columns = ["nodes", "what", "who", "cycles/s", "ours of it [95 %]", "p50 µs"];
     publish("redlock", &columns, &rows, support::plot::NONE, &targets);
 }
 
@@ -113,19 +116,47 @@ const SECTIONS: [Section; 5] = [
     Section { name: "one key, 32 tasks", tasks: 32, one_key: true, hangs: false, least: 20.0 },
 ];
 
-async fn ours(servers: &[Server]) -> Cycle {
+enum Contender {
+    Ours(Cycle),
+    Rslock(Cycle),
+    Npm(Program),
+}
+
+impl Contender {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ours(_) => "lock-runtime",
+            Self::Rslock(_) => "rslock",
+            Self::Npm(_) => "npm redlock",
+        }
+    }
+
+    /// Returns the cycles a second, and the median of their times in µs.
+    async fn run(&mut self, section: &Section, length: Duration) -> (f64, f64) {
+        match self {
+            Self::Ours(cycle) | Self::Rslock(cycle) => run(cycle, section, length).await,
+            Self::Npm(program) => {
+                let Section { tasks, one_key, .. } = section;
+                let answer = program.ask(&format!("{tasks} {} {}", u8::from(*one_key), length.as_millis()));
+                (answer[0], answer[1])
+            }
+        }
+    }
+}
+
+async fn ours(servers: &[Server]) -> Contender {
     let ports: Vec<_> = servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect();
     let url = format!("redlock://{}?durable=true", ports.join(","));
     let locks = LockManager::connect(&url).await.unwrap().ttl(TTL).wait(PATIENCE);
-    Arc::new(move |name| {
+    Contender::Ours(Arc::new(move |name| {
         let lock = locks.lock(name);
         Box::pin(async move { lock.acquire().await.unwrap().release().await.unwrap() })
-    })
+    }))
 }
 
-fn rslock(servers: &[Server]) -> Cycle {
+fn rslock(servers: &[Server]) -> Contender {
     let locks = rslock::LockManager::new(servers.iter().map(Server::url).collect());
-    Arc::new(move |name| {
+    Contender::Rslock(Arc::new(move |name| {
         let locks = locks.clone();
         Box::pin(async move {
             let name = format!("rslock:{name}");
@@ -136,7 +167,17 @@ fn rslock(servers: &[Server]) -> Cycle {
                 }
             }
         })
-    })
+    }))
+}
+
+fn npm(servers: &[Server]) -> Option<Contender> {
+    let modules = std::env::var_os("LOCK_TEST_REDLOCK")?;
+    let ports: Vec<_> = servers.iter().map(|server| server.port.to_string()).collect();
+    Some(Contender::Npm(Program::start(
+        Command::new("node").env("NODE_PATH", modules),
+        "npm_redlock.js",
+        &ports,
+    )))
 }
 
 /// Returns the cycles a second, and the median of their times in µs.

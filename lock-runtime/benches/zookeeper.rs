@@ -20,13 +20,12 @@ mod tests_support;
 
 use std::{
     env,
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use lock_runtime::LockManager;
-use support::{median, publish, ratios, targets::Target};
+use support::{median, program::Program, publish, ratios, targets::Target};
 use tests_support::zookeeper_server::ZooKeeperServer;
 use zookeeper_client as zk;
 
@@ -74,11 +73,12 @@ async fn main() {
     ];
     let two = [&locks, &LockManager::connect(&format!("zookeeper://{address}/ours")).await.unwrap()]
         .map(|locks| locks.clone().wait(Duration::from_mins(1)).lock("handed over"));
-    let mut kazoo = env::var_os("LOCK_TEST_KAZOO").map(|python| Kazoo::start(&python, &address));
+    let mut kazoo = env::var_os("LOCK_TEST_KAZOO")
+        .map(|python| Program::start(&mut Command::new(python), "kazoo_hand_over.py", &[&address]));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let our_round = hand_overs(&two).await;
-        let their_round = kazoo.as_mut().map(Kazoo::hand_overs);
+        let their_round = kazoo.as_mut().map(|kazoo| kazoo.ask(&HAND_OVERS.to_string()));
         if round > 0 {
             ours.push(our_round);
             theirs.extend(their_round);
@@ -118,41 +118,6 @@ fn spread(values: &[f64]) -> String {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(0.0, f64::max);
     format!("{:.0} [{least:.0}–{most:.0}]", median(values))
-}
-
-/// Two clients of kazoo, in their own process.
-struct Kazoo {
-    child: Child,
-    ask: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Kazoo {
-    fn start(python: &std::ffi::OsStr, address: &str) -> Self {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/kazoo_hand_over.py");
-        let mut command = Command::new(python);
-        command.arg(script).arg(address).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (ask, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Self { child, ask, answers: BufReader::new(answers) }
-    }
-
-    /// The time of each hand-over, in µs.
-    fn hand_overs(&mut self) -> Vec<f64> {
-        writeln!(self.ask, "{HAND_OVERS}").unwrap();
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        let micros: Vec<f64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
-        assert_eq!(micros.len(), HAND_OVERS, "kazoo ended");
-        micros
-    }
-}
-
-impl Drop for Kazoo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Cycles per second, and the median time of one in µs.

@@ -6,6 +6,7 @@ pub(crate) mod curve;
 pub(crate) mod link;
 pub(crate) mod peers;
 pub(crate) mod plot;
+pub(crate) mod program;
 pub(crate) mod targets;
 
 use std::{
