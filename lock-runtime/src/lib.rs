@@ -152,6 +152,10 @@ mod options;
 mod process;
 mod response;
 mod section;
+#[cfg(test)]
+mod simulated;
+#[cfg(all(test, feature = "redis"))]
+mod simulation;
 mod sync;
 mod time;
 mod token;

@@ -2,6 +2,8 @@
 
 use std::{cell::RefCell, fmt, time::Duration};
 
+#[cfg(test)]
+use crate::simulated;
 use crate::{process::Process, time::clock::Instant};
 
 /// The number of low bits of a fencing token that count the hand-overs inside a process.
@@ -150,13 +152,20 @@ impl Fresh {
         // The clock of a machine that continues the process may be behind.
         let is_usable = |(by, at)| by == process && at <= now && now < at + KEPT;
         if self.left == 0 || !self.made.is_some_and(is_usable) {
-            getrandom::fill(self.tokens.as_flattened_mut())
-                .expect("the operating system provides randomness");
+            fill(self.tokens.as_flattened_mut());
             (self.made, self.left) = (Some((process, now)), self.tokens.len());
         }
         self.left -= 1;
         OwnerToken(u128::from_ne_bytes(self.tokens[self.left]))
     }
+}
+
+fn fill(bytes: &mut [u8]) {
+    #[cfg(test)]
+    if simulated::fill(bytes) {
+        return;
+    }
+    getrandom::fill(bytes).expect("the operating system provides randomness");
 }
 
 impl From<u128> for OwnerToken {

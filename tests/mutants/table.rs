@@ -71,6 +71,7 @@ pub const MUTANTS: &[Mutant] = &[
             "memory::loss::a_body_is_gone_before_another_enters_when_its_lease_is_over",
             "redis::loss::a_body_is_gone_before_another_enters_when_its_lease_is_over",
             "redis_grouped::loss::black_hole::a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed",
+            "unit simulation::a_quorum_keeps_its_promises_whatever_fails",
         ],
     },
     Mutant {
@@ -962,14 +963,32 @@ if not holder and mode",
         name: "a_minority_is_kept",
         edits: &[Rust {
             file: "backend/stores/redlock/attempt.rs",
-            from: "        self.lease(FencingToken::from_micros(0)).send_for(granted).await;
+            from: "        self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
 ",
             to: "        if !mutant!() {
-            self.lease(FencingToken::from_micros(0)).send_for(granted).await;
+            self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
         }
 ",
         }],
         caught_by: &["servers redlock::minority::what_a_minority_granted_is_free_when_the_attempt_ends"],
+    },
+    Mutant {
+        name: "other_processes_are_not_known_to_wait",
+        edits: &[Rust {
+            file: "backend/stores/redlock/attempt.rs",
+            from: "others_wait |= answer % 2 == 1;",
+            to: "others_wait |= answer % 2 == 1 && !mutant!();",
+        }],
+        caught_by: &["servers redlock::waiting::a_process_gets_in_beside_one_with_many_tasks"],
+    },
+    Mutant {
+        name: "what_a_refused_attempt_gives_back_is_announced",
+        edits: &[Rust {
+            file: "backend/stores/redlock/operation.rs",
+            from: "LazyLock::new(|| release(false));",
+            to: "LazyLock::new(|| release(mutant!()));",
+        }],
+        caught_by: &["servers redlock::waiting::waiters_behind_a_bare_majority_do_not_wake_each_other"],
     },
     Mutant {
         name: "a_fence_is_written_back_whoever_holds_the_lock",

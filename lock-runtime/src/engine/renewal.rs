@@ -215,6 +215,7 @@ async fn run<A: Above>(above: Weak<A>) {
         let Some(renewals) = above.upgrade().map(|above| Arc::clone(above.renewals())) else { return };
         let next = renewals.looks_at();
         tokio::select! {
+            biased;
             // At most a minute, to check whether the store is still used.
             () = clock::sleep_until(next.min(Instant::now() + Duration::from_secs(60))) => {}
             // Only shortens the sleep. The new hold may be gone by now, and a check of the empty schedule would leave

@@ -5,6 +5,9 @@ use std::{
     time::Duration,
 };
 
+#[cfg(test)]
+use crate::simulated;
+
 /// The shortest and the longest pause after a failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -32,6 +35,10 @@ pub(crate) fn between([least, most]: [Duration; 2]) -> Duration {
 
 /// Returns a random number. Not for secrets: it only has to differ between processes and from call to call.
 pub(crate) fn random() -> u32 {
+    #[cfg(test)]
+    if let Some(random) = simulated::random() {
+        return random;
+    }
     let [a, b, c, d, ..] = RandomState::new().hash_one(()).to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])
 }

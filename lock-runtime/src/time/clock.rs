@@ -5,6 +5,8 @@ use std::{fmt, ops::Add, time::Duration};
 use tokio::sync::oneshot;
 
 use crate::background;
+#[cfg(test)]
+use crate::simulated;
 
 /// A moment on a clock that, on Linux, keeps running while the machine is suspended.
 ///
@@ -68,6 +70,10 @@ impl fmt::Debug for Instant {
 
 #[cfg(target_os = "linux")]
 fn nanos_since_start() -> u64 {
+    #[cfg(test)]
+    if let Some(now) = simulated::now() {
+        return now;
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }

@@ -3,10 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{LONG, MS, Node, Quorum};
-use crate::support::{
-    proxy::{Flow, Way},
-    until,
-};
+use crate::support::proxy::{Flow, Way};
 
 /// Without waiters and faults, a cycle is one round trip to take and one to release.
 #[tokio::test]
@@ -38,7 +35,7 @@ async fn fences_on_which_nodes_disagree_are_written_back() {
         let known = quorum.nodes.iter().filter(|node| node.counter() >= token).count();
         assert!(known >= 2, "{token} is on {known} nodes");
         guard.release().await.unwrap();
-        until("it is free", || if quorum.held() == 0 { Ok(()) } else { Err(quorum.holders()) }).await;
+        quorum.free_everywhere().await;
     }
 }
 
@@ -62,7 +59,7 @@ async fn a_grant_that_nodes_lost_before_its_fence_was_written_back_is_none() {
     }
     let lock = locks.lock("k").ttl(LONG).wait(LONG);
     let acquired = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    until("it is granted", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) }).await;
+    quorum.held_everywhere().await;
     for node in &quorum.nodes {
         node.server.command(&["SET", "lock:k", "another client", "PX", "1000"]);
     }

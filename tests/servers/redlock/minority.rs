@@ -113,7 +113,7 @@ async fn a_release_reaches_a_node_that_was_away() {
         let mut quorum = Quorum::start(3);
         let locks = quorum.client().await;
         let guard = locks.lock("k").ttl(LONG).acquire().await.unwrap();
-        until("all nodes have it", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) }).await;
+        quorum.held_everywhere().await;
         if cut {
             quorum.nodes[1].proxy.refuse();
             quorum.nodes[1].proxy.reset();
@@ -126,8 +126,7 @@ async fn a_release_reaches_a_node_that_was_away() {
         quorum.nodes[1].server.bring_back();
         quorum.nodes[1].proxy.heal();
         let healed = Instant::now();
-        until("it is free there, too", || if quorum.held() == 0 { Ok(()) } else { Err(quorum.holders()) })
-            .await;
+        quorum.free_everywhere().await;
         println!("free {:?} after the node was back", healed.elapsed());
         assert!(healed.elapsed() < 4_000 * MS, "{:?}", healed.elapsed());
     }
@@ -138,7 +137,7 @@ async fn a_release_is_not_repeated_for_longer_than_its_lease() {
     let quorum = Quorum::start(3);
     let locks = quorum.client().await;
     let guard = locks.lock("k").ttl(600 * MS).acquire().await.unwrap();
-    until("all nodes have it", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) }).await;
+    quorum.held_everywhere().await;
     let away = &quorum.nodes[1];
     away.proxy.refuse();
     away.proxy.reset();
@@ -161,8 +160,7 @@ async fn a_lock_that_is_taken_again_at_once_is_on_all_nodes() {
         // It is not renewed, and the nodes are not joined, before the test ends.
         let guard = locks.lock("k").ttl(Duration::from_mins(2)).acquire().await.unwrap();
         if round % 10 == 9 {
-            until("all nodes have it", || if quorum.held() == 3 { Ok(()) } else { Err(quorum.holders()) })
-                .await;
+            quorum.held_everywhere().await;
         }
         guard.release().await.unwrap();
     }
@@ -183,7 +181,8 @@ async fn servers_that_swap_their_addresses_are_nodes_again() {
     quorum.nodes[2].proxy.refuse();
     quorum.nodes[2].proxy.reset();
     let began = Instant::now();
-    while let Err(error) = locks.lock("k").acquire().await.map(drop) {
+    // A request may have reached a server whose connection was being cut; its release goes to the other one.
+    while let Err(error) = locks.lock("k").ttl(1_000 * MS).acquire().await.map(drop) {
         assert!(began.elapsed() < 5_000 * MS, "{error}");
         tokio::time::sleep(20 * MS).await;
     }

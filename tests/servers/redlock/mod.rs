@@ -5,6 +5,7 @@ mod minority;
 mod renewal;
 mod rules;
 mod torture;
+mod waiting;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::support::{
     proxy::{Proxy, Upstream},
     redis_server::RedisServer,
     resp::Value,
+    until,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -66,6 +68,20 @@ impl Quorum {
     /// Number of nodes on which `k` is held.
     fn held(&self) -> usize {
         self.holders().iter().flatten().count()
+    }
+
+    /// Waits until `k` is held on all nodes: an acquisition ends with a majority.
+    async fn held_everywhere(&self) {
+        self.held_on("all nodes have it", self.nodes.len()).await;
+    }
+
+    /// Waits until `k` is free on all nodes.
+    async fn free_everywhere(&self) {
+        self.held_on("it is free everywhere", 0).await;
+    }
+
+    async fn held_on(&self, what: &str, nodes: usize) {
+        until(what, || if self.held() == nodes { Ok(()) } else { Err(self.holders()) }).await;
     }
 }
 

@@ -38,6 +38,7 @@ async fn a_node_that_may_have_forgotten_locks_votes_after_the_longest_lease() {
     let guard = locks.lock("k").wait(LONG).acquire().await.unwrap();
     // The first may have started a second ago.
     assert!(began.elapsed() > 1_000 * MS, "{:?}", began.elapsed());
+    quorum.held_everywhere().await;
     // One restarts without its data. The other two have a majority, and the hold stays.
     let restarted = Instant::now();
     quorum.nodes[0].server.restart();
@@ -67,6 +68,15 @@ async fn a_lease_longer_than_the_longest_is_refused_and_the_setting_is_named() {
     assert!(error.to_string().contains("`max_ttl`"), "{error}");
 }
 
+/// Three servers, and a store whose user has these rules.
+fn with_user(rules: &[&str]) -> (Vec<RedisServer>, Redlock) {
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start(&[&["--user"], rules].concat())).collect();
+    let url =
+        |server: &RedisServer| format!("redis+unix://{}?user=locks&pass=password", server.socket().display());
+    let store = Redlock::new(servers.iter().map(url)).unwrap().max_ttl(1_000 * MS);
+    (servers, store)
+}
+
 /// The user of the documentation's `ACL SETUSER`, word for word.
 fn published_user() -> Vec<&'static str> {
     let page = include_str!("../../../lock-runtime/src/backend/stores/redlock/docs.md");
@@ -76,11 +86,7 @@ fn published_user() -> Vec<&'static str> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_published_user_can_do_what_locks_need() {
-    let servers: Vec<_> =
-        (0..3).map(|_| RedisServer::start(&[&["--user"], &published_user()[..]].concat())).collect();
-    let url =
-        |server: &RedisServer| format!("redis+unix://{}?user=locks&pass=password", server.socket().display());
-    let store = Redlock::new(servers.iter().map(url)).unwrap().max_ttl(1_000 * MS);
+    let (_servers, store) = with_user(&published_user());
     let (ours, theirs) = (LockManager::new(store.clone()), LockManager::new(store));
     let guard = ours.lock("k").ttl(1_000 * MS).wait(LONG).acquire().await.unwrap();
     let lock = theirs.lock("k").ttl(1_000 * MS).wait(LONG);
@@ -92,4 +98,31 @@ async fn the_published_user_can_do_what_locks_need() {
     let error = ours.with_prefix("other:").unwrap().lock("k").ttl(1_000 * MS).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Backend);
     assert!(!error.is_retryable() && error.to_string().contains("ACL"), "{error}");
+}
+
+/// Others are then assumed to wait, so the tasks of a process hand the lock over no more than 64 times in a row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_not_count_subscribers_locks_all_the_same() {
+    let mut rules = published_user();
+    rules.retain(|rule| *rule != "+pubsub|numsub");
+    let (servers, store) = with_user(&rules);
+    let lock = LockManager::new(store).lock("k").ttl(1_000 * MS).wait(LONG);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let before = servers[0].calls("evalsha");
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                for _ in 0..40 {
+                    lock.acquire().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    // 640 holds in at least ten tenures, with two scripts each.
+    let scripts = servers[0].calls("evalsha") - before;
+    assert!((20..600).contains(&scripts), "{scripts} scripts");
 }

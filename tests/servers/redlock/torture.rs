@@ -8,7 +8,6 @@ use super::{LONG, MS, Quorum};
 use crate::support::{
     Random,
     proxy::{Flow, Way},
-    until,
 };
 
 const LENGTH: Duration = Duration::from_secs(15);
@@ -26,7 +25,7 @@ async fn holds_are_disjoint_and_in_order_while_nodes_fail_and_forget() {
     }
     let hurting = hurt(&mut quorum, Random::from_seed(seed));
     lock_conformance::survive(&clients, "k", LENGTH, seed, hurting).await;
-    until("it is free everywhere", || if quorum.held() == 0 { Ok(()) } else { Err(quorum.holders()) }).await;
+    quorum.free_everywhere().await;
 }
 
 /// One fault after the other, of one node each.

@@ -1,16 +1,21 @@
 //! Connecting once: all callers that need a connection wait for the same attempt, and share its failure for a moment.
 
-use std::{fmt, sync::Mutex, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 
 use crate::{LockError, sync::lock, time::clock::Instant};
 
 /// Pause after a failed attempt, so that many callers do not make many connections.
 pub(in crate::backend) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The result of an attempt; `None` while it is under way.
-pub(in crate::backend) type Made<T> = Option<Result<T, LockError>>;
+/// The result of an attempt, once there is one; `None` if it was dropped unfinished. Callers that wait for it are woken
+/// in their order.
+pub(in crate::backend) type Made<T> = Arc<SetOnce<Option<Result<T, LockError>>>>;
 
 /// The current connection of a store, or the attempt to make one.
 #[derive(Debug)]
@@ -21,7 +26,7 @@ pub(in crate::backend) struct SingleFlight<T> {
 #[derive(Debug)]
 enum State<T> {
     Idle,
-    Connecting(watch::Receiver<Made<T>>),
+    Connecting(Made<T>),
     Open(T),
     /// No attempt is made until this moment.
     Failed(Instant, LockError),
@@ -58,35 +63,42 @@ impl<T: Clone> SingleFlight<T> {
         &self,
         is_usable: impl FnOnce(&T) -> bool,
         begin: impl FnOnce(Attempt<T>) -> Result<(), LockError>,
-    ) -> Result<watch::Receiver<Made<T>>, LockError> {
+    ) -> Result<Made<T>, LockError> {
         let mut state = lock(&self.state);
         match &*state {
-            // The sender lives until there is a result, or until its runtime is gone.
-            State::Connecting(made) if made.has_changed().is_ok() => return Ok(made.clone()),
+            State::Connecting(made) if !made.initialized() => return Ok(Arc::clone(made)),
             State::Open(connection) if is_usable(connection) => {
-                return Ok(watch::channel(Some(Ok(connection.clone()))).1);
+                return Ok(Arc::new(SetOnce::new_with(Some(Some(Ok(connection.clone()))))));
             }
             State::Failed(until, error) if !until.has_passed() => return Err(error.clone()),
             State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => {}
         }
-        let (tell, made) = watch::channel(None);
-        begin(Attempt(tell))?;
-        *state = State::Connecting(made.clone());
+        let made = Made::<T>::default();
+        begin(Attempt(Arc::clone(&made)))?;
+        *state = State::Connecting(Arc::clone(&made));
         Ok(made)
     }
 
     /// Ends an attempt, and gives its result to all callers that joined it.
-    pub(in crate::backend) fn finish(&self, Attempt(tell): Attempt<T>, made: Result<T, LockError>) {
+    pub(in crate::backend) fn finish(&self, attempt: Attempt<T>, made: Result<T, LockError>) {
         *lock(&self.state) = match &made {
             Ok(connection) => State::Open(connection.clone()),
             Err(error) => State::Failed(Instant::now() + PAUSE, error.clone()),
         };
-        tell.send_replace(Some(made));
+        let _ = attempt.0.set(Some(made));
+        drop(attempt);
     }
 }
 
 /// An attempt that is under way. If it is dropped unfinished, the next caller begins another one.
-pub(in crate::backend) struct Attempt<T>(watch::Sender<Made<T>>);
+pub(in crate::backend) struct Attempt<T>(Made<T>);
+
+impl<T> Drop for Attempt<T> {
+    fn drop(&mut self) {
+        // Without effect if it is finished.
+        let _ = self.0.set(None);
+    }
+}
 
 impl<T> fmt::Debug for Attempt<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,10 +110,8 @@ impl<T> fmt::Debug for Attempt<T> {
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(in crate::backend) async fn made<T: Clone>(
-    mut attempt: watch::Receiver<Made<T>>,
-) -> Option<Result<T, LockError>> {
-    attempt.wait_for(Option::is_some).await.ok()?.clone()
+pub(in crate::backend) async fn made<T: Clone>(attempt: Made<T>) -> Option<Result<T, LockError>> {
+    attempt.wait().await.clone()
 }
 
 #[cfg(test)]

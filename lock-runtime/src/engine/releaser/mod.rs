@@ -16,18 +16,16 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, watch},
-};
+use tokio::sync::Notify;
 
 use self::queue::{Entry, Queue};
 use crate::{
     LockKey,
     backend::{Releasable, Released, ReleasesLater},
+    background::Background,
     burst::Burst,
     engine::in_flight::{InFlight, InFlightGuard},
-    sync::lock,
+    sync::{check_or_wait, lock},
     time::{
         backoff::backoff,
         clock::{self, Instant},
@@ -40,12 +38,14 @@ const PROBE_PAUSE: Duration = Duration::from_millis(250);
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
 pub(crate) struct Releaser {
     /// Made before the first release, which may come from a destructor: that must not have to start a thread.
-    background: &'static Handle,
+    background: Background,
     pending: Arc<InFlight>,
     numbers: AtomicU64,
     queue: Mutex<Queue>,
     /// When the latest answered probe began.
-    answered: watch::Sender<Instant>,
+    answered: Mutex<Instant>,
+    /// Notified of each change of `answered`.
+    news: Notify,
     /// Ends the prober's pause early.
     probe_now: Notify,
     /// How long the prober waits before each probe, counted from 0.
@@ -53,17 +53,18 @@ pub(crate) struct Releaser {
 }
 
 impl Releaser {
-    pub(crate) fn new(background: &'static Handle) -> Arc<Self> {
+    pub(crate) fn new(background: Background) -> Arc<Self> {
         Self::with_pause(background, |probe| backoff(probe).min(PROBE_PAUSE))
     }
 
-    fn with_pause(background: &'static Handle, pause: fn(u32) -> Duration) -> Arc<Self> {
+    fn with_pause(background: Background, pause: fn(u32) -> Duration) -> Arc<Self> {
         Arc::new(Self {
             background,
             pending: Arc::default(),
             numbers: AtomicU64::new(0),
             queue: Mutex::default(),
-            answered: watch::channel(Instant::now()).0,
+            answered: Mutex::new(Instant::now()),
+            news: Notify::new(),
             probe_now: Notify::new(),
             pause,
         })
@@ -132,7 +133,12 @@ impl Releaser {
     /// Tries all releases again, because a probe that began at `began` was answered.
     fn store_is_back(self: &Arc<Self>, began: Instant) {
         // Attempts that have hung since before then begin anew: requests sent while the store was away may be lost.
-        self.answered.send_if_modified(|latest| mem::replace(latest, began.max(*latest)) < began);
+        let mut answered = lock(&self.answered);
+        if *answered < began {
+            *answered = began;
+            self.news.notify_waiters();
+        }
+        drop(answered);
         let ends = self.queue().return_all();
         // Perhaps very many, so they are not dropped while the queue is locked.
         drop(ends);
@@ -203,7 +209,7 @@ async fn attempt(mut open: Open) {
         return;
     };
     let is_probe = open.room == Room::Probe;
-    let mut answered = releaser.answered.subscribe();
+    let news = || check_or_wait(&releaser.news, || (*lock(&releaser.answered) > began).then_some(()));
     let mut release = releasable.release();
     let slow = tokio::time::sleep(PROBE_PAUSE);
     tokio::pin!(slow);
@@ -211,7 +217,7 @@ async fn attempt(mut open: Open) {
         tokio::select! {
             biased;
             answer = &mut release => break Some(answer),
-            _ = answered.wait_for(|probe| *probe > began) => break None,
+            later = news() => if later.is_some() { break None },
             () = &mut slow, if open.room == Room::Shared => open.leave_room(),
         }
     };
@@ -266,6 +272,7 @@ impl Prober {
         let releaser = &self.0;
         for probe in 0.. {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep((releaser.pause)(probe)) => {}
                 () = releaser.probe_now.notified() => {}
             }

@@ -193,6 +193,7 @@ async fn run(waiting: Arc<Waiting>) {
         next = look(&waiting, now, awake_since);
         if waiting.is_empty() {
             tokio::select! {
+                biased;
                 () = waiting.begun.notified() => {}
                 // At most a minute, to check whether the store is still used.
                 () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}

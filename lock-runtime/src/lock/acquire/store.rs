@@ -76,6 +76,7 @@ pub(super) async fn ask_store(
         }
         tracing::debug!(%key, %error, "the store failed, asking again");
         tokio::select! {
+            biased;
             () = clock::sleep_until(Instant::now() + pause) => {}
             error = engine.closed() => return Err(error),
         }

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     error::{self, Failure},
+    foreign::REMEMBERED,
     hold::{RedisLease, Unanswered},
     names,
     net::{Connections, server_clock},
@@ -220,7 +221,7 @@ impl<'a> Attempt<'a> {
     fn placed(&self, sent: Instant, waiting: Waiting) -> Place {
         let Waiting { seen, rank, standing, pttl_ms } = waiting;
         if matches!(standing, Standing::HeldByForeign { .. }) {
-            self.remember_foreign(queue::REMEMBERED);
+            self.remember_foreign(REMEMBERED);
         }
         let now = Instant::now();
         // Negative if there is no expiry, or it was not queried.

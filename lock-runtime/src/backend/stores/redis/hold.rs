@@ -10,11 +10,9 @@ use std::{
 
 use super::{
     error::Failure,
+    foreign::{OPEN, OPEN_FOREIGN},
     net::{Connections, server_clock},
-    queue::{
-        self, Behind, Line, Participant,
-        place::{OPEN, OPEN_FOREIGN},
-    },
+    queue::{self, Behind, Line, Participant},
 };
 use crate::{
     LockError, LockErrorKind, LockKey,

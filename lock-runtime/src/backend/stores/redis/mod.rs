@@ -4,6 +4,7 @@ mod attempt;
 pub(super) mod batch;
 pub(super) mod config;
 pub(super) mod error;
+pub(super) mod foreign;
 mod hold;
 pub(super) mod names;
 pub(super) mod net;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    super::redis::error::Failure,
+    super::redis::{error::Failure, foreign::REMEMBERED},
     claim::{Claim, Trail},
     error::out_of_reach,
     hold::RedlockLease,
@@ -26,7 +26,7 @@ use crate::{
 const AFTER_A_TIE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 /// Upper bound on the doublings.
 const MOST_TIES: u32 = 5;
-/// How often a single attempt is made again after a round that may have been a tie.
+/// How often a single attempt is made again after a round that may have been a tie, within the timeout of a node.
 const TIES: u32 = 2;
 /// Pause before the next round behind a holder whose release is announced. The announcement may be lost.
 const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(300)];
@@ -56,6 +56,8 @@ struct Refusal {
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
     let nodes = &shared.nodes;
     let (mut watch, mut ties) = (None::<Watch>, 0);
+    // A tie is over quickly. A round that was slow met failing nodes, and another one would be slow, too.
+    let ties_until = Instant::now() + nodes.timeout();
     loop {
         if let Some(watch) = &mut watch {
             watch.subscribe_over(nodes.lines());
@@ -68,10 +70,16 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         let now = Instant::now();
         let end = request.wait.end();
         // A single attempt, too, is made again if several clients may have divided the nodes: otherwise none has the lock.
-        let is_last =
-            if request.wait == Wait::No { !refusal.granted_some || ties == TIES } else { now >= end };
+        let is_last = if request.wait == Wait::No {
+            !refusal.granted_some || ties == TIES || now >= ties_until
+        } else {
+            now >= end
+        };
         if is_last {
             return Ok(Acquired::busy(refusal.ends.map(|ends| ends.saturating_duration_since(now))));
+        }
+        if refusal.has_foreign {
+            shared.foreign.remember(request.key.stored(), now, REMEMBERED);
         }
         if refusal.is_tie || request.wait == Wait::No {
             let [first, longest] = AFTER_A_TIE;
@@ -91,6 +99,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         let look =
             refusal.ends.map_or(look, |ends| look.min(ends + between([Duration::ZERO, AFTER_A_TIE[0]])));
         tokio::select! {
+            biased;
             () = watch.reached(before + 1) => {
                 let all = before + u64::try_from(nodes.majority()).unwrap_or(u64::MAX);
                 let _ = tokio::time::timeout(GATHER, watch.reached(all)).await;
@@ -141,15 +150,17 @@ impl<'a> Attempt<'a> {
         let mut replies = nodes.ask(Kind::Acquire, &self.shared.rules, |_| Some(proposal.clone()));
         let (mut answers, mut fences) = (Count::of(count), Fences::of(count));
         let (mut granted, mut failures, mut refusals) = (0_u64, Vec::new(), Vec::new());
+        let mut others_wait = false;
         let fence = loop {
             let Some((node, answer)) = replies.next().await else { break None };
             match answer {
                 Ok(answer) => {
                     self.trail.ends_at(node);
                     match u64::try_from(answer) {
-                        Ok(fence) => {
+                        Ok(answer) => {
                             granted |= 1 << node;
-                            fences.add(fence);
+                            fences.add(answer / 2);
+                            others_wait |= answer % 2 == 1;
                         }
                         Err(_) => refusals.push(answer.unsigned_abs()),
                     }
@@ -178,10 +189,10 @@ impl<'a> Attempt<'a> {
         };
         let valid_until = valid_until(self.sent, self.request.ttl);
         if let Some(fence) = fence {
-            return Ok(Round::Granted(self.granted(fence, valid_until)));
+            return Ok(Round::Granted(self.granted(fence, valid_until, others_wait)));
         }
         // The nodes that granted are freed before the next round, also of other clients.
-        self.lease(FencingToken::from_micros(0)).send_for(granted).await;
+        self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
         self.open = false;
         // Of the acquisition, or of the fence that was to be written back.
         if failures.len() > count - nodes.majority() {
@@ -207,11 +218,13 @@ impl<'a> Attempt<'a> {
         raised.has_majority() == Decision::Yes
     }
 
-    fn granted(&mut self, fence: u64, valid_until: Instant) -> Grant {
+    fn granted(&mut self, fence: u64, valid_until: Instant, others_wait: bool) -> Grant {
         self.open = false;
         let token = FencingToken::from_micros(fence);
         self.shared.held.insert(self.owner);
-        Grant::new(token, Held::lease(Arc::new(self.lease(token)), valid_until))
+        let mut lease = self.lease(token);
+        lease.others_wait = others_wait;
+        Grant::new(token, Held::lease(Arc::new(lease), valid_until))
     }
 
     fn lease(&self, token: FencingToken) -> RedlockLease {
@@ -219,6 +232,9 @@ impl<'a> Attempt<'a> {
             shared: Arc::clone(self.shared),
             id: self.request.lease_id(self.owner, token),
             trail: Arc::clone(&self.trail),
+            asked_at: self.sent,
+            answered_at: Instant::now(),
+            others_wait: false,
             release_unanswered: AtomicBool::new(false),
         }
     }

@@ -8,9 +8,8 @@ use std::{
     time::Duration,
 };
 
-use tokio::runtime;
-
 use super::{
+    super::redis::foreign::OPEN,
     claim::{Claim, Trail},
     error::out_of_reach,
     operation::Kind,
@@ -24,15 +23,24 @@ use crate::{
     time::{backoff::between, clock::Instant},
 };
 
-/// Minimum and maximum time for which the lock is left free, so that clients which only look from time to time, or have
-/// just been notified, can take it.
+/// Minimum and maximum time for which the lock is left free for others, in addition to that in which they are notified
+/// and ask the nodes.
 const LEFT_FREE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
+/// Upper bound on the time for which others are given to do so.
+const LONGEST_WAY: Duration = Duration::from_millis(200);
+/// How long after the grant its answers show whether others wait: clients may have come since then.
+const KNOWN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct RedlockLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
     pub(super) trail: Arc<Trail>,
+    /// When the nodes were asked for the lock, and when a majority had answered.
+    pub(super) asked_at: Instant,
+    pub(super) answered_at: Instant,
+    /// Whether clients of this library were waiting then, or may have been.
+    pub(super) others_wait: bool,
     /// Whether a node may have released the lock without a known answer.
     pub(super) release_unanswered: AtomicBool,
 }
@@ -42,13 +50,13 @@ impl RedlockLease {
         Claim::of(self.id.clone(), Instant::FAR_FUTURE, &self.trail)
     }
 
-    /// Releases on these nodes, and waits for their answers, after an attempt that was refused. The others are asked,
-    /// too, if they have not answered the attempt.
-    pub(super) async fn send_for(&self, granted: u64) {
+    /// Withdraws an attempt that was refused from the nodes that granted it, and waits for their answers. The others are
+    /// asked, too, if they have not answered the attempt.
+    pub(super) async fn withdraw_from(&self, granted: u64) {
         let Shared { nodes, rules, .. } = &*self.shared;
         let of = |set: u64, node: usize| set >> node & 1 == 1;
         let claim = |node| (of(granted, node) || self.trail.leads_to(node)).then(|| self.claim());
-        let mut replies = nodes.ask(Kind::Release, rules, claim);
+        let mut replies = nodes.ask(Kind::Withdraw, rules, claim);
         let mut left = granted;
         while left != 0
             && let Some((node, _)) = replies.next().await
@@ -57,15 +65,21 @@ impl RedlockLease {
         }
     }
 
+    /// Returns whether clients of other libraries use the lock, as far as known.
+    fn is_shared(&self, now: Instant) -> bool {
+        let foreign = &self.shared.foreign;
+        !foreign.is_empty() && !foreign.remaining(self.id.key.stored(), now).is_zero()
+    }
+
     /// Releases on all nodes. The outcome is known once a majority has answered; the caller does not wait for the others,
     /// but the library's own thread does, so that a shutdown leaves nothing behind.
     async fn send(&self) -> Result<Released, LockError> {
-        let Shared { nodes, rules, held } = &*self.shared;
+        let Shared { nodes, rules, held, .. } = &*self.shared;
         // Before the first node is asked: from now on no node is joined for this owner.
         held.remove(self.id.owner);
         let mut replies = nodes.ask(Kind::Release, rules, |_| Some(self.claim()));
         let again = self.release_unanswered.swap(true, Ordering::AcqRel);
-        let is_patient = runtime::Handle::current().id() == background::handle().id();
+        let is_patient = background::handle().is_here();
         let (mut count, mut failures) = (Count::of(nodes.of.len()), Vec::new());
         while let Some((node, answer)) = replies.next().await {
             count.add(answer.as_ref().ok().map(|ours| *ours == 1));
@@ -104,12 +118,19 @@ impl Lease for RedlockLease {
         &self.id
     }
 
-    /// The nodes have no queue, so other clients may always be waiting.
     fn is_contended(&self) -> bool {
-        true
+        self.others_wait || (self.answered_at + KNOWN).has_passed() || self.is_shared(Instant::now())
     }
 
+    /// Without a queue, the first to reach the nodes gets the lock: others have to be notified, and to ask, before this
+    /// process asks again.
     fn leave_free(&self) -> Duration {
-        between(LEFT_FREE)
+        let now = Instant::now();
+        if self.others_wait || self.is_shared(now) {
+            let way = self.answered_at.saturating_duration_since(self.asked_at);
+            between(LEFT_FREE) + way.min(LONGEST_WAY)
+        } else {
+            OPEN.due(self.answered_at, now)
+        }
     }
 }

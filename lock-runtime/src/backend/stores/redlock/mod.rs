@@ -18,7 +18,7 @@ mod watch;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use self::{config::Rules, held::HeldOwners, nodes::Nodes, shared::Shared};
+use self::{config::Rules, nodes::Nodes, shared::Shared};
 use crate::{
     LockError,
     backend::{
@@ -73,9 +73,7 @@ impl Redlock {
 
     fn with(nodes: Vec<super::redis::config::Config>, rules: Rules) -> Result<Self, LockError> {
         config::check(&nodes)?;
-        Ok(Self {
-            shared: Arc::new(Shared { nodes: Nodes::new(nodes)?, rules, held: HeldOwners::default() }),
-        })
+        Ok(Self { shared: Arc::new(Shared::of(Nodes::new(nodes)?, rules)) })
     }
 
     /// Declares that every node persists each write before it answers (`appendonly yes`, `appendfsync always`), so that
@@ -96,7 +94,7 @@ impl Redlock {
         let mut rules = self.shared.rules;
         change(&mut rules);
         let nodes = self.shared.nodes.clone();
-        Self { shared: Arc::new(Shared { nodes, rules, held: HeldOwners::default() }) }
+        Self { shared: Arc::new(Shared::of(nodes, rules)) }
     }
 }
 

@@ -126,7 +126,7 @@ impl Service for Voter {
         self.check_identity(info)?;
         if !self.scripts_are_known.load(Ordering::Acquire) {
             // In one round trip, because a renewal may be waiting for it.
-            let loads: Vec<_> = Kind::SCRIPTS.iter().map(|kind| kind.script().load()).collect();
+            let loads: Vec<_> = Kind::ALL.iter().map(|kind| kind.script().load()).collect();
             let (loader, failures) = (&connection, &Mutex::new(Vec::new()));
             let load = |call| -> BoxFuture<'_, ()> {
                 Box::pin(async move {

@@ -117,8 +117,8 @@ impl Nodes {
                 return Some(put(node, &line, kind, claim, rules));
             }
             let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim, rules);
-            // A release goes on if the others decide; anything else is not asked then.
-            Some(Reply::Connecting(if kind == Kind::Release {
+            // What is owed goes on if the others decide; anything else is not asked then.
+            Some(Reply::Connecting(if kind.is_owed() {
                 let asking = tokio::spawn(asking);
                 Box::pin(async move { asking.await.unwrap_or_else(|_| Err(Failure::runtime_gone())) })
             } else {
@@ -142,7 +142,7 @@ async fn connect_and_ask(
 }
 
 fn owed(node: &Arc<Connections<Voter>>, kind: Kind, claim: &Claim) -> Option<Owed> {
-    (kind == Kind::Release).then(|| Owed::new(Arc::<Connections<Voter>>::clone(node), claim.clone()))
+    kind.is_owed().then(|| Owed::new(Arc::<Connections<Voter>>::clone(node), claim.clone()))
 }
 
 fn put(node: &Node, line: &Line, kind: Kind, claim: Claim, rules: Option<Rules>) -> Reply {

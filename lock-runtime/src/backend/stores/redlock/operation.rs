@@ -40,13 +40,17 @@ pub(super) enum Kind {
     /// To take over a lease that the node does not have.
     Join,
     Release,
+    /// To release what a refused attempt was granted. The lock was not held, so the waiting clients are not notified:
+    /// they would wake each other again and again while a majority holds it.
+    Withdraw,
 }
 
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/acquire.lua")));
 static RAISE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/raise.lua")));
 static RENEW: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/renew.lua")));
 static JOIN: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/join.lua")));
-static RELEASE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/release.lua")));
+static RELEASE: LazyLock<Script> = LazyLock::new(|| release(true));
+static WITHDRAW: LazyLock<Script> = LazyLock::new(|| release(false));
 
 fn script(text: &str) -> Script {
     let fence = fence_constants(FENCE_RETENTION);
@@ -54,16 +58,25 @@ fn script(text: &str) -> Script {
     Script::of(&[&fence, &ours, include_str!("scripts/common.lua"), text])
 }
 
+fn release(notifies: bool) -> Script {
+    script(&format!("local NOTIFIES = {notifies}\n{}", include_str!("scripts/release.lua")))
+}
+
 /// The beginning of all owners of this library.
 const OWNERS: &str = "r";
 
 impl Kind {
-    pub(super) const SCRIPTS: [Self; 5] =
-        [Self::Acquire, Self::Raise, Self::Renew, Self::Join, Self::Release];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Acquire, Self::Raise, Self::Renew, Self::Join, Self::Release, Self::Withdraw];
 
     /// Returns whether a node may not execute it after its limit, because it can begin a hold.
     pub(super) fn has_limit(self) -> bool {
         matches!(self, Self::Acquire | Self::Join)
+    }
+
+    /// Returns whether its question is repeated until the node has answered.
+    pub(super) fn is_owed(self) -> bool {
+        matches!(self, Self::Release | Self::Withdraw)
     }
 
     pub(super) fn script(self) -> &'static Script {
@@ -73,6 +86,7 @@ impl Kind {
             Self::Renew => &RENEW,
             Self::Join => &JOIN,
             Self::Release => &RELEASE,
+            Self::Withdraw => &WITHDRAW,
         }
     }
 }

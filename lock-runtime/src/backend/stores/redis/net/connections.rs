@@ -131,7 +131,7 @@ impl<S: Service> Connections<S> {
     /// Also returns a future that completes when the connection is no longer used.
     async fn open(&self) -> (impl Future<Output = ()> + use<S>, Result<Arc<S::Line>, LockError>) {
         let open = |silence_limit| Connection::open(&self.server, self.service.pushes(), silence_limit);
-        let ours = runtime::Handle::current().id() == background::handle().id();
+        let ours = background::handle().is_here();
         let (end, opened) =
             if ours { first_of(|| open(SILENCE_LIMIT_OF_RENEWALS)).await } else { open(SILENCE_LIMIT).await };
         let made = match opened {

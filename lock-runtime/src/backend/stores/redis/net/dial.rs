@@ -11,6 +11,8 @@ use super::{
 };
 #[cfg(feature = "tls")]
 use crate::backend::common::tls::Trust;
+#[cfg(test)]
+use crate::simulated;
 use crate::{LockError, LockErrorKind, backend::common::tls::Tls};
 
 /// How connections are made.
@@ -66,6 +68,10 @@ impl Dial {
         config: &Config,
         settings: &AsyncConnectionConfig,
     ) -> Result<(MultiplexedConnection, Option<Task>), LockError> {
+        #[cfg(test)]
+        if simulated::is_on() {
+            return in_simulation(config, settings).await;
+        }
         let made = match &self.way {
             Way::Driver(client) => {
                 match client.get_multiplexed_async_connection_with_config(settings).await {
@@ -98,4 +104,18 @@ impl Dial {
         }
         error::cannot_connect(&config.address(), error)
     }
+}
+
+#[cfg(test)]
+async fn in_simulation(
+    config: &Config,
+    settings: &AsyncConnectionConfig,
+) -> Result<(MultiplexedConnection, Option<Task>), LockError> {
+    let cannot = |error: RedisError| error::cannot_connect(&config.address(), error);
+    let (host, port) = config.host_and_port().expect("a simulated server has an address");
+    let stream = simulated::connect(host, port).await.map_err(|error| cannot(error.into()))?;
+    let info = config.info.redis_settings();
+    let made = MultiplexedConnection::new_with_config(info, stream, settings.clone()).await;
+    let (driver, task) = made.map_err(cannot)?;
+    Ok((driver, Some(Task(tokio::spawn(task).abort_handle()))))
 }

@@ -16,12 +16,10 @@ use std::{
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::mpsc;
 
-use super::{
-    super::{
-        names::{Proof, Terms},
-        net::Pushes,
-    },
+use super::super::{
     foreign::Foreign,
+    names::{Proof, Terms},
+    net::Pushes,
 };
 use crate::{OwnerToken, backend::LeaseId, sync::lock};
 

@@ -2,7 +2,6 @@
 
 mod answer;
 mod calls;
-mod foreign;
 mod inbox;
 mod line;
 mod operation;
@@ -12,7 +11,6 @@ mod scripts;
 pub(super) use self::{
     answer::{Answer, Waiting},
     calls::{Look, Want, ask, leave, of_wrong_type},
-    foreign::REMEMBERED,
     inbox::{Notice, Notices},
     line::{Address, Line, Participant},
     operation::Behind,

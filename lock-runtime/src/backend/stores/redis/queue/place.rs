@@ -27,32 +27,6 @@ pub(crate) const RETENTION: Duration = Duration::from_secs(8);
 /// Number of entries of a queue that may contain their places.
 pub(crate) const NEAR: usize = 8;
 
-/// How often and for how long a lock that many of our processes want is left open to clients that do not queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Opening {
-    pub(crate) every: Duration,
-    pub(crate) length: Duration,
-}
-
-impl Opening {
-    /// Returns how long a holder from `since` to `now` leaves the lock open: zero unless a period ended meanwhile.
-    ///
-    /// `release_long.lua` does the same for locks with a queue.
-    pub(crate) fn due(self, since: Instant, now: Instant) -> Duration {
-        let period = |moment: Instant| u128::from(moment.as_nanos()) / self.every.as_nanos();
-        if period(since) == period(now) { Duration::ZERO } else { self.length }
-    }
-}
-
-/// The opening while no foreign client is known to use the lock: 1 % of the time. A client that asks ten times a
-/// second, as redis-py does, finds the first of them.
-pub(crate) const OPEN: Opening =
-    Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
-/// The opening while a foreign client is known to use the lock: 10 % of the time. If several compete for it, chance
-/// decides each time which one comes in. So an unlucky one needs many openings rather than long ones.
-pub(crate) const OPEN_FOREIGN: Opening =
-    Opening { every: Duration::from_secs(1), length: Duration::from_millis(100) };
-
 /// Pause between polls of the first in the queue while the lock is left open, to see whether it is used; also the
 /// minimum pause before a poll on a notice of the opening.
 pub(crate) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
@@ -414,23 +388,10 @@ mod tests {
     }
 
     #[test]
-    fn one_hold_in_each_period_is_followed_by_an_opening() {
-        let due = |since, now| OPEN_FOREIGN.due(at(0) + since * MS, at(0) + now * MS);
-        assert_eq!(due(0, 999), Duration::ZERO);
-        assert_eq!(due(999, 1_000), OPEN_FOREIGN.length);
-        assert_eq!(due(1_000, 1_999), Duration::ZERO);
-        assert_eq!(due(1_000, 9_000), OPEN_FOREIGN.length, "once, however long it was held");
-    }
-
-    #[test]
     fn windows_fit_each_other() {
         // A grant whose message was lost is found before it ends, with enough of it left to enter.
         assert!(CLAIM_WINDOW > REFRESH + Duration::from_millis(500));
         assert!(STALE >= 3 * REFRESH && STALE >= 2 * REFRESH_FAR);
         assert!(RETENTION > STALE);
-        for (opening, most) in [(OPEN, 1), (OPEN_FOREIGN, 10)] {
-            assert!(100 * opening.length <= most * opening.every, "{opening:?}");
-            assert!(opening.length >= 100 * MS, "{opening:?}: redis-py asks every 0.1 s");
-        }
     }
 }

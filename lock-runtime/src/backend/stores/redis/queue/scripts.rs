@@ -3,13 +3,17 @@
 use std::{fmt::Write as _, sync::LazyLock};
 
 use super::{
-    super::{net::Script, node},
+    super::{
+        foreign::{OPEN, OPEN_FOREIGN},
+        net::Script,
+        node,
+    },
     place,
 };
 
 /// Returns the constants of the queue, in Lua.
 fn queue_constants() -> String {
-    let (usual, foreign) = (place::OPEN, place::OPEN_FOREIGN);
+    let (usual, foreign) = (OPEN, OPEN_FOREIGN);
     let mut text = String::new();
     for (name, value) in [
         ("STALE_MS", place::STALE.as_millis()),

@@ -7,12 +7,19 @@
 -- has minted it or a larger one mints the next number. No number is lower than the node's time, so that a node that has
 -- lost its counter goes on above it; and none is higher than the time by more than AHEAD_US because of a proposal, so
 -- that the time reaches it before a node without its data votes.
--- Numbers: the fence of a lock that was taken, or is held by this owner already; for one that was refused
--- -2 * (its pttl + 2), less 1 if its holder is a client of another library
+-- Numbers: twice the fence of a lock that was taken, or is held by this owner already, and 1 more if clients of this
+-- library wait for it, or may; for one that was refused -2 * (its pttl + 2), less 1 if its holder is a client of another
+-- library
 
 local now = time()
 if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
 local answers = { tonumber(now) }
+
+local function granted(fence, counter)
+  local waiting = redis.pcall('PUBSUB', 'NUMSUB', channel(counter))
+  return 2 * fence + (waiting[2] == 0 and 0 or 1)
+end
+
 for i = 1, #KEYS / 2 do
   local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, ttl, proposal = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
@@ -24,9 +31,9 @@ for i = 1, #KEYS / 2 do
     if fence > LAST_FENCE then return redis.error_reply('FENCE ' .. text) end
     redis.call('SET', counter, text, 'PX', FENCE_RETENTION_MS)
     redis.call('SET', holder, owner .. ':' .. text, 'PX', ttl)
-    answers[i + 1] = fence
+    answers[i + 1] = granted(fence, counter)
   elseif string.sub(present, 1, #owner + 1) == owner .. ':' then
-    answers[i + 1] = tonumber(string.sub(present, #owner + 2))
+    answers[i + 1] = granted(tonumber(string.sub(present, #owner + 2)), counter)
   else
     local foreign = string.sub(present, 1, #OWNERS) ~= OWNERS and 1 or 0
     answers[i + 1] = -2 * (redis.call('PTTL', holder) + 2) - foreign

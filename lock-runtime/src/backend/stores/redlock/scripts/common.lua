@@ -16,3 +16,8 @@ local function raise(counter, fence)
   if tonumber(last) and tonumber(last) > tonumber(fence) then fence = last end
   redis.call('SET', counter, fence, 'PX', FENCE_RETENTION_MS)
 end
+
+-- The channel on which releases are announced.
+local function channel(counter)
+  return string.sub(counter, 1, -1 - #'fence') .. 'released'
+end

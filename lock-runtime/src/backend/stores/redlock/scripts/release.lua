@@ -1,4 +1,5 @@
--- Releases locks that their owners hold on this node, and notifies the waiting clients of this library. See acquire.lua.
+-- Releases locks that their owners hold on this node, and NOTIFIES the waiting clients of this library, or not. See
+-- acquire.lua.
 -- Numbers: 1 if the lock was released, 0 if the owner did not hold it
 
 local answers = { tonumber((time())) }
@@ -8,7 +9,7 @@ for i = 1, #KEYS / 2 do
   if ours then
     redis.call('DEL', holder)
     -- Waiters look from time to time anyway, so a user without this permission releases all the same.
-    redis.pcall('PUBLISH', string.sub(counter, 1, -1 - #'fence') .. 'released', '')
+    if NOTIFIES then redis.pcall('PUBLISH', channel(counter), '') end
   end
   answers[i + 1] = ours and 1 or 0
 end

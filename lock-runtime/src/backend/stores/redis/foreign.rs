@@ -6,7 +6,8 @@
 //! Measured on two busy cores, with clients that take the lock again right after each release: redis-py, next to eight
 //! processes of ours with four tasks each, first got in after 3 s, then 5,685 times in ten minutes, and waited 3.8 s at
 //! most. Next to two of theirs, in sections of 1 and of 20 ms for 40 s each, two of ours waited 1.1 s at most (redis-py
-//! 7.1), 0.6 s (npm `redlock` 5.0) and 2.3 s (Go `redsync` 4.13); theirs waited 7.1, 6.2 and 8.0 s.
+//! 7.1), 0.6 s (npm `redlock` 5.0) and 2.3 s (Go `redsync` 4.13); theirs waited 7.1, 6.2 and 8.0 s. In 3 more runs with
+//! npm `redlock`, its longest waits were 4 to 9.9 s, in another one 12 s: which of them comes in is a matter of chance.
 
 use std::{
     collections::HashMap,
@@ -17,13 +18,38 @@ use std::{
     time::Duration,
 };
 
-use crate::sync::lock;
-use crate::time::clock::Instant;
+use crate::{sync::lock, time::clock::Instant};
 
 /// How long a lock counts as shared after a foreign client was seen to hold it.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 60);
 /// Upper bound on the locks that are remembered; those seen later are not.
 const MOST: usize = 1_024;
+
+/// How often and for how long a lock that many of our processes want is left open to clients that do not queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    pub(crate) every: Duration,
+    pub(crate) length: Duration,
+}
+
+impl Opening {
+    /// Returns how long a holder from `since` to `now` leaves the lock open: zero unless a period ended meanwhile.
+    ///
+    /// `release_long.lua` does the same for locks with a queue.
+    pub(crate) fn due(self, since: Instant, now: Instant) -> Duration {
+        let period = |moment: Instant| u128::from(moment.as_nanos()) / self.every.as_nanos();
+        if period(since) == period(now) { Duration::ZERO } else { self.length }
+    }
+}
+
+/// The opening while no foreign client is known to use the lock: 1 % of the time. A client that asks ten times a
+/// second, as redis-py does, finds the first of them.
+pub(crate) const OPEN: Opening =
+    Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
+/// The opening while a foreign client is known to use the lock: 10 % of the time. If several compete for it, chance
+/// decides each time which one comes in. So an unlucky one needs many openings rather than long ones.
+pub(crate) const OPEN_FOREIGN: Opening =
+    Opening { every: Duration::from_secs(1), length: Duration::from_millis(100) };
 
 /// The locks of one store, by their stored names.
 #[derive(Debug, Default)]
@@ -103,6 +129,27 @@ impl Foreign {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn one_hold_in_each_period_is_followed_by_an_opening() {
+        let due = |since, now| OPEN_FOREIGN.due(at(since), at(now));
+        assert_eq!(due(0, 999), Duration::ZERO);
+        assert_eq!(due(999, 1_000), OPEN_FOREIGN.length);
+        assert_eq!(due(1_000, 1_999), Duration::ZERO);
+        assert_eq!(due(1_000, 9_000), OPEN_FOREIGN.length, "once, however long it was held");
+    }
+
+    #[test]
+    fn openings_are_rare_and_long_enough() {
+        for (opening, most) in [(OPEN, 1), (OPEN_FOREIGN, 10)] {
+            assert!(100 * opening.length <= most * opening.every, "{opening:?}");
+            assert!(opening.length >= Duration::from_millis(100), "{opening:?}: redis-py asks every 0.1 s");
+        }
+    }
 
     #[test]
     fn what_was_seen_is_remembered_for_minutes_and_within_a_bound() {

@@ -1,0 +1,107 @@
+//! What a [simulation](crate::simulation) has instead of the machine: the clock, the randomness, the library's own
+//! thread, and the network. Only in unit tests; outside of a simulation nothing changes.
+
+#![cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only the servers of Redis are simulated"))]
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    mem::ManuallyDrop,
+    time::Duration,
+};
+
+use rand::{RngCore, SeedableRng, rngs::SmallRng};
+use tokio::runtime::{self, Handle};
+use turmoil::net::TcpStream;
+
+thread_local! {
+    static KILLING: Cell<bool> = const { Cell::new(false) };
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+/// The part that is not turmoil's.
+struct World {
+    random: SmallRng,
+    /// For each runtime of a simulated process, the one that stands for the library's own thread.
+    backgrounds: Vec<(runtime::Id, Handle)>,
+    traced: bool,
+}
+
+/// Runs a simulation on this thread.
+pub(crate) fn run<T>(seed: u64, traced: bool, simulation: impl FnOnce() -> T) -> T {
+    let world = World { random: SmallRng::seed_from_u64(seed), backgrounds: Vec::new(), traced };
+    WORLD.set(Some(world));
+    let output = simulation();
+    WORLD.set(None);
+    output
+}
+
+fn with<T>(what: impl FnOnce(&mut World) -> T) -> Option<T> {
+    WORLD.with_borrow_mut(|world| world.as_mut().map(what))
+}
+
+/// Writes what happens, if the simulation is traced.
+pub(crate) fn trace(what: impl FnOnce() -> String) {
+    if with(|world| world.traced) == Some(true) {
+        println!("{:?} {}", turmoil::sim_elapsed().unwrap_or_default(), what());
+    }
+}
+
+pub(crate) fn is_on() -> bool {
+    turmoil::in_simulation()
+}
+
+/// The nanoseconds since the beginning.
+pub(crate) fn now() -> Option<u64> {
+    // A day later than zero: a moment a little ago exists.
+    let now = turmoil::sim_elapsed()? + Duration::from_secs(24 * 60 * 60);
+    u64::try_from(now.as_nanos()).ok()
+}
+
+/// A number for jitter, from the seed.
+pub(crate) fn random() -> Option<u32> {
+    with(|world| world.random.next_u32())
+}
+
+/// Fills secrets from the seed; returns whether it did.
+pub(crate) fn fill(bytes: &mut [u8]) -> bool {
+    with(|world| world.random.fill_bytes(bytes)).is_some()
+}
+
+/// Makes another runtime the background of the caller's.
+pub(crate) fn set_background(background: &Handle) {
+    let caller = Handle::current().id();
+    let pairs = [caller, background.id()].map(|runtime| (runtime, background.clone()));
+    with(|world| world.backgrounds.extend(pairs));
+}
+
+/// The background of the caller's runtime; outside of a runtime, as in a destructor, any.
+pub(crate) fn background() -> Option<Handle> {
+    let here = Handle::try_current().ok().map(|here| here.id());
+    with(|World { backgrounds, .. }| {
+        let ours = backgrounds.iter().find(|(of, _)| Some(*of) == here);
+        ours.or(backgrounds.last()).map(|(_, background)| background.clone())
+    })?
+}
+
+/// Ends processes: their destructors start nothing more on their threads, which would be over, too.
+pub(crate) fn kill<T>(end: impl FnOnce() -> T) -> T {
+    KILLING.set(true);
+    let output = end();
+    KILLING.set(false);
+    output
+}
+
+/// Returns the task, unless its process is being killed. Then it is never dropped, because its destructor could start
+/// the same task again.
+pub(crate) fn unless_killed<T>(task: T) -> Option<T> {
+    if !KILLING.get() {
+        return Some(task);
+    }
+    let _ = ManuallyDrop::new(task);
+    None
+}
+
+pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    TcpStream::connect((host, port)).await
+}

@@ -1,0 +1,76 @@
+//! Who gets a lock that many want: the nodes have no queue.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use lock_runtime::LockErrorKind;
+
+use super::{LONG, MS, Quorum};
+use crate::support::proxy::{Flow, Way};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_behind_a_bare_majority_do_not_wake_each_other() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    let guard = locks.lock("k").ttl(LONG).acquire().await.unwrap();
+    quorum.held_everywhere().await;
+    // Another client may have had it there for a moment.
+    quorum.nodes[2].server.command(&["DEL", "lock:k"]);
+    let (first, second) = (quorum.client().await, quorum.client().await);
+    let (before, waited) = (quorum.nodes[2].scripts(), 2_000 * MS);
+    let [first, second] = [&first, &second].map(|locks| locks.lock("k").wait(waited));
+    let (first, second) = tokio::join!(first.acquire(), second.acquire());
+    for refused in [first, second] {
+        assert_eq!(refused.map(drop).unwrap_err().kind(), LockErrorKind::Timeout);
+    }
+    // Each asks about nine times, and gives back what it got.
+    let scripts = quorum.nodes[2].scripts() - before;
+    assert!(scripts < 100, "{scripts} scripts in {waited:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_gets_in_beside_one_with_many_tasks() {
+    for way in [Duration::ZERO, 10 * MS] {
+        let quorum = Quorum::start(3);
+        let (busy, other) = (quorum.client().await, quorum.client().await);
+        for node in &quorum.nodes {
+            node.proxy.set(Way::ToServer, Flow::Delay(way));
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let tasks: Vec<_> = (0..16)
+            .map(|_| {
+                let (lock, over) = (busy.lock("k").wait(LONG), Arc::clone(&over));
+                tokio::spawn(async move {
+                    let mut count = 0_u32;
+                    while !over.load(Ordering::Relaxed) {
+                        lock.acquire().await.unwrap().release().await.unwrap();
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        let mut waits = Vec::new();
+        for _ in 0..20 {
+            tokio::time::sleep(20 * MS).await;
+            let began = Instant::now();
+            other.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+            waits.push(began.elapsed());
+        }
+        over.store(true, Ordering::Relaxed);
+        let mut theirs = 0;
+        for task in tasks {
+            theirs += task.await.unwrap();
+        }
+        waits.sort_unstable();
+        println!("with {way:?} to the nodes: waited {waits:?}, beside {theirs} cycles");
+        assert!(waits[10] < 300 * MS && waits[19] < 3_000 * MS, "{way:?}: {waits:?}");
+        assert!(theirs > 500, "{way:?}: the others had {theirs} cycles");
+    }
+}
