@@ -47,8 +47,9 @@ impl FencingToken {
     /// Creates a token for a session lock ([`Held::Session`](crate::backend::Held::Session)) from the number that the
     /// store itself assigned to the grant. Numbers larger than `i64::MAX` are clamped to that value.
     ///
-    /// Do not use this function for a lease: a lease is handed over inside the process, and such a token leaves no
-    /// larger values for the next holders. An acquisition that is granted a lease with such a token fails with
+    /// Do not use this function for a lease that [may be handed
+    /// over](crate::backend::Lease::may_hand_over) inside the process: such a token leaves no larger values for the next
+    /// holders. An acquisition that is granted a lease with such a token fails with
     /// [`Unsupported`](crate::LockErrorKind::Unsupported). The error cannot be relied on, though: a number that happens
     /// to be a multiple of 2,048 looks like a token made by [`from_micros`](Self::from_micros) and is accepted.
     #[must_use]

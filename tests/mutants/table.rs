@@ -908,7 +908,7 @@ if not holder and mode",
     Mutant {
         name: "quorum_validity_from_the_answer",
         edits: &[Rust {
-            file: "backend/stores/redlock/attempt.rs",
+            file: "backend/stores/redis/race/attempt.rs",
             from: "let valid_until = valid_until(self.sent, self.request.ttl);",
             to: "let sent = if mutant!() { Instant::now() } else { self.sent };
         let valid_until = valid_until(sent, self.request.ttl);",
@@ -918,7 +918,7 @@ if not holder and mode",
     Mutant {
         name: "quorum_renewal_from_the_answer",
         edits: &[Rust {
-            file: "backend/stores/redlock/renewal.rs",
+            file: "backend/stores/redis/race/renewal.rs",
             from: "Renewal::Renewed(valid_until(sent, id.ttl))",
             to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, id.ttl))",
         }],
@@ -927,7 +927,7 @@ if not holder and mode",
     Mutant {
         name: "half_of_the_nodes_is_enough",
         edits: &[Rust {
-            file: "backend/stores/redlock/quorum.rs",
+            file: "backend/stores/redis/race/quorum.rs",
             from: "pub(super) const fn majority(nodes: usize) -> usize {\n    nodes / 2 + 1",
             to: "pub(super) fn majority(nodes: usize) -> usize {\n    nodes / 2 + usize::from(!mutant!())",
         }],
@@ -940,7 +940,7 @@ if not holder and mode",
         name: "a_majority_of_the_nodes_that_can_be_reached",
         edits: &[
             Rust {
-                file: "backend/stores/redlock/attempt.rs",
+                file: "backend/stores/redis/race/attempt.rs",
                 from: "                    failures.push((node, failure));
                     answers.add(None);
 ",
@@ -952,7 +952,7 @@ if not holder and mode",
 ",
             },
             Rust {
-                file: "backend/stores/redlock/quorum.rs",
+                file: "backend/stores/redis/race/quorum.rs",
                 from: "pub(super) struct Fences {\n    nodes: usize,",
                 to: "pub(super) struct Fences {\n    pub(super) nodes: usize,",
             },
@@ -962,7 +962,7 @@ if not holder and mode",
     Mutant {
         name: "a_minority_is_kept",
         edits: &[Rust {
-            file: "backend/stores/redlock/attempt.rs",
+            file: "backend/stores/redis/race/attempt.rs",
             from: "        self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
 ",
             to: "        if !mutant!() {
@@ -975,7 +975,7 @@ if not holder and mode",
     Mutant {
         name: "other_processes_are_not_known_to_wait",
         edits: &[Rust {
-            file: "backend/stores/redlock/attempt.rs",
+            file: "backend/stores/redis/race/attempt.rs",
             from: "others_wait |= answer % 2 == 1;",
             to: "others_wait |= answer % 2 == 1 && !mutant!();",
         }],
@@ -984,7 +984,7 @@ if not holder and mode",
     Mutant {
         name: "what_a_refused_attempt_gives_back_is_announced",
         edits: &[Rust {
-            file: "backend/stores/redlock/operation.rs",
+            file: "backend/stores/redis/race/operation.rs",
             from: "LazyLock::new(|| release(false));",
             to: "LazyLock::new(|| release(mutant!()));",
         }],
@@ -1014,7 +1014,7 @@ if not holder and mode",
     Mutant {
         name: "a_node_that_forgot_its_locks_votes",
         edits: &[Rust {
-            file: "backend/stores/redlock/nodes.rs",
+            file: "backend/stores/redis/race/nodes.rs",
             from: "        Some(Duration::ZERO) => return Ok(()),",
             to: "        Some(wait) if wait.is_zero() || mutant!() => return Ok(()),",
         }],
@@ -1028,7 +1028,7 @@ if not holder and mode",
     Mutant {
         name: "a_release_is_left_to_the_nodes_that_answer",
         edits: &[Rust {
-            file: "backend/stores/redlock/leftovers.rs",
+            file: "backend/stores/redis/race/leftovers.rs",
             from: "        if let Some(release) = self.release.take() {",
             to: "        if let Some(release) = self.release.take().filter(|_| !mutant!()) {",
         }],
@@ -1037,7 +1037,7 @@ if not holder and mode",
     Mutant {
         name: "a_release_is_repeated_for_ever",
         edits: &[Rust {
-            file: "backend/stores/redlock/leftovers.rs",
+            file: "backend/stores/redis/race/leftovers.rs",
             from: "!release.ends.has_passed()",
             to: "mutant!() || !release.ends.has_passed()",
         }],
@@ -1046,7 +1046,7 @@ if not holder and mode",
     Mutant {
         name: "servers_that_swapped_their_addresses_are_kept_out",
         edits: &[Rust {
-            file: "backend/stores/redlock/node.rs",
+            file: "backend/stores/redis/race/node.rs",
             from: "        run_ids.remove(&self.number);",
             to: "        if !mutant!() {
             run_ids.remove(&self.number);
@@ -1057,7 +1057,7 @@ if not holder and mode",
     Mutant {
         name: "acquisitions_overtake_the_release_before_them",
         edits: &[Rust {
-            file: "backend/stores/redlock/operation.rs",
+            file: "backend/stores/redis/race/operation.rs",
             from: "    for part in parts {\n",
             to: "    parts.sort_by_key(|part| mutant!() && part.kind == Kind::Release);\n    for part in parts {\n",
         }],
@@ -1066,7 +1066,7 @@ if not holder and mode",
     Mutant {
         name: "a_release_waits_for_all_nodes",
         edits: &[Rust {
-            file: "backend/stores/redlock/hold.rs",
+            file: "backend/stores/redis/race/hold.rs",
             from: "            if (is_known && !is_patient) || count.is_out_of_reach() {",
             to: "            if (is_known && !is_patient && !mutant!()) || count.is_out_of_reach() {",
         }],

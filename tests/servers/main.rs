@@ -17,6 +17,8 @@ mod redis;
 #[cfg(feature = "secure")]
 mod redis_secure;
 #[cfg(feature = "redis")]
+mod redisson;
+#[cfg(feature = "redis")]
 mod redlock;
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,6 +2,7 @@
 
 pub mod child;
 pub mod history;
+pub mod java;
 pub mod processes;
 pub mod proxy;
 pub mod redis_server;

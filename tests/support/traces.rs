@@ -52,9 +52,12 @@ pub fn has_owner_token(text: &str) -> bool {
     owner_token(text).is_some()
 }
 
-/// Returns the first run of 128 bits in hexadecimal digits.
+/// Returns the first run of 128 bits in hexadecimal digits, or the first UUID with a number, as Redisson's owners have.
 pub fn owner_token(text: &str) -> Option<&str> {
-    text.split(|c: char| !c.is_ascii_hexdigit()).find(|run| run.len() >= 32)
+    let is_hex = |c: char| c.is_ascii_hexdigit();
+    let numbered = |run: &&str| run.split_once(':').is_some_and(|(id, _)| id.len() == 36);
+    let mut with_dashes = text.split(|c: char| !is_hex(c) && c != '-' && c != ':');
+    text.split(|c| !is_hex(c)).find(|run| run.len() >= 32).or_else(|| with_dashes.find(numbered))
 }
 
 #[derive(Default)]

@@ -234,8 +234,8 @@ pub struct Grant {
     /// reject late writes by earlier holders. (If two grants overlap because one of the conditions for the
     /// [library's promise](crate::docs::safety#the-promise) is violated, for example because the server lost its data,
     /// the order of their tokens is not guaranteed.) Create the token of a lease with [`FencingToken::from_micros`],
-    /// which leaves the low bits free to count the hand-overs inside the process. For a session lock, which is not
-    /// handed over, use [`FencingToken::from_number`].
+    /// which leaves the low bits free to count the hand-overs inside the process. For a lock that is not handed over (a
+    /// session lock, or a lease that [may not be](Lease::may_hand_over)), use [`FencingToken::from_number`].
     pub token: FencingToken,
     /// The granted lease or session lock.
     pub held: Held,
@@ -320,6 +320,24 @@ pub trait Lease: Releasable {
     /// time, because such clients need time to find the lock free. The method must return at once, for the same reason
     /// as [`is_contended`](Self::is_contended).
     fn leave_free(&self) -> Duration;
+
+    /// Returns whether the lease may be handed over to the next caller within the process. The default is true.
+    ///
+    /// If a store numbers its grants in an order that it shares with other clients, and makes the tokens with
+    /// [`FencingToken::from_number`], there is no token for a hand-over. Such a store returns false here. Each holder
+    /// then acquires the lock from the store.
+    fn may_hand_over(&self) -> bool {
+        true
+    }
+
+    /// Called when the holder [re-enters](crate::Lock::reentrant) the lock, and when it leaves it again, with the number
+    /// of times that the lock is then held. By default, this does nothing.
+    ///
+    /// Who may re-enter is decided by the library, without asking the store. This is for stores in which other clients
+    /// can see a hold count. The method must return at once.
+    fn count_holds(&self, holds: u32) {
+        let _ = holds;
+    }
 }
 
 /// A session lock: it lasts as long as this client's session with the store.

@@ -4,7 +4,7 @@ use std::{
     any::Any,
     sync::{
         Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -261,6 +261,8 @@ pub(crate) struct Turn {
     phase: AtomicU8,
     /// The earliest time of its release, whatever becomes of its guard: `hold_at_least`.
     held_until: AtomicU64,
+    /// Number of times that its holder has re-entered the lock and not left it again.
+    reentered: AtomicU32,
 }
 
 /// The phases of a [`Turn`].
@@ -271,7 +273,35 @@ const OVER: u8 = 2;
 
 impl Turn {
     pub(crate) fn first(hold: Arc<Hold>, token: FencingToken) -> Arc<Self> {
-        Arc::new(Self { hold, token, phase: AtomicU8::new(ACTIVE), held_until: AtomicU64::new(0) })
+        Arc::new(Self {
+            hold,
+            token,
+            phase: AtomicU8::new(ACTIVE),
+            held_until: AtomicU64::new(0),
+            reentered: AtomicU32::new(0),
+        })
+    }
+
+    /// Counts that its holder re-enters the lock.
+    pub(crate) fn enter_again(&self) {
+        let before = self.reentered.fetch_add(1, Ordering::AcqRel);
+        self.count_holds(before.saturating_add(2));
+    }
+
+    /// Counts that its holder leaves the lock that it re-entered.
+    pub(crate) fn leave_again(&self) {
+        let before = self.reentered.fetch_sub(1, Ordering::AcqRel);
+        self.count_holds(before);
+    }
+
+    fn count_holds(&self, holds: u32) {
+        // A guard by which the lock was re-entered may outlast its turn.
+        if let Some(lease) = self.hold.lease()
+            && !self.is_over()
+            && self.hold.is_here()
+        {
+            lease.count_holds(holds);
+        }
     }
 
     /// Prevents its release before `until`, whatever becomes of its guard.

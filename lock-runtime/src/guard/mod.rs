@@ -47,18 +47,26 @@ pub struct LockGuard {
     permit: Permit,
     /// Whether the turn ends with this guard. False after its release, and for a guard made by re-entering.
     leaves: bool,
+    /// Whether it was made by re-entering, and counts as one more hold.
+    reentered: bool,
 }
 
 impl LockGuard {
     pub(crate) fn new(turn: Arc<Turn>, mut permit: Permit) -> Self {
         permit.entered();
-        Self { turn, permit, leaves: true }
+        Self { turn, permit, leaves: true, reentered: false }
     }
 
-    /// Creates another guard of the same turn, for re-entering. Releasing it has no effect, and it is valid no
-    /// longer than the turn.
+    /// Creates another guard of the same turn. Releasing it has no effect, and it is valid no longer than the turn.
     pub(crate) fn again(&self) -> Self {
-        Self { turn: Arc::clone(&self.turn), permit: self.permit.again(), leaves: false }
+        Self { turn: Arc::clone(&self.turn), permit: self.permit.again(), leaves: false, reentered: false }
+    }
+
+    /// Makes a guard made by [`again`](Self::again) one by which the lock is re-entered.
+    pub(crate) fn reentered(mut self) -> Self {
+        self.turn.enter_again();
+        self.reentered = true;
+        self
     }
 
     /// Returns whether this is a guard of the lock `key` in the store of `engine`.
@@ -233,6 +241,9 @@ impl Drop for Unfinished<'_> {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
+        if self.reentered {
+            self.turn.leave_again();
+        }
         // In a forked child, the hold is the parent's, and the mutexes on this path may have been locked at the fork.
         if self.leaves && self.turn.hold.is_here() {
             let now = Instant::now();

@@ -70,7 +70,7 @@ pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<L
                 again.check_held_until(until)?;
                 again.turn().hold_until(until);
             }
-            return Ok(again);
+            return Ok(again.reentered());
         }
         Err(LockError::new(
             LockErrorKind::WouldDeadlock,

@@ -140,10 +140,16 @@ async fn prefixes_separate_locks(fixture: Fixture) {
 async fn one_name_in_the_store_is_one_lock_under_whatever_prefix(fixture: Fixture) {
     let (ours, theirs) = (fixture.client().await, fixture.client().await.with_prefix("").unwrap());
     let key = fixture.key("k");
-    let whole = format!("lock:{key}");
+    let prefix = fixture.declared().default_prefix;
+    let whole = format!("{prefix}{key}");
     let guard = ours.lock(&key).acquire().await.unwrap();
-    assert!(theirs.lock(&whole).try_acquire().await.unwrap().is_none(), "the default prefix is `lock:`");
-    assert!(theirs.lock(&key).try_acquire().await.unwrap().is_some(), "without a prefix it is another name");
+    assert!(theirs.lock(&whole).try_acquire().await.unwrap().is_none(), "the default prefix is `{prefix}`");
+    if !prefix.is_empty() {
+        assert!(
+            theirs.lock(&key).try_acquire().await.unwrap().is_some(),
+            "without a prefix it is another name"
+        );
+    }
     guard.release().await.unwrap();
     let guard = theirs.lock(&whole).acquire().await.unwrap();
     assert!(ours.lock(&key).try_acquire().await.unwrap().is_none());

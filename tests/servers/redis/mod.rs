@@ -4,7 +4,7 @@ mod failover;
 mod false_alarms;
 mod forged_messages;
 mod formats;
-mod overheard;
+pub(crate) mod overheard;
 mod permissions;
 mod places;
 mod queue;

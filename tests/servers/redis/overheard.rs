@@ -10,10 +10,10 @@ use std::{
 use crate::support::{redis_server::RedisServer, until};
 
 /// All messages published on a server from now on, as they come.
-pub(super) struct Overheard(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Overheard(Arc<Mutex<Vec<u8>>>);
 
 impl Overheard {
-    pub(super) async fn on(server: &RedisServer) -> Self {
+    pub(crate) async fn on(server: &RedisServer) -> Self {
         let mut stream = UnixStream::connect(server.socket()).unwrap();
         // Where there is no such user, it is refused, and the subscriber needs none.
         stream.write_all(b"AUTH evil secret\r\nPSUBSCRIBE *\r\n").unwrap();
@@ -35,12 +35,12 @@ impl Overheard {
         this
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 
     /// The words behind each `word` at the beginning of a message.
-    pub(super) fn messages(&self, word: &str) -> Vec<Vec<String>> {
+    pub(crate) fn messages(&self, word: &str) -> Vec<Vec<String>> {
         let text = self.text();
         let lines = text.lines().filter_map(|line| line.strip_prefix(word));
         lines.map(|rest| rest.split(' ').skip(1).map(str::to_owned).collect()).collect()
@@ -48,7 +48,7 @@ impl Overheard {
 
     /// Returns the words of the grant to the place with this number, as soon as it is overheard; `None` if the lock
     /// was left open instead.
-    pub(super) async fn grant(&self, number: &str) -> Option<Vec<String>> {
+    pub(crate) async fn grant(&self, number: &str) -> Option<Vec<String>> {
         let of_it = |words: &Vec<String>| words[0] == number;
         let mut grant = None;
         until("a grant or an opening is overheard", || {

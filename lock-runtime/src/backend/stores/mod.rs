@@ -6,6 +6,8 @@ pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
+pub mod redisson;
+#[cfg(feature = "redis")]
 pub mod redlock;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -18,6 +20,8 @@ use crate::{LockError, LockErrorKind, backend::Backend};
 pub use self::memory::Memory;
 #[cfg(feature = "redis")]
 pub use self::redis::Redis;
+#[cfg(feature = "redis")]
+pub use self::redisson::Redisson;
 #[cfg(feature = "redis")]
 pub use self::redlock::Redlock;
 #[cfg(feature = "zookeeper")]
@@ -53,6 +57,7 @@ macro_rules! store {
 const STORES: &[Store] = &[
     store!("memory", "memory", memory::Memory),
     store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
+    store!("redis", "redisson" | "redisson+tls" | "redisson+unix", redisson::Redisson),
     store!("redis", "redlock", redlock::Redlock),
     store!("zookeeper", "zookeeper" | "zookeeper+tls", zookeeper::ZooKeeper),
 ];
@@ -61,7 +66,6 @@ const STORES: &[Store] = &[
 const PLANNED: &[&str] = &[
     "redis-cluster",
     "redis-sentinel",
-    "redisson",
     "postgres",
     "postgresql",
     "postgres+advisory",

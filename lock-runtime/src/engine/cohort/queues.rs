@@ -201,7 +201,9 @@ impl Cohorts {
         let may_pass = valid
             && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
-            && hold.lease().is_some_and(|lease| tenure.may_go_on(now, || lease.is_contended()));
+            && hold
+                .lease()
+                .is_some_and(|lease| lease.may_hand_over() && tenure.may_go_on(now, || lease.is_contended()));
         // Only to a waiter that asked for the same terms. One without renewal needs the whole length of a fresh lease.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
         while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {

@@ -130,7 +130,8 @@ fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Arc<T
     let (now, options) = (Instant::now(), &request.options);
     let hold = Hold::new(grant.held, request.terms(), options.max_hold, engine.process());
     let is_short = hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold));
-    let is_misnumbered = hold.lease().is_some() && !grant.token.begins_sequence();
+    let is_misnumbered =
+        hold.lease().is_some_and(|lease| lease.may_hand_over()) && !grant.token.begins_sequence();
     if is_short || is_misnumbered {
         engine.releaser.release(hold.releasable(), hold.gone_by(now));
         return Err(if is_misnumbered { misnumbered() } else { too_late() });

@@ -16,18 +16,31 @@ use crate::{
     },
 };
 
-const SETTINGS: Settings = Settings {
-    store: "Redis",
-    known: &[
-        "connect_timeout",
-        "response_timeout",
-        "group_commit",
-        "strict",
-        "tls_ca",
-        "tls_cert",
-        "tls_key",
-    ],
-    longest: Duration::MAX,
+/// The URLs of a store on one Redis server.
+pub(crate) struct Urls {
+    pub(crate) settings: Settings,
+    pub(crate) scheme: &'static str,
+    pub(crate) scheme_of_tls: &'static str,
+    pub(crate) scheme_of_unix: &'static str,
+}
+
+const URLS: Urls = Urls {
+    settings: Settings {
+        store: "Redis",
+        known: &[
+            "connect_timeout",
+            "response_timeout",
+            "group_commit",
+            "strict",
+            "tls_ca",
+            "tls_cert",
+            "tls_key",
+        ],
+        longest: Duration::MAX,
+    },
+    scheme: "redis",
+    scheme_of_tls: "rediss",
+    scheme_of_unix: "redis+unix",
 };
 
 /// When calls share a round trip.
@@ -73,92 +86,7 @@ impl Config {
     /// Reads `redis://[user[:password]@]host[:port][/db][?setting=value&…]`, the same with `rediss:`, or
     /// `redis+unix:///path[?db=1&…]`.
     pub(crate) fn from_url(text: &str) -> Result<Self, LockError> {
-        let authority =
-            text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
-        let hosts = authority.rsplit('@').next().unwrap_or("");
-        if hosts.contains(',') {
-            return Err(invalid(
-                "the Redis URL names several servers, but `redis:` is for one: write `redis://host:6379`, with a name \
-                 that leads to the primary"
-                    .into(),
-            ));
-        }
-        let mut url =
-            Url::parse(text).map_err(|error| invalid(format!("the Redis URL is not understood: {error}")))?;
-        let settings: Vec<(String, String)> =
-            url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
-        let drivers_own = |name: &str| url_is_unix(text) && ["db", "user", "pass"].contains(&name);
-        let (for_driver, ours): (Vec<_>, Vec<_>) =
-            settings.into_iter().partition(|(name, _)| drivers_own(name));
-        url.set_query(None);
-        let with_tls = url.scheme() == "rediss";
-        if with_tls {
-            if url.fragment().is_some() {
-                return Err(invalid(
-                    "the Redis URL is not understood: nothing may follow a `#` (in a password it is written `%23`), and \
-                     certificates are always checked; a CA of your own is named by `tls_ca`"
-                        .into(),
-                ));
-            }
-            // The driver gets the same address without TLS, which is added here.
-            url.set_scheme("redis").expect("neither scheme is special (RFC 3986, section 3.1)");
-        }
-        if !for_driver.is_empty() {
-            url.query_pairs_mut().extend_pairs(&for_driver);
-        }
-        let info = url.into_connection_info().map_err(|error| {
-            // The driver's text names the part that is wrong and never its value.
-            invalid(format!(
-                "the Redis URL is not understood: write `redis://user:password@host:6379/0`, where 0 is the number of \
-                 the database ({})",
-                error.category()
-            ))
-            .with_source(error)
-        })?;
-        if info.redis_settings().db() < 0 {
-            return Err(invalid("the Redis URL is not understood: databases are numbered from 0".into()));
-        }
-        if let ConnectionAddr::TcpTls { .. } = info.addr() {
-            return Err(invalid(
-                "the Redis URL is not understood: for TLS write `rediss://host:6379`".into(),
-            ));
-        }
-        let mut config = Self::new(info);
-        let mut files = Files::default();
-        for (name, value) in ours {
-            match name.as_str() {
-                "connect_timeout" => config.connect_timeout = SETTINGS.length(&name, &value)?,
-                "response_timeout" => config.response_timeout = SETTINGS.length(&name, &value)?,
-                "group_commit" => {
-                    config.group_commit = match value.as_str() {
-                        "auto" => GroupCommit::Auto,
-                        "always" => GroupCommit::Always,
-                        "never" => GroupCommit::Never,
-                        _ => {
-                            return Err(SETTINGS.wrong(&name, "write `auto`, `always` or `never`"));
-                        }
-                    }
-                }
-                "strict" => {
-                    config.strict = value
-                        .parse()
-                        .map_err(|_| SETTINGS.wrong(&name, "write `strict=true` or `strict=false`"))?;
-                }
-                _ => match files.of_setting(&name) {
-                    Some(file) => *file = Some(value.into()),
-                    None => return Err(SETTINGS.unknown(&name)),
-                },
-            }
-        }
-        if with_tls {
-            let hosts: Vec<_> = config.host_and_port().into_iter().map(|(host, _)| host).collect();
-            config.tls = Some(Tls::new(SETTINGS.store, "rediss", files, &hosts)?);
-        } else if !files.is_empty() {
-            return Err(invalid(
-                "settings `tls_…` in the Redis URL: write `rediss://` for connections with TLS".into(),
-            ));
-        }
-        Ok(config)
+        URLS.read(text, |_, _| Ok(false))
     }
 
     /// Returns host and port of the server. `None` for a Unix socket, and for a client with TLS of its own.
@@ -181,6 +109,109 @@ impl Config {
     /// Returns the address, without credentials.
     pub(crate) fn address(&self) -> String {
         self.info.addr().to_string()
+    }
+}
+
+impl Urls {
+    /// Reads a URL as [`Config::from_url`] does, with the schemes and settings of the store.
+    ///
+    /// `take` is given each setting first, and returns whether it is one of its own.
+    pub(crate) fn read(
+        &self,
+        text: &str,
+        mut take: impl FnMut(&str, &str) -> Result<bool, LockError>,
+    ) -> Result<Config, LockError> {
+        let Self { settings: known, scheme, scheme_of_tls, scheme_of_unix } = self;
+        let not_understood = |why: &str| invalid(format!("the {} URL is not understood: {why}", known.store));
+        let (of_url, rest) = text.split_once(':').unwrap_or_default();
+        let drivers = [(*scheme, "redis"), (*scheme_of_tls, "rediss"), (*scheme_of_unix, "redis+unix")];
+        let drivers = drivers.into_iter().find_map(|(ours, drivers)| (ours == of_url).then_some(drivers));
+        let text = &drivers.map_or_else(|| text.to_owned(), |drivers| format!("{drivers}:{rest}"));
+        let authority =
+            text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+        let hosts = authority.rsplit('@').next().unwrap_or("");
+        if hosts.contains(',') {
+            return Err(invalid(format!(
+                "the {} URL names several servers, but `{scheme}:` is for one: write `{scheme}://host:6379`, with a name \
+                 that leads to the primary",
+                known.store
+            )));
+        }
+        let mut url = Url::parse(text).map_err(|error| not_understood(&error.to_string()))?;
+        let settings: Vec<(String, String)> =
+            url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        let drivers_own = |name: &str| url_is_unix(text) && ["db", "user", "pass"].contains(&name);
+        let (for_driver, ours): (Vec<_>, Vec<_>) =
+            settings.into_iter().partition(|(name, _)| drivers_own(name));
+        url.set_query(None);
+        let with_tls = url.scheme() == "rediss";
+        if with_tls {
+            if url.fragment().is_some() {
+                return Err(not_understood(
+                    "nothing may follow a `#` (in a password it is written `%23`), and certificates are always checked; \
+                     a CA of your own is named by `tls_ca`",
+                ));
+            }
+            // The driver gets the same address without TLS, which is added here.
+            url.set_scheme("redis").expect("neither scheme is special (RFC 3986, section 3.1)");
+        }
+        if !for_driver.is_empty() {
+            url.query_pairs_mut().extend_pairs(&for_driver);
+        }
+        let info = url.into_connection_info().map_err(|error| {
+            // The driver's text names the part that is wrong and never its value.
+            not_understood(&format!(
+                "write `{scheme}://user:password@host:6379/0`, where 0 is the number of the database ({})",
+                error.category()
+            ))
+            .with_source(error)
+        })?;
+        if info.redis_settings().db() < 0 {
+            return Err(not_understood("databases are numbered from 0"));
+        }
+        if let ConnectionAddr::TcpTls { .. } = info.addr() {
+            return Err(not_understood(&format!("for TLS write `{scheme_of_tls}://host:6379`")));
+        }
+        let mut config = Config::new(info);
+        let mut files = Files::default();
+        for (name, value) in ours {
+            if take(&name, &value)? {
+                continue;
+            }
+            match name.as_str() {
+                "connect_timeout" => config.connect_timeout = known.length(&name, &value)?,
+                "response_timeout" => config.response_timeout = known.length(&name, &value)?,
+                "group_commit" if known.known.contains(&"group_commit") => {
+                    config.group_commit = match value.as_str() {
+                        "auto" => GroupCommit::Auto,
+                        "always" => GroupCommit::Always,
+                        "never" => GroupCommit::Never,
+                        _ => {
+                            return Err(known.wrong(&name, "write `auto`, `always` or `never`"));
+                        }
+                    }
+                }
+                "strict" => {
+                    config.strict = value
+                        .parse()
+                        .map_err(|_| known.wrong(&name, "write `strict=true` or `strict=false`"))?;
+                }
+                _ => match files.of_setting(&name) {
+                    Some(file) => *file = Some(value.into()),
+                    None => return Err(known.unknown(&name)),
+                },
+            }
+        }
+        if with_tls {
+            let hosts: Vec<_> = config.host_and_port().into_iter().map(|(host, _)| host).collect();
+            config.tls = Some(Tls::new(known.store, scheme_of_tls, files, &hosts)?);
+        } else if !files.is_empty() {
+            return Err(invalid(format!(
+                "settings `tls_…` in the {} URL: write `{scheme_of_tls}://` for connections with TLS",
+                known.store
+            )));
+        }
+        Ok(config)
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) mod names;
 pub(super) mod net;
 pub(super) mod node;
 mod queue;
+pub(super) mod race;
 
 use std::{fmt, sync::Arc};
 

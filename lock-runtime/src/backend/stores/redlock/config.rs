@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::redis::config::Config as NodeConfig;
+use super::super::redis::{config::Config as NodeConfig, race::Rules};
 use crate::{
     LockError,
     backend::common::settings::{Settings, invalid},
@@ -16,21 +16,6 @@ const SETTINGS: Settings = Settings {
 const SCHEME: &str = "redlock://";
 /// How long to wait for an answer of a node, unless the URL says otherwise.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// What the fleet agrees upon: all clients of the nodes must have the same.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    /// Whether every node persists each write before it answers.
-    pub(super) durable: bool,
-    /// The longest lease of all clients.
-    pub(super) max_ttl: Duration,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self { durable: false, max_ttl: Duration::from_secs(60) }
-    }
-}
 
 /// Reads `redlock://[user:password@]host[:port],host[:port],host[:port][/db][?setting=value&…]`.
 pub(super) fn from_url(url: &str) -> Result<(Vec<NodeConfig>, Rules), LockError> {

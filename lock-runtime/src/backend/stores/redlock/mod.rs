@@ -1,24 +1,15 @@
 #![doc = include_str!("docs.md")]
 
-mod attempt;
-mod claim;
 mod config;
-mod error;
-mod held;
-mod hints;
-mod hold;
-mod leftovers;
-mod node;
-mod nodes;
-mod operation;
-mod quorum;
-mod renewal;
-mod shared;
-mod watch;
+mod protocol;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use self::{config::Rules, nodes::Nodes, shared::Shared};
+use self::protocol::Plain;
+use super::redis::{
+    config::Config,
+    race::{self, Nodes, Rules, Shared},
+};
 use crate::{
     LockError,
     backend::{
@@ -71,9 +62,9 @@ impl Redlock {
         Self::with(config::from_urls(nodes)?, Rules::default())
     }
 
-    fn with(nodes: Vec<super::redis::config::Config>, rules: Rules) -> Result<Self, LockError> {
+    fn with(nodes: Vec<Config>, rules: Rules) -> Result<Self, LockError> {
         config::check(&nodes)?;
-        Ok(Self { shared: Arc::new(Shared::of(Nodes::new(nodes)?, rules)) })
+        Ok(Self { shared: Arc::new(Shared::of(Nodes::new(nodes, Arc::new(Plain::new()))?, rules)) })
     }
 
     /// Declares that every node persists each write before it answers (`appendonly yes`, `appendfsync always`), so that
@@ -104,7 +95,7 @@ impl Backend for Redlock {
     }
 
     fn names(&self) -> Vec<String> {
-        vec![self.shared.nodes.name()]
+        self.shared.nodes.names("redlock")
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
@@ -126,7 +117,7 @@ impl Backend for Redlock {
                     request.ttl
                 )));
             }
-            attempt::acquire(&shared, &request).await
+            race::acquire(&shared, &request).await
         })
     }
 
@@ -137,12 +128,12 @@ impl Backend for Redlock {
 
 impl Renew for Redlock {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
-        Box::pin(renewal::renew(&self.shared, due))
+        Box::pin(race::renew(&self.shared, due))
     }
 }
 
 impl fmt::Debug for Redlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redlock").field("nodes", &self.shared.nodes.name()).finish_non_exhaustive()
+        f.debug_struct("Redlock").field("name", &self.names().last()).finish_non_exhaustive()
     }
 }

@@ -9,15 +9,16 @@ use std::{
 };
 
 use super::{
-    super::redis::{config::Config, error::Failure, net::Connections},
+    super::{config::Config, error::Failure, net::Connections},
     claim::Claim,
-    config::Rules,
     error::out_of_reach,
     hints::Hints,
     leftovers::Owed,
     node::{Line, Node, Voter},
-    operation::{Answered, Kind},
+    operation::Answered,
+    protocol::{Kind, Protocol},
     quorum::{Count, Decision, majority},
+    shared::Rules,
 };
 use crate::{LockError, LockErrorKind, backend::BoxFuture, time::clock::Instant};
 
@@ -29,19 +30,20 @@ const LAST_WORD: Duration = Duration::from_millis(100);
 
 /// The nodes of one store.
 #[derive(Clone, Debug)]
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     pub(super) of: Vec<Node>,
+    pub(super) protocol: Arc<dyn Protocol>,
     pub(super) hints: Arc<Hints>,
 }
 
 impl Nodes {
-    pub(super) fn new(configs: Vec<Config>) -> Result<Self, LockError> {
+    pub(crate) fn new(configs: Vec<Config>, protocol: Arc<dyn Protocol>) -> Result<Self, LockError> {
         let (hints, run_ids) = (Arc::default(), Arc::default());
         let nodes = configs.into_iter().enumerate();
         let of = nodes
-            .map(|(number, config)| Node::new(config, &hints, number, &run_ids))
+            .map(|(number, config)| Node::new(config, &protocol, &hints, number, &run_ids))
             .collect::<Result<_, _>>()?;
-        Ok(Self { of, hints })
+        Ok(Self { of, protocol, hints })
     }
 
     pub(super) fn majority(&self) -> usize {
@@ -63,19 +65,27 @@ impl Nodes {
         self.lines().map(|line| line.time(now + AHEAD)).max().unwrap_or_default()
     }
 
-    /// Returns the identity of the store: the addresses in one spelling and order, and the database.
-    pub(super) fn name(&self) -> String {
+    /// Returns the names of the store: the addresses in one spelling and order, with the database; for one server also
+    /// its run id, because it may have several addresses.
+    pub(crate) fn names(&self, scheme: &str) -> Vec<String> {
         let node = |node: &Node| {
             let (address, db) = node.connections.server().config().store();
             format!("{address}/{db}")
         };
-        let mut names: Vec<_> = self.of.iter().map(node).collect();
-        names.sort_unstable();
-        format!("redlock://{}", names.join(","))
+        let mut addresses: Vec<_> = self.of.iter().map(node).collect();
+        addresses.sort_unstable();
+        let server = match &self.of[..] {
+            [alone] => alone
+                .connections
+                .run_id()
+                .map(|run_id| format!("{scheme} {run_id}/{}", alone.connections.server().config().store().1)),
+            _ => None,
+        };
+        server.into_iter().chain([format!("{scheme}://{}", addresses.join(","))]).collect()
     }
 
     /// Checks that a majority of the nodes can be used, and votes.
-    pub(super) async fn ping(&self, rules: &Rules) -> Result<(), LockError> {
+    pub(crate) async fn ping(&self, rules: &Rules) -> Result<(), LockError> {
         let rules = (!rules.durable).then_some(*rules);
         let pings = self.of.iter().map(|node| {
             let (connections, address) = (Arc::clone(&node.connections), node.address().to_owned());

@@ -11,11 +11,11 @@ use std::{
 };
 
 use super::{
-    super::redis::error::Failure,
+    super::error::Failure,
     claim::{Claim, Trail},
     error::out_of_reach,
     nodes::Replies,
-    operation::Kind,
+    protocol::Kind,
     quorum::{Count, Decision},
     shared::Shared,
 };
@@ -59,7 +59,7 @@ impl Pending {
     }
 }
 
-pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
+pub(crate) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
     let sent = Instant::now();
     let (limit, trail) = (sent + shared.nodes.timeout(), Arc::new(Trail::of(shared.nodes.of.len(), sent)));
     let mut pending: Vec<Pending> = due

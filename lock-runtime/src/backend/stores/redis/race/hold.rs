@@ -9,10 +9,10 @@ use std::{
 };
 
 use super::{
-    super::redis::foreign::OPEN,
+    super::foreign::OPEN,
     claim::{Claim, Trail},
     error::out_of_reach,
-    operation::Kind,
+    protocol::Kind,
     quorum::Count,
     shared::Shared,
 };
@@ -23,16 +23,13 @@ use crate::{
     time::{backoff::between, clock::Instant},
 };
 
-/// Minimum and maximum time for which the lock is left free for others, in addition to that in which they are notified
-/// and ask the nodes.
-const LEFT_FREE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
 /// Upper bound on the time for which others are given to do so.
 const LONGEST_WAY: Duration = Duration::from_millis(200);
 /// How long after the grant its answers show whether others wait: clients may have come since then.
 const KNOWN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
-pub(super) struct RedlockLease {
+pub(super) struct RacedLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
     pub(super) trail: Arc<Trail>,
@@ -45,7 +42,7 @@ pub(super) struct RedlockLease {
     pub(super) release_unanswered: AtomicBool,
 }
 
-impl RedlockLease {
+impl RacedLease {
     fn claim(&self) -> Claim {
         Claim::of(self.id.clone(), Instant::FAR_FUTURE, &self.trail)
     }
@@ -97,13 +94,13 @@ impl RedlockLease {
     }
 }
 
-impl Drop for RedlockLease {
+impl Drop for RacedLease {
     fn drop(&mut self) {
         self.shared.held.remove(self.id.owner);
     }
 }
 
-impl Releasable for RedlockLease {
+impl Releasable for RacedLease {
     fn key(&self) -> &LockKey {
         &self.id.key
     }
@@ -113,7 +110,7 @@ impl Releasable for RedlockLease {
     }
 }
 
-impl Lease for RedlockLease {
+impl Lease for RacedLease {
     fn id(&self) -> &LeaseId {
         &self.id
     }
@@ -128,9 +125,24 @@ impl Lease for RedlockLease {
         let now = Instant::now();
         if self.others_wait || self.is_shared(now) {
             let way = self.answered_at.saturating_duration_since(self.asked_at);
-            between(LEFT_FREE) + way.min(LONGEST_WAY)
+            between(self.shared.nodes.protocol.left_free()) + way.min(LONGEST_WAY)
         } else {
             OPEN.due(self.answered_at, now)
         }
+    }
+
+    fn may_hand_over(&self) -> bool {
+        self.shared.nodes.protocol.hands_over()
+    }
+
+    fn count_holds(&self, holds: u32) {
+        if self.shared.nodes.protocol.script(Kind::Count).is_none() {
+            return;
+        }
+        // In the order of the calls, and without an answer: after the release it changes nothing.
+        let (shared, claim) = (Arc::clone(&self.shared), Claim { number: holds.into(), ..self.claim() });
+        background::handle().spawn(async move {
+            drop(shared.nodes.ask(Kind::Count, &shared.rules, |_| Some(claim.clone())).next().await);
+        });
     }
 }

@@ -6,12 +6,11 @@ use std::{
 };
 
 use super::{
-    super::redis::{error::Failure, foreign::REMEMBERED},
+    super::{error::Failure, foreign::REMEMBERED},
     claim::{Claim, Trail},
     error::out_of_reach,
-    hold::RedlockLease,
-    node,
-    operation::Kind,
+    hold::RacedLease,
+    protocol::Kind,
     quorum::{Count, Decision, Fence, Fences},
     shared::Shared,
     watch::Watch,
@@ -28,10 +27,6 @@ const AFTER_A_TIE: [Duration; 2] = [Duration::from_millis(1), Duration::from_mil
 const MOST_TIES: u32 = 5;
 /// How often a single attempt is made again after a round that may have been a tie, within the timeout of a node.
 const TIES: u32 = 2;
-/// Pause before the next round behind a holder whose release is announced. The announcement may be lost.
-const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(300)];
-/// The same behind a client of another library, which announces nothing.
-const BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
 /// How long to wait for the announcements of a majority after the first one.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -53,7 +48,7 @@ struct Refusal {
     has_foreign: bool,
 }
 
-pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
+pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
     let nodes = &shared.nodes;
     let (mut watch, mut ties) = (None::<Watch>, 0);
     // A tie is over quickly. A round that was slow met failing nodes, and another one would be slow, too.
@@ -92,10 +87,10 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         request.progress.contended();
         let Some(watch) = &mut watch else {
             // Asks again at once: the lock may have been released before the subscription.
-            watch = Some(Watch::begin(&nodes.hints, node::channel(&request.key)));
+            watch = Some(Watch::begin(&nodes.hints, nodes.protocol.channel(&request.key).into()));
             continue;
         };
-        let look = now + between(if refusal.has_foreign { BEHIND_FOREIGN } else { BEHIND_OURS });
+        let look = now + between(nodes.protocol.pause(refusal.has_foreign));
         let look =
             refusal.ends.map_or(look, |ends| look.min(ends + between([Duration::ZERO, AFTER_A_TIE[0]])));
         tokio::select! {
@@ -220,15 +215,15 @@ impl<'a> Attempt<'a> {
 
     fn granted(&mut self, fence: u64, valid_until: Instant, others_wait: bool) -> Grant {
         self.open = false;
-        let token = FencingToken::from_micros(fence);
+        let token = self.shared.nodes.protocol.token(fence);
         self.shared.held.insert(self.owner);
         let mut lease = self.lease(token);
         lease.others_wait = others_wait;
         Grant::new(token, Held::lease(Arc::new(lease), valid_until))
     }
 
-    fn lease(&self, token: FencingToken) -> RedlockLease {
-        RedlockLease {
+    fn lease(&self, token: FencingToken) -> RacedLease {
+        RacedLease {
             shared: Arc::clone(self.shared),
             id: self.request.lease_id(self.owner, token),
             trail: Arc::clone(&self.trail),

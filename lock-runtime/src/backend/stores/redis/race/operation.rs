@@ -1,95 +1,22 @@
 //! The operations of many locks that share the round trips of one node.
 
-use std::{
-    collections::HashMap,
-    iter,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{collections::HashMap, iter, sync::Arc};
 
-use redis::{Cmd, RedisWrite};
+use redis::Cmd;
 use tokio::sync::oneshot;
 
 use super::{
-    super::redis::{
+    super::{
         batch::join_all,
         error::{self, Failure},
-        names::{self, FORMAT},
+        names,
         net::{Connection, Script},
-        node::fence_constants,
     },
     claim::Claim,
     leftovers::Owed,
+    protocol::{Kind, Protocol},
 };
 use crate::{backend::BoxFuture, time::clock::Instant};
-
-/// How long a counter of fences is kept after the last grant or renewal of its lock.
-const FENCE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
-/// Upper bound on how far a fence is ahead of a node's time because of a proposal.
-const MOST_AHEAD: Duration = Duration::from_secs(1);
-
-/// A question to a node about one lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// To take the lock, if it is free: with a fence, if it was taken.
-    Acquire,
-    /// To raise the counter of fences to that of the claim.
-    Raise,
-    /// To renew the lease, if the node still has it.
-    Renew,
-    /// To take over a lease that the node does not have.
-    Join,
-    Release,
-    /// To release what a refused attempt was granted. The lock was not held, so the waiting clients are not notified:
-    /// they would wake each other again and again while a majority holds it.
-    Withdraw,
-}
-
-static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/acquire.lua")));
-static RAISE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/raise.lua")));
-static RENEW: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/renew.lua")));
-static JOIN: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/join.lua")));
-static RELEASE: LazyLock<Script> = LazyLock::new(|| release(true));
-static WITHDRAW: LazyLock<Script> = LazyLock::new(|| release(false));
-
-fn script(text: &str) -> Script {
-    let fence = fence_constants(FENCE_RETENTION);
-    let ours = format!("local OWNERS, AHEAD_US = '{OWNERS}{FORMAT}', {}", MOST_AHEAD.as_micros());
-    Script::of(&[&fence, &ours, include_str!("scripts/common.lua"), text])
-}
-
-fn release(notifies: bool) -> Script {
-    script(&format!("local NOTIFIES = {notifies}\n{}", include_str!("scripts/release.lua")))
-}
-
-/// The beginning of all owners of this library.
-const OWNERS: &str = "r";
-
-impl Kind {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Acquire, Self::Raise, Self::Renew, Self::Join, Self::Release, Self::Withdraw];
-
-    /// Returns whether a node may not execute it after its limit, because it can begin a hold.
-    pub(super) fn has_limit(self) -> bool {
-        matches!(self, Self::Acquire | Self::Join)
-    }
-
-    /// Returns whether its question is repeated until the node has answered.
-    pub(super) fn is_owed(self) -> bool {
-        matches!(self, Self::Release | Self::Withdraw)
-    }
-
-    pub(super) fn script(self) -> &'static Script {
-        match self {
-            Self::Acquire => &ACQUIRE,
-            Self::Raise => &RAISE,
-            Self::Renew => &RENEW,
-            Self::Join => &JOIN,
-            Self::Release => &RELEASE,
-            Self::Withdraw => &WITHDRAW,
-        }
-    }
-}
 
 /// The receiver of an answer; see the scripts for its meaning.
 pub(super) type Answered = oneshot::Receiver<Result<i64, Failure>>;
@@ -121,7 +48,7 @@ struct Part {
 }
 
 /// Sends a batch, and gives each caller its answer.
-pub(super) async fn send(connection: &Connection, process: &str, operations: Vec<Operation>) {
+pub(super) async fn send(connection: &Connection, protocol: &dyn Protocol, operations: Vec<Operation>) {
     let (mut calls, mut parts) = (Vec::<BoxFuture<'_, ()>>::new(), Vec::<Part>::new());
     // The number of the last part with an operation on this lock: those on one lock keep their order.
     let mut last = HashMap::<Arc<str>, usize>::new();
@@ -147,7 +74,7 @@ pub(super) async fn send(connection: &Connection, process: &str, operations: Vec
         }
     }
     for part in parts {
-        calls.push(Box::pin(part.send(connection, process)));
+        calls.push(Box::pin(part.send(connection, protocol)));
     }
     join_all(calls).await;
 }
@@ -157,7 +84,7 @@ impl Part {
         self.asked.first().map_or("", |(claim, _)| claim.key.prefix())
     }
 
-    async fn send(mut self, connection: &Connection, process: &str) {
+    async fn send(mut self, connection: &Connection, protocol: &dyn Protocol) {
         let kind = self.kind;
         // The limit of the first is that of all, so one whose limit has passed would keep the others out.
         let late = |(claim, _): &mut (Claim, Caller)| kind.has_limit() && claim.limit.has_passed();
@@ -173,7 +100,7 @@ impl Part {
                 return;
             }
             answers = if connection.is_usable() {
-                ask(connection, process, kind, self.asked.iter().map(|(claim, _)| claim)).await
+                ask(connection, protocol, kind, self.asked.iter().map(|(claim, _)| claim)).await
             } else {
                 Answers::Failed(Failure::not_sent())
             };
@@ -192,7 +119,7 @@ impl Part {
             Answers::Failed(Failure::Refused(_)) if self.asked.len() > 1 => {
                 for (claim, caller) in self.asked {
                     if is_asked_again(kind, &claim, &caller) {
-                        let answer = ask(connection, process, kind, iter::once(&claim)).await;
+                        let answer = ask(connection, protocol, kind, iter::once(&claim)).await;
                         caller.tell(answer.alone(), connection);
                     }
                 }
@@ -253,13 +180,14 @@ impl Answers {
 /// Asks one question about many locks.
 async fn ask<'a>(
     connection: &Connection,
-    process: &str,
+    protocol: &dyn Protocol,
     kind: Kind,
     claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
 ) -> Answers {
     let (sent, count) = (Instant::now(), claims.len());
-    let call = call(connection, process, kind, claims);
-    let answers = match connection.run_once::<Vec<i64>>(kind.script(), &call).await {
+    let Some(script) = protocol.script(kind) else { return Answers::Failed(unexpected()) };
+    let call = call(connection, protocol, script, claims);
+    let answers = match connection.run_once::<Vec<i64>>(script, &call).await {
         Ok(Some(answers)) => answers,
         Ok(None) => return Answers::NotExecuted,
         Err(failure) => return Answers::Failed(failure),
@@ -279,22 +207,21 @@ async fn ask<'a>(
 
 fn call<'a>(
     connection: &Connection,
-    process: &str,
-    kind: Kind,
+    protocol: &dyn Protocol,
+    script: &Script,
     claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
 ) -> Cmd {
     let count = claims.len();
-    let mut call = kind.script().call_with_room(2 * count, 4 + 5 * count, 128 + 256 * count);
+    let mut call = script.call_with_room(2 * count, 4 + 5 * count, 128 + 256 * count);
     for claim in claims.clone() {
         call.arg(claim.key.stored());
-        call.write_arg_fmt(names::beside(&claim.key, "fence"));
+        protocol.write_counter(&mut call, &claim.key);
     }
     let limit = claims.clone().map(|claim| claim.limit).min().unwrap_or(Instant::FAR_FUTURE);
     call.arg(connection.clock().at(limit));
     for claim in claims {
-        // As the nodes know it, `r1x:<pid>@<host>:<token>`: store, format and mode, process, and token.
-        call.write_arg_fmt(format_args!("{OWNERS}{}", names::owner(claim.mode, process, claim.owner)));
-        call.arg(names::millis(claim.ttl)).arg(claim.fence);
+        protocol.write_owner(&mut call, claim.mode, claim.owner);
+        call.arg(names::millis(claim.ttl)).arg(claim.number);
     }
     call
 }

@@ -1,12 +1,16 @@
 //! The errors of nodes, as one error of the store.
 
-use super::{super::redis::error::Failure, node::Node, quorum::majority};
+use super::{super::error::Failure, node::Node, quorum::majority};
 use crate::{LockError, LockErrorKind};
 
 /// Returns the error for a question that failed on so many nodes that the others are no majority.
 pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> LockError {
     let errors: Vec<(usize, LockError)> =
         failures.into_iter().map(|(node, failure)| (node, failure.into_error())).collect();
+    // With one node, its error is that of the store.
+    if let ([_], [(_, error)]) = (nodes, &errors[..]) {
+        return error.clone();
+    }
     // An error that concerns the request or the configuration is the same on all nodes, and names the remedy.
     if let Some(position) = errors.iter().position(|(_, error)| !error.is_retryable()) {
         return errors.into_iter().nth(position).expect("just found").1;

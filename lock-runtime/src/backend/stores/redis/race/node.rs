@@ -13,24 +13,19 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    super::redis::{
+    super::{
         batch::{Batcher, SendBatch, join_all},
         config::{Config, GroupCommit},
         error::Failure,
-        names,
-        net::{Connection, Connections, Pushes, Server, Service, fitness},
+        net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
     },
     claim::Claim,
     hints::Hints,
     leftovers::{Leftovers, Owed, Repeats},
-    operation::{self, Answered, Caller, Kind, Operation, What},
+    operation::{self, Answered, Caller, Operation, What},
+    protocol::{Kind, Protocol},
 };
-use crate::{
-    LockError, LockErrorKind, LockKey,
-    backend::{BoxFuture, common::host},
-    sync::lock,
-    time::clock::Instant,
-};
+use crate::{LockError, LockErrorKind, backend::BoxFuture, sync::lock, time::clock::Instant};
 
 /// How much longer than the longest lease a node without its data must have run before it votes: longer than fences are
 /// ahead of the time, and the clocks of the nodes differ a little.
@@ -45,15 +40,16 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn new(
         config: Config,
+        protocol: &Arc<dyn Protocol>,
         hints: &Arc<Hints>,
         number: usize,
         run_ids: &RunIds,
     ) -> Result<Self, LockError> {
         let address = config.address();
-        let server = Server::new(config, "it has no vote")?;
+        let server = Server::new(config, protocol.outage_means())?;
         let voter = Voter {
             address,
-            process: format!("{}@{}", std::process::id(), host::name()).into(),
+            protocol: Arc::clone(protocol),
             hints: Arc::clone(hints),
             leftovers: Leftovers::default(),
             number,
@@ -79,8 +75,7 @@ pub(super) type RunIds = Arc<Mutex<HashMap<usize, Box<str>>>>;
 #[derive(Debug)]
 pub(super) struct Voter {
     address: String,
-    /// The part that all its owners share.
-    process: Arc<str>,
+    protocol: Arc<dyn Protocol>,
     hints: Arc<Hints>,
     pub(super) leftovers: Leftovers,
     number: usize,
@@ -126,7 +121,8 @@ impl Service for Voter {
         self.check_identity(info)?;
         if !self.scripts_are_known.load(Ordering::Acquire) {
             // In one round trip, because a renewal may be waiting for it.
-            let loads: Vec<_> = Kind::ALL.iter().map(|kind| kind.script().load()).collect();
+            let loads: Vec<_> =
+                Kind::ALL.iter().filter_map(|kind| self.protocol.script(*kind)).map(Script::load).collect();
             let (loader, failures) = (&connection, &Mutex::new(Vec::new()));
             let load = |call| -> BoxFuture<'_, ()> {
                 Box::pin(async move {
@@ -146,10 +142,10 @@ impl Service for Voter {
         if let Some(time) = fitness::time(info) {
             connection.clock().learn(now, now, time);
         }
-        let process = Arc::clone(&self.process);
+        let protocol = Arc::clone(&self.protocol);
         let send_batch: Arc<SendBatch<Operation>> = Arc::new(move |connection, operations| {
-            let process = Arc::clone(&process);
-            Box::pin(async move { operation::send(&connection, &process, operations).await })
+            let protocol = Arc::clone(&protocol);
+            Box::pin(async move { operation::send(&connection, &*protocol, operations).await })
         });
         Ok(Arc::new(Line {
             batcher: Batcher::start(&connection, GroupCommit::Always, &send_batch),
@@ -265,9 +261,4 @@ impl Line {
         let caller = Caller { answer: oneshot::channel().0, owed: None };
         let _ = self.batcher.put(Operation { what, caller });
     }
-}
-
-/// Returns the channel on which a node announces releases of a lock; see `release.lua`.
-pub(super) fn channel(key: &LockKey) -> Arc<str> {
-    names::beside(key, "released").to_string().into()
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::super::redis::net::server_clock;
+use super::super::net::server_clock;
 use crate::{
     LockKey, OwnerToken,
     backend::{LeaseId, Mode},
@@ -22,7 +22,8 @@ pub(super) struct Claim {
     pub(super) mode: Mode,
     pub(super) owner: OwnerToken,
     pub(super) ttl: Duration,
-    pub(super) fence: u64,
+    /// The fence; the number of holds, when it is to be recorded.
+    pub(super) number: u64,
     /// The time from which an acquisition is not executed.
     pub(super) limit: Instant,
     pub(super) trail: Arc<Trail>,
@@ -33,7 +34,7 @@ pub(super) struct Claim {
 impl Claim {
     pub(super) fn of(id: LeaseId, limit: Instant, trail: &Arc<Trail>) -> Self {
         let LeaseId { key, mode, owner, token, ttl } = id;
-        Self { key, mode, owner, ttl, fence: token.micros(), limit, trail: Arc::clone(trail), node: 0 }
+        Self { key, mode, owner, ttl, number: token.micros(), limit, trail: Arc::clone(trail), node: 0 }
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
-use super::super::redis::net::Pushes;
+use super::super::net::Pushes;
 use crate::sync::lock;
 
 /// The locks whose releases this process waits for.

@@ -1,0 +1,92 @@
+#![doc = include_str!("docs.md")]
+
+mod config;
+mod protocol;
+
+use std::{fmt, sync::Arc};
+
+use self::protocol::{Fences, RLock};
+use super::redis::race::{self, Nodes, Rules, Shared};
+use crate::{
+    LockError,
+    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal},
+};
+
+/// A Redis server whose locks are shared with Redisson's `RLock` or `RFencedLock`.
+///
+/// Clones share their connections. The [module documentation](self) describes requirements and guarantees.
+#[derive(Clone)]
+pub struct Redisson {
+    shared: Arc<Shared>,
+}
+
+impl Redisson {
+    /// Connects to `redisson://[user[:password]@]host[:port][/db][?setting=value&…]` or `redisson+unix:///path`.
+    ///
+    /// With the feature `tls`, also connects to `redisson+tls://…`.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not respond or refuses this client,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in, or if the
+    /// server is unsuitable for locks (too old, a Cluster node or a Sentinel).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        let redisson = Self::connect_lazy(url)?;
+        redisson.ping().await?;
+        Ok(redisson)
+    }
+
+    /// Creates the store like [`connect`](Self::connect), but connects only when the store is first used.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        let (config, fenced) = config::from_url(url)?;
+        let protocol = RLock::new(if fenced { Fences::Counter } else { Fences::Clock });
+        // With one server nothing is known better than its own data: it answers as soon as it is there.
+        let rules = Rules { durable: true, ..Rules::default() };
+        Ok(Self { shared: Arc::new(Shared::of(Nodes::new(vec![config], Arc::new(protocol))?, rules)) })
+    }
+}
+
+impl Backend for Redisson {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes().default_prefix("")
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.shared.nodes.names("redisson")
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async { self.shared.nodes.ping(&self.shared.rules).await })
+    }
+
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let shared = Arc::clone(&self.shared);
+        match request.mode {
+            Mode::Exclusive => {}
+        }
+        Box::pin(async move { race::acquire(&shared, &request).await })
+    }
+
+    fn renewal(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+}
+
+impl Renew for Redisson {
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(race::renew(&self.shared, due))
+    }
+}
+
+impl fmt::Debug for Redisson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redisson").field("name", &self.names().last()).finish_non_exhaustive()
+    }
+}

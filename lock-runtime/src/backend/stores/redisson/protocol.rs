@@ -1,0 +1,200 @@
+//! Redisson's names and scripts.
+//!
+//! They follow what was seen of Redisson 3.17.7 and 4.7.0 on the wire. The scripts are our own.
+
+use std::{
+    fmt::{self, Display},
+    sync::LazyLock,
+    time::Duration,
+};
+
+use redis::{Cmd, RedisWrite};
+
+use super::super::redis::{
+    names,
+    net::Script,
+    node::{FENCE_RETENTION, MINT, fence_constants},
+    race::protocol::{Kind, Protocol},
+};
+use crate::{FencingToken, LockKey, OwnerToken, backend::Mode};
+
+/// Pause before a waiter asks again although no release was announced. Redisson's own clients announce each; its spin
+/// and fair locks do not, and an announcement may be lost with a connection.
+const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
+/// A Java client was seen to ask 4 to 16 ms after a release.
+const LEFT_FREE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
+
+/// The numbers of grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fences {
+    /// By the server's time, in an order of the clients of this library.
+    Clock,
+    /// By the counter of Redisson's `RFencedLock`.
+    Counter,
+}
+
+static BY_CLOCK: LazyLock<Scripts> = LazyLock::new(|| {
+    let constants = fence_constants(FENCE_RETENTION);
+    Scripts::with(&[&constants, MINT, include_str!("scripts/clock.lua")])
+});
+static BY_COUNTER: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(&[include_str!("scripts/fenced.lua")]));
+
+struct Scripts {
+    acquire: Script,
+    renew: Script,
+    count: Script,
+    release: Script,
+}
+
+impl Scripts {
+    fn with(fences: &[&str]) -> Self {
+        let of = |text| Script::of(&[fences, &[include_str!("scripts/common.lua"), text]].concat());
+        Self {
+            acquire: of(include_str!("scripts/acquire.lua")),
+            renew: of(include_str!("scripts/renew.lua")),
+            count: of(include_str!("scripts/count.lua")),
+            release: of(include_str!("scripts/release.lua")),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RLock {
+    client: ClientId,
+    pub(super) fences: Fences,
+}
+
+impl RLock {
+    pub(super) fn new(fences: Fences) -> Self {
+        Self { client: ClientId::random(), fences }
+    }
+
+    fn scripts(&self) -> &'static Scripts {
+        match self.fences {
+            Fences::Clock => &BY_CLOCK,
+            Fences::Counter => &BY_COUNTER,
+        }
+    }
+}
+
+impl Protocol for RLock {
+    fn script(&self, kind: Kind) -> Option<&'static Script> {
+        let scripts = self.scripts();
+        Some(match kind {
+            Kind::Acquire => &scripts.acquire,
+            Kind::Renew => &scripts.renew,
+            Kind::Count => &scripts.count,
+            // An attempt without an answer may have been granted after all, and a client may wait since then.
+            Kind::Release | Kind::Withdraw => &scripts.release,
+            // There is one server, so none differs from the others.
+            Kind::Raise | Kind::Join => return None,
+        })
+    }
+
+    fn write_counter(&self, call: &mut Cmd, key: &LockKey) {
+        match self.fences {
+            Fences::Clock => call.write_arg_fmt(names::beside(key, "fence")),
+            Fences::Counter => call.write_arg_fmt(before("redisson_lock_token", key.stored())),
+        }
+    }
+
+    /// `<uuid of the client>:<id>`. Java writes the number of a thread there, and accepts any text.
+    fn write_owner(&self, call: &mut Cmd, mode: Mode, owner: OwnerToken) {
+        match mode {
+            Mode::Exclusive => {}
+        }
+        let id = owner.expose() & u128::from(i64::MAX.cast_unsigned());
+        call.write_arg_fmt(format_args!("{}:{id}", self.client));
+    }
+
+    fn channel(&self, key: &LockKey) -> String {
+        before("redisson_lock__channel", key.stored()).to_string()
+    }
+
+    fn token(&self, fence: u64) -> FencingToken {
+        match self.fences {
+            Fences::Clock => FencingToken::from_micros(fence),
+            Fences::Counter => FencingToken::from_number(fence),
+        }
+    }
+
+    fn hands_over(&self) -> bool {
+        self.fences == Fences::Clock
+    }
+
+    fn pause(&self, _: bool) -> [Duration; 2] {
+        PAUSE
+    }
+
+    fn left_free(&self) -> [Duration; 2] {
+        LEFT_FREE
+    }
+
+    fn outage_means(&self) -> &'static str {
+        "no lock is granted"
+    }
+}
+
+/// Returns a name with this prefix in the slot of the lock, by Redisson's rule: a brace anywhere in the lock's name takes
+/// the place of the hash tag.
+fn before(prefix: &'static str, name: &str) -> impl Display {
+    struct Before<'a>(&'static str, &'a str);
+    impl Display for Before<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let Self(prefix, name) = self;
+            if name.contains('{') { write!(f, "{prefix}:{name}") } else { write!(f, "{prefix}:{{{name}}}") }
+        }
+    }
+    Before(prefix, name)
+}
+
+/// The part that all owners of one store share: a random UUID (RFC 9562, version 4), as Redisson has one for each client.
+#[derive(Clone, Copy)]
+struct ClientId(u128);
+
+impl ClientId {
+    fn random() -> Self {
+        const VERSION: u128 = 0xf << 76;
+        const VARIANT: u128 = 0b11 << 62;
+        Self(OwnerToken::random().expose() & !(VERSION | VARIANT) | (4 << 76) | (0b10 << 62))
+    }
+}
+
+impl Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = format!("{:032x}", self.0);
+        write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}
+
+/// Hidden: it is a part of what a release needs.
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientId(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_redisson_s_rule_for_braces() {
+        for (name, channel) in [
+            ("x", "redisson_lock__channel:{x}"),
+            ("{t}:x", "redisson_lock__channel:{t}:x"),
+            ("a{b", "redisson_lock__channel:a{b"),
+        ] {
+            assert_eq!(before("redisson_lock__channel", name).to_string(), channel);
+        }
+    }
+
+    #[test]
+    fn a_client_id_is_a_random_uuid_in_its_text_form() {
+        let text = ClientId::random().to_string();
+        let parts: Vec<_> = text.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{text}");
+        assert!(text[14..].starts_with('4') && "89ab".contains(&text[19..20]), "{text}");
+        assert_ne!(text, ClientId::random().to_string());
+    }
+}

@@ -1,0 +1,13 @@
+-- Releases locks that their owners hold, however often, and tells those who wait. Also if the lock is free: whoever
+-- deleted it did not tell them. See acquire.lua.
+-- Numbers: 1 if the lock was released, 0 if the owner did not hold it
+
+local answers = { tonumber((time())) }
+for i = 1, #KEYS / 2 do
+  local name = KEYS[2 * i - 1]
+  local ours = held(name, ARGV[3 * i - 1])
+  if ours then redis.call('DEL', name) end
+  if redis.call('EXISTS', name) == 0 then redis.call('PUBLISH', channel(name), '0') end
+  answers[i + 1] = ours and 1 or 0
+end
+return answers

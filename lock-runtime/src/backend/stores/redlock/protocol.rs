@@ -1,0 +1,101 @@
+//! What stands on each node, and the scripts.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use redis::{Cmd, RedisWrite};
+
+use super::super::redis::{
+    names::{self, FORMAT},
+    net::Script,
+    node::fence_constants,
+    race::protocol::{Kind, Protocol},
+};
+use crate::{
+    LockKey, OwnerToken,
+    backend::{Mode, common::host},
+};
+
+/// How long a counter of fences is kept after the last grant or renewal of its lock.
+const FENCE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+/// Upper bound on how far a fence is ahead of a node's time because of a proposal.
+const MOST_AHEAD: Duration = Duration::from_secs(1);
+/// Pause before the next round behind a holder whose release is announced. The announcement may be lost.
+const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(300)];
+/// The same behind a client of another library, which announces nothing.
+const BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
+const LEFT_FREE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
+
+/// The beginning of all owners of this library.
+const OWNERS: &str = "r";
+
+static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/acquire.lua")));
+static RAISE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/raise.lua")));
+static RENEW: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/renew.lua")));
+static JOIN: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/join.lua")));
+static RELEASE: LazyLock<Script> = LazyLock::new(|| release(true));
+static WITHDRAW: LazyLock<Script> = LazyLock::new(|| release(false));
+
+fn script(text: &str) -> Script {
+    let fence = fence_constants(FENCE_RETENTION);
+    let ours = format!("local OWNERS, AHEAD_US = '{OWNERS}{FORMAT}', {}", MOST_AHEAD.as_micros());
+    Script::of(&[&fence, &ours, include_str!("scripts/common.lua"), text])
+}
+
+fn release(notifies: bool) -> Script {
+    script(&format!("local NOTIFIES = {notifies}\n{}", include_str!("scripts/release.lua")))
+}
+
+#[derive(Debug)]
+pub(super) struct Plain {
+    /// The part that all owners of this process share.
+    process: Arc<str>,
+}
+
+impl Plain {
+    pub(super) fn new() -> Self {
+        Self { process: format!("{}@{}", std::process::id(), host::name()).into() }
+    }
+}
+
+impl Protocol for Plain {
+    fn script(&self, kind: Kind) -> Option<&'static Script> {
+        Some(match kind {
+            Kind::Acquire => &ACQUIRE,
+            Kind::Raise => &RAISE,
+            Kind::Renew => &RENEW,
+            Kind::Join => &JOIN,
+            Kind::Count => return None,
+            Kind::Release => &RELEASE,
+            Kind::Withdraw => &WITHDRAW,
+        })
+    }
+
+    fn write_counter(&self, call: &mut Cmd, key: &LockKey) {
+        call.write_arg_fmt(names::beside(key, "fence"));
+    }
+
+    /// `r1x:<pid>@<host>:<token>`: store, format and mode, process, and token.
+    fn write_owner(&self, call: &mut Cmd, mode: Mode, owner: OwnerToken) {
+        call.write_arg_fmt(format_args!("{OWNERS}{}", names::owner(mode, &self.process, owner)));
+    }
+
+    /// See `release.lua`.
+    fn channel(&self, key: &LockKey) -> String {
+        names::beside(key, "released").to_string()
+    }
+
+    fn pause(&self, behind_foreign: bool) -> [Duration; 2] {
+        if behind_foreign { BEHIND_FOREIGN } else { BEHIND_OURS }
+    }
+
+    fn left_free(&self) -> [Duration; 2] {
+        LEFT_FREE
+    }
+
+    fn outage_means(&self) -> &'static str {
+        "it has no vote"
+    }
+}

@@ -1,0 +1,307 @@
+//! Tests of one Redis server that is shared with clients that do as Redisson does, and so not cases of the conformance
+//! suite.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{LockErrorKind, LockManager};
+
+use crate::{
+    redis::overheard::Overheard,
+    support::{
+        java::Java,
+        proxy::{Flow, Proxy, Upstream, Way},
+        redis_server::RedisServer,
+        resp::Value,
+        until,
+    },
+};
+
+const LONG: Duration = Duration::from_secs(20);
+const MS: Duration = Duration::from_millis(1);
+/// The longest pause after which a waiter looks although no release was announced, and the time to do so.
+const LOOKS: Duration = Duration::from_millis(350 + 250);
+
+async fn client(server: &RedisServer, rest: &str) -> LockManager {
+    LockManager::connect(&format!("redisson+unix://{}{rest}", server.socket().display())).await.unwrap()
+}
+
+/// The fields of a lock's hash, each with its number of holds.
+fn holds(server: &RedisServer, lock: &str) -> Vec<(String, String)> {
+    let all = server.command(&["HGETALL", lock]).texts();
+    all.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+}
+
+/// Waits until the only field of `x` has this number.
+async fn counts(server: &RedisServer, holds_of_x: &str) {
+    until("the hold count is recorded", || match &holds(server, "x")[..] {
+        [(_, count)] if count == holds_of_x => Ok(()),
+        other => Err(other.to_vec()),
+    })
+    .await;
+}
+
+/// What stands on the server is what Redisson would have written.
+#[tokio::test]
+async fn a_hold_and_its_release_look_like_redisson_s() {
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "").await;
+    let heard = Overheard::on(&server).await;
+    let mut owners = Vec::new();
+    for name in ["x", "{t}:x", "user:{42}"] {
+        let guard = locks.lock(name).ttl(LONG).acquire().await.unwrap();
+        assert_eq!(server.command(&["TYPE", name]), Value::Text("hash".into()));
+        let [(owner, count)] = &holds(&server, name)[..] else { panic!("one field") };
+        let (client, thread) = owner.split_once(':').unwrap();
+        assert_eq!(client.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{owner}");
+        assert!(thread.parse::<i64>().is_ok_and(|id| id >= 0), "{owner}");
+        assert_eq!(count, "1");
+        let left = server.command(&["PTTL", name]).int();
+        assert!((19_000..=20_000).contains(&left), "{left} ms left");
+        owners.push(owner.clone());
+        guard.release().await.unwrap();
+        assert_eq!(server.command(&["EXISTS", name]).int(), 0);
+        let message = format!("{}\r\n$1\r\n0\r\n", Java::new(&server).channel(name));
+        until("the release is announced", || match heard.text() {
+            text if text.contains(&message) => Ok(()),
+            text => Err(text),
+        })
+        .await;
+    }
+    let clients: Vec<_> = owners.iter().map(|owner| owner.split_once(':').unwrap().0).collect();
+    assert!(clients.iter().all(|client| *client == clients[0]), "{clients:?}");
+    owners.sort_unstable();
+    owners.dedup();
+    assert_eq!(owners.len(), 3, "each acquisition has an id of its own");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_and_ours_exclude_and_wake_each_other() {
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "").await;
+    let (java, heard) = (Java::new(&server), Overheard::on(&server).await);
+    let owner = java.owner(1);
+    let mut woken_after = Vec::new();
+    for _ in 0..9 {
+        java.acquire("x", LONG, &owner).unwrap();
+        assert!(locks.lock("x").try_acquire().await.unwrap().is_none());
+        let lock = locks.lock("x").ttl(LONG).wait(LONG);
+        let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        until("it subscribes", || match server.command(&["PUBSUB", "NUMSUB", &java.channel("x")]) {
+            Value::Array(of) if of[1] == Value::Int(1) => Ok(()),
+            other => Err(other),
+        })
+        .await;
+        assert!(!waiter.is_finished());
+        assert_eq!(java.release("x", &owner), Some(true));
+        let released = Instant::now();
+        let guard = waiter.await.unwrap();
+        woken_after.push(released.elapsed());
+        // It is told how long to sleep at most, and may release nothing.
+        let left = java.acquire("x", LONG, &owner).unwrap_err();
+        assert!((19_000..=20_000).contains(&left), "{left} ms left");
+        assert_eq!(java.release("x", &owner), None);
+        let before = heard.text().len();
+        guard.release().await.unwrap();
+        until("it is told", || if heard.text().len() > before { Ok(()) } else { Err(before) }).await;
+    }
+    woken_after.sort_unstable();
+    println!("woken after {woken_after:?}");
+    // Behind the pause of a waiter that is not told.
+    assert!(woken_after[4] < 50 * MS, "{woken_after:?}");
+}
+
+/// The number itself is written: it is right after calls that come twice or late, and Java sees the truth.
+#[tokio::test]
+async fn the_hold_count_is_the_depth_of_the_scope() {
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "").await;
+    let guard = locks.lock("x").ttl(LONG).acquire().await.unwrap();
+    let section = guard.run(async {
+        counts(&server, "1").await;
+        let again = locks.lock("x").reentrant(true);
+        for _ in 0..3 {
+            let inner = again.acquire().await.unwrap();
+            counts(&server, "2").await;
+            let inmost = again.acquire().await.unwrap();
+            counts(&server, "3").await;
+            drop(inner);
+            counts(&server, "2").await;
+            inmost.release().await.unwrap();
+            counts(&server, "1").await;
+        }
+        again.acquire().await.unwrap()
+    });
+    let inner = section.await.unwrap();
+    assert_eq!(server.command(&["EXISTS", "x"]).int(), 0);
+    // It outlasts the hold, and Java's is not touched.
+    let java = Java::new(&server);
+    java.acquire("x", LONG, &java.owner(1)).unwrap();
+    drop(inner);
+    tokio::time::sleep(200 * MS).await;
+    assert_eq!(holds(&server, "x"), [(java.owner(1), "1".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_ends_without_a_message_is_noticed() {
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "").await;
+    let java = Java::new(&server);
+    for deleted in [true, false] {
+        // The client of a thread that died; or an operator deletes the lock.
+        java.acquire("x", if deleted { LONG } else { 1_000 * MS }, &java.owner(1)).unwrap();
+        let lock = locks.lock("x").wait(LONG);
+        let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::time::sleep(500 * MS).await;
+        if deleted {
+            server.command(&["DEL", "x"]);
+        } else {
+            tokio::time::sleep(500 * MS).await;
+        }
+        let ended = Instant::now();
+        waiter.await.unwrap().release().await.unwrap();
+        assert!(ended.elapsed() < LOOKS, "{:?}", ended.elapsed());
+    }
+    // An old client's request was sent again: it counts two holds, of which it knows one.
+    java.acquire("x", 800 * MS, &java.owner(1)).unwrap();
+    java.acquire("x", 800 * MS, &java.owner(1)).unwrap();
+    assert_eq!(java.release("x", &java.owner(1)), Some(false));
+    server.command(&["PEXPIRE", "x", "800"]);
+    let asked = Instant::now();
+    locks.lock("x").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    assert!(asked.elapsed() < 800 * MS + LOOKS, "{:?}", asked.elapsed());
+}
+
+/// The release in between notified nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_asks_again_as_soon_as_it_has_subscribed() {
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "").await;
+    let java = Java::new(&server);
+    java.acquire("x", LONG, &java.owner(1)).unwrap();
+    let mut pauses = Vec::new();
+    // The machine may be busy now and then.
+    for _ in 0..9 {
+        let before = server.calls("evalsha");
+        let lock = locks.lock("x").wait(150 * MS);
+        let began = Instant::now();
+        let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        until("it has asked twice", || match server.calls("evalsha") - before {
+            2.. => Ok(()),
+            calls => Err(calls),
+        })
+        .await;
+        pauses.push(began.elapsed());
+        assert_eq!(waiter.await.unwrap().unwrap_err().kind(), LockErrorKind::Timeout);
+    }
+    pauses.sort_unstable();
+    assert!(pauses[0] < 100 * MS, "{pauses:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_while_the_subscription_was_gone_is_noticed() {
+    let server = RedisServer::start(&[]);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let locks = LockManager::connect(&format!("redisson://{}", proxy.address())).await.unwrap();
+    let java = Java::new(&server);
+    for _ in 0..3 {
+        java.acquire("x", LONG, &java.owner(1)).unwrap();
+        let lock = locks.lock("x").wait(LONG);
+        let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::time::sleep(100 * MS).await;
+        proxy.reset();
+        java.release("x", &java.owner(1));
+        let released = Instant::now();
+        waiter.await.unwrap().release().await.unwrap();
+        assert!(released.elapsed() < LOOKS + 500 * MS, "{:?}", released.elapsed());
+    }
+}
+
+/// Java's clients send nothing but `0` and `1`. What others send wakes waiters at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_any_kind_let_nobody_in() {
+    let server = RedisServer::start(&[]);
+    let (ours, theirs) = (client(&server, "").await, client(&server, "").await);
+    let guard = ours.lock("x").ttl(LONG).acquire().await.unwrap();
+    let lock = theirs.lock("x").wait(1_500 * MS);
+    let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let channel = Java::new(&server).channel("x");
+    for message in ["0", "1", "7", "-1", "", "hello", "1:abc", "\0\u{ff}"].iter().cycle().take(400) {
+        server.command(&["PUBLISH", &channel, message]);
+    }
+    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), LockErrorKind::Timeout);
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+}
+
+/// One order for both: the counter of `RFencedLock`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fenced_grants_are_numbered_by_redisson_s_counter() {
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "?fenced=true").await;
+    let java = Java::new(&server);
+    let mut last = 0;
+    for _ in 0..20 {
+        let next = java.acquire_fenced("x", LONG, &java.owner(1)).unwrap();
+        assert_eq!(next, last + 1);
+        java.release("x", &java.owner(1));
+        // One holds it, and others of the process wait behind it.
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let lock = locks.lock("x").wait(LONG);
+                tokio::spawn(async move {
+                    let guard = lock.acquire().await.unwrap();
+                    let token = guard.fencing_token().get();
+                    guard.release().await.unwrap();
+                    token
+                })
+            })
+            .collect();
+        let mut tokens = Vec::new();
+        for task in tasks {
+            tokens.push(task.await.unwrap());
+        }
+        tokens.sort_unstable();
+        assert_eq!(tokens, [next + 1, next + 2, next + 3]);
+        last = next + 3;
+    }
+    let guard = locks.lock("x").acquire().await.unwrap();
+    let again = locks.lock("x").reentrant(true);
+    let token = guard.fencing_token();
+    let inner = guard.run(async { again.acquire().await.unwrap().fencing_token() }).await.unwrap();
+    assert_eq!(inner, token);
+    assert_eq!(server.command(&["GET", "redisson_lock_token:{x}"]).text(), token.to_string());
+}
+
+#[tokio::test]
+async fn a_lock_of_the_plain_recipe_under_the_name_is_an_error_that_says_so() {
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "").await;
+    server.command(&["SET", "x", "token", "NX", "PX", "20000"]);
+    let error = locks.lock("x").wait(LONG).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::InvalidKey);
+    assert!(!error.is_retryable(), "{error}");
+    assert_eq!(server.command(&["GET", "x"]).text(), "token");
+}
+
+/// Java may not sleep for longer than it was told: a release that is late is announced all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_is_given_up_and_granted_late_is_released_with_a_message() {
+    let server = RedisServer::start(&[]);
+    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+    let locks = LockManager::connect(&format!("redisson://{}", proxy.address())).await.unwrap();
+    locks.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    let (java, heard) = (Java::new(&server), Overheard::on(&server).await);
+    proxy.set(Way::ToClient, Flow::Hold);
+    let lock = locks.lock("x").ttl(LONG);
+    let attempt = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    until("it is granted", || match server.command(&["EXISTS", "x"]) {
+        Value::Int(1) => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    java.acquire("x", LONG, &java.owner(1)).unwrap_err();
+    attempt.abort();
+    proxy.heal();
+    until("it is free", || java.acquire("x", LONG, &java.owner(1))).await;
+    assert!(heard.text().contains(&format!("{}\r\n$1\r\n0\r\n", java.channel("x"))), "{}", heard.text());
+}
