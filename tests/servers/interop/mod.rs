@@ -3,6 +3,7 @@
 //! `tests/run interop` installs them and names them in the environment; without that the tests are not run.
 
 mod redis;
+mod redisson;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -22,7 +23,7 @@ const LONG: Duration = Duration::from_mins(1);
 
 /// A process that reads one command a line and answers one line. Dropped, it is killed.
 struct Contender {
-    _process: Process,
+    process: Process,
     stdin: ChildStdin,
     answers: mpsc::Receiver<String>,
 }
@@ -40,10 +41,20 @@ impl Contender {
                 }
             }
         });
-        let this = Self { _process: process, stdin, answers };
+        let this = Self { process, stdin, answers };
         // A test program prints its name first.
         while this.answer(LONG) != "ready" {}
         this
+    }
+
+    fn id(&mut self) -> u32 {
+        self.process.child().id()
+    }
+
+    fn kill(&mut self) {
+        let child = self.process.child();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     fn tell(&mut self, words: &str) {

@@ -23,7 +23,7 @@ const OURS: &str = "LOCK_TEST_INTEROP_OURS";
 /// Seconds for which the contenders run; a minute or ten show more than the default.
 const SECONDS: &str = "LOCK_TEST_INTEROP";
 
-fn seconds() -> u64 {
+pub(super) fn seconds() -> u64 {
     env::var(SECONDS).map_or(20, |seconds| seconds.parse().unwrap())
 }
 
@@ -103,19 +103,19 @@ impl Site {
 }
 
 /// The waits of one contender before each of its entries.
-struct Waits(Vec<Duration>);
+pub(super) struct Waits(Vec<Duration>);
 
 impl Waits {
-    fn read(line: &str) -> Self {
+    pub(super) fn read(line: &str) -> Self {
         let ms = |text: &str| Duration::from_secs_f64(text.parse::<f64>().unwrap() / 1000.0);
         Self(line.split_whitespace().map(ms).collect())
     }
 
-    fn all(of: &[Self]) -> Self {
+    pub(super) fn all(of: &[Self]) -> Self {
         Self(of.iter().flat_map(|waits| waits.0.iter().copied()).collect())
     }
 
-    fn entries(&self) -> usize {
+    pub(super) fn entries(&self) -> usize {
         self.0.len()
     }
 
@@ -125,7 +125,7 @@ impl Waits {
         sorted.get(sorted.len() / 2).copied().unwrap_or_default()
     }
 
-    fn longest(&self) -> Duration {
+    pub(super) fn longest(&self) -> Duration {
         self.0.iter().copied().max().unwrap_or_default()
     }
 }

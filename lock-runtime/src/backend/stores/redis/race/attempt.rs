@@ -256,6 +256,7 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
+            self.shared.nodes.withdraw_behind(&self.claim(0));
             // The acquisition is executed at its limit at the latest, and its lease ends one `ttl` later.
             let until = self.trail.limit() + self.request.ttl;
             let lease = self.lease(FencingToken::from_micros(0));

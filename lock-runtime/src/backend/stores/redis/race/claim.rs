@@ -73,6 +73,11 @@ impl Trail {
         self.over[node].store(connection + 1, Ordering::SeqCst);
     }
 
+    /// Returns whether a release over this connection is executed after the acquisition.
+    pub(super) fn leads_over(&self, node: usize, connection: u64) -> bool {
+        self.over[node].load(Ordering::SeqCst) == connection + 1
+    }
+
     /// Records that the acquisition is sent again: a release over the same connection may overtake it, too.
     pub(super) fn put_again(&self, node: usize) {
         self.over[node].store(u64::MAX, Ordering::SeqCst);

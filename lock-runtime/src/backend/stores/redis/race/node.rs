@@ -204,6 +204,10 @@ impl Line {
         self.connection.is_usable()
     }
 
+    pub(super) fn id(&self) -> u64 {
+        self.connection.id()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.connection.is_idle()
     }

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::runtime;
+
 use super::{
     super::{config::Config, error::Failure, net::Connections},
     claim::Claim,
@@ -114,6 +116,21 @@ impl Nodes {
             }
         }
         if count.has_majority() == Decision::Yes { Ok(()) } else { Err(out_of_reach(&self.of, failures)) }
+    }
+
+    /// Withdraws an acquisition whose caller has gone over the same connections, and so behind it. Nobody waits for the
+    /// answers: it is also released in the background, which may be earlier, and is then repeated.
+    pub(super) fn withdraw_behind(&self, claim: &Claim) {
+        if runtime::Handle::try_current().is_err() {
+            return;
+        }
+        for (number, node) in self.of.iter().enumerate() {
+            if let Some(line) = node.connections.open_here()
+                && claim.trail.leads_over(number, line.id())
+            {
+                drop(line.put(Kind::Withdraw, Claim { node: number, ..claim.clone() }, None));
+            }
+        }
     }
 
     /// Asks each node for which there is a claim.
