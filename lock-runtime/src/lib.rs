@@ -59,13 +59,15 @@
 //! | [`memory:`][memory] this process | all callers are in this process |
 //! | [`redis:`, `rediss:`][redis] one Redis server | the server keeps its data, and its clock does not jump forward |
 //! | [`redlock:`][redlock] a majority of independent Redis servers | no server forgets a lock before its time |
+//! | [`redisson:`, `redisson+tls:`][redisson] one Redis server, shared with Java's Redisson | as for `redis:`; Java's holders also stop at the end of their leases |
 //! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1% slower than the leader's |
 //!
 //! There is one more condition, whatever the store: a holder must stop working at its *deadline*, the moment from which
 //! it can no longer rely on the lock. [`LockGuard::run`], the attribute and the layer take care of that.
 //!
-//! Each store needs the feature of the same name (`redlock:` that of `redis`); `rediss:` and `zookeeper+tls:` also need the `tls` feature. To add
-//! another store, implement [`backend::Backend`].
+//! Each store needs the feature of the same name (`redlock:` and `redisson:` that of `redis`); `rediss:`,
+//! `redisson+tls:` and `zookeeper+tls:` also need the `tls` feature. To add another store, implement
+//! [`backend::Backend`]. How to move from another library is on the page [migration](docs::migration).
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
 #![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]
@@ -92,6 +94,11 @@
     not(feature = "redis"),
     doc = "[redlock]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redlock"
 )]
+#![cfg_attr(feature = "redis", doc = "[redisson]: backend::redisson")]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[redisson]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redisson"
+)]
 #![cfg_attr(feature = "zookeeper", doc = "[zookeeper]: backend::zookeeper")]
 #![cfg_attr(
     not(feature = "zookeeper"),
@@ -116,10 +123,10 @@
 //! * `macros` (on by default): the attribute [`#[distributed_lock]`][distributed_lock] and the macro
 //!   [`lock_key!`][lock_key].
 //! * `memory` (on by default): the store `memory:`.
-//! * `redis`: the stores `redis:` and `redlock:`.
+//! * `redis`: the stores `redis:`, `redlock:` and `redisson:`.
 //! * `zookeeper`: the store `zookeeper:`.
 //! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
-//! * `tls`: TLS connections (`rediss:`, `zookeeper+tls:`) for the enabled stores.
+//! * `tls`: TLS connections (`rediss:`, `redisson+tls:`, `zookeeper+tls:`) for the enabled stores.
 //! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a handler
 //!   uses one of these types without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
 //!   satisfied", or that `LockError` does not implement `IntoResponse`. lock-tower's own `axum` feature, which is on by

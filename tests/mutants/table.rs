@@ -932,7 +932,7 @@ if not holder and mode",
             to: "pub(super) fn majority(nodes: usize) -> usize {\n    nodes / 2 + usize::from(!mutant!())",
         }],
         caught_by: &[
-            "unit backend::stores::redlock::quorum::tests::two_holders_always_share_a_node",
+            "unit backend::stores::redis::race::quorum::tests::two_holders_always_share_a_node",
             "servers redlock::minority::what_a_minority_granted_is_free_when_the_attempt_ends",
         ],
     },
@@ -1071,6 +1071,52 @@ if not holder and mode",
             to: "            if (is_known && !is_patient && !mutant!()) || count.is_out_of_reach() {",
         }],
         caught_by: &["servers redlock::minority::one_hung_node_costs_nothing"],
+    },
+    Mutant {
+        name: "holds_are_added_up_on_the_server",
+        edits: &[Lua {
+            from: "redis.call('HSET', name, owner, ARGV[3 * i + 1])",
+            to: "redis.call('HINCRBY', name, owner, 1)",
+        }],
+        caught_by: &["servers redisson::the_hold_count_is_the_depth_of_the_scope"],
+    },
+    Mutant {
+        name: "a_release_without_its_message",
+        edits: &[Lua {
+            from: "if redis.call('EXISTS', name) == 0 then redis.call('PUBLISH', channel(name), '0') end",
+            to: "",
+        }],
+        caught_by: &["servers redisson::java_and_ours_exclude_and_wake_each_other"],
+    },
+    Mutant {
+        name: "an_unlock_by_another_field",
+        edits: &[Lua {
+            from: "local ours = held(name, ARGV[3 * i - 1])\n  if ours then redis.call('DEL', name) end",
+            to: "local ours = redis.call('EXISTS', name) == 1\n  if ours then redis.call('DEL', name) end",
+        }],
+        caught_by: &[
+            "redisson::ownership::a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor",
+        ],
+    },
+    Mutant {
+        name: "a_waiter_sleeps_until_it_is_told",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "() = request.progress.sleep_until(look.min(end)) => {}",
+            to: "() = request.progress.sleep_until(if mutant!() { end } else { look.min(end) }) => {}",
+        }],
+        caught_by: &["servers redisson::a_hold_that_ends_without_a_message_is_noticed"],
+    },
+    Mutant {
+        name: "no_attempt_after_the_subscription",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "            // Asks again at once: the lock may have been released before the subscription.\n",
+            to: "            if mutant!() {
+                request.progress.sleep_until(end.min(now + Duration::from_millis(200))).await;
+            }\n",
+        }],
+        caught_by: &["servers redisson::a_waiter_asks_again_as_soon_as_it_has_subscribed"],
     },
     Mutant {
         name: "equal_tokens_at_the_end_of_the_counter",

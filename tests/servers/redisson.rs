@@ -60,7 +60,7 @@ async fn a_hold_and_its_release_look_like_redisson_s() {
         owners.push(owner.clone());
         guard.release().await.unwrap();
         assert_eq!(server.command(&["EXISTS", name]).int(), 0);
-        let message = format!("{}\r\n$1\r\n0\r\n", Java::new(&server).channel(name));
+        let message = format!("{}\r\n$1\r\n0\r\n", Java::channel(name));
         until("the release is announced", || match heard.text() {
             text if text.contains(&message) => Ok(()),
             text => Err(text),
@@ -79,14 +79,14 @@ async fn java_and_ours_exclude_and_wake_each_other() {
     let server = RedisServer::start(&[]);
     let locks = client(&server, "").await;
     let (java, heard) = (Java::new(&server), Overheard::on(&server).await);
-    let owner = java.owner(1);
+    let owner = Java::owner(1);
     let mut woken_after = Vec::new();
     for _ in 0..9 {
         java.acquire("x", LONG, &owner).unwrap();
         assert!(locks.lock("x").try_acquire().await.unwrap().is_none());
         let lock = locks.lock("x").ttl(LONG).wait(LONG);
         let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        until("it subscribes", || match server.command(&["PUBSUB", "NUMSUB", &java.channel("x")]) {
+        until("it subscribes", || match server.command(&["PUBSUB", "NUMSUB", &Java::channel("x")]) {
             Value::Array(of) if of[1] == Value::Int(1) => Ok(()),
             other => Err(other),
         })
@@ -135,10 +135,10 @@ async fn the_hold_count_is_the_depth_of_the_scope() {
     assert_eq!(server.command(&["EXISTS", "x"]).int(), 0);
     // It outlasts the hold, and Java's is not touched.
     let java = Java::new(&server);
-    java.acquire("x", LONG, &java.owner(1)).unwrap();
+    java.acquire("x", LONG, &Java::owner(1)).unwrap();
     drop(inner);
     tokio::time::sleep(200 * MS).await;
-    assert_eq!(holds(&server, "x"), [(java.owner(1), "1".to_owned())]);
+    assert_eq!(holds(&server, "x"), [(Java::owner(1), "1".to_owned())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,7 +148,7 @@ async fn a_hold_that_ends_without_a_message_is_noticed() {
     let java = Java::new(&server);
     for deleted in [true, false] {
         // The client of a thread that died; or an operator deletes the lock.
-        java.acquire("x", if deleted { LONG } else { 1_000 * MS }, &java.owner(1)).unwrap();
+        java.acquire("x", if deleted { LONG } else { 1_000 * MS }, &Java::owner(1)).unwrap();
         let lock = locks.lock("x").wait(LONG);
         let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
         tokio::time::sleep(500 * MS).await;
@@ -162,9 +162,9 @@ async fn a_hold_that_ends_without_a_message_is_noticed() {
         assert!(ended.elapsed() < LOOKS, "{:?}", ended.elapsed());
     }
     // An old client's request was sent again: it counts two holds, of which it knows one.
-    java.acquire("x", 800 * MS, &java.owner(1)).unwrap();
-    java.acquire("x", 800 * MS, &java.owner(1)).unwrap();
-    assert_eq!(java.release("x", &java.owner(1)), Some(false));
+    java.acquire("x", 800 * MS, &Java::owner(1)).unwrap();
+    java.acquire("x", 800 * MS, &Java::owner(1)).unwrap();
+    assert_eq!(java.release("x", &Java::owner(1)), Some(false));
     server.command(&["PEXPIRE", "x", "800"]);
     let asked = Instant::now();
     locks.lock("x").wait(LONG).acquire().await.unwrap().release().await.unwrap();
@@ -177,7 +177,7 @@ async fn a_waiter_asks_again_as_soon_as_it_has_subscribed() {
     let server = RedisServer::start(&[]);
     let locks = client(&server, "").await;
     let java = Java::new(&server);
-    java.acquire("x", LONG, &java.owner(1)).unwrap();
+    java.acquire("x", LONG, &Java::owner(1)).unwrap();
     let mut pauses = Vec::new();
     // The machine may be busy now and then.
     for _ in 0..9 {
@@ -204,12 +204,12 @@ async fn a_release_while_the_subscription_was_gone_is_noticed() {
     let locks = LockManager::connect(&format!("redisson://{}", proxy.address())).await.unwrap();
     let java = Java::new(&server);
     for _ in 0..3 {
-        java.acquire("x", LONG, &java.owner(1)).unwrap();
+        java.acquire("x", LONG, &Java::owner(1)).unwrap();
         let lock = locks.lock("x").wait(LONG);
         let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
         tokio::time::sleep(100 * MS).await;
         proxy.reset();
-        java.release("x", &java.owner(1));
+        java.release("x", &Java::owner(1));
         let released = Instant::now();
         waiter.await.unwrap().release().await.unwrap();
         assert!(released.elapsed() < LOOKS + 500 * MS, "{:?}", released.elapsed());
@@ -224,7 +224,7 @@ async fn messages_of_any_kind_let_nobody_in() {
     let guard = ours.lock("x").ttl(LONG).acquire().await.unwrap();
     let lock = theirs.lock("x").wait(1_500 * MS);
     let waiter = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    let channel = Java::new(&server).channel("x");
+    let channel = Java::channel("x");
     for message in ["0", "1", "7", "-1", "", "hello", "1:abc", "\0\u{ff}"].iter().cycle().take(400) {
         server.command(&["PUBLISH", &channel, message]);
     }
@@ -241,9 +241,9 @@ async fn fenced_grants_are_numbered_by_redisson_s_counter() {
     let java = Java::new(&server);
     let mut last = 0;
     for _ in 0..20 {
-        let next = java.acquire_fenced("x", LONG, &java.owner(1)).unwrap();
+        let next = java.acquire_fenced("x", LONG, &Java::owner(1)).unwrap();
         assert_eq!(next, last + 1);
-        java.release("x", &java.owner(1));
+        java.release("x", &Java::owner(1));
         // One holds it, and others of the process wait behind it.
         let tasks: Vec<_> = (0..3)
             .map(|_| {
@@ -270,6 +270,25 @@ async fn fenced_grants_are_numbered_by_redisson_s_counter() {
     let inner = guard.run(async { again.acquire().await.unwrap().fencing_token() }).await.unwrap();
     assert_eq!(inner, token);
     assert_eq!(server.command(&["GET", "redisson_lock_token:{x}"]).text(), token.to_string());
+}
+
+/// With the addition for `fenced=true`. Of plain locks, the conformance suite shows it.
+#[tokio::test]
+async fn the_published_user_can_do_what_fenced_locks_need() {
+    let page = include_str!("../../lock-runtime/src/backend/stores/redisson/docs.md");
+    let (user, _) = page.split_once("ACL SETUSER ").unwrap().1.split_once("```").unwrap();
+    let user = format!("--user {} ~redisson_lock_token:{{user:* +incr", user.trim());
+    for addition in ["`~redisson_lock_token:{user:*`", "`+incr`"] {
+        assert!(page.contains(addition), "{addition}");
+    }
+    let server = RedisServer::start(&user.split(' ').collect::<Vec<_>>());
+    let locks = client(&server, "?user=locks&pass=password&fenced=true").await;
+    let guard = locks.lock("user:42").ttl(300 * MS).acquire().await.unwrap();
+    tokio::time::sleep(700 * MS).await;
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    let error = locks.lock("order:42").acquire().await.unwrap_err();
+    assert!(error.to_string().contains("ACL"), "{error}");
 }
 
 #[tokio::test]
@@ -299,9 +318,9 @@ async fn an_attempt_that_is_given_up_and_granted_late_is_released_with_a_message
         other => Err(other),
     })
     .await;
-    java.acquire("x", LONG, &java.owner(1)).unwrap_err();
+    java.acquire("x", LONG, &Java::owner(1)).unwrap_err();
     attempt.abort();
     proxy.heal();
-    until("it is free", || java.acquire("x", LONG, &java.owner(1))).await;
-    assert!(heard.text().contains(&format!("{}\r\n$1\r\n0\r\n", java.channel("x"))), "{}", heard.text());
+    until("it is free", || java.acquire("x", LONG, &Java::owner(1))).await;
+    assert!(heard.text().contains(&format!("{}\r\n$1\r\n0\r\n", Java::channel("x"))), "{}", heard.text());
 }

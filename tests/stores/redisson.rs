@@ -185,7 +185,7 @@ impl Foreign for RedissonSite {
         static THREAD: AtomicU64 = AtomicU64::new(1);
         let thread = THREAD.fetch_add(1, Ordering::Relaxed);
         self.java(|java| {
-            let owner = java.owner(thread);
+            let owner = Java::owner(thread);
             java.acquire(key, ttl, &owner).is_ok().then_some(owner)
         })
     }
@@ -201,7 +201,7 @@ impl Foreign for RedissonSite {
     }
 
     fn take_for_ever(&self, key: &str) -> String {
-        let owner = self.java(|java| java.owner(0));
+        let owner = Java::owner(0);
         assert_eq!(self.node.command(&["HSET", key, &owner, "1"]).int(), 1);
         owner
     }

@@ -41,11 +41,11 @@ impl<'a> Java<'a> {
         Self { server }
     }
 
-    pub fn owner(&self, thread: u64) -> String {
+    pub fn owner(thread: u64) -> String {
         format!("{CLIENT}:{thread}")
     }
 
-    pub fn channel(&self, lock: &str) -> String {
+    pub fn channel(lock: &str) -> String {
         if lock.contains('{') {
             format!("redisson_lock__channel:{lock}")
         } else {
@@ -75,7 +75,7 @@ impl<'a> Java<'a> {
 
     /// `unlock`; `None` if the owner does not hold it, otherwise whether it is free now.
     pub fn release(&self, lock: &str, owner: &str) -> Option<bool> {
-        let channel = self.channel(lock);
+        let channel = Self::channel(lock);
         match self.server.command(&["EVAL", RELEASE, "2", lock, &channel, "0", "30000", owner]) {
             Value::Nil => None,
             freed => Some(freed.int() == 1),
@@ -89,6 +89,6 @@ impl<'a> Java<'a> {
 
     /// The message of a release.
     pub fn announce(&self, lock: &str) {
-        self.server.command(&["PUBLISH", &self.channel(lock), "0"]);
+        self.server.command(&["PUBLISH", &Self::channel(lock), "0"]);
     }
 }

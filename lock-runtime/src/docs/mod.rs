@@ -1,4 +1,4 @@
-//! The guide: guarantees, operation, design, and how to write a store.
+//! The guide: guarantees, operation, migration, design, and how to write a store.
 
 /// The design of the crate, and the life cycle of a lock.
 ///
@@ -13,6 +13,9 @@ pub mod architecture {}
 
 #[doc = include_str!("glossary.md")]
 pub mod glossary {}
+
+#[doc = include_str!("migration.md")]
+pub mod migration {}
 
 #[doc = include_str!("operation.md")]
 pub mod operation {}

@@ -49,6 +49,7 @@ impl LockManager {
     /// | `memory:`, `memory:name` | this process; one store per name | `memory` |
     /// | `redis://[user:password@]host[:port][/db]`, `rediss://…`, `redis+unix:///path` | one Redis server | `redis`, `tls` |
     /// | `redlock://[user:password@]host[:port],host[:port],…[/db]` | a majority of independent Redis servers | `redis` |
+    /// | `redisson://[user:password@]host[:port][/db]`, `redisson+tls://…`, `redisson+unix:///path` | one Redis server, shared with Redisson | `redis`, `tls` |
     /// | `zookeeper://[user:password@]host[:port],…[/chroot]`, `zookeeper+tls://…` | a ZooKeeper ensemble | `zookeeper`, `tls` |
     ///
     /// # Errors

@@ -196,11 +196,12 @@ fn killed_processes_of_both_sides_hold_nothing_up() {
             contender.tell("0.001 3600");
             contender
         };
-        let start = |number: usize| begin(if number % 2 == 0 { site.java(release) } else { site.ours() });
+        let start =
+            |number: usize| begin(if number.is_multiple_of(2) { site.java(release) } else { site.ours() });
         let mut contenders: Vec<_> = (0..4).map(start).collect();
-        let (began, mut killed) = (Instant::now(), Vec::new());
+        let (since, mut killed) = (Instant::now(), Vec::new());
         for round in 0.. {
-            if began.elapsed() >= length {
+            if since.elapsed() >= length {
                 break;
             }
             std::thread::sleep(Duration::from_secs(2));
@@ -266,10 +267,10 @@ fn how_fast_a_lock_changes_hands() {
                 .collect();
             changes.sort_unstable();
             println!(
-                "{release}, {java} of theirs and {} of ours: {entries} entries; {:.0} changes/s; from the end of a section \
+                "{release}, {java} of theirs and {} of ours: {entries} entries; {} changes/s; from the end of a section \
                  to the beginning of the other's: median {:.2?}, 99% {:.2?}; longest wait {:.1?}",
                 2 - java,
-                changes.len() as f64 / length.as_secs_f64(),
+                changes.len() / usize::try_from(length.as_secs()).unwrap(),
                 Duration::from_nanos(changes[changes.len() / 2]),
                 Duration::from_nanos(changes[changes.len() * 99 / 100]),
                 Waits::all(&all).longest(),

@@ -16,12 +16,8 @@ mod operation;
 pub(crate) mod protocol;
 mod quorum;
 mod renewal;
+mod rules;
 mod shared;
 mod watch;
 
-pub(crate) use self::{
-    attempt::acquire,
-    nodes::Nodes,
-    renewal::renew,
-    shared::{Rules, Shared},
-};
+pub(crate) use self::{attempt::acquire, nodes::Nodes, renewal::renew, rules::Rules, shared::Shared};

@@ -20,7 +20,7 @@ use super::{
     operation::Answered,
     protocol::{Kind, Protocol},
     quorum::{Count, Decision, majority},
-    shared::Rules,
+    rules::Rules,
 };
 use crate::{LockError, LockErrorKind, backend::BoxFuture, time::clock::Instant};
 
