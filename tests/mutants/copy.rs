@@ -112,8 +112,8 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
         "let text = parts.join(\"\\n\");",
         "let text = crate::mutant::script(parts.join(\"\\n\"));",
     );
-    let folders =
-        ["redis", "redlock"].map(|store| format!("{ROOT}/{SOURCES}/backend/stores/{store}/scripts"));
+    let folders = ["redis", "redisson", "redlock"]
+        .map(|store| format!("{ROOT}/{SOURCES}/backend/stores/{store}/scripts"));
     let scripts: String = folders
         .iter()
         .flat_map(|folder| fs::read_dir(folder).unwrap())

@@ -984,7 +984,7 @@ if not holder and mode",
     Mutant {
         name: "what_a_refused_attempt_gives_back_is_announced",
         edits: &[Rust {
-            file: "backend/stores/redis/race/operation.rs",
+            file: "backend/stores/redlock/protocol.rs",
             from: "LazyLock::new(|| release(false));",
             to: "LazyLock::new(|| release(mutant!()));",
         }],

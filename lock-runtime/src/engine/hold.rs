@@ -284,24 +284,26 @@ impl Turn {
 
     /// Counts that its holder re-enters the lock.
     pub(crate) fn enter_again(&self) {
-        let before = self.reentered.fetch_add(1, Ordering::AcqRel);
-        self.count_holds(before.saturating_add(2));
+        self.count_holds(|reentered| reentered.saturating_add(1));
     }
 
     /// Counts that its holder leaves the lock that it re-entered.
     pub(crate) fn leave_again(&self) {
-        let before = self.reentered.fetch_sub(1, Ordering::AcqRel);
-        self.count_holds(before);
+        self.count_holds(|reentered| reentered.saturating_sub(1));
     }
 
-    fn count_holds(&self, holds: u32) {
+    /// Changes the count, and tells the store.
+    fn count_holds(&self, change: impl FnOnce(u32) -> u32) {
         // A guard by which the lock was re-entered may outlast its turn.
-        if let Some(lease) = self.hold.lease()
-            && !self.is_over()
-            && self.hold.is_here()
-        {
-            lease.count_holds(holds);
+        let Some(lease) = self.hold.lease() else { return };
+        if !self.hold.is_here() || self.is_over() {
+            return;
         }
+        // Locked, so that the store is told in the order of the changes.
+        let _extra = self.hold.extra();
+        let reentered = change(self.reentered.load(Ordering::Relaxed));
+        self.reentered.store(reentered, Ordering::Relaxed);
+        lease.count_holds(reentered.saturating_add(1));
     }
 
     /// Prevents its release before `until`, whatever becomes of its guard.
