@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use crate::support::processes::Process;
+use crate::support::processes::{self, Process};
 
 const LONG: Duration = Duration::from_mins(1);
 
@@ -80,6 +80,22 @@ fn installed(variable: &str) -> PathBuf {
     let path =
         env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set; `tests/run interop` sets it"));
     PathBuf::from(path)
+}
+
+/// Returns the command of the program `Contender` in this file, with the jars in the folder that `variable` names.
+fn java(variable: &str, file: &str) -> Command {
+    let jars = format!("{}/*", installed(variable).display());
+    let classes = processes::folder().join(variable);
+    let compiled =
+        Command::new("javac").args(["-cp", &jars, "-d"]).arg(&classes).arg(here(file)).status().unwrap();
+    assert!(compiled.success(), "the contender cannot be compiled");
+    let mut command = Command::new("java");
+    command
+        .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+        .arg(format!("{jars}:{}", classes.display()))
+        .arg("Contender")
+        .stderr(Stdio::null());
+    command
 }
 
 fn here(file: &str) -> PathBuf {

@@ -4,18 +4,18 @@ use std::{
     collections::HashMap,
     env, fs,
     io::Write,
-    process::{Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use lock_runtime::LockManager;
 
 use super::{
-    Contender, LONG, here, installed,
+    Contender, LONG,
     redis::{Waits, seconds},
 };
 use crate::support::{
-    monotonic, processes,
+    monotonic,
     proxy::{Proxy, Upstream},
     redis_server::RedisServer,
 };
@@ -46,25 +46,12 @@ impl Site {
     }
 
     fn java(&self, release: &str) -> Contender {
-        let jars = format!("{}/*", installed(release).display());
-        let classes = processes::folder().join(release);
-        let compiled = Command::new("javac")
-            .args(["-cp", &jars, "-d"])
-            .arg(&classes)
-            .arg(here("redisson/Contender.java"))
-            .status()
-            .unwrap();
-        assert!(compiled.success(), "the contender cannot be compiled");
-        let mut command = Command::new("java");
+        let mut command = super::java(release, "redisson/Contender.java");
         command
-            .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-            .arg(format!("{jars}:{}", classes.display()))
-            .arg("Contender")
             .arg(format!("redis://{}", self.proxy.address()))
             .arg(NAME)
             .args(&self.files)
-            .arg(LEASE.as_millis().to_string())
-            .stderr(Stdio::null());
+            .arg(LEASE.as_millis().to_string());
         Contender::start(command)
     }
 

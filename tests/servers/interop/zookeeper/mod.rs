@@ -2,13 +2,13 @@
 
 use std::{
     fs,
-    process::{Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use lock_runtime::LockManager;
 
-use super::{Contender, LONG, here, installed};
+use super::{Contender, LONG, here, installed, java};
 use crate::support::{processes, zookeeper_server::ZooKeeperServer};
 
 /// Number of increments by each process.
@@ -21,22 +21,7 @@ fn kazoo() -> Command {
 }
 
 fn curator() -> Command {
-    let jars = format!("{}/*", installed("LOCK_TEST_CURATOR").display());
-    let classes = processes::folder().join("classes");
-    let compiled = Command::new("javac")
-        .args(["-cp", &jars, "-d"])
-        .arg(&classes)
-        .arg(here("zookeeper/Contender.java"))
-        .status()
-        .unwrap();
-    assert!(compiled.success(), "the contender cannot be compiled");
-    let mut command = Command::new("java");
-    command
-        .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-        .arg(format!("{jars}:{}", classes.display()))
-        .arg("Contender")
-        .stderr(Stdio::null());
-    command
+    java("LOCK_TEST_CURATOR", "zookeeper/Contender.java")
 }
 
 async fn exclude_each_other(mut command: Command) {
