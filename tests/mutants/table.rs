@@ -287,9 +287,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "nobody_looks_by_itself",
         edits: &[Rust {
             file: "backend/stores/redis/queue/place.rs",
-            from: "    pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
+            from: "    fn poll_by(&self, refresh: Instant, now: Instant, random: u32) -> Instant {
 ",
-            to: "    pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
+            to: "    fn poll_by(&self, refresh: Instant, now: Instant, random: u32) -> Instant {
         if mutant!() {
             return Instant::FAR_FUTURE;
         }
