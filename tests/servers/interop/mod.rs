@@ -2,6 +2,7 @@
 //!
 //! `tests/run interop` installs them and names them in the environment; without that the tests are not run.
 
+mod journal;
 mod redis;
 mod redisson;
 #[cfg(feature = "zookeeper")]
@@ -47,14 +48,12 @@ impl Contender {
         this
     }
 
-    fn id(&mut self) -> u32 {
-        self.process.child().id()
-    }
-
-    fn kill(&mut self) {
+    /// Kills it; returns its process id.
+    fn kill(&mut self) -> u32 {
         let child = self.process.child();
         child.kill().unwrap();
         child.wait().unwrap();
+        child.id()
     }
 
     fn tell(&mut self, words: &str) {

@@ -1,4 +1,5 @@
-// A contender by redsync, with its defaults: enters again and again, and answers with its waits.
+// A contender by redsync, with its defaults: enters again and again, and answers with its waits. With a lease in seconds
+// and a journal as further arguments, each entry is written down.
 package main
 
 import (
@@ -7,7 +8,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
@@ -19,6 +22,17 @@ func must(err error) {
 	if err != nil {
 		panic(err)
 	}
+}
+
+// Nanoseconds on the clock that all processes of a machine share; Go's own clocks begin with the process.
+func monotonic() int64 {
+	const clockMonotonic = 1
+	var now syscall.Timespec
+	_, _, failed := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&now)), 0)
+	if failed != 0 {
+		panic(failed)
+	}
+	return now.Nano()
 }
 
 func acquire(mutex *redsync.Mutex) {
@@ -40,13 +54,26 @@ func main() {
 	for _, socket := range strings.Split(os.Args[1], ",") {
 		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Network: "unix", Addr: socket})))
 	}
-	mutex := redsync.New(pools...).NewMutex(os.Args[2])
+	length := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	var options []redsync.Option
+	note := func(event string) {}
+	if len(os.Args) > 4 {
+		lease, err := strconv.ParseFloat(os.Args[4], 64)
+		must(err)
+		options = append(options, redsync.WithExpiry(length(lease)))
+		journal, err := os.OpenFile(os.Args[5], os.O_APPEND|os.O_WRONLY, 0)
+		must(err)
+		note = func(event string) {
+			_, err := fmt.Fprintf(journal, "%d %s %d\n", os.Getpid(), event, monotonic())
+			must(err)
+		}
+	}
+	mutex := redsync.New(pools...).NewMutex(os.Args[2], options...)
 	counter := os.Args[3]
 	fmt.Println("ready")
 	var section, seconds float64
 	_, err := fmt.Scan(&section, &seconds)
 	must(err)
-	length := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 	var waits []time.Duration
 	for end := time.Now().Add(length(seconds)); ; {
 		asked := time.Now()
@@ -55,12 +82,18 @@ func main() {
 		}
 		acquire(mutex)
 		waits = append(waits, time.Since(asked))
+		note("in")
 		text, err := os.ReadFile(counter)
 		must(err)
-		value, err := strconv.Atoi(string(text))
-		must(err)
+		// Empty after a process that was killed while it wrote.
+		value := 0
+		if len(text) > 0 {
+			value, err = strconv.Atoi(string(text))
+			must(err)
+		}
 		time.Sleep(length(section))
 		must(os.WriteFile(counter, []byte(strconv.Itoa(value+1)), 0o600))
+		note("out")
 		released, err := mutex.Unlock()
 		must(err)
 		if !released {

@@ -11,14 +11,19 @@ use std::{
 
 use lock_runtime::{LockManager, backend::Redlock};
 
-use super::{Contender, here, installed};
+use super::{
+    Contender, here, installed,
+    journal::{Journal, note},
+};
 use crate::support::redis_server::RedisServer;
 
 const MS: Duration = Duration::from_millis(1);
 /// The name of the lock, and its key.
 const NAME: &str = "shared";
 const KEY: &str = "lock:shared";
-/// Set in a process of ours: the servers' sockets, the counter, and the number of tasks.
+/// The leases of clients whose entries are written to a journal.
+const LEASE: Duration = Duration::from_secs(2);
+/// Set in a process of ours: the servers' sockets, the counter, the number of tasks, and perhaps a journal.
 const OURS: &str = "LOCK_TEST_INTEROP_OURS";
 /// Seconds for which the contenders run; a minute or ten show more than the default.
 const SECONDS: &str = "LOCK_TEST_INTEROP";
@@ -58,11 +63,28 @@ impl Site {
         })
     }
 
+    /// The same with short leases, and with a journal.
+    fn theirs_in(&self, journal: &Journal, mut command: Command) -> Contender {
+        Contender::start({
+            command.arg(self.sockets()).arg(KEY).arg(&self.counter);
+            command.arg(LEASE.as_secs_f64().to_string()).arg(journal.path());
+            command
+        })
+    }
+
+    fn ours_in(&self, journal: &Journal) -> Contender {
+        self.start_ours(1, &format!("\n{}", journal.path().display()))
+    }
+
     fn ours(&self, tasks: usize) -> Contender {
+        self.start_ours(tasks, "")
+    }
+
+    fn start_ours(&self, tasks: usize, further: &str) -> Contender {
         let mut command = Command::new(env::current_exe().unwrap());
         command
             .args(["--ignored", "--exact", "--nocapture", "interop::redis::one_of_ours"])
-            .env(OURS, format!("{}\n{}\n{tasks}", self.sockets(), self.counter.display()));
+            .env(OURS, format!("{}\n{}\n{tasks}{further}", self.sockets(), self.counter.display()));
         Contender::start(command)
     }
 
@@ -153,6 +175,14 @@ fn redsync() -> Command {
     Command::new(installed("LOCK_TEST_REDSYNC"))
 }
 
+/// Another process of this program.
+fn rslock() -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    // To the harness, the arguments that follow are further names of tests, of which there are none.
+    command.args(["--ignored", "--exact", "--nocapture", "interop::redis::one_of_rslock"]);
+    command
+}
+
 /// Connects to one server, or to the nodes of a quorum.
 async fn connect(sockets: &str) -> LockManager {
     let urls: Vec<_> = sockets.split(',').map(|socket| format!("redis+unix://{socket}")).collect();
@@ -173,18 +203,15 @@ async fn connect(sockets: &str) -> LockManager {
 async fn one_of_ours() {
     let Ok(order) = env::var(OURS) else { return };
     let order: Vec<&str> = order.lines().collect();
-    let [sockets, counter, tasks] = order[..] else { panic!("{order:?}") };
+    let [sockets, counter, tasks, ref further @ ..] = order[..] else { panic!("{order:?}") };
+    let journal = further.first().map(|journal| (*journal).to_owned());
     let locks = connect(sockets).await;
+    let locks = if journal.is_some() { locks.ttl(LEASE) } else { locks };
     println!("\nready");
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    let order: Vec<f64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
-    let [section, length] = order[..] else { panic!("{order:?}") };
-    let section = Duration::from_secs_f64(section);
-    let end = Instant::now() + Duration::from_secs_f64(length);
+    let (section, end) = read_order();
     let tasks: Vec<_> = (0..tasks.parse().unwrap())
         .map(|_: usize| {
-            let (locks, counter) = (locks.clone(), counter.to_owned());
+            let (locks, counter, journal) = (locks.clone(), counter.to_owned(), journal.clone());
             tokio::spawn(async move {
                 let lock = locks.lock(NAME).wait(Duration::from_mins(30));
                 let mut waits = Vec::new();
@@ -195,9 +222,7 @@ async fn one_of_ours() {
                     }
                     let guard = lock.acquire().await.unwrap();
                     waits.push(asked.elapsed());
-                    let value: usize = fs::read_to_string(&counter).unwrap().trim().parse().unwrap();
-                    tokio::time::sleep(section).await;
-                    fs::write(&counter, (value + 1).to_string()).unwrap();
+                    enter(&counter, journal.as_deref(), section).await;
                     guard.release().await.unwrap();
                 }
             })
@@ -208,6 +233,57 @@ async fn one_of_ours() {
         words.extend(task.await.unwrap().iter().map(|wait| format!("{:.3}", wait.as_secs_f64() * 1000.0)));
     }
     // Printed in one piece, because after a minute the harness may print a line of its own at any moment.
+    println!("{}", words.join(" "));
+}
+
+/// A section: an entry is counted, and perhaps written down.
+pub(super) async fn enter(counter: &str, journal: Option<&str>, section: Duration) {
+    let note = |event| journal.iter().for_each(|journal| note(journal, event));
+    note("in");
+    // Empty after a process that was killed while it wrote.
+    let value: usize = fs::read_to_string(counter).unwrap().trim().parse().unwrap_or(0);
+    if !section.is_zero() {
+        tokio::time::sleep(section).await;
+    }
+    fs::write(counter, (value + 1).to_string()).unwrap();
+    note("out");
+}
+
+/// Reads the length of a section, and when to end.
+pub(super) fn read_order() -> (Duration, Instant) {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let order: Vec<f64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let [section, length] = order[..] else { panic!("{order:?}") };
+    (Duration::from_secs_f64(section), Instant::now() + Duration::from_secs_f64(length))
+}
+
+/// Not a test: a process with rslock, for the other tests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "started by the other tests"]
+async fn one_of_rslock() {
+    let words: Vec<_> = env::args().skip_while(|word| !word.ends_with("one_of_rslock")).skip(1).collect();
+    let [socket, key, counter, further @ ..] = &words[..] else { return };
+    let (lease, journal) = (further.first().map_or(30.0, |lease| lease.parse().unwrap()), further.get(1));
+    let locks = rslock::LockManager::new(vec![format!("redis+unix://{socket}")]);
+    println!("\nready");
+    let (section, end) = read_order();
+    let mut words = vec!["waited".to_owned()];
+    loop {
+        let asked = Instant::now();
+        if asked >= end {
+            break;
+        }
+        let lock = loop {
+            // It gives up after three attempts.
+            if let Ok(lock) = locks.lock(key.as_bytes(), Duration::from_secs_f64(lease)).await {
+                break lock;
+            }
+        };
+        words.push(format!("{:.3}", asked.elapsed().as_secs_f64() * 1000.0));
+        enter(counter, journal.map(String::as_str), section).await;
+        locks.unlock(&lock).await;
+    }
     println!("{}", words.join(" "));
 }
 
@@ -251,6 +327,56 @@ fn two_of_ours_live_beside_two_of_redlock() {
 #[ignore = "needs what `tests/run interop` installs"]
 fn two_of_ours_live_beside_two_of_redsync() {
     two_and_two("redsync", redsync);
+}
+
+type Program = fn() -> Command;
+
+const THEIRS: [(&str, Program); 4] =
+    [("redis-py", redis_py), ("redlock", redlock), ("redsync", redsync), ("rslock", rslock)];
+
+/// One process of each library, and two of ours.
+#[test]
+#[ignore = "needs what `tests/run interop` installs"]
+fn ten_thousand_entries_with_each_library_lose_nothing() {
+    const ENTRIES: usize = 10_000;
+    for (name, theirs) in THEIRS {
+        let site = Site::new();
+        let began = Instant::now();
+        let mut all = [Vec::new(), Vec::new(), Vec::new()];
+        while site.entries() < ENTRIES {
+            let mut contenders =
+                [site.theirs(theirs()), site.ours(1), site.ours(1)].map(|contender| (contender, MS));
+            // It asserts that no update was lost.
+            let waits = site.run(&mut contenders, Duration::from_secs(seconds()));
+            for (of, waits) in all.iter_mut().zip(waits) {
+                of.push(waits);
+            }
+        }
+        println!("{} entries with {name} in {:.1?}", site.entries(), began.elapsed());
+        for (of, waits) in [name, "ours", "ours"].into_iter().zip(&all) {
+            let waits = Waits::all(waits);
+            println!("{of}: {waits}");
+            assert!(waits.entries() > 10 && waits.longest() < Duration::from_secs(11), "{of}");
+        }
+    }
+}
+
+/// Two processes of each library and two of ours, of which one is killed after the other.
+#[test]
+#[ignore = "needs what `tests/run interop` installs"]
+fn killed_processes_of_each_library_hold_nothing_up() {
+    let length = Duration::from_secs(3 * seconds());
+    for (name, theirs) in THEIRS {
+        let site = Site::new();
+        let journal = Journal::new(site.counter.with_file_name("journal"));
+        let start = |number: usize| {
+            if number.is_multiple_of(2) { site.theirs_in(&journal, theirs()) } else { site.ours_in(&journal) }
+        };
+        let entries = journal.while_one_is_killed_after_the_other(4, length, start);
+        println!("{name}, {length:?}: {entries:?}");
+        // A killed holder's lease; a killed waiter's place in our queue lasts for 5 s.
+        assert!(entries.longest_pause < LEASE + Duration::from_secs(5) && entries.count > 100, "{entries:?}");
+    }
 }
 
 /// Eight processes of four tasks each keep the lock busy, in sections of 1 to 20 ms.
