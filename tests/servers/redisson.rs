@@ -322,5 +322,10 @@ async fn an_attempt_that_is_given_up_and_granted_late_is_released_with_a_message
     attempt.abort();
     proxy.heal();
     until("it is free", || java.acquire("x", LONG, &Java::owner(1))).await;
-    assert!(heard.text().contains(&format!("{}\r\n$1\r\n0\r\n", Java::channel("x"))), "{}", heard.text());
+    let message = format!("{}\r\n$1\r\n0\r\n", Java::channel("x"));
+    until("the release is announced", || match heard.text() {
+        text if text.contains(&message) => Ok(()),
+        text => Err(text),
+    })
+    .await;
 }

@@ -319,8 +319,8 @@ async fn nothing_is_sent_for_a_hold_that_is_over(fixture: Fixture) {
         }
     }
     fixture.clean().await;
-    // What was given up may be released twice, the second time when nothing is left.
-    tokio::time::sleep(ms(300)).await;
+    // What was given up may be released again when nothing is left.
+    tokio::time::sleep(ms(700)).await;
     let before = fixture.calls();
     // Past the first renewal, and past the end.
     tokio::time::sleep(ttl * 5 / 4).await;

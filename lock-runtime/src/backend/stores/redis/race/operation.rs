@@ -110,7 +110,11 @@ impl Part {
         }
         match answers {
             Answers::Each(answers) => {
-                for ((_, caller), answer) in self.asked.into_iter().zip(answers) {
+                for ((claim, caller), answer) in self.asked.into_iter().zip(answers) {
+                    // It was executed behind the acquisition.
+                    if kind.is_owed() && claim.trail.leads_over(claim.node, connection.id()) {
+                        claim.trail.ends_at(claim.node);
+                    }
                     caller.tell(Ok(answer), connection);
                 }
             }
