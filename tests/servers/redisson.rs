@@ -171,7 +171,7 @@ async fn a_hold_that_ends_without_a_message_is_noticed() {
     assert!(asked.elapsed() < 800 * MS + LOOKS, "{:?}", asked.elapsed());
 }
 
-/// The release in between notified nobody.
+/// The release in between notified no waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_asks_again_as_soon_as_it_has_subscribed() {
     let server = RedisServer::start(&[]);
@@ -218,7 +218,7 @@ async fn a_release_while_the_subscription_was_gone_is_noticed() {
 
 /// Java's clients send nothing but `0` and `1`. What others send wakes waiters at most.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_any_kind_let_nobody_in() {
+async fn messages_of_any_kind_let_no_waiter_in() {
     let server = RedisServer::start(&[]);
     let (ours, theirs) = (client(&server, "").await, client(&server, "").await);
     let guard = ours.lock("x").ttl(LONG).acquire().await.unwrap();

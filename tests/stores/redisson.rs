@@ -145,7 +145,7 @@ impl Site for RedissonSite {
 
     fn left(&self, mark: &str) -> Vec<String> {
         let mut left = self.node.command(&["KEYS", &format!("*{mark}*")]).texts();
-        // The counters of fences stay: two days, and Redisson's for ever.
+        // The counters of fences stay: two days, and Redisson's forever.
         left.retain(|key| !key.ends_with(":~1:fence") && !key.starts_with("redisson_lock_token:"));
         left
     }

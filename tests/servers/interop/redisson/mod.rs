@@ -146,7 +146,7 @@ fn killed_processes_of_both_sides_hold_nothing_up() {
         let start = |number: usize| if number.is_multiple_of(2) { site.java(release) } else { site.ours() };
         let entries = site.journal.while_one_is_killed_after_the_other(4, length, start);
         println!("{release}, {length:?}: {entries:?}");
-        // A killed holder's lease, and until somebody looks.
+        // A killed holder's lease, and until a waiter looks.
         assert!(entries.longest_pause < LEASE + Duration::from_secs(2) && entries.count > 100, "{entries:?}");
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     time::{backoff::between, clock::Instant},
 };
 
-/// Upper bound on the time for which others are given to do so.
+/// Upper bound on the time that other clients are given to be notified and to ask.
 const LONGEST_WAY: Duration = Duration::from_millis(200);
 /// How long after the grant its answers show whether others wait: clients may have come since then.
 const KNOWN: Duration = Duration::from_millis(20);

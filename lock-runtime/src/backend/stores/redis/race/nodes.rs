@@ -118,8 +118,8 @@ impl Nodes {
         if count.has_majority() == Decision::Yes { Ok(()) } else { Err(out_of_reach(&self.of, failures)) }
     }
 
-    /// Withdraws an acquisition whose caller has gone over the same connections, and so behind it. Nobody waits for the
-    /// answers: it is also released in the background, which may be earlier, and is then repeated.
+    /// Withdraws an acquisition whose caller has gone over the same connections, and so behind it. No caller waits for
+    /// the answers: it is also released in the background, which may be earlier, and is then repeated.
     pub(super) fn withdraw_behind(&self, claim: &Claim) {
         if runtime::Handle::try_current().is_err() {
             return;

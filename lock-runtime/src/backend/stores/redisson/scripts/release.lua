@@ -1,5 +1,5 @@
--- Releases locks that their owners hold, however often, and tells those who wait. Also if the lock is free: whoever
--- deleted it did not tell them. See acquire.lua.
+-- Releases locks that their owners hold, however often, and notifies the waiters. Also if the lock is free: the client
+-- that deleted it may not have notified them. See acquire.lua.
 -- Numbers: 1 if the lock was released, 0 if the owner did not hold it
 
 local answers = { tonumber((time())) }
