@@ -19,10 +19,19 @@ use crate::{
 /// The URLs of a store on one Redis server.
 pub(crate) struct Urls {
     pub(crate) settings: Settings,
-    pub(crate) scheme: &'static str,
-    pub(crate) scheme_of_tls: &'static str,
-    pub(crate) scheme_of_unix: &'static str,
+    pub(crate) schemes: Schemes,
 }
+
+/// The URL schemes of a store, for TCP, TLS and a Unix socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schemes {
+    pub(crate) plain: &'static str,
+    pub(crate) tls: &'static str,
+    pub(crate) unix: &'static str,
+}
+
+/// Those that the driver understands.
+const SCHEMES: Schemes = Schemes { plain: "redis", tls: "rediss", unix: "redis+unix" };
 
 const URLS: Urls = Urls {
     settings: Settings {
@@ -38,9 +47,7 @@ const URLS: Urls = Urls {
         ],
         longest: Duration::MAX,
     },
-    scheme: "redis",
-    scheme_of_tls: "rediss",
-    scheme_of_unix: "redis+unix",
+    schemes: SCHEMES,
 };
 
 /// When calls share a round trip.
@@ -67,6 +74,8 @@ pub(crate) struct Config {
     pub(crate) group_commit: GroupCommit,
     /// Whether a server that may lose locks is refused; `strict` in the URL.
     pub(crate) strict: bool,
+    /// The schemes of the store, for messages that say what to write.
+    pub(crate) schemes: Schemes,
 }
 
 impl Config {
@@ -80,6 +89,7 @@ impl Config {
             response_timeout: Duration::from_secs(1),
             group_commit: GroupCommit::Auto,
             strict: false,
+            schemes: SCHEMES,
         }
     }
 
@@ -121,10 +131,11 @@ impl Urls {
         text: &str,
         mut take: impl FnMut(&str, &str) -> Result<bool, LockError>,
     ) -> Result<Config, LockError> {
-        let Self { settings: known, scheme, scheme_of_tls, scheme_of_unix } = self;
+        let Self { settings: known, schemes } = self;
+        let Schemes { plain: scheme, tls: scheme_of_tls, unix: scheme_of_unix } = *schemes;
         let not_understood = |why: &str| invalid(format!("the {} URL is not understood: {why}", known.store));
         let (of_url, rest) = text.split_once(':').unwrap_or_default();
-        let drivers = [(*scheme, "redis"), (*scheme_of_tls, "rediss"), (*scheme_of_unix, "redis+unix")];
+        let drivers = [(scheme, SCHEMES.plain), (scheme_of_tls, SCHEMES.tls), (scheme_of_unix, SCHEMES.unix)];
         let drivers = drivers.into_iter().find_map(|(ours, drivers)| (ours == of_url).then_some(drivers));
         let text = &drivers.map_or_else(|| text.to_owned(), |drivers| format!("{drivers}:{rest}"));
         let authority =
@@ -172,7 +183,7 @@ impl Urls {
         if let ConnectionAddr::TcpTls { .. } = info.addr() {
             return Err(not_understood(&format!("for TLS write `{scheme_of_tls}://host:6379`")));
         }
-        let mut config = Config::new(info);
+        let mut config = Config { schemes: *schemes, ..Config::new(info) };
         let mut files = Files::default();
         for (name, value) in ours {
             if take(&name, &value)? {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::redis::config::{Config, Urls};
+use super::super::redis::config::{Config, Schemes, Urls};
 use crate::{LockError, backend::common::settings::Settings};
 
 const SETTINGS: Settings = Settings {
@@ -16,9 +16,7 @@ const SETTINGS: Settings = Settings {
 pub(super) fn from_url(url: &str) -> Result<(Config, bool), LockError> {
     let urls = Urls {
         settings: SETTINGS,
-        scheme: "redisson",
-        scheme_of_tls: "redisson+tls",
-        scheme_of_unix: "redisson+unix",
+        schemes: Schemes { plain: "redisson", tls: "redisson+tls", unix: "redisson+unix" },
     };
     let mut fenced = false;
     let config = urls.read(url, |name, value| {

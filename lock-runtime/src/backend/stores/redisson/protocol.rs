@@ -104,7 +104,7 @@ impl Protocol for RLock {
             Mode::Exclusive => {}
         }
         let id = owner.expose() & u128::from(i64::MAX.cast_unsigned());
-        call.write_arg_fmt(format_args!("{}:{id}", self.client));
+        call.write_arg_fmt(format_args!("{}:{id}", self.client.0));
     }
 
     fn channel(&self, key: &LockKey) -> String {
@@ -148,22 +148,17 @@ fn before(prefix: &'static str, name: &str) -> impl Display {
     Before(prefix, name)
 }
 
-/// The part that all owners of one store share: a random UUID (RFC 9562, version 4), as Redisson has one for each client.
-#[derive(Clone, Copy)]
-struct ClientId(u128);
+/// The part that all owners of one store share: a random UUID (RFC 9562, version 4) as text, as Redisson has one for each
+/// client.
+struct ClientId(String);
 
 impl ClientId {
     fn random() -> Self {
         const VERSION: u128 = 0xf << 76;
         const VARIANT: u128 = 0b11 << 62;
-        Self(OwnerToken::random().expose() & !(VERSION | VARIANT) | (4 << 76) | (0b10 << 62))
-    }
-}
-
-impl Display for ClientId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex = format!("{:032x}", self.0);
-        write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        let bits = OwnerToken::random().expose() & !(VERSION | VARIANT) | (4 << 76) | (0b10 << 62);
+        let hex = format!("{bits:032x}");
+        Self([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-"))
     }
 }
 
@@ -191,10 +186,10 @@ mod tests {
 
     #[test]
     fn a_client_id_is_a_random_uuid_in_its_text_form() {
-        let text = ClientId::random().to_string();
+        let ClientId(text) = ClientId::random();
         let parts: Vec<_> = text.split('-').map(str::len).collect();
         assert_eq!(parts, [8, 4, 4, 4, 12], "{text}");
         assert!(text[14..].starts_with('4') && "89ab".contains(&text[19..20]), "{text}");
-        assert_ne!(text, ClientId::random().to_string());
+        assert_ne!(text, ClientId::random().0);
     }
 }

@@ -99,8 +99,8 @@ impl Dial {
         }
         let was_closed = error.is_connection_dropped() && !error.is_connection_refusal();
         if (was_closed || error.kind() == ErrorKind::Parse) && self.port.wants_tls().await {
-            let what = "wants TLS; write `rediss://`, or name its port without TLS";
-            return self.port.wrong(error::unfit(&config.address(), what));
+            let what = format!("wants TLS; write `{}://`, or name its port without TLS", config.schemes.tls);
+            return self.port.wrong(error::unfit(&config.address(), &what));
         }
         error::cannot_connect(&config.address(), error)
     }

@@ -44,7 +44,7 @@ pub(super) async fn connect(
     let stream = dial(host, number).await.map_err(|error| cannot_connect(&address, error.into()))?;
     // Only now, so that no file is read while nothing listens.
     let certificates = Arc::new(tls.read().await?);
-    let stream = shake_hands(&certificates, host, stream, port, &address).await?;
+    let stream = shake_hands(&certificates, host, stream, port, config).await?;
     let made =
         MultiplexedConnection::new_with_config(config.info.redis_settings(), stream, settings.clone()).await;
     match made {
@@ -78,10 +78,14 @@ async fn shake_hands(
     host: &str,
     stream: TcpStream,
     port: &Port,
-    address: &str,
+    config: &Config,
 ) -> Result<TlsStream<TcpStream>, LockError> {
-    let without_tls =
-        || Err(port.wrong(unfit(address, "does not speak TLS; name its port for TLS, or write `redis://`")));
+    let address = &config.address();
+    let without_tls = || {
+        let plain = config.schemes.plain;
+        let what = format!("does not speak TLS; name its port for TLS, or write `{plain}://`");
+        Err(port.wrong(unfit(address, &what)))
+    };
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| cannot_connect(address, io::Error::other(error).into()))?;
     let connector = TlsConnector::from(Arc::clone(&certificates.client));
