@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 use libtest_mimic::Trial;
 use lock_conformance::case_names;
 
-#[path = "../mutants/table.rs"]
+#[path = "../mutants/table/mod.rs"]
 #[allow(dead_code, reason = "the changes of the mutants are not used here")]
 mod mutants;
 
@@ -320,7 +320,7 @@ fn each_has_tests_that_exist() {
         for test in bug.tests {
             assert!(exists(test, &cases), "{}: there is no test {test}", bug.what);
         }
-        let mutant = mutants::MUTANTS.iter().find(|mutant| mutant.name == bug.mutant);
+        let mutant = mutants::mutants().find(|mutant| mutant.name == bug.mutant);
         let mutant = mutant.unwrap_or_else(|| panic!("{}: there is no mutant {}", bug.what, bug.mutant));
         // By its last part: the paths of unit tests and of cases differ.
         let last = |test: &str| test.rsplit([':', ' ']).next().unwrap_or_default().to_owned();
@@ -336,7 +336,7 @@ fn each_has_tests_that_exist() {
 
 fn each_mutant_is_caught_by_tests_that_exist() {
     let (cases, stores) = (case_names(), crate::stores::all());
-    for mutant in mutants::MUTANTS {
+    for mutant in mutants::mutants() {
         for test in mutant.caught_by {
             // The mutants' own run shows whether there is such a test elsewhere.
             let found = test.contains(' ')

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::table::{Edit, MUTANTS};
+use super::table::{self, Edit};
 
 /// The program with the unit tests of `lock-runtime`.
 const UNIT: &str = "unit";
@@ -62,7 +62,7 @@ fn cargo(command: &str, source: &Path) -> Command {
 pub fn build() -> BTreeMap<&'static str, PathBuf> {
     let source = write_copy();
     let programs: BTreeSet<_> =
-        MUTANTS.iter().flat_map(|mutant| mutant.caught_by).map(|test| program(test).0).collect();
+        table::mutants().flat_map(|mutant| mutant.caught_by).map(|test| program(test).0).collect();
     let built = cargo("test", &source)
         .args(["--no-run", "--message-format", "json-render-diagnostics"])
         .args(programs.iter().filter(|name| **name != UNIT).flat_map(|name| ["--test", name]))
@@ -119,7 +119,7 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
         .flat_map(|folder| fs::read_dir(folder).unwrap())
         .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
         .collect();
-    for mutant in MUTANTS {
+    for mutant in table::mutants() {
         for edit in mutant.edits {
             match edit {
                 Edit::Rust { file, from, to } => {
@@ -138,7 +138,7 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
 /// The module of the copy that knows the chosen mutant.
 fn module() -> String {
     let mut scripts = String::new();
-    for mutant in MUTANTS {
+    for mutant in table::mutants() {
         for edit in mutant.edits {
             if let Edit::Lua { from, to } = edit {
                 let name = mutant.name;

@@ -17,7 +17,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use table::{MUTANTS, Mutant};
+use table::Mutant;
 
 static PROGRAMS: LazyLock<BTreeMap<&str, PathBuf>> = LazyLock::new(copy::build);
 
@@ -25,12 +25,11 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Each waits most of the time, but the tests that it runs are timed.
     arguments.test_threads.get_or_insert(3);
-    let trials = MUTANTS
-        .iter()
+    let trials = table::mutants()
         .map(|mutant| Trial::test(mutant.name, || is_caught(mutant)).with_ignored_flag(true))
         .chain([Trial::test("every_mutant_fits_the_sources_and_compiles", || {
             copy::edited();
-            MUTANTS.iter().flat_map(|mutant| mutant.caught_by).for_each(|test| _ = copy::program(test));
+            table::mutants().flat_map(|mutant| mutant.caught_by).for_each(|test| _ = copy::program(test));
             copy::check().map_err(Failed::from)
         })])
         .collect();

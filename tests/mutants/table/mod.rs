@@ -1,0 +1,29 @@
+//! The table of the mutants: the changed text, and the tests that catch it.
+
+mod library;
+mod race;
+mod redis;
+mod zookeeper;
+
+/// A built-in mistake, made only when it is chosen at run time.
+pub struct Mutant {
+    pub name: &'static str,
+    pub edits: &'static [Edit],
+    /// Tests that fail with it and pass without it: of the conformance suite, of `lock-runtime` where they begin with
+    /// `unit `, or of another program of the suite or of `lock-runtime` where they begin with its name.
+    pub caught_by: &'static [&'static str],
+}
+
+/// One change of the text.
+pub enum Edit {
+    /// Of Rust, in a file of `lock-runtime/src`: the text occurs once in it. `mutant!()` in the new text is true
+    /// while the mutant is chosen.
+    Rust { file: &'static str, from: &'static str, to: &'static str },
+    /// Of the scripts, when they are loaded.
+    Lua { from: &'static str, to: &'static str },
+}
+
+/// Returns all of them.
+pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
+    [library::MUTANTS, redis::MUTANTS, race::MUTANTS, zookeeper::MUTANTS].into_iter().flatten()
+}

@@ -1,0 +1,226 @@
+//! Mistakes in the locks without a queue: of a majority of servers, and shared with Redisson.
+
+use super::{
+    Edit::{Lua, Rust},
+    Mutant,
+};
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "quorum_validity_from_the_answer",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "let valid_until = valid_until(self.sent, self.request.ttl);",
+            to: "let sent = if mutant!() { Instant::now() } else { self.sent };
+        let valid_until = valid_until(sent, self.request.ttl);",
+        }],
+        caught_by: &["redlock::lease::the_lease_counts_from_before_the_request"],
+    },
+    Mutant {
+        name: "quorum_renewal_from_the_answer",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/renewal.rs",
+            from: "Renewal::Renewed(valid_until(sent, id.ttl))",
+            to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, id.ttl))",
+        }],
+        caught_by: &["redlock::lease::a_renewal_counts_from_before_its_request"],
+    },
+    Mutant {
+        name: "half_of_the_nodes_is_enough",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/quorum.rs",
+            from: "pub(super) const fn majority(nodes: usize) -> usize {\n    nodes / 2 + 1",
+            to: "pub(super) fn majority(nodes: usize) -> usize {\n    nodes / 2 + usize::from(!mutant!())",
+        }],
+        caught_by: &[
+            "unit backend::stores::redis::race::quorum::tests::two_holders_always_share_a_node",
+            "servers redlock::minority::what_a_minority_granted_is_free_when_the_attempt_ends",
+        ],
+    },
+    Mutant {
+        name: "a_majority_of_the_nodes_that_can_be_reached",
+        edits: &[
+            Rust {
+                file: "backend/stores/redis/race/attempt.rs",
+                from: "                    failures.push((node, failure));
+                    answers.add(None);
+",
+                to: "                    failures.push((node, failure));
+                    answers.add(None);
+                    if mutant!() {
+                        fences.nodes -= 1;
+                    }
+",
+            },
+            Rust {
+                file: "backend/stores/redis/race/quorum.rs",
+                from: "pub(super) struct Fences {\n    nodes: usize,",
+                to: "pub(super) struct Fences {\n    pub(super) nodes: usize,",
+            },
+        ],
+        caught_by: &["servers redlock::minority::two_of_five_may_die_and_a_third_is_an_outage_that_heals"],
+    },
+    Mutant {
+        name: "a_minority_is_kept",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "        self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
+",
+            to: "        if !mutant!() {
+            self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
+        }
+",
+        }],
+        caught_by: &["servers redlock::minority::what_a_minority_granted_is_free_when_the_attempt_ends"],
+    },
+    Mutant {
+        name: "other_processes_are_not_known_to_wait",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "others_wait |= answer % 2 == 1;",
+            to: "others_wait |= answer % 2 == 1 && !mutant!();",
+        }],
+        caught_by: &["servers redlock::waiting::a_process_gets_in_beside_one_with_many_tasks"],
+    },
+    Mutant {
+        name: "what_a_refused_attempt_gives_back_is_announced",
+        edits: &[Rust {
+            file: "backend/stores/redlock/protocol.rs",
+            from: "LazyLock::new(|| release(false));",
+            to: "LazyLock::new(|| release(mutant!()));",
+        }],
+        caught_by: &["servers redlock::waiting::waiters_behind_a_bare_majority_do_not_wake_each_other"],
+    },
+    Mutant {
+        name: "a_fence_is_written_back_whoever_holds_the_lock",
+        edits: &[Lua {
+            from: "local ours = with and tonumber(with) <= tonumber(fence)",
+            to: "local ours = true",
+        }],
+        caught_by: &[
+            "servers redlock::fences::a_grant_that_nodes_lost_before_its_fence_was_written_back_is_none",
+        ],
+    },
+    Mutant {
+        name: "a_renewal_creates_what_was_lost",
+        edits: &[Lua {
+            from: "  local ours = held(holder, ARGV[3 * i - 1])
+  if ours then
+    redis.call('PEXPIRE', holder, ARGV[3 * i])",
+            to: "  local ours = held(holder, ARGV[3 * i - 1])
+      or redis.call('SET', holder, ARGV[3 * i - 1] .. ':' .. ARGV[3 * i + 1], 'NX')
+  if ours then
+    redis.call('PEXPIRE', holder, ARGV[3 * i])",
+        }],
+        caught_by: &["servers redlock::renewal::a_hold_that_a_majority_lost_is_lost_and_not_created_again"],
+    },
+    Mutant {
+        name: "a_node_that_forgot_its_locks_votes",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/nodes.rs",
+            from: "        Some(Duration::ZERO) => return Ok(()),",
+            to: "        Some(wait) if wait.is_zero() || mutant!() => return Ok(()),",
+        }],
+        caught_by: &[
+            "servers redlock::rules::a_node_that_may_have_forgotten_locks_votes_after_the_longest_lease",
+        ],
+    },
+    Mutant {
+        name: "a_node_with_a_newer_grant_is_joined",
+        edits: &[Lua { from: "if not ours and last <= tonumber(fence) and", to: "if not ours and" }],
+        caught_by: &["servers redlock::renewal::a_node_with_a_newer_grant_is_not_joined"],
+    },
+    Mutant {
+        name: "a_release_is_left_to_the_nodes_that_answer",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/leftovers.rs",
+            from: "        if let Some(release) = self.release.take() {",
+            to: "        if let Some(release) = self.release.take().filter(|_| !mutant!()) {",
+        }],
+        caught_by: &["servers redlock::minority::a_release_reaches_a_node_that_was_away"],
+    },
+    Mutant {
+        name: "a_release_is_repeated_for_ever",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/leftovers.rs",
+            from: "!release.ends.has_passed()",
+            to: "mutant!() || !release.ends.has_passed()",
+        }],
+        caught_by: &["servers redlock::minority::a_release_is_not_repeated_for_longer_than_its_lease"],
+    },
+    Mutant {
+        name: "servers_that_swapped_their_addresses_are_kept_out",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/node.rs",
+            from: "        run_ids.remove(&self.number);",
+            to: "        if !mutant!() {
+            run_ids.remove(&self.number);
+        }",
+        }],
+        caught_by: &["servers redlock::minority::servers_that_swap_their_addresses_are_nodes_again"],
+    },
+    Mutant {
+        name: "acquisitions_overtake_the_release_before_them",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/operation.rs",
+            from: "    for part in parts {\n",
+            to: "    parts.sort_by_key(|part| mutant!() && part.kind == Kind::Release);\n    for part in parts {\n",
+        }],
+        caught_by: &["servers redlock::minority::a_lock_that_is_taken_again_at_once_is_on_all_nodes"],
+    },
+    Mutant {
+        name: "a_release_waits_for_all_nodes",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/hold.rs",
+            from: "            if (is_known && !is_patient) || count.is_out_of_reach() {",
+            to: "            if (is_known && !is_patient && !mutant!()) || count.is_out_of_reach() {",
+        }],
+        caught_by: &["servers redlock::minority::one_hung_node_costs_nothing"],
+    },
+    Mutant {
+        name: "holds_are_added_up_on_the_server",
+        edits: &[Lua {
+            from: "redis.call('HSET', name, owner, ARGV[3 * i + 1])",
+            to: "redis.call('HINCRBY', name, owner, 1)",
+        }],
+        caught_by: &["servers redisson::the_hold_count_is_the_depth_of_the_scope"],
+    },
+    Mutant {
+        name: "a_release_without_its_message",
+        edits: &[Lua {
+            from: "if redis.call('EXISTS', name) == 0 then redis.call('PUBLISH', channel(name), '0') end",
+            to: "",
+        }],
+        caught_by: &["servers redisson::java_and_ours_exclude_and_wake_each_other"],
+    },
+    Mutant {
+        name: "an_unlock_by_another_field",
+        edits: &[Lua {
+            from: "local ours = held(name, ARGV[3 * i - 1])\n  if ours then redis.call('DEL', name) end",
+            to: "local ours = redis.call('EXISTS', name) == 1\n  if ours then redis.call('DEL', name) end",
+        }],
+        caught_by: &[
+            "redisson::ownership::a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor",
+        ],
+    },
+    Mutant {
+        name: "a_waiter_sleeps_until_it_is_told",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "() = request.progress.sleep_until(look.min(end)) => {}",
+            to: "() = request.progress.sleep_until(if mutant!() { end } else { look.min(end) }) => {}",
+        }],
+        caught_by: &["servers redisson::a_hold_that_ends_without_a_message_is_noticed"],
+    },
+    Mutant {
+        name: "no_attempt_after_the_subscription",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "            // Asks again at once: the lock may have been released before the subscription.\n",
+            to: "            if mutant!() {
+                request.progress.sleep_until(end.min(now + Duration::from_millis(200))).await;
+            }\n",
+        }],
+        caught_by: &["servers redisson::a_waiter_asks_again_as_soon_as_it_has_subscribed"],
+    },
+];
