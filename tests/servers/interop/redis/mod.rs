@@ -137,6 +137,11 @@ impl Waits {
         Self(of.iter().flat_map(|waits| waits.0.iter().copied()).collect())
     }
 
+    /// Takes up to `count` of them out.
+    fn take_first(&mut self, count: usize) -> Self {
+        Self(self.0.drain(..count.min(self.0.len())).collect())
+    }
+
     pub(super) fn entries(&self) -> usize {
         self.0.len()
     }
@@ -339,15 +344,19 @@ const THEIRS: [(&str, Program); 4] =
 #[ignore = "needs what `tests/run interop` installs"]
 fn ten_thousand_entries_with_each_library_lose_nothing() {
     const ENTRIES: usize = 10_000;
+    // Ours may both come while their client is not inside. Then they leave the lock open to unknown clients until they
+    // find it held by theirs: each ten seconds, where a client that asks at random moments may miss an opening.
+    const NOTICED: usize = 10;
     for (name, theirs) in THEIRS {
         let site = Site::new();
         let began = Instant::now();
-        let mut all = [Vec::new(), Vec::new(), Vec::new()];
+        let (mut unnoticed, mut all) = (Vec::new(), [Vec::new(), Vec::new(), Vec::new()]);
         while site.entries() < ENTRIES {
             let mut contenders =
                 [site.theirs(theirs()), site.ours(1), site.ours(1)].map(|contender| (contender, MS));
             // It asserts that no update was lost.
-            let waits = site.run(&mut contenders, Duration::from_secs(seconds()));
+            let mut waits = site.run(&mut contenders, Duration::from_secs(seconds()));
+            unnoticed.push(waits[0].take_first(NOTICED));
             for (of, waits) in all.iter_mut().zip(waits) {
                 of.push(waits);
             }
@@ -356,8 +365,11 @@ fn ten_thousand_entries_with_each_library_lose_nothing() {
         for (of, waits) in [name, "ours", "ours"].into_iter().zip(&all) {
             let waits = Waits::all(waits);
             println!("{of}: {waits}");
-            assert!(waits.entries() > 10 && waits.longest() < Duration::from_secs(11), "{of}");
+            assert!(waits.entries() > 10 && waits.longest() <= Duration::from_secs(10), "{of}");
         }
+        let unnoticed = Waits::all(&unnoticed);
+        println!("{name}, while ours may not have noticed it: {unnoticed}");
+        assert!(unnoticed.longest() <= Duration::from_secs(30));
     }
 }
 
