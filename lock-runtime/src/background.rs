@@ -23,7 +23,7 @@ impl Background {
     }
 
     /// Returns whether the caller runs on the library's own thread.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn is_here(&self) -> bool {
         Handle::current().id() == self.0.id()
     }

@@ -3,6 +3,8 @@
 pub mod child;
 pub mod history;
 pub mod java;
+pub mod postgres_protocol;
+pub mod postgres_server;
 pub mod processes;
 pub mod proxy;
 pub mod redis_server;

@@ -28,7 +28,7 @@ fn spread(length: Duration, random: u32) -> Duration {
 }
 
 /// Picks a pause between two.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn between([least, most]: [Duration; 2]) -> Duration {
     least + most.saturating_sub(least).mul_f64(f64::from(random()) / f64::from(u32::MAX))
 }

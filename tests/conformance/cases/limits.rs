@@ -194,7 +194,7 @@ async fn stores_that_do_not_exist_are_told_from_those_that_are_missing(fixture: 
         ("http://user:canary-of-a-password@host", LockErrorKind::InvalidOptions),
         ("canary-of-a-password", LockErrorKind::InvalidOptions),
         ("\u{1b}[31m:x", LockErrorKind::InvalidOptions),
-        ("postgres://user:canary-of-a-password@host", LockErrorKind::Unsupported),
+        ("mysql://user:canary-of-a-password@host", LockErrorKind::Unsupported),
     ] {
         let error = LockManager::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{url}: {error}");

@@ -361,8 +361,8 @@ async fn the_log_tells_its_beginning_once_and_its_end_once(fixture: Fixture, fau
     let locks = warm(&fixture).await;
     let url = fixture.url();
     let address = url.split_once("//").expect("a server has an address").1;
-    // Of several servers, the first.
-    let end = address.find(['?', '|']).unwrap_or(address.len());
+    // Of several servers, the first; without a database.
+    let end = address.find(['?', '|', '/']).unwrap_or(address.len());
     let address = &address[address[..end].find('@').map_or(0, |at| at + 1)..end];
     let guard = locks.lock(fixture.key("held")).ttl(LONG).acquire().await.expect("free");
     let told = || traces::outages_of(address);

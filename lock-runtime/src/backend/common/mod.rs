@@ -1,7 +1,12 @@
-//! Shared parts of the stores: the settings of a URL, connecting once, TLS, and the log lines of an outage.
+//! Shared parts of the stores: the settings of a URL, connecting once, TLS, the server's clock, hints, and the log lines
+//! of an outage.
 
+pub(super) mod contention;
+pub(super) mod first_of;
+pub(super) mod hints;
 pub(super) mod host;
 pub(super) mod outage;
+pub(super) mod server_clock;
 pub(super) mod settings;
 pub(super) mod single_flight;
 pub(super) mod tls;

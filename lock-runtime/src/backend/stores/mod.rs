@@ -3,6 +3,8 @@
 
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
@@ -18,6 +20,8 @@ use crate::{LockError, LockErrorKind, backend::Backend};
 
 #[cfg(feature = "memory")]
 pub use self::memory::Memory;
+#[cfg(feature = "postgres")]
+pub use self::postgres::Postgres;
 #[cfg(feature = "redis")]
 pub use self::redis::Redis;
 #[cfg(feature = "redis")]
@@ -56,6 +60,7 @@ macro_rules! store {
 /// `connect_lazy(url: &str) -> Result<Self, LockError>`, which reads the URL without connecting to the server.
 const STORES: &[Store] = &[
     store!("memory", "memory", memory::Memory),
+    store!("postgres", "postgres" | "postgresql", postgres::Postgres),
     store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
     store!("redis", "redisson" | "redisson+tls" | "redisson+unix", redisson::Redisson),
     store!("redis", "redlock", redlock::Redlock),
@@ -63,16 +68,8 @@ const STORES: &[Store] = &[
 ];
 
 /// Schemes of planned stores, which get a better error message than "unknown".
-const PLANNED: &[&str] = &[
-    "redis-cluster",
-    "redis-sentinel",
-    "postgres",
-    "postgresql",
-    "postgres+advisory",
-    "mysql",
-    "mariadb",
-    "sqlite",
-];
+const PLANNED: &[&str] =
+    &["redis-cluster", "redis-sentinel", "postgres+advisory", "mysql", "mariadb", "sqlite"];
 
 /// Returns the store that a URL selects. The store connects at its first request.
 pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
@@ -134,8 +131,8 @@ mod tests {
             ("http://u:canary@h", "unknown scheme `http:`"),
             ("HTTP://u:canary@h", "unknown scheme `http:`"),
             ("localhost:6379", "write `redis://localhost:6379`"),
-            ("postgres://u:canary@h", "not in this version"),
-            ("PostgreSQL://u:canary@h", "not in this version"),
+            ("mysql://u:canary@h", "not in this version"),
+            ("MariaDB://u:canary@h", "not in this version"),
             #[cfg(feature = "memory")]
             ("memory:a/b", "nothing but a name"),
         ] {

@@ -11,7 +11,7 @@ use super::{
     foreign::REMEMBERED,
     hold::{RedisLease, Unanswered},
     names,
-    net::{Connections, server_clock},
+    net::Connections,
     node::Acquisition,
     queue::{
         self, Address, Answer, Line, Look, Notice, Notices, Participant, Waiting, Want,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     FencingToken, OwnerToken,
-    backend::{Acquire, Acquired, Grant, Held, Wait},
+    backend::{Acquire, Acquired, Grant, Held, Wait, common::server_clock},
     time::{
         backoff::{backoff, random},
         clock::{self, Instant},

@@ -11,12 +11,12 @@ use std::{
 use super::{
     error::Failure,
     foreign::{OPEN, OPEN_FOREIGN},
-    net::{Connections, server_clock},
+    net::Connections,
     queue::{self, Behind, Line, Participant},
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
-    backend::{BoxFuture, Lease, LeaseId, Releasable, Released},
+    backend::{BoxFuture, Lease, LeaseId, Releasable, Released, common::server_clock},
     time::clock::Instant,
 };
 

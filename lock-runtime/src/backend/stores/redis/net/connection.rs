@@ -26,11 +26,10 @@ use super::{
     fitness,
     script::Script,
     server::Server,
-    server_clock::ServerClock,
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::common::{outage::Outage, single_flight::PAUSE},
+    backend::common::{outage::Outage, server_clock::ServerClock, single_flight::PAUSE},
     time::clock::Instant,
 };
 

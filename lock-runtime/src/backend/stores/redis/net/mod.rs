@@ -7,7 +7,6 @@ pub(crate) mod fitness;
 mod port;
 mod script;
 mod server;
-pub(crate) mod server_clock;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -4,11 +4,8 @@ use std::str::FromStr;
 
 use redis::{FromRedisValue, ParsingError, Value};
 
-use super::{
-    super::net::server_clock::ServerClock,
-    place::{Rank, Standing},
-};
-use crate::time::clock::Instant;
+use super::place::{Rank, Standing};
+use crate::{backend::common::server_clock::ServerClock, time::clock::Instant};
 
 /// An answer of the acquire script.
 #[derive(Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     FencingToken, LockError, OwnerToken,
-    backend::{Acquire, Acquired, Grant, Held, Wait},
+    backend::{Acquire, Acquired, Grant, Held, Wait, common::contention::Contention},
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
@@ -218,7 +218,7 @@ impl<'a> Attempt<'a> {
         let token = self.shared.nodes.protocol.token(fence);
         self.shared.held.insert(self.owner);
         let mut lease = self.lease(token);
-        lease.others_wait = others_wait;
+        lease.contention.others_wait = others_wait;
         Grant::new(token, Held::lease(Arc::new(lease), valid_until))
     }
 
@@ -227,9 +227,7 @@ impl<'a> Attempt<'a> {
             shared: Arc::clone(self.shared),
             id: self.request.lease_id(self.owner, token),
             trail: Arc::clone(&self.trail),
-            asked_at: self.sent,
-            answered_at: Instant::now(),
-            others_wait: false,
+            contention: Contention { asked_at: self.sent, answered_at: Instant::now(), others_wait: false },
             release_unanswered: AtomicBool::new(false),
         }
     }

@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use super::super::net::server_clock;
 use crate::{
     LockKey, OwnerToken,
-    backend::{LeaseId, Mode},
+    backend::{LeaseId, Mode, common::server_clock},
     time::clock::Instant,
 };
 

@@ -18,26 +18,18 @@ use super::{
 };
 use crate::{
     LockError, LockKey,
-    backend::{BoxFuture, Lease, LeaseId, Releasable, Released},
+    backend::{BoxFuture, Lease, LeaseId, Releasable, Released, common::contention::Contention},
     background,
-    time::{backoff::between, clock::Instant},
+    time::clock::Instant,
 };
-
-/// Upper bound on the time that other clients are given to be notified and to ask.
-const LONGEST_WAY: Duration = Duration::from_millis(200);
-/// How long after the grant its answers show whether others wait: clients may have come since then.
-const KNOWN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct RacedLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
     pub(super) trail: Arc<Trail>,
-    /// When the nodes were asked for the lock, and when a majority had answered.
-    pub(super) asked_at: Instant,
-    pub(super) answered_at: Instant,
-    /// Whether clients of this library were waiting then, or may have been.
-    pub(super) others_wait: bool,
+    /// As a majority of the nodes answered.
+    pub(super) contention: Contention,
     /// Whether a node may have released the lock without a known answer.
     pub(super) release_unanswered: AtomicBool,
 }
@@ -116,18 +108,15 @@ impl Lease for RacedLease {
     }
 
     fn is_contended(&self) -> bool {
-        self.others_wait || (self.answered_at + KNOWN).has_passed() || self.is_shared(Instant::now())
+        self.contention.is_likely() || self.is_shared(Instant::now())
     }
 
-    /// Without a queue, the first to reach the nodes gets the lock: others have to be notified, and to ask, before this
-    /// process asks again.
     fn leave_free(&self) -> Duration {
         let now = Instant::now();
-        if self.others_wait || self.is_shared(now) {
-            let way = self.answered_at.saturating_duration_since(self.asked_at);
-            between(self.shared.nodes.protocol.left_free()) + way.min(LONGEST_WAY)
+        if self.contention.others_wait || self.is_shared(now) {
+            self.contention.head_start(self.shared.nodes.protocol.left_free())
         } else {
-            OPEN.due(self.answered_at, now)
+            OPEN.due(self.contention.answered_at, now)
         }
     }
 

@@ -7,7 +7,6 @@ mod attempt;
 mod claim;
 mod error;
 mod held;
-mod hints;
 mod hold;
 mod leftovers;
 mod node;

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use redis::{PushInfo, PushKind, Value};
 use tokio::sync::oneshot;
 
 use super::{
@@ -20,12 +21,16 @@ use super::{
         net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
     },
     claim::Claim,
-    hints::Hints,
     leftovers::{Leftovers, Owed, Repeats},
     operation::{self, Answered, Caller, Operation, What},
     protocol::{Kind, Protocol},
 };
-use crate::{LockError, LockErrorKind, backend::BoxFuture, sync::lock, time::clock::Instant};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{BoxFuture, common::hints::Hints},
+    sync::lock,
+    time::clock::Instant,
+};
 
 /// How much longer than the longest lease a node without its data must have run before it votes: longer than fences are
 /// ahead of the time, and the clocks of the nodes differ a little.
@@ -108,6 +113,19 @@ impl Voter {
         run_ids.insert(self.number, run_id.into());
         Ok(())
     }
+}
+
+impl Pushes for Hints {
+    fn take(&self, push: &PushInfo) {
+        if push.kind == PushKind::Message
+            && let Some(Value::BulkString(channel)) = push.data.first()
+            && let Ok(channel) = std::str::from_utf8(channel)
+        {
+            self.tell(channel);
+        }
+    }
+
+    fn hang_up(&self, _: u64) {}
 }
 
 impl Service for Voter {

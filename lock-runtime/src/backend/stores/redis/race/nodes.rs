@@ -14,7 +14,6 @@ use super::{
     super::{config::Config, error::Failure, net::Connections},
     claim::Claim,
     error::out_of_reach,
-    hints::Hints,
     leftovers::Owed,
     node::{Line, Node, Voter},
     operation::Answered,
@@ -22,7 +21,11 @@ use super::{
     quorum::{Count, Decision, majority},
     rules::Rules,
 };
-use crate::{LockError, LockErrorKind, backend::BoxFuture, time::clock::Instant};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{BoxFuture, common::hints::Hints},
+    time::clock::Instant,
+};
 
 /// How far a proposed fence is ahead of the nodes' time, so that it is not behind when it arrives.
 const AHEAD: Duration = Duration::from_millis(20);

@@ -1,12 +1,9 @@
 //! Waiting for the releases of one lock, over the connections of one waiter.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
-use super::{
-    hints::{Hints, Releases},
-    node::Line,
-};
-use crate::sync::check_or_wait;
+use super::node::Line;
+use crate::backend::common::hints::{Hints, Releases};
 
 /// A subscription to the releases of one lock; ends when dropped.
 #[derive(Debug)]
@@ -36,7 +33,7 @@ impl Watch {
 
     /// Returns the number of messages so far.
     pub(super) fn count(&self) -> u64 {
-        self.releases.count.load(Ordering::Relaxed)
+        self.releases.count()
     }
 
     /// Completes when the number of messages is at least `count`.
@@ -44,8 +41,7 @@ impl Watch {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn reached(&self, count: u64) {
-        let reached = || (self.count() >= count).then_some(());
-        while check_or_wait(&self.releases.more, reached).await.is_none() {}
+        self.releases.reached(count).await;
     }
 }
 

@@ -11,8 +11,7 @@ use std::{
     time::Duration,
 };
 
-use crate::sync::lock;
-use crate::time::clock::Instant;
+use crate::{sync::lock, time::clock::Instant};
 
 /// Minimum time for which a bound counts; the maximum is twice as long.
 const KEPT: Duration = Duration::from_secs(30);

@@ -1,0 +1,249 @@
+//! Attempts to acquire a lock: ask, and wait until it is worth asking again.
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::Row;
+
+use super::{
+    connections::{Answer, Lane, detached},
+    error::Failure,
+    flight::{Flight, InFlight, Landed},
+    hold::PostgresLease,
+    notices::Watch,
+    shared::Shared,
+    statement::Arg,
+    sweep::Sweeper,
+};
+use crate::{
+    FencingToken, LockError, LockErrorKind, OwnerToken,
+    backend::{
+        Acquire, Acquired, Cleanup, Grant, Held, LeaseId, Mode, Wait,
+        common::{contention::Contention, server_clock},
+    },
+    time::{backoff::between, clock::Instant, deadline::valid_until},
+};
+
+/// How long a waiter is notified of releases after it has asked for that. It asks again when half of it is over.
+const WANTED: Duration = Duration::from_millis(1_500);
+/// Pause of a waiter that is notified of releases: a notification may be lost with its connection.
+const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
+/// Pause of a waiter that is not notified.
+const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
+/// Pause after an answer that does not tell how long the lock is held: its row is about to change, or a transaction that
+/// its last holder has checked in with is open.
+const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(8)];
+/// Upper bound on doublings of this pause.
+const MOST_DOUBLINGS: u32 = 3;
+/// How often a request is repeated because the server's clock had jumped.
+const LATE: u32 = 3;
+
+/// The outcome of one request.
+enum Outcome {
+    Granted(Grant),
+    /// How long the holder's lease lasts, if that is known.
+    Held(Option<Duration>),
+    /// It was too late when it was executed, by the server's clock.
+    Late,
+}
+
+pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
+    match request.mode {
+        Mode::Exclusive => {}
+    }
+    shared.notices.start();
+    // An attempt of this process that was dropped may still hold it for a moment.
+    shared.ghosts.leave(request.key.stored(), shared.connections.config().response_timeout).await;
+    let owner = OwnerToken::random();
+    let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
+    loop {
+        let before = watch.as_ref().map_or(0, Watch::count);
+        let wanted = if watch.is_some() { WANTED } else { Duration::ZERO };
+        let remaining = match Claim::ask(shared, request, owner, wanted).await? {
+            Outcome::Granted(grant) => return Ok(Acquired::Granted(grant)),
+            Outcome::Late if late < LATE => {
+                late += 1;
+                continue;
+            }
+            Outcome::Late => {
+                let message = "PostgreSQL did not execute the request in time, or its clock jumps";
+                return Err(LockError::new(LockErrorKind::Backend, message));
+            }
+            Outcome::Held(remaining) => remaining,
+        };
+        let (now, end) = (Instant::now(), request.wait.end());
+        if request.wait == Wait::No || now >= end {
+            return Ok(Acquired::busy(remaining));
+        }
+        request.progress.contended();
+        let Some(watch) = &watch else {
+            // Asks again at once, to be notified, and because the lock may have been released before.
+            watch = Some(Watch::begin(&shared.notices, &request.key));
+            continue;
+        };
+        let pause = if let Some(remaining) = remaining {
+            locked = 0;
+            let pause = if watch.is_notified() { PAUSE } else { PAUSE_OF_POLLS };
+            between(pause).min(remaining + between([Duration::ZERO, Duration::from_millis(1)]))
+        } else {
+            locked = MOST_DOUBLINGS.min(locked + 1);
+            between(PAUSE_IF_LOCKED) * (1 << locked)
+        };
+        tokio::select! {
+            biased;
+            () = watch.reached(before + 1) => {}
+            () = request.progress.sleep_until((now + pause).min(end)) => {}
+        }
+    }
+}
+
+/// One request for the lock, from before it is sent until its grant is returned.
+///
+/// If it is dropped in between, or its outcome is not known, what it may have left is removed in the background.
+struct Claim {
+    /// `None` once it has left nothing, or its grant was returned.
+    lease: Option<Arc<PostgresLease>>,
+    cleanup: Cleanup,
+}
+
+impl Claim {
+    /// Asks for the lock. The statement runs in a task of its own: it goes on if the caller is dropped.
+    async fn ask(
+        shared: &Arc<Shared>,
+        request: &Acquire,
+        owner: OwnerToken,
+        wanted: Duration,
+    ) -> Result<Outcome, LockError> {
+        let flight = Flight::default();
+        let id = request.lease_id(owner, FencingToken::from_micros(0));
+        let lease = PostgresLease::of(shared, id.clone(), &flight, None);
+        let mut claim = Self { lease: Some(Arc::new(lease)), cleanup: request.cleanup.clone() };
+        let asked = detached(ask(Arc::clone(shared), id.clone(), wanted, InFlight(flight.clone()))).await;
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(error) => {
+                if let Some(Landed::NotGranted) = flight.landed() {
+                    claim.lease = None;
+                }
+                return Err(error);
+            }
+        };
+        // From here on there is no await.
+        claim.lease = None;
+        Ok(match asked {
+            Asked::Granted { version, contention } => {
+                let token = FencingToken::from_micros(version);
+                let id = request.lease_id(owner, token);
+                let valid_until = valid_until(contention.asked_at, id.ttl);
+                let lease = PostgresLease::of(shared, id, &flight, Some(contention));
+                Outcome::Granted(Grant::new(token, Held::lease(Arc::new(lease), valid_until)))
+            }
+            Asked::Held(remaining) => Outcome::Held(remaining),
+            Asked::Late => Outcome::Late,
+        })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.haunt();
+            let shared = &lease.shared;
+            let until = Instant::now() + shared.connections.longest() + server_clock::ERROR + lease.id.ttl;
+            self.cleanup.release_later(lease, until);
+        }
+    }
+}
+
+/// What an answer says.
+enum Asked {
+    Granted { version: u64, contention: Contention },
+    Held(Option<Duration>),
+    Late,
+}
+
+async fn ask(
+    shared: Arc<Shared>,
+    id: LeaseId,
+    wanted: Duration,
+    flight: InFlight,
+) -> Result<Asked, LockError> {
+    let Shared { connections, statements, .. } = &*shared;
+    let mut limit = 0;
+    let args = |sent| {
+        // Executed later, it would be a grant of which nobody knows.
+        limit = connections.clock().at(sent + connections.config().response_timeout);
+        vec![
+            Arg::Text(id.key.stored().to_owned()),
+            owner(id.owner),
+            micros(id.ttl),
+            Arg::Number(i64::try_from(limit).unwrap_or(i64::MAX)),
+            Arg::Text(shared.label.clone()),
+            micros(wanted),
+        ]
+    };
+    let answer = match connections.run(Lane::Here, &statements.acquire, args).await {
+        Ok(answer) => answer,
+        Err(Failure::NotExecuted(error)) => {
+            flight.lands(Landed::NotGranted);
+            return Err(error);
+        }
+        Err(Failure::Unknown(error)) => {
+            let until = Instant::now() + connections.config().response_timeout + server_clock::ERROR;
+            flight.lands(Landed::Unknown(until));
+            return Err(error);
+        }
+    };
+    let now = Instant::now();
+    let read = Read::of(&answer).map_err(not_understood)?;
+    let Some(version) = read.version else {
+        flight.lands(Landed::NotGranted);
+        if limit < read.us {
+            connections.clock().replace(now, read.us);
+            return Ok(Asked::Late);
+        }
+        connections.clock().learn(answer.sent, now, read.us);
+        return Ok(Asked::Held(read.remaining));
+    };
+    flight.lands(Landed::Granted);
+    connections.clock().learn(answer.sent, now, read.us);
+    connections.prepare_for_renewals();
+    Sweeper::granted(&shared);
+    let contention = Contention { asked_at: answer.sent, answered_at: now, others_wait: read.others_wait };
+    Ok(Asked::Granted { version, contention })
+}
+
+/// The columns of the answer.
+struct Read {
+    /// The server's time, us.
+    us: u64,
+    version: Option<u64>,
+    others_wait: bool,
+    remaining: Option<Duration>,
+}
+
+impl Read {
+    fn of(answer: &Answer) -> Result<Self, sqlx::Error> {
+        let row = answer.rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let positive = |number: i64| u64::try_from(number).unwrap_or_default();
+        let remaining = row.try_get::<Option<i64>, _>("remaining")?;
+        Ok(Self {
+            us: positive(row.try_get("us")?),
+            version: row.try_get::<Option<i64>, _>("version")?.map(positive),
+            others_wait: row.try_get("wanted")?,
+            remaining: remaining.filter(|left| *left > 0).map(|left| Duration::from_micros(positive(left))),
+        })
+    }
+}
+
+pub(super) fn not_understood(error: sqlx::Error) -> LockError {
+    LockError::new(LockErrorKind::Backend, "PostgreSQL gave an answer that is not understood")
+        .with_source(error)
+}
+
+pub(super) fn owner(token: OwnerToken) -> Arg {
+    Arg::Text(format!("{:032x}", token.expose()))
+}
+
+pub(super) fn micros(length: Duration) -> Arg {
+    Arg::Number(i64::try_from(length.as_micros()).unwrap_or(i64::MAX))
+}

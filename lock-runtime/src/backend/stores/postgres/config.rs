@@ -1,0 +1,278 @@
+//! The settings, from a URL or from an existing pool.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use sqlx::{
+    ConnectOptions,
+    postgres::{PgConnectOptions, PgSslMode},
+};
+use url::Url;
+
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::settings::{Settings, invalid},
+};
+
+const SETTINGS: Settings = Settings {
+    store: "Postgres",
+    known: &[
+        "connect_timeout",
+        "response_timeout",
+        "connections",
+        "table",
+        "create_table",
+        "strict",
+        "application_name",
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "host",
+        "port",
+        "user",
+        "password",
+        "dbname",
+        "options",
+    ],
+    longest: Duration::MAX,
+};
+/// Settings of PostgreSQL's own library, as its documentation names them; the driver reads them.
+const OF_DRIVER: &[&str] = &[
+    "application_name",
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "host",
+    "port",
+    "user",
+    "password",
+    "dbname",
+    "options",
+];
+/// Upper bound on the connections of a runtime.
+const MOST_CONNECTIONS: u32 = 64;
+/// Upper bound on the length of an identifier in bytes; the server cuts longer ones off.
+const MAX_IDENTIFIER: usize = 63;
+
+/// The configuration of one store.
+#[derive(Clone)]
+pub(super) struct Config {
+    /// Never shown, because it contains the password.
+    pub(super) options: PgConnectOptions,
+    pub(super) table: Table,
+    /// Whether the table is created if it is missing; `create_table` in the URL.
+    pub(super) create_table: bool,
+    /// How long to wait for a connection; `connect_timeout` in the URL.
+    pub(super) connect_timeout: Duration,
+    /// How long to wait for an answer; `response_timeout` in the URL.
+    pub(super) response_timeout: Duration,
+    /// Upper bound on the connections for each runtime of the caller; `connections` in the URL.
+    pub(super) connections: u32,
+    /// Whether a server that may lose locks is refused; `strict` in the URL.
+    pub(super) strict: bool,
+}
+
+impl Config {
+    pub(super) fn new(options: PgConnectOptions) -> Self {
+        Self {
+            options: of_locks(options),
+            table: Table::default(),
+            create_table: false,
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(1),
+            connections: 4,
+            strict: false,
+        }
+    }
+
+    /// Reads `postgres://[user[:password]@][host][:port][/database][?setting=value&…]`.
+    pub(super) fn from_url(text: &str) -> Result<Self, LockError> {
+        let not_understood = |why: &str| invalid(format!("the Postgres URL is not understood: {why}"));
+        let authority =
+            text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+        if authority.rsplit('@').next().unwrap_or("").contains(',') {
+            return Err(invalid(
+                "the Postgres URL names several servers: write one, with a name that leads to the primary"
+                    .into(),
+            ));
+        }
+        let mut url = Url::parse(text).map_err(|error| not_understood(&error.to_string()))?;
+        if !text.contains("://") {
+            return Err(not_understood("write `postgres://user:password@host:5432/database`"));
+        }
+        let settings: Vec<(String, String)> =
+            url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+        let (for_driver, ours): (Vec<_>, Vec<_>) =
+            settings.into_iter().partition(|(name, _)| OF_DRIVER.contains(&name.as_str()));
+        url.set_query(None);
+        if !for_driver.is_empty() {
+            url.query_pairs_mut().extend_pairs(&for_driver);
+        }
+        let options = PgConnectOptions::from_str(url.as_str()).map_err(|error| {
+            // The driver's text may repeat a value.
+            drop(error);
+            let names: Vec<_> = for_driver.iter().map(|(name, _)| format!("`{name}`")).collect();
+            not_understood(&if names.is_empty() {
+                "write `postgres://user:password@host:5432/database`".to_owned()
+            } else {
+                format!("a value of {} is not valid", names.join(", "))
+            })
+        })?;
+        if cfg!(not(feature = "tls"))
+            && matches!(
+                options.get_ssl_mode(),
+                PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull
+            )
+        {
+            return Err(LockError::new(
+                LockErrorKind::Unsupported,
+                "setting `sslmode` in the Postgres URL: TLS is not compiled in; switch on the feature `tls` of \
+                 lock-runtime",
+            ));
+        }
+        let mut config = Self::new(options);
+        let yes_or_no = |name: &str, value: &str| {
+            let wrong = || SETTINGS.wrong(name, &format!("write `{name}=true` or `{name}=false`"));
+            value.parse().map_err(|_| wrong())
+        };
+        for (name, value) in &ours {
+            match name.as_str() {
+                "connect_timeout" => config.connect_timeout = SETTINGS.length(name, value)?,
+                "response_timeout" => config.response_timeout = SETTINGS.length(name, value)?,
+                "connections" => {
+                    let number = value.parse().ok().filter(|number| (1..=MOST_CONNECTIONS).contains(number));
+                    config.connections = number.ok_or_else(|| {
+                        SETTINGS.wrong(name, &format!("write a number from 1 to {MOST_CONNECTIONS}"))
+                    })?;
+                }
+                "table" => {
+                    config.table = Table::from_name(value).map_err(|why| SETTINGS.wrong(name, &why))?;
+                }
+                "create_table" => config.create_table = yes_or_no(name, value)?,
+                "strict" => config.strict = yes_or_no(name, value)?,
+                _ => return Err(SETTINGS.unknown(name)),
+            }
+        }
+        Ok(config)
+    }
+
+    /// Returns the address of the server, without credentials.
+    pub(super) fn address(&self) -> String {
+        match self.options.get_socket() {
+            Some(folder) => format!("{}:{}", folder.display(), self.options.get_port()),
+            None => format!("{}:{}", self.options.get_host(), self.options.get_port()),
+        }
+    }
+
+    /// Returns the name of the store: server, database and table in one spelling.
+    pub(super) fn name(&self) -> String {
+        let database = self.options.get_database().unwrap_or_else(|| self.options.get_username());
+        format!("postgres://{}/{database}?table={}", self.address().to_lowercase(), self.table.name())
+    }
+}
+
+/// Adapts the options of a connection to statements about locks.
+fn of_locks(options: PgConnectOptions) -> PgConnectOptions {
+    // A statement may contain an owner token. And a pooler such as PgBouncer refuses parameters that it does not know; this
+    // one only changes how floats are shown.
+    let options = options.disable_statement_logging().extra_float_digits(None);
+    match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("lock-runtime"),
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// The table of the locks: an identifier, perhaps with a schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Table(String);
+
+impl Default for Table {
+    fn default() -> Self {
+        Self("distributed_locks".into())
+    }
+}
+
+impl Table {
+    /// Reads a name as it would be written in SQL without quotes.
+    pub(super) fn from_name(name: &str) -> Result<Self, String> {
+        let is_identifier = |part: &str| {
+            let mut chars = part.chars();
+            part.len() <= MAX_IDENTIFIER
+                && chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
+                && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        };
+        let parts: Vec<_> = name.split('.').collect();
+        if parts.len() > 2 || !parts.iter().all(|part| is_identifier(part)) {
+            return Err(format!(
+                "write `table` or `schema.table` in lower-case letters, digits and `_`, each at most \
+                 {MAX_IDENTIFIER} bytes long"
+            ));
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// Returns the name as it is written in statements. Quoted, because it may be a word of SQL.
+    pub(super) fn name(&self) -> String {
+        self.0.split('.').map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(".")
+    }
+
+    /// Returns the statement that creates the table.
+    pub(super) fn ddl(&self) -> String {
+        super::statement::without_comments(super::TABLE).replace("distributed_locks", &self.name())
+    }
+
+    /// Returns the channel of its notifications; cut to what the server allows for a channel.
+    pub(super) fn channel(&self) -> String {
+        let digest = sha1_smol::Sha1::from(&self.0).digest().to_string();
+        format!("lock_{}", &digest[..16])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_and_the_others_are_the_driver_s() {
+        let config = Config::from_url(
+            "postgres://u:canary@H:7000/db?response_timeout=250ms&table=app.locks&connections=2&create_table=true\
+             &application_name=me",
+        )
+        .expect("valid");
+        assert_eq!(config.response_timeout, Duration::from_millis(250));
+        assert_eq!((config.connections, config.create_table), (2, true));
+        assert_eq!(config.name(), "postgres://h:7000/db?table=\"app\".\"locks\"");
+        assert_eq!(config.options.get_application_name(), Some("me"));
+        assert!(config.table.ddl().contains("CREATE TABLE IF NOT EXISTS \"app\".\"locks\" ("));
+        assert!(!format!("{config:?}").contains("canary"));
+        let socket = Config::from_url("postgresql:///db?host=/run/pg&user=u").expect("valid");
+        assert_eq!(socket.address(), "/run/pg:5432");
+    }
+
+    #[test]
+    fn mistakes_are_named_and_the_password_is_not() {
+        for (url, word) in [
+            ("postgres:", "write `postgres://"),
+            ("postgres://u:canary@h:port", "not understood"),
+            ("postgres://u:canary@a,b/db", "several servers"),
+            ("postgres://u:canary@h?tabel=x", "unknown setting `tabel`"),
+            ("postgres://u:canary@h?table=Drop%20it", "lower-case"),
+            ("postgres://u:canary@h?table=a.b.c", "schema.table"),
+            ("postgres://u:canary@h?connections=0", "from 1 to 64"),
+            ("postgres://u:canary@h?strict=maybe", "strict=true"),
+            ("postgres://u:canary@h?port=canary", "a value of `port`"),
+        ] {
+            let error = Config::from_url(url).map(drop).expect_err(url);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+            assert!(error.to_string().contains(word), "{url}: {error}");
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+        }
+    }
+}

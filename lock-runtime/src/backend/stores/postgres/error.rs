@@ -1,0 +1,156 @@
+//! What the driver's errors mean.
+
+use sqlx::{
+    Error,
+    postgres::{PgDatabaseError, PgSeverity},
+};
+
+use super::config::{Config, Table};
+use crate::{LockError, LockErrorKind};
+
+/// Why a statement has no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// It was not executed.
+    NotExecuted(LockError),
+    /// It may have been executed, or may be later.
+    Unknown(LockError),
+}
+
+impl Failure {
+    pub(super) fn into_error(self) -> LockError {
+        match self {
+            Self::NotExecuted(error) | Self::Unknown(error) => error,
+        }
+    }
+}
+
+/// What an error means for the statement and its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// The connection broke, or its session is ending: the statement may have been executed.
+    Broken,
+    /// It met another one; it can be repeated at once.
+    Conflict,
+    /// The server takes no changes here: it is a replica, perhaps since a moment ago.
+    ReadOnly,
+    /// The server refused the statement.
+    Refused,
+}
+
+impl Meaning {
+    pub(super) fn of(error: &Error) -> Self {
+        let Some(database) = database(error) else {
+            return Self::Broken;
+        };
+        match database.code() {
+            // serialization_failure, deadlock_detected, lock_not_available
+            "40001" | "40P01" | "55P03" => Self::Conflict,
+            // read_only_sql_transaction
+            "25006" => Self::ReadOnly,
+            _ if matches!(database.severity(), PgSeverity::Fatal | PgSeverity::Panic) => Self::Broken,
+            _ => Self::Refused,
+        }
+    }
+}
+
+fn database(error: &Error) -> Option<&PgDatabaseError> {
+    match error {
+        Error::Database(error) => error.try_downcast_ref(),
+        _ => None,
+    }
+}
+
+fn backend(message: String) -> LockError {
+    LockError::new(LockErrorKind::Backend, message)
+}
+
+/// Explains the error of a statement.
+pub(super) fn explain(error: Error, config: &Config) -> LockError {
+    let address = config.address();
+    let Some(refusal) = database(&error) else {
+        return match error {
+            Error::Io(error) => backend(format!("the connection to PostgreSQL at {address} broke: {error}")),
+            error => backend(format!("PostgreSQL at {address} gave an answer that is not understood"))
+                .with_source(error),
+        };
+    };
+    let table = config.table.name();
+    let (code, message) = (refusal.code(), refusal.message());
+    match code {
+        // undefined_table, invalid_schema_name
+        "42P01" | "3F000" => missing(&config.table),
+        "42501" => may_not(config, message),
+        // undefined_column, datatype_mismatch, undefined_function
+        "42703" | "42804" | "42883" => backend(format!(
+            "the table {table} has other columns than locks need ({message}); create it with: {}",
+            config.table.ddl()
+        ))
+        .into_permanent(),
+        // check_violation
+        "23514" => backend(format!(
+            "the fencing tokens of this lock are used up: the `version` in its row in {table} was set, or the server's \
+             clock was far in the future"
+        ))
+        .into_permanent(),
+        // character_not_in_repertoire, untranslatable_character
+        "22021" | "22P05" => LockError::new(
+            LockErrorKind::InvalidKey,
+            format!("the database does not store this name: its encoding should be UTF8 ({message})"),
+        ),
+        "25006" => read_only(&address),
+        _ => backend(format!("PostgreSQL at {address} failed: {message} ({code})")),
+    }
+}
+
+/// Explains why there is no connection.
+pub(super) fn cannot_connect(error: Error, config: &Config) -> LockError {
+    let address = config.address();
+    let Some(refusal) = database(&error) else {
+        return match error {
+            Error::Io(error) => backend(format!("cannot connect to PostgreSQL at {address}: {error}")),
+            Error::Tls(error) => {
+                backend(format!("cannot connect to PostgreSQL at {address} with TLS: {error}"))
+            }
+            error => {
+                backend(format!("cannot connect to PostgreSQL at {address}; is it a PostgreSQL server?"))
+                    .with_source(error)
+            }
+        };
+    };
+    let (code, message) = (refusal.code(), refusal.message());
+    let refused = backend(format!("PostgreSQL at {address} refuses us: {message} ({code})"));
+    match code {
+        // invalid_authorization, invalid_password, invalid_catalog_name
+        "28000" | "28P01" | "3D000" => refused.into_permanent(),
+        _ => refused,
+    }
+}
+
+/// Returns the error for a server that takes no changes.
+pub(super) fn read_only(address: &str) -> LockError {
+    backend(format!(
+        "PostgreSQL at {address} takes no changes: it is a replica, or its transactions are read-only; locks need the \
+         primary"
+    ))
+}
+
+/// Returns the error for a table that is not there.
+pub(super) fn missing(table: &Table) -> LockError {
+    backend(format!(
+        "the table {} does not exist; add `create_table=true` to the URL, or create it with: {}",
+        table.name(),
+        table.ddl()
+    ))
+    .into_permanent()
+}
+
+/// Returns the error for a user without the rights to use the table.
+pub(super) fn may_not(config: &Config, message: &str) -> LockError {
+    let (table, user) = (config.table.name(), config.options.get_username().replace('"', "\"\""));
+    backend(format!(
+        "the user may not change the table {table} ({message}); the owner of the table can allow it: GRANT SELECT, \
+         INSERT, UPDATE, DELETE ON {table} TO \"{user}\";"
+    ))
+    .into_permanent()
+}

@@ -1,0 +1,93 @@
+//! Requests for a lock that are under way, and what dropped ones may have left.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::sync::SetOnce;
+
+use crate::{sync::lock, time::clock::Instant};
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Landed {
+    Granted,
+    NotGranted,
+    /// It may have been granted, or may be until this moment.
+    Unknown(Instant),
+}
+
+/// One request, which is executed once or not at all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flight(Arc<SetOnce<Landed>>);
+
+impl Flight {
+    /// Returns how it ended, if it has.
+    pub(super) fn landed(&self) -> Option<Landed> {
+        self.0.get().copied()
+    }
+
+    /// Waits for its end, which comes within the timeouts of a statement.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn end(&self) -> Landed {
+        *self.0.wait().await
+    }
+}
+
+/// The task's part of a flight. If it is dropped first, with its runtime, the outcome is not known.
+pub(super) struct InFlight(pub(super) Flight);
+
+impl InFlight {
+    pub(super) fn lands(&self, landed: Landed) {
+        let _ = self.0.0.set(landed);
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        // Without effect if it has landed. Long enough for any timeout that a URL reasonably sets.
+        self.lands(Landed::Unknown(Instant::now() + Duration::from_secs(10)));
+    }
+}
+
+/// Attempts of this process that were dropped, and may hold their locks until they are released in the background. The
+/// next attempt of this process waits for that.
+#[derive(Debug, Default)]
+pub(super) struct Ghosts(Mutex<HashMap<String, Vec<Ghost>>>);
+
+/// Set once it is gone.
+pub(super) type Ghost = Arc<SetOnce<()>>;
+
+impl Ghosts {
+    pub(super) fn come(&self, name: &str) -> Ghost {
+        let ghost = Ghost::default();
+        lock(&self.0).entry(name.to_owned()).or_default().push(Arc::clone(&ghost));
+        ghost
+    }
+
+    pub(super) fn goes(&self, name: &str, ghost: &Ghost) {
+        let _ = ghost.set(());
+        let mut ghosts = lock(&self.0);
+        if let Some(all) = ghosts.get_mut(name) {
+            all.retain(|other| !Arc::ptr_eq(ghost, other));
+            if all.is_empty() {
+                ghosts.remove(name);
+            }
+        }
+    }
+
+    /// Waits until all that have come are gone, for this long at most.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn leave(&self, name: &str, limit: Duration) {
+        let all = lock(&self.0).get(name).cloned().unwrap_or_default();
+        for ghost in all {
+            let _ = tokio::time::timeout(limit, ghost.wait()).await;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A hold in the table, or an attempt that may have left one there.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::Row;
+
+use super::{
+    attempt::{not_understood, owner},
+    connections::{Answer, Lane, detached},
+    error::Failure,
+    flight::{Flight, Ghost, Landed},
+    shared::Shared,
+    statement::Arg,
+};
+use crate::{
+    LockError, LockErrorKind, LockKey,
+    backend::{BoxFuture, Lease, LeaseId, Releasable, Released, common::contention::Contention},
+    time::clock::{self, Instant},
+};
+
+/// How long others are given to be notified of a release and to ask, before this process asks again; and the time that a
+/// statement takes.
+const HEAD_START: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
+/// Pause before a release is tried again whose row is locked; it doubles each time.
+const WHILE_LOCKED: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+pub(super) struct PostgresLease {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: LeaseId,
+    /// The request for it.
+    flight: Flight,
+    contention: Contention,
+    /// Whether a release may have been executed without a known answer.
+    release_unanswered: Arc<AtomicBool>,
+    /// Set if it is an attempt that was dropped.
+    ghost: OnceLock<Ghost>,
+}
+
+/// The answer to a release.
+enum Left {
+    /// It was held, and the lease had not ended.
+    Held,
+    /// It was held, but the lease had ended.
+    Ended,
+    /// It is held, but its row is locked.
+    Locked,
+    NotOurs,
+}
+
+impl PostgresLease {
+    /// `contention` is `None` for an attempt.
+    pub(super) fn of(
+        shared: &Arc<Shared>,
+        id: LeaseId,
+        flight: &Flight,
+        contention: Option<Contention>,
+    ) -> Self {
+        let unknown = || {
+            let now = Instant::now();
+            Contention { asked_at: now, answered_at: now, others_wait: false }
+        };
+        Self {
+            shared: Arc::clone(shared),
+            id,
+            flight: flight.clone(),
+            contention: contention.unwrap_or_else(unknown),
+            release_unanswered: Arc::default(),
+            ghost: OnceLock::new(),
+        }
+    }
+
+    /// Lets the next attempt of this process wait until this one is released.
+    pub(super) fn haunt(&self) {
+        self.ghost.get_or_init(|| self.shared.ghosts.come(self.id.key.stored()));
+    }
+
+    fn is_gone(&self) {
+        if let Some(ghost) = self.ghost.get() {
+            self.shared.ghosts.goes(self.id.key.stored(), ghost);
+        }
+    }
+}
+
+impl Drop for PostgresLease {
+    fn drop(&mut self) {
+        self.is_gone();
+    }
+}
+
+async fn release(
+    shared: Arc<Shared>,
+    id: LeaseId,
+    flight: Flight,
+    release_unanswered: Arc<AtomicBool>,
+) -> Result<Released, LockError> {
+    let unanswered_until = match flight.end().await {
+        Landed::NotGranted => return Ok(Released::NotHeld),
+        Landed::Granted => None,
+        Landed::Unknown(until) => Some(until),
+    };
+    let Shared { connections, statements, notices, .. } = &*shared;
+    let end = Instant::now() + connections.config().response_timeout;
+    let args = |_| {
+        let name = id.key.stored().to_owned();
+        let (channel, payload) = notices.address(&id.key);
+        vec![Arg::Text(name), owner(id.owner), Arg::Text(channel), Arg::Text(payload)]
+    };
+    let mut pause = WHILE_LOCKED;
+    loop {
+        let again = release_unanswered.swap(true, Ordering::SeqCst);
+        let answer = match connections.run(Lane::Here, &statements.release, args).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                if matches!(failure, Failure::NotExecuted(_)) && !again {
+                    release_unanswered.store(false, Ordering::SeqCst);
+                }
+                return Err(failure.into_error());
+            }
+        };
+        let left = read(&answer).map_err(not_understood)?;
+        let again = again || answer.repeated;
+        match left {
+            Left::Held => return Ok(Released::Released),
+            // Nobody could be granted it, but its holder could not rely on it any more.
+            Left::Ended | Left::NotOurs if unanswered_until.is_some_and(|until| !until.has_passed()) => {
+                return Err(LockError::new(
+                    LockErrorKind::Backend,
+                    "an unanswered request for the lock may still be executed",
+                ));
+            }
+            Left::Ended => return Ok(Released::NotHeld),
+            // An earlier release was executed, and its answer was lost.
+            Left::NotOurs if again => return Ok(Released::Released),
+            Left::NotOurs => {
+                release_unanswered.store(false, Ordering::SeqCst);
+                return Ok(Released::NotHeld);
+            }
+            Left::Locked => {}
+        }
+        if !again {
+            release_unanswered.store(false, Ordering::SeqCst);
+        }
+        if end.has_passed() {
+            return Err(LockError::new(
+                LockErrorKind::Backend,
+                "the row of the lock is locked: a transaction that has checked in with the lock is still open, and the \
+                 lock is released once it ends",
+            ));
+        }
+        clock::sleep_until((Instant::now() + pause).min(end)).await;
+        pause *= 2;
+    }
+}
+
+fn read(answer: &Answer) -> Result<Left, sqlx::Error> {
+    let row = answer.rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    Ok(match row.try_get::<Option<bool>, _>("was_valid")? {
+        Some(true) => Left::Held,
+        Some(false) => Left::Ended,
+        None if row.try_get("was_ours")? => Left::Locked,
+        None => Left::NotOurs,
+    })
+}
+
+impl Releasable for PostgresLease {
+    fn key(&self) -> &LockKey {
+        &self.id.key
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        let (shared, id) = (Arc::clone(&self.shared), self.id.clone());
+        let (flight, again) = (self.flight.clone(), Arc::clone(&self.release_unanswered));
+        Box::pin(async move {
+            let released = detached(release(shared, id, flight, again)).await;
+            if released.is_ok() {
+                self.is_gone();
+            }
+            released
+        })
+    }
+}
+
+impl Lease for PostgresLease {
+    fn id(&self) -> &LeaseId {
+        &self.id
+    }
+
+    fn is_contended(&self) -> bool {
+        self.contention.is_likely()
+    }
+
+    fn leave_free(&self) -> Duration {
+        if self.contention.others_wait { self.contention.head_start(HEAD_START) } else { Duration::ZERO }
+    }
+}

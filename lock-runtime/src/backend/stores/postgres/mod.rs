@@ -1,0 +1,130 @@
+#![doc = include_str!("docs.md")]
+
+mod attempt;
+mod config;
+mod connections;
+mod error;
+mod flight;
+mod hold;
+mod notices;
+mod renewal;
+mod shared;
+mod statement;
+mod sweep;
+
+use std::{fmt, sync::Arc};
+
+use sqlx::PgPool;
+
+use self::{
+    config::{Config, Table},
+    shared::Shared,
+};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal},
+};
+
+/// The statement that creates the table of the locks, `distributed_locks`.
+pub const TABLE: &str = include_str!("sql/table.sql");
+
+/// A table of a PostgreSQL database that holds locks.
+///
+/// Clones share their connections. The [module documentation](self) describes requirements and guarantees.
+#[derive(Clone)]
+pub struct Postgres {
+    shared: Arc<Shared>,
+}
+
+impl Postgres {
+    /// Connects to `postgres://[user[:password]@][host][:port][/database][?setting=value&…]`.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Backend`](LockErrorKind::Backend) if the server does not respond or refuses this client, or if the table is
+    /// missing, [`Unsupported`](LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        let postgres = Self::connect_lazy(url)?;
+        postgres.ping().await?;
+        Ok(postgres)
+    }
+
+    /// Creates the store like [`connect`](Self::connect), but connects only when the store is first used.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Unsupported`](LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        Ok(Self { shared: Shared::new(Config::from_url(url)?, None) })
+    }
+
+    /// Creates the store on a connection pool of your own, with its address and user.
+    ///
+    /// Locks are acquired and released over the pool's connections, so size it accordingly. Leases are renewed over up to
+    /// two connections of their own, so that they are not lost when the pool is busy; one more receives notifications.
+    ///
+    /// # Panics
+    /// If it is polled outside of a tokio runtime.
+    #[must_use]
+    pub fn from_pool(pool: PgPool) -> Self {
+        let config = Config::new(PgPool::connect_options(&pool).as_ref().clone());
+        Self { shared: Shared::new(config, Some(pool)) }
+    }
+
+    /// Creates the store on a connection pool of your own, with a table of this name, perhaps with a schema:
+    /// `app.locks`.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the name is not one in lower-case letters, digits and `_`.
+    pub fn from_pool_with_table(pool: PgPool, table: &str) -> Result<Self, LockError> {
+        let mut config = Config::new(PgPool::connect_options(&pool).as_ref().clone());
+        config.table = Table::from_name(table).map_err(|why| {
+            LockError::new(LockErrorKind::InvalidOptions, format!("the table's name: {why}"))
+        })?;
+        Ok(Self { shared: Shared::new(config, Some(pool)) })
+    }
+}
+
+impl Backend for Postgres {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes().default_prefix("").modes(&[Mode::Exclusive])
+    }
+
+    fn names(&self) -> Vec<String> {
+        let connections = &self.shared.connections;
+        let identity = connections.identity().map(|identity| format!("postgres:{identity}"));
+        [connections.config().name()].into_iter().chain(identity).collect()
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(connections::detached(async move {
+            shared.notices.start();
+            connections::ping(&shared.connections).await
+        }))
+    }
+
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { attempt::acquire(&shared, &request).await })
+    }
+
+    fn renewal(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+}
+
+impl Renew for Postgres {
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(renewal::renew(&self.shared, due))
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("name", &self.names().first()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,268 @@
+//! Notifications of releases, over one connection of the process.
+//!
+//! They are only hints: any user of the database can send one, and one may be lost. So each wait also ends by itself.
+//!
+//! Behind a pooler that gives each transaction another connection to the server, notifications do not arrive, and
+//! statements cannot be prepared. So the listener first sends itself a notification over another connection. Until it has
+//! arrived, waiters poll, and statements are sent as text.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection,
+    pool::PoolOptions,
+    postgres::{PgListener, Postgres},
+};
+use tokio::{sync::Notify, time::timeout};
+
+use super::{config::Config, connections::Connections};
+use crate::{
+    LockKey, OwnerToken,
+    backend::common::hints::{Hints, Releases},
+    background,
+    sync::check_or_wait,
+    time::{
+        backoff::between,
+        clock::{self, Instant},
+    },
+};
+
+/// How long to wait for our own notification before the connection counts as one behind a pooler.
+const PROOF: Duration = Duration::from_millis(500);
+/// Pause before that is tried again.
+const PAUSE_BEHIND_POOLER: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
+/// Pause after a connection was lost or not made.
+const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
+/// How long without a message until the connection is checked.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long nobody has to wait for the connection to be closed.
+const UNUSED: Duration = Duration::from_secs(60);
+
+/// The notifications of one store.
+#[derive(Debug)]
+pub(super) struct Notices {
+    connections: Arc<Connections>,
+    channel: String,
+    hints: Arc<Hints>,
+    /// Whether notifications arrive.
+    arrive: AtomicBool,
+    /// Whether the task that listens runs.
+    runs: AtomicBool,
+    /// Someone begins to wait, or the store is dropped.
+    wake: Arc<Notify>,
+}
+
+impl Notices {
+    pub(super) fn new(connections: Arc<Connections>, channel: String) -> Arc<Self> {
+        Arc::new(Self {
+            connections,
+            channel,
+            hints: Arc::default(),
+            arrive: AtomicBool::new(false),
+            runs: AtomicBool::new(false),
+            wake: Arc::default(),
+        })
+    }
+
+    /// Returns the channel and the payload of a notification about a lock. Any user of the database may listen, and
+    /// therefore sees a hash instead of the name.
+    pub(super) fn address(&self, key: &LockKey) -> (String, String) {
+        (self.channel.clone(), payload(key))
+    }
+
+    /// Begins to listen, unless that has begun.
+    pub(super) fn start(self: &Arc<Self>) {
+        if !self.runs.swap(true, Ordering::SeqCst) {
+            background::handle().spawn(listen(Arc::downgrade(self), Arc::clone(&self.wake)));
+        }
+    }
+}
+
+impl Drop for Notices {
+    fn drop(&mut self) {
+        self.wake.notify_one();
+    }
+}
+
+fn payload(key: &LockKey) -> String {
+    sha1_smol::Sha1::from(key.stored()).digest().to_string()
+}
+
+/// Waits for the releases of one lock; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    notices: Arc<Notices>,
+    payload: Arc<str>,
+    releases: Arc<Releases>,
+}
+
+impl Watch {
+    pub(super) fn begin(notices: &Arc<Notices>, key: &LockKey) -> Self {
+        let payload = payload(key).into();
+        let releases = notices.hints.watch(&payload);
+        notices.start();
+        notices.wake.notify_one();
+        Self { notices: Arc::clone(notices), payload, releases }
+    }
+
+    /// Returns whether notifications arrive at present.
+    pub(super) fn is_notified(&self) -> bool {
+        self.notices.arrive.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of notifications so far.
+    pub(super) fn count(&self) -> u64 {
+        self.releases.count()
+    }
+
+    /// Completes when the number of notifications is at least `count`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn reached(&self, count: u64) {
+        self.releases.reached(count).await;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.notices.hints.unwatch(&self.payload);
+    }
+}
+
+/// Why a connection no longer listens.
+enum End {
+    /// It was lost, or not made.
+    Lost,
+    /// It is behind a pooler.
+    Pooled,
+    /// Nobody has waited for long.
+    Unused,
+}
+
+/// Listens until the store is dropped.
+async fn listen(store: Weak<Notices>, wake: Arc<Notify>) {
+    let mut told = false;
+    loop {
+        let Some(notices) = store.upgrade() else { return };
+        let end = listen_once(&notices, &store, &wake).await;
+        // What was released meanwhile is not known.
+        notices.arrive.store(false, Ordering::Release);
+        notices.hints.tell_all();
+        drop(notices);
+        let pause = match end {
+            None => return,
+            Some(End::Lost) => PAUSE,
+            Some(End::Pooled) => {
+                if !told {
+                    tracing::info!(
+                        "notifications do not arrive, as behind a pooler of transactions: waiters ask for a lock every \
+                         50 to 100 ms"
+                    );
+                    told = true;
+                }
+                PAUSE_BEHIND_POOLER
+            }
+            Some(End::Unused) => {
+                let used = || store.upgrade().is_none_or(|notices| notices.hints.is_watched()).then_some(());
+                while check_or_wait(&wake, used).await.is_none() {}
+                [Duration::ZERO; 2]
+            }
+        };
+        let _ = timeout(between(pause), async {
+            while store.strong_count() > 0 {
+                wake.notified().await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Listens over one connection; returns why it ended, or `None` if the store is to be dropped.
+async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notify) -> Option<End> {
+    let config = notices.connections.config();
+    let Ok(Ok(mut listener)) = timeout(config.connect_timeout, connect(config)).await else {
+        return Some(End::Lost);
+    };
+    match timeout(config.connect_timeout + PROOF, prove(&mut listener, config)).await {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => {
+            notices.connections.keep_sessions(false);
+            return Some(End::Pooled);
+        }
+        Ok(Err(_)) | Err(_) => return Some(End::Lost),
+    }
+    notices.connections.keep_sessions(true);
+    match timeout(config.response_timeout, listener.listen(&notices.channel)).await {
+        Ok(Ok(())) => {}
+        _ => return Some(End::Lost),
+    }
+    notices.arrive.store(true, Ordering::Release);
+    notices.hints.tell_all();
+    let (silence, response_timeout) = (SILENCE.min(config.response_timeout), config.response_timeout);
+    let mut used = Instant::now();
+    loop {
+        if notices.hints.is_watched() {
+            used = Instant::now();
+        } else if (used + UNUSED).has_passed() {
+            return Some(End::Unused);
+        }
+        // Only this task has the store.
+        if store.strong_count() <= 1 {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            message = listener.try_recv() => match message {
+                Ok(Some(message)) if message.channel() == notices.channel => {
+                    notices.hints.tell(message.payload());
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return Some(End::Lost),
+            },
+            () = wake.notified() => {}
+            () = clock::sleep_until(Instant::now() + silence) => {
+                let checked = timeout(response_timeout, listener.execute("SELECT 1")).await;
+                if !matches!(checked, Ok(Ok(_))) {
+                    return Some(End::Lost);
+                }
+            }
+        }
+    }
+}
+
+async fn connect(config: &Config) -> Result<PgListener, sqlx::Error> {
+    // The pool has this connection alone, and makes no other: a new one has to be proved.
+    let pool = PoolOptions::<Postgres>::new().max_connections(1).connect_lazy_with(config.options.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.ignore_pool_close_event(true);
+    listener.eager_reconnect(false);
+    Ok(listener)
+}
+
+/// Returns whether a notification that is sent over another connection arrives.
+async fn prove(listener: &mut PgListener, config: &Config) -> Result<bool, sqlx::Error> {
+    let channel = format!("lock_{:016x}", OwnerToken::random().expose() >> 64);
+    listener.listen(&channel).await?;
+    let mut other: PgConnection = config.options.connect().await?;
+    other.execute(sqlx::raw_sql(AssertSqlSafe(format!("NOTIFY \"{channel}\"")))).await?;
+    let arrives = timeout(PROOF, async {
+        loop {
+            match listener.try_recv().await? {
+                Some(message) if message.channel() == channel => return Ok(true),
+                Some(_) => {}
+                None => return Err(sqlx::Error::PoolClosed),
+            }
+        }
+    });
+    let arrives = arrives.await.unwrap_or(Ok(false))?;
+    listener.unlisten(&channel).await?;
+    other.close().await?;
+    Ok(arrives)
+}

@@ -1,0 +1,66 @@
+//! The state that all locks of one store share.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    config::{Config, Table},
+    connections::Connections,
+    flight::Ghosts,
+    notices::Notices,
+    statement::Statement,
+    sweep::Sweeper,
+};
+use crate::backend::common::host;
+
+pub(super) struct Shared {
+    pub(super) connections: Arc<Connections>,
+    pub(super) statements: Statements,
+    pub(super) notices: Arc<Notices>,
+    pub(super) ghosts: Ghosts,
+    pub(super) sweeper: Sweeper,
+    /// This process, for a human reader of the table.
+    pub(super) label: String,
+}
+
+/// The statements about the locks of one table.
+pub(super) struct Statements {
+    pub(super) acquire: Statement,
+    pub(super) release: Statement,
+    pub(super) renew: Statement,
+    pub(super) sweep: Statement,
+}
+
+impl Statements {
+    fn of(table: &Table) -> Self {
+        Self {
+            acquire: Statement::of(include_str!("sql/acquire.sql"), table, 1),
+            release: Statement::of(include_str!("sql/release.sql"), table, 2),
+            renew: Statement::of(include_str!("sql/renew.sql"), table, 4),
+            sweep: Statement::of(include_str!("sql/sweep.sql"), table, 8),
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(config: Config, pool: Option<sqlx::PgPool>) -> Arc<Self> {
+        let statements = Statements::of(&config.table);
+        let channel = config.table.channel();
+        let connections = Arc::new(Connections::new(config, pool));
+        let notices = Notices::new(Arc::clone(&connections), channel);
+        let label = format!("{} pid {}", host::name(), std::process::id());
+        Arc::new(Self {
+            connections,
+            statements,
+            notices,
+            ghosts: Ghosts::default(),
+            sweeper: Sweeper::default(),
+            label,
+        })
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.connections.fmt(f)
+    }
+}

@@ -1,0 +1,24 @@
+-- Renews leases, each at its own row, in one statement.
+-- $1 names  $2 owners  $3 ttls, us
+-- One row for each lease, in order: whether it was renewed, and whether it was the owner's before. A row that is locked
+-- against that is not waited for. A transaction that the holder has checked in with does not lock it against a renewal.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), due AS MATERIALIZED (
+    SELECT * FROM unnest($1::text[], $2::text[]::uuid[], $3::bigint[]) WITH ORDINALITY AS due (name, owner, ttl, number)
+), ours AS MATERIALIZED (
+    SELECT l.name, due.ttl, due.number FROM due JOIN {table} l ON l.name = due.name AND l.owner = due.owner, clock
+    WHERE l.expires_at > clock.now
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+), renewed AS (
+    UPDATE {table} l SET expires_at = clock.now + ours.ttl * interval '1 microsecond'
+    FROM ours, clock WHERE l.name = ours.name
+    RETURNING ours.number
+)
+SELECT
+    renewed.number IS NOT NULL AS renewed,
+    EXISTS (
+        SELECT FROM {table} l, clock WHERE l.name = due.name AND l.owner = due.owner AND l.expires_at > clock.now
+    ) AS was_ours
+FROM due LEFT JOIN renewed ON renewed.number = due.number
+ORDER BY due.number

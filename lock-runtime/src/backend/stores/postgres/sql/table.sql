@@ -1,0 +1,14 @@
+CREATE TABLE IF NOT EXISTS distributed_locks (
+    -- The name of the lock, compared byte by byte.
+    name text COLLATE "C" PRIMARY KEY,
+    -- The secret of the holder; NULL while the lock is free.
+    owner uuid,
+    -- Of the last grant: the server's time in microseconds, or one more than before. The fencing token is made from it.
+    version bigint NOT NULL CHECK (version BETWEEN 0 AND 4503599627370495),
+    -- The end of the lease, or when the lock was released.
+    expires_at timestamptz NOT NULL,
+    -- Until when a release notifies those who wait.
+    wanted_until timestamptz NOT NULL DEFAULT '-infinity',
+    -- Who holds it, for a human reader.
+    holder text NOT NULL DEFAULT ''
+) WITH (fillfactor = 50);

@@ -1,0 +1,245 @@
+//! `postgres:`, a table of a PostgreSQL database.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use lock_runtime::{LockErrorKind, backend::Capabilities};
+
+use crate::support::{
+    postgres_server::{PostgresServer, USER},
+    proxy::{Flow, Proxy, Upstream, Way},
+};
+use lock_conformance::{CANARY, Fault, Server, Site};
+
+pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "postgres" }];
+/// The package `postgresql` has its server outside of the path.
+pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql")];
+
+inventory::submit!(super::File {
+    is_compiled_in: cfg!(feature = "postgres"),
+    is_large: false,
+    stores: STORES
+});
+
+struct Store {
+    name: &'static str,
+}
+
+/// The server of all cases that do not hurt it.
+static SHARED: Mutex<Option<Arc<Mutex<PostgresServer>>>> = Mutex::new(None);
+/// Servers of finished cases: a copy of the data takes long, and no case sees the locks of another.
+static IDLE: Mutex<Vec<PostgresServer>> = Mutex::new(Vec::new());
+
+impl lock_conformance::Store for Store {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn needs(&self) -> &'static [(&'static str, &'static str)] {
+        NEEDS
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes().default_prefix("")
+    }
+
+    fn has_connections(&self) -> bool {
+        true
+    }
+
+    fn offers(&self, fault: Fault) -> bool {
+        // A full disk needs a file system of its own.
+        !matches!(fault, Fault::Full)
+    }
+
+    fn has_passwords(&self) -> bool {
+        true
+    }
+
+    fn poll_pause(&self) -> Option<Duration> {
+        Some(Duration::from_millis(350))
+    }
+
+    fn site(&self, server: Server) -> Box<dyn Site> {
+        let (server, proxy) = match server {
+            Server::Shared => {
+                let start = || Arc::new(Mutex::new(PostgresServer::start(&[])));
+                (Arc::clone(lock(&SHARED).get_or_insert_with(start)), None)
+            }
+            Server::Own | Server::OwnWithClock => {
+                let idle = if server == Server::Own { lock(&IDLE).pop() } else { None };
+                let start = || match server {
+                    Server::OwnWithClock => PostgresServer::start_with_clock(&[]),
+                    Server::Own | Server::Shared => PostgresServer::start(&[]),
+                };
+                let server = idle.unwrap_or_else(start);
+                let proxy = Proxy::start(Upstream::Unix(server.socket()));
+                (Arc::new(Mutex::new(server)), Some(proxy))
+            }
+        };
+        Box::new(PostgresSite { server: Some(server), proxy })
+    }
+
+    fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
+        let bad = |rest: &str| (format!("postgres:{rest}"), LockErrorKind::InvalidOptions);
+        vec![
+            bad(""),
+            bad(&format!("//user:{CANARY}@host:99999")),
+            bad(&format!("//user:{CANARY}@host:port")),
+            bad(&format!("//user:{CANARY}@host,host/db")),
+            bad(&format!("//user:{CANARY}@host/db?unknown=1")),
+            bad(&format!("//user:{CANARY}@host/db?table=a%20b")),
+            bad(&format!("//user:{CANARY}@[::1")),
+            // Understood, but there is no server.
+            (format!("postgres://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
+            (format!("postgresql://user:{CANARY}@host.invalid/db"), LockErrorKind::Backend),
+        ]
+    }
+
+    fn finish(&self) {
+        *lock(&SHARED) = None;
+        lock(&IDLE).clear();
+    }
+}
+
+struct PostgresSite {
+    server: Option<Arc<Mutex<PostgresServer>>>,
+    /// Between the clients and a server that may be hurt.
+    proxy: Option<Proxy>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A text as a literal of SQL.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+impl PostgresSite {
+    fn server(&self) -> MutexGuard<'_, PostgresServer> {
+        lock(self.server.as_ref().expect("there until it is dropped"))
+    }
+
+    fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("a case that hurts its server has one of its own")
+    }
+
+    /// The table is created by the first client.
+    fn forget(&self) {
+        let table = "to_regclass('distributed_locks') IS NOT NULL";
+        if self.server().value(&format!("SELECT {table}")).as_deref() == Some("t") {
+            self.server().query("DELETE FROM distributed_locks");
+        }
+    }
+}
+
+impl Site for PostgresSite {
+    fn url(&self) -> String {
+        match &self.proxy {
+            Some(proxy) => {
+                let address = proxy.address();
+                format!("postgres://postgres@{address}/postgres?create_table=true")
+            }
+            None => self.url_past_faults(),
+        }
+    }
+
+    fn url_past_faults(&self) -> String {
+        let folder = self.server().folder().display().to_string();
+        format!("postgres:///postgres?host={folder}&user=postgres&create_table=true")
+    }
+
+    fn url_with_password(&self, password: &str) -> String {
+        self.server().query(&format!(
+            "ALTER ROLE {USER} PASSWORD '{CANARY}'; GRANT CREATE ON SCHEMA public TO {USER}; GRANT ALL ON ALL TABLES IN SCHEMA public TO {USER}"
+        ));
+        format!("postgres://{USER}:{password}@{}/postgres?create_table=true", self.proxy().address())
+    }
+
+    fn left(&self, mark: &str) -> Vec<String> {
+        let mark = quoted(&format!("%{mark}%"));
+        let text = format!(
+            "SELECT name || ' of ' || owner FROM distributed_locks WHERE name LIKE {mark} AND owner IS NOT NULL AND \
+             expires_at > clock_timestamp()"
+        );
+        let rows = self.server().query(&text);
+        rows.into_iter().flatten().flatten().collect()
+    }
+
+    fn lose(&self, key: &str) -> bool {
+        let key = quoted(key);
+        let text = format!(
+            "UPDATE distributed_locks SET owner = NULL WHERE name = {key} AND owner IS NOT NULL RETURNING name"
+        );
+        !self.server().query(&text).is_empty()
+    }
+
+    fn hurt(&self, fault: Fault) {
+        match fault {
+            Fault::Down => {
+                self.proxy().refuse();
+                self.proxy().reset();
+            }
+            Fault::Killed => {
+                self.forget();
+                self.server().kill();
+            }
+            Fault::Paused => self.server().pause(),
+            Fault::BlackHole => self.proxy().black_hole(),
+            Fault::AnswersHeld => self.proxy().set(Way::ToClient, Flow::Hold),
+            Fault::RequestsHeld => self.proxy().set(Way::ToServer, Flow::Hold),
+            Fault::Slow(delay) => self.proxy().set(Way::ToClient, Flow::Delay(delay)),
+            Fault::Cut => self.proxy().cut(),
+            Fault::Reset => self.proxy().reset(),
+            Fault::AnswerLost(nth) => self.proxy().lose_answer(nth),
+            Fault::CutInRequest(nth) => self.proxy().cut_after(Way::ToServer, nth),
+            Fault::DataLost => self.forget(),
+            Fault::Restarted => {
+                self.forget();
+                self.server().restart();
+            }
+            Fault::RestartedWithItsData => self.server().restart(),
+            Fault::ForgetsCaches => self.server().terminate_clients(),
+            Fault::ClockForward(by) => self.server().clock().expect("asked for").set_forward(by),
+            Fault::ClockBack(by) => self.server().clock().expect("asked for").set_back(by),
+            Fault::Full => unreachable!("it is not offered"),
+        }
+    }
+
+    fn heal(&self) {
+        self.proxy().heal();
+        let mut server = self.server();
+        server.bring_back();
+        if let Some(clock) = server.clock() {
+            clock.set_right();
+        }
+    }
+
+    fn lost_an_answer(&self) -> bool {
+        !self.proxy().keep_answers()
+    }
+
+    fn connections(&self) -> u64 {
+        self.proxy().accepted()
+    }
+}
+
+impl Drop for PostgresSite {
+    fn drop(&mut self) {
+        if self.proxy.take().is_some()
+            && let Some(server) = self.server.take().and_then(Arc::into_inner)
+        {
+            let mut server = server.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if server.clock().is_none() {
+                server.bring_back();
+                // What it granted to clients of the finished case, and their sessions.
+                server.terminate_clients();
+                lock(&IDLE).push(server);
+            }
+        }
+    }
+}

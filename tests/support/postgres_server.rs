@@ -1,0 +1,262 @@
+//! A PostgreSQL server that belongs to one test.
+
+#![allow(dead_code, reason = "each program that tests uses a part of it")]
+
+use std::{
+    fs,
+    os::unix::{fs::chown, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    postgres_protocol::{Rows, Session},
+    processes::{self, Process},
+    wall_clock::Clock,
+};
+
+/// Recovery after a crash takes a while on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The user that has to give a password.
+pub const USER: &str = "locks";
+
+/// Listens on a unix socket, so there is no race for a port; a [`Proxy`](super::proxy::Proxy) gives it one.
+#[derive(Debug)]
+pub struct PostgresServer {
+    process: Process,
+    folder: PathBuf,
+    clock: Option<Clock>,
+    settings: Vec<String>,
+}
+
+impl PostgresServer {
+    /// Starts one with these settings in addition to the usual ones, for example `["max_connections=20"]`.
+    pub fn start(settings: &[&str]) -> Self {
+        Self::start_with(settings, None)
+    }
+
+    /// Starts one whose wall clock can be moved.
+    pub fn start_with_clock(settings: &[&str]) -> Self {
+        Self::start_with(settings, Some(Clock::new()))
+    }
+
+    fn start_with(settings: &[&str], clock: Option<Clock>) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let folder = processes::folder().join(format!("postgres-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let copied = Command::new("cp").arg("-a").arg(template()).arg(&folder).status();
+        assert!(copied.is_ok_and(|status| status.success()), "the template can be copied");
+        let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();
+        let process = launch(&folder, &settings, clock.as_ref());
+        Self { process, folder, clock, settings }
+    }
+
+    /// The folder of its socket.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        socket(&self.folder)
+    }
+
+    pub fn session(&self) -> Session {
+        Session::connect(&self.socket()).expect("the server answers")
+    }
+
+    /// Executes statements in a session of their own.
+    pub fn query(&self, text: &str) -> Rows {
+        self.session().query(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    /// The value in the first row and column.
+    pub fn value(&self, text: &str) -> Option<String> {
+        self.query(text).into_iter().next()?.into_iter().next()?
+    }
+
+    /// `None` unless it was [started with one](Self::start_with_clock).
+    pub fn clock(&self) -> Option<&Clock> {
+        self.clock.as_ref()
+    }
+
+    /// Ends the sessions of all other clients, as an operator does.
+    pub fn terminate_clients(&self) {
+        self.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = \
+             'client backend'",
+        );
+    }
+
+    /// SIGSTOP for all of its processes.
+    pub fn pause(&mut self) {
+        self.process.pause();
+        self.signal_children(Signal::STOP);
+    }
+
+    /// Ends a pause, or starts it again after it was killed.
+    pub fn bring_back(&mut self) {
+        if self.process.lives() {
+            self.signal_children(Signal::CONT);
+            self.process.resume();
+        } else {
+            self.process = launch(&self.folder, &self.settings, self.clock.as_ref());
+        }
+    }
+
+    /// SIGKILL for all of its processes.
+    pub fn kill(&mut self) {
+        kill(&mut self.process);
+    }
+
+    /// Kills it, and starts it again with its data.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.bring_back();
+    }
+
+    fn signal_children(&mut self, signal: Signal) {
+        for child in children(&mut self.process) {
+            let _ = kill_process(child, signal);
+        }
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn kill(process: &mut Process) {
+    let children = children(process);
+    process.kill();
+    for child in children {
+        let _ = kill_process(child, Signal::KILL);
+    }
+}
+
+/// Each has a session and a group of its own, so they are found by their parent.
+fn children(process: &mut Process) -> Vec<Pid> {
+    let parent = process.child().id().to_string();
+    let stats = fs::read_dir("/proc").expect("there is a list of processes").flatten();
+    stats
+        .filter_map(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (_, rest) = stat.rsplit_once(')')?;
+            let is_child = rest.split_whitespace().nth(1) == Some(&parent);
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            is_child.then(|| Pid::from_raw(pid)).flatten()
+        })
+        .collect()
+}
+
+fn socket(folder: &Path) -> PathBuf {
+    folder.join(".s.PGSQL.5432")
+}
+
+/// The newest version on this machine.
+fn bin() -> &'static Path {
+    static BIN: OnceLock<PathBuf> = OnceLock::new();
+    BIN.get_or_init(|| {
+        let of =
+            |version: &fs::DirEntry| version.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL is installed").flatten();
+        let newest = versions.max_by_key(|version| of(version)).expect("PostgreSQL is installed");
+        newest.path().join("bin")
+    })
+}
+
+/// A program of PostgreSQL, which refuses to run as root.
+fn program(name: &str) -> Command {
+    let mut command = Command::new(bin().join(name));
+    if let Some((user, group)) = other_user() {
+        command.uid(user).gid(group);
+    }
+    command.stdin(Stdio::null()).env_remove("PGDATA");
+    command
+}
+
+/// The user that the package made, if this process runs as root.
+fn other_user() -> Option<(u32, u32)> {
+    if !rustix::process::getuid().is_root() {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("there are users");
+    let line = users.lines().find(|line| line.starts_with("postgres:")).expect("the package made its user");
+    let number = |at| line.split(':').nth(at).and_then(|number| number.parse().ok()).expect("a number");
+    Some((number(2), number(3)))
+}
+
+/// Data of a new server, with the user [`USER`], to be copied.
+fn template() -> &'static Path {
+    static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
+    TEMPLATE.get_or_init(|| {
+        let folder = processes::folder().join("postgres-template");
+        fs::create_dir_all(&folder).expect("the temporary folder is writable");
+        if let Some((user, group)) = other_user() {
+            chown(&folder, Some(user), Some(group)).expect("root may do that");
+        }
+        let made = program("initdb")
+            .args(["-U", "postgres", "-A", "trust", "--no-sync", "--no-locale", "-E", "UTF8", "-D"])
+            .arg(folder.join("data"))
+            .output()
+            .expect("initdb can be started");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let access =
+            format!("local all {USER} scram-sha-256\nlocal all all trust\nlocal replication all trust\n");
+        fs::write(folder.join("data/pg_hba.conf"), access).expect("the folder takes files");
+        let mut process = launch(&folder, &[], None);
+        let sql = format!("CREATE ROLE {USER} LOGIN; CHECKPOINT");
+        Session::connect(&socket(&folder)).and_then(|mut session| session.query(&sql)).expect("a new role");
+        // A clean shutdown, so that copies need no recovery.
+        let pid = Pid::from_child(process.child());
+        kill_process(pid, Signal::INT).expect("it runs");
+        let _ = process.child().wait();
+        folder
+    })
+}
+
+fn launch(folder: &Path, settings: &[String], clock: Option<&Clock>) -> Process {
+    // Servers that start at the same time would starve each other, and the running tests, of CPU.
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let _ = fs::remove_file(folder.join("data/postmaster.pid"));
+        let log = fs::File::create(folder.join("log")).expect("the temporary folder is writable");
+        let mut command = program("postgres");
+        command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
+        // Crashes of the machine are not part of the tests.
+        for setting in ["listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=400"] {
+            command.args(["-c", setting]);
+        }
+        for setting in settings {
+            command.args(["-c", setting]);
+        }
+        command.stdout(Stdio::null()).stderr(log);
+        if let Some(clock) = clock {
+            clock.give_to(&mut command);
+        }
+        let mut process = Process::start(&mut command).expect("postgres can be started");
+        while process.lives() {
+            if Session::connect(&socket(folder)).is_ok() {
+                return process;
+            }
+            let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
+            assert!(Instant::now() < end, "postgres does not answer; its log:\n{}", log());
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Processes of a server that was killed may still be ending.
+        let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
+        assert!(Instant::now() < end, "postgres does not start; its log:\n{}", log());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
