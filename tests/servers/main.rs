@@ -12,6 +12,8 @@ mod authority;
 mod forked;
 #[cfg(feature = "redis")]
 mod interop;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "secure")]

@@ -71,7 +71,10 @@ impl HeldLock {
     }
 
     /// Returns the store's part of the hold if it is a `T`, for the extras that a store offers in addition to locks.
-    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only some stores offer extras"))]
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "zookeeper")),
+        expect(dead_code, reason = "only some stores offer extras")
+    )]
     pub(crate) fn in_store<T: Releasable>(&self) -> Option<&T> {
         let held: &dyn Any = self.turn.hold.in_store();
         held.downcast_ref()

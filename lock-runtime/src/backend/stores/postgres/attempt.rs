@@ -241,7 +241,12 @@ pub(super) fn not_understood(error: sqlx::Error) -> LockError {
 }
 
 pub(super) fn owner(token: OwnerToken) -> Arg {
-    Arg::Text(format!("{:032x}", token.expose()))
+    Arg::Text(owner_text(token))
+}
+
+/// An owner as the server reads a UUID.
+pub(super) fn owner_text(token: OwnerToken) -> String {
+    format!("{:032x}", token.expose())
 }
 
 pub(super) fn micros(length: Duration) -> Arg {

@@ -103,6 +103,18 @@ pub(super) fn explain(error: Error, config: &Config) -> LockError {
     }
 }
 
+/// Explains the error of a statement within a transaction of the user.
+pub(super) fn in_transaction(error: Error, is_conflict: bool, config: &Config) -> LockError {
+    if is_conflict {
+        let message = "the row of the lock was changed after the transaction had begun: the lock may be lost; roll it back, \
+                       and repeat it if the lock is still held";
+        return backend(message.into()).with_source(error);
+    }
+    let text = explain(error, config);
+    let message = format!("the transaction cannot depend on the lock: {}", text.message());
+    backend(message).with_source(text)
+}
+
 /// Explains why there is no connection.
 pub(super) fn cannot_connect(error: Error, config: &Config) -> LockError {
     let address = config.address();

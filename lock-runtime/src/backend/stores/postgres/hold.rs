@@ -39,6 +39,8 @@ pub(super) struct PostgresLease {
     contention: Contention,
     /// Whether a release may have been executed without a known answer.
     release_unanswered: Arc<AtomicBool>,
+    /// Whether a transaction depends on its holder.
+    checked_in: AtomicBool,
     /// Set if it is an attempt that was dropped.
     ghost: OnceLock<Ghost>,
 }
@@ -72,6 +74,7 @@ impl PostgresLease {
             flight: flight.clone(),
             contention: contention.unwrap_or_else(unknown),
             release_unanswered: Arc::default(),
+            checked_in: AtomicBool::new(false),
             ghost: OnceLock::new(),
         }
     }
@@ -79,6 +82,11 @@ impl PostgresLease {
     /// Lets the next attempt of this process wait until this one is released.
     pub(super) fn haunt(&self) {
         self.ghost.get_or_init(|| self.shared.ghosts.come(self.id.key.stored()));
+    }
+
+    /// From now on, it is not handed over in this process: a transaction depends on this holder.
+    pub(super) fn keep_from_others(&self) {
+        self.checked_in.store(true, Ordering::SeqCst);
     }
 
     fn is_gone(&self) {
@@ -194,6 +202,10 @@ impl Lease for PostgresLease {
 
     fn is_contended(&self) -> bool {
         self.contention.is_likely()
+    }
+
+    fn may_hand_over(&self) -> bool {
+        !self.checked_in.load(Ordering::SeqCst)
     }
 
     fn leave_free(&self) -> Duration {

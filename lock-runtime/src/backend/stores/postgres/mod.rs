@@ -4,6 +4,7 @@ mod attempt;
 mod config;
 mod connections;
 mod error;
+pub mod fence;
 mod flight;
 mod hold;
 mod notices;

@@ -4,7 +4,13 @@ use std::sync::Arc;
 
 use sqlx::Row;
 
-use super::{attempt::not_understood, connections::Lane, error::Failure, shared::Shared, statement::Arg};
+use super::{
+    attempt::{not_understood, owner_text},
+    connections::Lane,
+    error::Failure,
+    shared::Shared,
+    statement::Arg,
+};
 use crate::{
     LockError, LockErrorKind,
     backend::{LeaseId, Renewal},
@@ -38,7 +44,7 @@ async fn renew_part(shared: Arc<Shared>, due: Vec<LeaseId>) -> Result<Vec<Renewa
         let micros = |id: &LeaseId| i64::try_from(id.ttl.as_micros()).unwrap_or(i64::MAX);
         vec![
             Arg::Texts(due.iter().map(|id| id.key.stored().to_owned()).collect()),
-            Arg::Texts(due.iter().map(|id| format!("{:032x}", id.owner.expose())).collect()),
+            Arg::Texts(due.iter().map(|id| owner_text(id.owner)).collect()),
             Arg::Numbers(due.iter().map(micros).collect()),
         ]
     };

@@ -28,6 +28,7 @@ pub(super) struct Statements {
     pub(super) release: Statement,
     pub(super) renew: Statement,
     pub(super) sweep: Statement,
+    pub(super) check_in: Statement,
 }
 
 impl Statements {
@@ -36,6 +37,7 @@ impl Statements {
             acquire: Statement::of(include_str!("sql/acquire.sql"), table, 1),
             release: Statement::of(include_str!("sql/release.sql"), table, 2),
             renew: Statement::of(include_str!("sql/renew.sql"), table, 4),
+            check_in: Statement::of(include_str!("sql/check_in.sql"), table, 0),
             sweep: Statement::of(include_str!("sql/sweep.sql"), table, 8),
         }
     }

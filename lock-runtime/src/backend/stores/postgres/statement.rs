@@ -2,7 +2,11 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use sqlx::{AssertSqlSafe, Executor, PgConnection, postgres::PgRow};
+use sqlx::{
+    AssertSqlSafe, Executor, PgConnection, Postgres,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 
 use super::config::Table;
 
@@ -49,7 +53,7 @@ impl Statement {
         if !prepared {
             return connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(self.with_literals(args)))).await;
         }
-        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(&self.text)));
+        let mut query = self.query();
         for arg in args {
             query = match arg {
                 Arg::Text(text) => query.bind(text.as_str()),
@@ -59,6 +63,11 @@ impl Statement {
             };
         }
         query.fetch_all(connection).await
+    }
+
+    /// Returns the statement without its arguments.
+    pub(super) fn query(&self) -> Query<'_, Postgres, PgArguments> {
+        sqlx::query(AssertSqlSafe(Arc::clone(&self.text)))
     }
 
     /// Writes the arguments into the text.
