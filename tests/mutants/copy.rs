@@ -112,8 +112,14 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
         "let text = parts.join(\"\\n\");",
         "let text = crate::mutant::script(parts.join(\"\\n\"));",
     );
-    let folders = ["redis", "redisson", "redlock"]
-        .map(|store| format!("{ROOT}/{SOURCES}/backend/stores/{store}/scripts"));
+    replace(
+        "all",
+        "backend/stores/postgres/statement.rs",
+        "let text = without_comments(text);",
+        "let text = crate::mutant::script(without_comments(text));",
+    );
+    let folders = ["postgres/sql", "redis/scripts", "redisson/scripts", "redlock/scripts"]
+        .map(|folder| format!("{ROOT}/{SOURCES}/backend/stores/{folder}"));
     let scripts: String = folders
         .iter()
         .flat_map(|folder| fs::read_dir(folder).unwrap())
@@ -126,7 +132,7 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
                     let chosen = format!("crate::mutant::is({:?})", mutant.name);
                     replace(mutant.name, file, from, &to.replace("mutant!()", &chosen));
                 }
-                Edit::Lua { from, .. } => {
+                Edit::Script { from, .. } => {
                     assert!(scripts.contains(from), "{}: in no script: {from}", mutant.name);
                 }
             }
@@ -140,7 +146,7 @@ fn module() -> String {
     let mut scripts = String::new();
     for mutant in table::mutants() {
         for edit in mutant.edits {
-            if let Edit::Lua { from, to } = edit {
+            if let Edit::Script { from, to } = edit {
                 let name = mutant.name;
                 writeln!(scripts, "    if is({name:?}) {{ text = text.replace({from:?}, {to:?}); }}")
                     .expect("a String takes everything");

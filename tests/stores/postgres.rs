@@ -1,4 +1,5 @@
-//! `postgres:`, a table of a PostgreSQL database.
+//! `postgres:`, a table of a PostgreSQL database: directly, and behind a pooler that gives each transaction another
+//! connection.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -8,14 +9,16 @@ use std::{
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
 use crate::support::{
+    pgbouncer::{PROGRAM, PgBouncer},
     postgres_server::{PostgresServer, USER},
     proxy::{Flow, Proxy, Upstream, Way},
 };
 use lock_conformance::{CANARY, Fault, Server, Site};
 
-pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "postgres" }];
+pub const STORES: &[&dyn lock_conformance::Store] =
+    &[&Store { name: "postgres", pooled: false }, &Store { name: "postgres_pooled", pooled: true }];
 /// The package `postgresql` has its server outside of the path.
-pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql")];
+pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql"), (PROGRAM, "pgbouncer")];
 
 inventory::submit!(super::File {
     is_compiled_in: cfg!(feature = "postgres"),
@@ -25,10 +28,13 @@ inventory::submit!(super::File {
 
 struct Store {
     name: &'static str,
+    pooled: bool,
 }
 
 /// The server of all cases that do not hurt it.
 static SHARED: Mutex<Option<Arc<Mutex<PostgresServer>>>> = Mutex::new(None);
+/// The pooler in front of it.
+static SHARED_POOLER: Mutex<Option<Arc<PgBouncer>>> = Mutex::new(None);
 /// Servers of finished cases: a copy of the data takes long, and no case sees the locks of another.
 static IDLE: Mutex<Vec<PostgresServer>> = Mutex::new(Vec::new());
 
@@ -55,7 +61,8 @@ impl lock_conformance::Store for Store {
     }
 
     fn has_passwords(&self) -> bool {
-        true
+        // The pooler has users of its own.
+        !self.pooled
     }
 
     fn poll_pause(&self) -> Option<Duration> {
@@ -63,10 +70,14 @@ impl lock_conformance::Store for Store {
     }
 
     fn site(&self, server: Server) -> Box<dyn Site> {
-        let (server, proxy) = match server {
+        let pooler_of = |server: &PostgresServer| Arc::new(PgBouncer::start(server, "transaction"));
+        let (server, pooler, proxy) = match server {
             Server::Shared => {
                 let start = || Arc::new(Mutex::new(PostgresServer::start(&[])));
-                (Arc::clone(lock(&SHARED).get_or_insert_with(start)), None)
+                let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
+                let start = || pooler_of(&lock(&server));
+                let pooler = self.pooled.then(|| Arc::clone(lock(&SHARED_POOLER).get_or_insert_with(start)));
+                (server, pooler, None)
             }
             Server::Own | Server::OwnWithClock => {
                 let idle = if server == Server::Own { lock(&IDLE).pop() } else { None };
@@ -75,11 +86,13 @@ impl lock_conformance::Store for Store {
                     Server::Own | Server::Shared => PostgresServer::start(&[]),
                 };
                 let server = idle.unwrap_or_else(start);
-                let proxy = Proxy::start(Upstream::Unix(server.socket()));
-                (Arc::new(Mutex::new(server)), Some(proxy))
+                let pooler = self.pooled.then(|| pooler_of(&server));
+                let socket = pooler.as_ref().map_or_else(|| server.socket(), |pooler| pooler.socket());
+                let proxy = Proxy::start(Upstream::Unix(socket));
+                (Arc::new(Mutex::new(server)), pooler, Some(proxy))
             }
         };
-        Box::new(PostgresSite { server: Some(server), proxy })
+        Box::new(PostgresSite { server: Some(server), pooler, proxy })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -99,6 +112,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn finish(&self) {
+        *lock(&SHARED_POOLER) = None;
         *lock(&SHARED) = None;
         lock(&IDLE).clear();
     }
@@ -106,6 +120,8 @@ impl lock_conformance::Store for Store {
 
 struct PostgresSite {
     server: Option<Arc<Mutex<PostgresServer>>>,
+    /// Between the clients, or the proxy, and the server.
+    pooler: Option<Arc<PgBouncer>>,
     /// Between the clients and a server that may be hurt.
     proxy: Option<Proxy>,
 }
@@ -149,7 +165,9 @@ impl Site for PostgresSite {
     }
 
     fn url_past_faults(&self) -> String {
-        let folder = self.server().folder().display().to_string();
+        let of_server = || self.server().folder().display().to_string();
+        let folder =
+            self.pooler.as_ref().map_or_else(of_server, |pooler| pooler.folder().display().to_string());
         format!("postgres:///postgres?host={folder}&user=postgres&create_table=true")
     }
 
@@ -230,6 +248,7 @@ impl Site for PostgresSite {
 
 impl Drop for PostgresSite {
     fn drop(&mut self) {
+        self.pooler = None;
         if self.proxy.take().is_some()
             && let Some(server) = self.server.take().and_then(Arc::into_inner)
         {

@@ -3,6 +3,7 @@
 pub mod child;
 pub mod history;
 pub mod java;
+pub mod pgbouncer;
 pub mod postgres_protocol;
 pub mod postgres_server;
 pub mod processes;

@@ -177,15 +177,20 @@ fn bin() -> &'static Path {
 /// A program of PostgreSQL, which refuses to run as root.
 fn program(name: &str) -> Command {
     let mut command = Command::new(bin().join(name));
+    as_other_user(&mut command).stdin(Stdio::null()).env_remove("PGDATA");
+    command
+}
+
+/// Lets a program run as the user that the package made, if this process runs as root.
+pub fn as_other_user(command: &mut Command) -> &mut Command {
     if let Some((user, group)) = other_user() {
         command.uid(user).gid(group);
     }
-    command.stdin(Stdio::null()).env_remove("PGDATA");
     command
 }
 
 /// The user that the package made, if this process runs as root.
-fn other_user() -> Option<(u32, u32)> {
+pub fn other_user() -> Option<(u32, u32)> {
     if !rustix::process::getuid().is_root() {
         return None;
     }

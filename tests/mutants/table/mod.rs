@@ -1,6 +1,7 @@
 //! The table of the mutants: the changed text, and the tests that catch it.
 
 mod library;
+mod postgres;
 mod race;
 mod redis;
 mod zookeeper;
@@ -19,11 +20,13 @@ pub enum Edit {
     /// Of Rust, in a file of `lock-runtime/src`: the text occurs once in it. `mutant!()` in the new text is true
     /// while the mutant is chosen.
     Rust { file: &'static str, from: &'static str, to: &'static str },
-    /// Of the scripts, when they are loaded.
-    Lua { from: &'static str, to: &'static str },
+    /// Of the scripts and statements, when they are loaded.
+    Script { from: &'static str, to: &'static str },
 }
 
 /// Returns all of them.
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    [library::MUTANTS, redis::MUTANTS, race::MUTANTS, zookeeper::MUTANTS].into_iter().flatten()
+    [library::MUTANTS, postgres::MUTANTS, redis::MUTANTS, race::MUTANTS, zookeeper::MUTANTS]
+        .into_iter()
+        .flatten()
 }

@@ -1,7 +1,7 @@
 //! Mistakes in the locks without a queue: of a majority of servers, and shared with Redisson.
 
 use super::{
-    Edit::{Lua, Rust},
+    Edit::{Rust, Script},
     Mutant,
 };
 
@@ -93,7 +93,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_fence_is_written_back_whoever_holds_the_lock",
-        edits: &[Lua {
+        edits: &[Script {
             from: "local ours = with and tonumber(with) <= tonumber(fence)",
             to: "local ours = true",
         }],
@@ -103,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_renewal_creates_what_was_lost",
-        edits: &[Lua {
+        edits: &[Script {
             from: "  local ours = held(holder, ARGV[3 * i - 1])
   if ours then
     redis.call('PEXPIRE', holder, ARGV[3 * i])",
@@ -127,7 +127,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_node_with_a_newer_grant_is_joined",
-        edits: &[Lua { from: "if not ours and last <= tonumber(fence) and", to: "if not ours and" }],
+        edits: &[Script { from: "if not ours and last <= tonumber(fence) and", to: "if not ours and" }],
         caught_by: &["servers redlock::renewal::a_node_with_a_newer_grant_is_not_joined"],
     },
     Mutant {
@@ -179,7 +179,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "holds_are_added_up_on_the_server",
-        edits: &[Lua {
+        edits: &[Script {
             from: "redis.call('HSET', name, owner, ARGV[3 * i + 1])",
             to: "redis.call('HINCRBY', name, owner, 1)",
         }],
@@ -187,7 +187,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_release_without_its_message",
-        edits: &[Lua {
+        edits: &[Script {
             from: "if redis.call('EXISTS', name) == 0 then redis.call('PUBLISH', channel(name), '0') end",
             to: "",
         }],
@@ -195,7 +195,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an_unlock_by_another_field",
-        edits: &[Lua {
+        edits: &[Script {
             from: "local ours = held(name, ARGV[3 * i - 1])\n  if ours then redis.call('DEL', name) end",
             to: "local ours = redis.call('EXISTS', name) == 1\n  if ours then redis.call('DEL', name) end",
         }],

@@ -1,14 +1,14 @@
 //! Mistakes in the locks of one Redis server, with a queue.
 
 use super::{
-    Edit::{Lua, Rust},
+    Edit::{Rust, Script},
     Mutant,
 };
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "release_without_owner_check",
-        edits: &[Lua {
+        edits: &[Script {
             from: "local is_holder = holder and string.sub(holder, 1, #owner + 1) == owner .. ':'",
             to: "local is_holder = holder",
         }],
@@ -19,7 +19,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "grouped_release_without_owner_check",
-        edits: &[Lua { from: "if values[i] == ARGV[i + 1] and", to: "if values[i] and" }],
+        edits: &[Script { from: "if values[i] == ARGV[i + 1] and", to: "if values[i] and" }],
         caught_by: &[
             "redis_grouped::ownership::a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor",
         ],
@@ -96,7 +96,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "renewal_without_owner",
-        edits: &[Lua { from: "if values[i] == ARGV[i + 1] then redis", to: "if values[i] then redis" }],
+        edits: &[Script { from: "if values[i] == ARGV[i + 1] then redis", to: "if values[i] then redis" }],
         caught_by: &[
             "redis::lease::a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back",
             "redis::interop::a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us",
@@ -176,7 +176,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_dead_waiter_has_its_whole_lease",
-        edits: &[Lua {
+        edits: &[Script {
             from: "tonumber(ttl) < CLAIM_WINDOW_MS and ttl or string.format('%d', CLAIM_WINDOW_MS)",
             to: "ttl",
         }],
@@ -196,7 +196,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_release_wakes_the_herd",
-        edits: &[Lua {
+        edits: &[Script {
             from: "if is_holder and not opens then",
             to: "if is_holder and not opens then
   redis.call('LPUSH', queue, entry)
@@ -240,7 +240,7 @@ if is_holder and not opens then",
     },
     Mutant {
         name: "tokens_are_the_server_s_time",
-        edits: &[Lua {
+        edits: &[Script {
             from: "if not (last and last >= tonumber(now)) then return now end",
             to: "if true then return now end",
         }],
@@ -248,7 +248,7 @@ if is_holder and not opens then",
     },
     Mutant {
         name: "tokens_are_counted",
-        edits: &[Lua {
+        edits: &[Script {
             from: "local function mint(counter, now)",
             to: "local function mint(counter)
   local now = '0'",
@@ -328,7 +328,7 @@ if is_holder and not opens then",
     },
     Mutant {
         name: "secret_in_free",
-        edits: &[Lua {
+        edits: &[Script {
             from: "'free ' .. first.number .. ' ' .. length",
             to: "'free ' .. first.number .. ' ' .. length .. ' ' .. first.owner",
         }],
@@ -358,15 +358,15 @@ if is_holder and not opens then",
     },
     Mutant {
         name: "open_window_ended_by_the_releaser",
-        edits: &[Lua { from: "first and redis.call('PTTL', open()) or -1", to: "-1" }],
+        edits: &[Script { from: "first and redis.call('PTTL', open()) or -1", to: "-1" }],
         caught_by: &["servers redis::queue::a_lock_that_is_left_open_is_open_to_all_but_us"],
     },
     Mutant {
         name: "late_execution_granted",
         edits: &[
-            Lua { from: "if tonumber(now) > tonumber(limit) then return 'late ' .. now end", to: "" },
-            Lua { from: "if now > tonumber(limit) then return 'late ' .. now_text end", to: "" },
-            Lua { from: "if tonumber(now) > tonumber(ARGV[2]) then return { now } end", to: "" },
+            Script { from: "if tonumber(now) > tonumber(limit) then return 'late ' .. now end", to: "" },
+            Script { from: "if now > tonumber(limit) then return 'late ' .. now_text end", to: "" },
+            Script { from: "if tonumber(now) > tonumber(ARGV[2]) then return { now } end", to: "" },
         ],
         caught_by: &["servers redis::queue::a_stall_of_the_server_leaves_no_holder_that_nobody_knows"],
     },
@@ -382,7 +382,7 @@ if is_holder and not opens then",
     },
     Mutant {
         name: "refused_attempt_that_writes",
-        edits: &[Lua {
+        edits: &[Script {
             from: "local holder = redis.call('GET', KEYS[1])
 if not holder and mode",
             to: "local holder = redis.call('SET', KEYS[4], '1') and redis.call('GET', KEYS[1])
@@ -394,7 +394,7 @@ if not holder and mode",
     },
     Mutant {
         name: "a_look_that_walks_the_queue",
-        edits: &[Lua {
+        edits: &[Script {
             from: "redis.call('LPOS', queue, owner, 'MAXLEN', FAR)",
             to: "redis.call('LPOS', queue, owner)",
         }],
@@ -413,17 +413,17 @@ if not holder and mode",
     },
     Mutant {
         name: "a_place_in_the_list_is_not_found",
-        edits: &[Lua { from: "    place = near(owner)\n", to: "" }],
+        edits: &[Script { from: "    place = near(owner)\n", to: "" }],
         caught_by: &["servers redis::places::places_are_found_in_the_list_and_in_the_hash"],
     },
     Mutant {
         name: "a_refreshed_place_stays_in_the_list",
-        edits: &[Lua { from: "    redis.call('LSET', queue, index, owner)\n", to: "" }],
+        edits: &[Script { from: "    redis.call('LSET', queue, index, owner)\n", to: "" }],
         caught_by: &["servers redis::places::places_are_found_in_the_list_and_in_the_hash"],
     },
     Mutant {
         name: "the_expiry_of_a_busy_queue_is_left_to_its_first_waiter",
-        edits: &[Lua {
+        edits: &[Script {
             from: "if rank == 1 or redis.call('PTTL', KEYS[2]) < STALE_MS then",
             to: "if rank == 1 then",
         }],
@@ -433,7 +433,7 @@ if not holder and mode",
     },
     Mutant {
         name: "equal_tokens_at_the_end_of_the_counter",
-        edits: &[Lua { from: "if last >= LAST_FENCE then", to: "if false then" }],
+        edits: &[Script { from: "if last >= LAST_FENCE then", to: "if false then" }],
         caught_by: &[
             "servers redis::queue::a_counter_of_fences_that_has_no_numbers_left_is_named_and_one_that_is_none_is_mended",
         ],

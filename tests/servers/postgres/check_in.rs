@@ -296,3 +296,50 @@ async fn renewals_do_not_wait_for_the_user_s_pool() {
     guard.release().await.unwrap();
     locks.lock("other").acquire().await.unwrap().release().await.unwrap();
 }
+
+/// By an operator, or by anything else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_locked_delays_no_other_renewal() {
+    let server = documents(1);
+    let locks = client(&server).await.ttl(800 * MS);
+    let locked = locks.lock("locked").acquire().await.unwrap();
+    let mut others = Vec::new();
+    for number in 0..20 {
+        others.push(locks.lock(format!("other {number}")).acquire().await.unwrap());
+    }
+    let mut session = server.session();
+    session.query("BEGIN").unwrap();
+    session.query("SELECT FROM distributed_locks WHERE name = 'locked' FOR UPDATE").unwrap();
+    let began = Instant::now();
+    while began.elapsed() < 1600 * MS {
+        assert!(others.iter().all(lock_runtime::LockGuard::is_valid), "after {:?}", began.elapsed());
+        tokio::time::sleep(10 * MS).await;
+    }
+    assert!(!locked.is_valid(), "its row cannot be renewed");
+    session.query("ROLLBACK").unwrap();
+    for other in others {
+        other.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_at_a_row_that_is_locked_ends_at_once() {
+    let server = documents(1);
+    let locks = client(&server).await;
+    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    let mut session = server.session();
+    session.query("BEGIN").unwrap();
+    session.query("SELECT FROM distributed_locks WHERE name = 'k' FOR UPDATE").unwrap();
+    let began = Instant::now();
+    assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
+    assert!(began.elapsed() < 500 * MS, "{:?}", began.elapsed());
+    let error = locks.lock("k").wait(300 * MS).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    let lock = locks.lock("k").wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+    tokio::time::sleep(100 * MS).await;
+    session.query("ROLLBACK").unwrap();
+    let began = Instant::now();
+    waiter.await.unwrap();
+    assert!(began.elapsed() < 300 * MS, "{:?}", began.elapsed());
+}

@@ -3,6 +3,7 @@
 mod check_in;
 mod pooler;
 mod table;
+mod waiting;
 
 use std::time::Duration;
 

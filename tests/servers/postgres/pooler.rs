@@ -1,1 +1,85 @@
+//! Behind a pooler. The conformance suite runs behind one in transaction mode; here is what it does not see.
 
+use std::time::Instant;
+
+use lock_runtime::LockManager;
+
+use super::{LONG, MS};
+use crate::support::{pgbouncer::PgBouncer, postgres_server::PostgresServer, until};
+
+async fn client(bouncer: &PgBouncer) -> LockManager {
+    let url =
+        format!("postgres:///postgres?host={}&user=postgres&create_table=true", bouncer.folder().display());
+    LockManager::connect(&url).await.unwrap()
+}
+
+/// Time until each of ten waiters in turn, in another client, has the lock after its release.
+async fn woken_after(bouncer: &PgBouncer) -> Vec<std::time::Duration> {
+    let (ours, theirs) = (client(bouncer).await, client(bouncer).await);
+    // Until it is known whether notifications arrive.
+    tokio::time::sleep(1000 * MS).await;
+    let mut woken = Vec::new();
+    for _ in 0..10 {
+        let guard = ours.lock("k").ttl(LONG).acquire().await.unwrap();
+        let lock = theirs.lock("k").wait(LONG);
+        let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::time::sleep(400 * MS).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+        woken.push(released.elapsed());
+    }
+    woken.sort();
+    woken
+}
+
+/// Sessions that listen; some may have ended their last statement with it, and some have listened before.
+fn listeners(server: &PostgresServer) -> Vec<String> {
+    let rows = server.query("SELECT query FROM pg_stat_activity WHERE query LIKE 'LISTEN%'");
+    rows.into_iter().flatten().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_listens_in_a_session_of_others() {
+    let server = PostgresServer::start(&[]);
+    let bouncer = PgBouncer::start(&server, "transaction");
+    let clients = [client(&bouncer).await, client(&bouncer).await, client(&bouncer).await];
+    for _ in 0..20 {
+        for locks in &clients {
+            locks.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+        }
+        assert_eq!(listeners(&server), [""; 0]);
+        tokio::time::sleep(20 * MS).await;
+    }
+    // Waiters poll, without a statement that is prepared.
+    let woken = woken_after(&bouncer).await;
+    println!("in transaction mode: {woken:?}");
+    assert!(woken[5] < 150 * MS, "{woken:?}");
+    assert_eq!(server.value("SELECT count(*) FROM pg_prepared_statements").as_deref(), Some("0"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_of_sessions_is_used_like_the_server_or_polled() {
+    let server = PostgresServer::start(&[]);
+    let bouncer = PgBouncer::start(&server, "session");
+    let woken = woken_after(&bouncer).await;
+    println!("in session mode: {woken:?}");
+    assert!(woken[5] < 150 * MS, "{woken:?}");
+    // A session that ended while it was idle.
+    let locks = client(&bouncer).await;
+    for _ in 0..3 {
+        let guard = locks.lock("k").ttl(LONG).wait(LONG).acquire().await.unwrap();
+        server.terminate_clients();
+        until("the sessions are gone", || {
+            match server
+                .value("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
+                .as_deref()
+            {
+                Some("1") => Ok(()),
+                other => Err(other.map(str::to_owned)),
+            }
+        })
+        .await;
+        guard.release().await.unwrap();
+    }
+}

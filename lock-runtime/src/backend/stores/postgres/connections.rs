@@ -9,7 +9,7 @@ use std::{
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -75,6 +75,8 @@ pub(super) struct Connections {
     outage: Outage,
     clock: ServerClock,
     fitness: Statement,
+    /// The number of the next statement.
+    echo: AtomicI64,
     /// Whether a connection keeps its session from one statement to the next, as far as is known; see `notices.rs`.
     keeps_sessions: AtomicBool,
     /// The identity of the table that was seen last, and whether the user's pool leads to it.
@@ -101,6 +103,7 @@ impl Connections {
             renewals: Mutex::default(),
             outage,
             clock: ServerClock::default(),
+            echo: AtomicI64::new(1),
             keeps_sessions: AtomicBool::new(false),
             seen: Mutex::default(),
         }
@@ -148,7 +151,9 @@ impl Connections {
 
     /// Executes a statement. A connection that broke while nobody used it is replaced: every statement may be repeated.
     ///
-    /// `args` returns the arguments of a statement that is sent at this moment.
+    /// `args` returns the arguments of a statement that is sent at this moment. One more is added, a number that each row
+    /// of the answer has to repeat: an answer to another statement, of a driver or pooler that has lost count, would let
+    /// two clients believe that they hold the lock.
     ///
     /// # Cancel safety
     /// Not to be dropped, except with its runtime: the statement may still be executed.
@@ -171,7 +176,10 @@ impl Connections {
             let round_trips = if prepared && taken.learn(statement) { 2 } else { 1 };
             let sent = Instant::now();
             let limit = self.config.response_timeout * round_trips;
-            let Ok(answer) = timeout(limit, statement.fetch(&mut taken, &args(sent), prepared)).await else {
+            let echo = self.echo.fetch_add(1, Ordering::Relaxed);
+            let mut args = args(sent);
+            args.push(Arg::Number(echo));
+            let Ok(answer) = timeout(limit, statement.fetch(&mut taken, &args, prepared)).await else {
                 taken.give_up();
                 let address = self.config.address();
                 let error = LockError::new(
@@ -182,6 +190,9 @@ impl Connections {
                 return Err(Failure::Unknown(error));
             };
             let cause = match answer {
+                Ok(rows) if !repeats(&rows, echo) => {
+                    sqlx::Error::Protocol("it belongs to another request".into())
+                }
                 Ok(rows) => {
                     taken.give_back();
                     return Ok(Answer { rows, sent, repeated: may_have_run });
@@ -192,6 +203,11 @@ impl Connections {
             match meaning {
                 Meaning::Conflict if conflicts < CONFLICTS => {
                     taken.give_back();
+                    conflicts += 1;
+                }
+                Meaning::OtherSession if conflicts < CONFLICTS && !taken.is_of_pool() => {
+                    self.keep_sessions(false);
+                    taken.give_up();
                     conflicts += 1;
                 }
                 Meaning::Broken if !taken.is_fresh() => {
@@ -207,7 +223,7 @@ impl Connections {
                     taken.give_up();
                     return Err(Failure::NotExecuted(error::explain(cause, &self.config)));
                 }
-                Meaning::Conflict | Meaning::Refused => {
+                Meaning::Conflict | Meaning::OtherSession | Meaning::Refused => {
                     taken.give_back();
                     let error = error::explain(cause, &self.config);
                     return Err(if may_have_run {
@@ -417,6 +433,12 @@ impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connections").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+/// Returns whether an answer belongs to the statement with this number.
+fn repeats(rows: &[PgRow], echo: i64) -> bool {
+    !rows.is_empty()
+        && rows.iter().all(|row| row.try_get::<i64, _>("echo").is_ok_and(|number| number == echo))
 }
 
 /// What a server says about itself and the table.

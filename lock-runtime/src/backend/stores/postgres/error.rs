@@ -32,6 +32,8 @@ pub(super) enum Meaning {
     Broken,
     /// It met another one; it can be repeated at once.
     Conflict,
+    /// It is not prepared in this session, or another one is under its name: a pooler has changed the session.
+    OtherSession,
     /// The server takes no changes here: it is a replica, perhaps since a moment ago.
     ReadOnly,
     /// The server refused the statement.
@@ -46,6 +48,8 @@ impl Meaning {
         match database.code() {
             // serialization_failure, deadlock_detected, lock_not_available
             "40001" | "40P01" | "55P03" => Self::Conflict,
+            // invalid_sql_statement_name, duplicate_prepared_statement
+            "26000" | "42P05" => Self::OtherSession,
             // read_only_sql_transaction
             "25006" => Self::ReadOnly,
             _ if matches!(database.severity(), PgSeverity::Fatal | PgSeverity::Panic) => Self::Broken,

@@ -2,9 +2,10 @@
 //!
 //! They are only hints: any user of the database can send one, and one may be lost. So each wait also ends by itself.
 //!
-//! Behind a pooler that gives each transaction another connection to the server, notifications do not arrive, and
-//! statements cannot be prepared. So the listener first sends itself a notification over another connection. Until it has
-//! arrived, waiters poll, and statements are sent as text.
+//! Behind a pooler that gives each transaction another session of the server, notifications do not arrive, statements
+//! cannot be prepared, and a `LISTEN` would go on in a session of other clients. So the listener first finds out whether
+//! its connection has a session that began with it, and keeps it while another connection is in a transaction. Then it
+//! sends itself a notification. Until that has arrived, waiters poll, and statements are sent as text.
 
 use std::{
     sync::{
@@ -15,7 +16,7 @@ use std::{
 };
 
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection,
+    AssertSqlSafe, ConnectOptions, Connection, Decode, Executor, PgConnection, Row, Type,
     pool::PoolOptions,
     postgres::{PgListener, Postgres},
 };
@@ -33,6 +34,8 @@ use crate::{
     },
 };
 
+/// How often the session is compared with that of another connection.
+const SWAPS: u32 = 3;
 /// How long to wait for our own notification before the connection counts as one behind a pooler.
 const PROOF: Duration = Duration::from_millis(500);
 /// Pause before that is tried again.
@@ -187,22 +190,16 @@ async fn listen(store: Weak<Notices>, wake: Arc<Notify>) {
 /// Listens over one connection; returns why it ended, or `None` if the store is to be dropped.
 async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notify) -> Option<End> {
     let config = notices.connections.config();
-    let Ok(Ok(mut listener)) = timeout(config.connect_timeout, connect(config)).await else {
-        return Some(End::Lost);
-    };
-    match timeout(config.connect_timeout + PROOF, prove(&mut listener, config)).await {
-        Ok(Ok(true)) => {}
-        Ok(Ok(false)) => {
+    let limit = (config.connect_timeout + config.response_timeout) * 2;
+    let mut listener = match timeout(limit, connect(&notices.channel, config)).await {
+        Ok(Ok(Some(listener))) => listener,
+        Ok(Ok(None)) => {
             notices.connections.keep_sessions(false);
             return Some(End::Pooled);
         }
         Ok(Err(_)) | Err(_) => return Some(End::Lost),
-    }
+    };
     notices.connections.keep_sessions(true);
-    match timeout(config.response_timeout, listener.listen(&notices.channel)).await {
-        Ok(Ok(())) => {}
-        _ => return Some(End::Lost),
-    }
     notices.arrive.store(true, Ordering::Release);
     notices.hints.tell_all();
     let (silence, response_timeout) = (SILENCE.min(config.response_timeout), config.response_timeout);
@@ -237,32 +234,55 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
     }
 }
 
-async fn connect(config: &Config) -> Result<PgListener, sqlx::Error> {
+/// Connects, and begins to listen if the connection has a session of its own; otherwise returns `None`.
+async fn connect(channel: &str, config: &Config) -> Result<Option<PgListener>, sqlx::Error> {
+    let mut other: PgConnection = config.options.connect().await?;
+    let now: String = value(&mut other, "SELECT clock_timestamp()::text").await?;
     // The pool has this connection alone, and makes no other: a new one has to be proved.
     let pool = PoolOptions::<Postgres>::new().max_connections(1).connect_lazy_with(config.options.clone());
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.ignore_pool_close_event(true);
     listener.eager_reconnect(false);
-    Ok(listener)
-}
-
-/// Returns whether a notification that is sent over another connection arrives.
-async fn prove(listener: &mut PgListener, config: &Config) -> Result<bool, sqlx::Error> {
-    let channel = format!("lock_{:016x}", OwnerToken::random().expose() >> 64);
-    listener.listen(&channel).await?;
-    let mut other: PgConnection = config.options.connect().await?;
-    other.execute(sqlx::raw_sql(AssertSqlSafe(format!("NOTIFY \"{channel}\"")))).await?;
+    // A pooler mostly lends a session that has been there before.
+    let is_new = format!(
+        "SELECT backend_start >= '{now}'::timestamptz FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    );
+    if !value::<bool>(&mut listener, &is_new).await? {
+        return Ok(None);
+    }
+    for _ in 0..SWAPS {
+        const SESSION: &str = "SELECT pg_backend_pid()";
+        // Or it has made a new one, which it then lends to the next transaction.
+        let before: i32 = value(&mut listener, SESSION).await?;
+        let mut transaction = other.begin().await?;
+        let others: i32 = value(&mut *transaction, SESSION).await?;
+        let after: i32 = value(&mut listener, SESSION).await?;
+        transaction.rollback().await?;
+        if before != after || before == others {
+            return Ok(None);
+        }
+    }
+    listener.listen(channel).await?;
+    let proof = format!("proof {:016x}", OwnerToken::random().expose() >> 64);
+    other.execute(sqlx::raw_sql(AssertSqlSafe(format!("NOTIFY \"{channel}\", '{proof}'")))).await?;
     let arrives = timeout(PROOF, async {
         loop {
             match listener.try_recv().await? {
-                Some(message) if message.channel() == channel => return Ok(true),
+                Some(message) if message.payload() == proof => return Ok(true),
                 Some(_) => {}
                 None => return Err(sqlx::Error::PoolClosed),
             }
         }
     });
     let arrives = arrives.await.unwrap_or(Ok(false))?;
-    listener.unlisten(&channel).await?;
     other.close().await?;
-    Ok(arrives)
+    Ok(arrives.then_some(listener))
+}
+
+/// Returns the only value of a query without parameters. It is not prepared.
+async fn value<'c, T>(executor: impl Executor<'c, Database = Postgres>, query: &str) -> Result<T, sqlx::Error>
+where
+    T: for<'r> Decode<'r, Postgres> + Type<Postgres>,
+{
+    executor.fetch_one(sqlx::raw_sql(AssertSqlSafe(query.to_owned()))).await?.try_get(0)
 }

@@ -30,7 +30,8 @@ pub(super) struct Statement {
 impl Statement {
     /// Reads the text of a file in the folder `sql`.
     pub(super) fn of(text: &str, table: &Table, bit: u32) -> Self {
-        Self { text: without_comments(text).replace("{table}", &table.name()).into(), bit }
+        let text = without_comments(text);
+        Self { text: text.replace("{table}", &table.name()).into(), bit }
     }
 
     pub(super) fn bit(&self) -> u32 {

@@ -1,5 +1,5 @@
 -- Takes a lock that is free, in one statement.
--- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not
+-- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not  $7 echo
 -- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would hold the lock
 -- without knowing it. Repeated by the same owner, it grants the same version again.
 -- No row is waited for. A locked row is about to be changed, or its holder has checked in with a transaction: in both
@@ -40,6 +40,7 @@ WITH moment AS MATERIALIZED (
     FROM held, clock WHERE l.name = held.name
 )
 SELECT
+    $7::bigint AS echo,
     clock.us,
     granted.version,
     coalesce(granted.wanted, false) AS wanted,

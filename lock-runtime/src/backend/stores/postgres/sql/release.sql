@@ -1,5 +1,5 @@
 -- Ends a hold, in one statement, and notifies those who wait.
--- $1 name  $2 owner  $3 channel  $4 payload
+-- $1 name  $2 owner  $3 channel  $4 payload  $5 echo
 -- While a transaction that the holder has checked in with is open, the row stays as it is (FOR UPDATE conflicts with it).
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
@@ -16,6 +16,7 @@ WITH clock AS MATERIALIZED (
     SELECT pg_notify($3, $4) FROM freed WHERE wanted
 )
 SELECT
+    $5::bigint AS echo,
     (SELECT valid FROM freed) AS was_valid,
     EXISTS (SELECT FROM {table} l WHERE l.name = $1 AND l.owner = $2::uuid) AS was_ours,
     (SELECT count(*) FROM told) AS told

@@ -1,5 +1,5 @@
 -- Renews leases, each at its own row, in one statement.
--- $1 names  $2 owners  $3 ttls, us
+-- $1 names  $2 owners  $3 ttls, us  $4 echo
 -- One row for each lease, in order: whether it was renewed, and whether it was the owner's before. A row that is locked
 -- against that is not waited for. A transaction that the holder has checked in with does not lock it against a renewal.
 WITH clock AS MATERIALIZED (
@@ -16,6 +16,7 @@ WITH clock AS MATERIALIZED (
     RETURNING ours.number
 )
 SELECT
+    $4::bigint AS echo,
     renewed.number IS NOT NULL AS renewed,
     EXISTS (
         SELECT FROM {table} l, clock WHERE l.name = due.name AND l.owner = due.owner AND l.expires_at > clock.now

@@ -1,0 +1,158 @@
+//! Mistakes in the locks in PostgreSQL.
+
+use super::{
+    Edit::{Rust, Script},
+    Mutant,
+};
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "rows_that_the_client_s_clock_ends",
+        edits: &[
+            Rust {
+                file: "backend/stores/postgres/attempt.rs",
+                from: "        limit = connections.clock().at(sent + connections.config().response_timeout);",
+                to: "        limit = connections.clock().at(sent + connections.config().response_timeout);
+        if mutant!() {
+            let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            limit = u64::try_from(now.as_micros()).unwrap_or_default();
+        }",
+            },
+            Script {
+                from: "SELECT now, (extract(epoch FROM now) * 1000000)::bigint AS us FROM moment",
+                to: "SELECT to_timestamp($4 / 1000000.0) AS now, $4 AS us FROM moment",
+            },
+        ],
+        caught_by: &["postgres::clocks::a_jump_forward_ends_no_hold_that_is_renewed"],
+    },
+    Mutant {
+        name: "a_row_released_without_a_look_at_its_owner",
+        edits: &[Script {
+            from: "    WHERE l.name = $1 AND l.owner = $2::uuid\n    FOR UPDATE OF l SKIP LOCKED",
+            to: "    WHERE l.name = $1 AND $2::uuid IS NOT NULL\n    FOR UPDATE OF l SKIP LOCKED",
+        }],
+        caught_by: &["postgres::ownership::a_lost_guard_does_not_release_a_later_hold_of_the_same_client"],
+    },
+    Mutant {
+        name: "a_row_renewed_without_a_look_at_its_owner",
+        edits: &[Script {
+            from: "JOIN {table} l ON l.name = due.name AND l.owner = due.owner, clock\n    WHERE",
+            to: "JOIN {table} l ON l.name = due.name, clock\n    WHERE",
+        }],
+        caught_by: &["postgres::loss::a_lock_that_another_client_got_is_lost"],
+    },
+    Mutant {
+        name: "a_grant_that_a_check_in_does_not_stop",
+        edits: &[Script {
+            from: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
+            to: "OR l.owner = $2::uuid)\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
+        }],
+        caught_by: &[
+            "servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open",
+            "servers postgres::check_in::a_transaction_with_an_old_snapshot_is_refused_unless_the_lock_was_only_renewed",
+        ],
+    },
+    Mutant {
+        name: "a_release_that_a_check_in_does_not_stop",
+        edits: &[Script {
+            from: "AND l.owner = $2::uuid\n    FOR UPDATE OF l SKIP LOCKED",
+            to: "AND l.owner = $2::uuid\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
+        }],
+        caught_by: &["servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open"],
+    },
+    Mutant {
+        name: "a_check_in_that_keeps_nobody_out",
+        edits: &[Script { from: " AND l.version = $3 FOR KEY SHARE", to: " AND l.version = $3" }],
+        caught_by: &["servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open"],
+    },
+    Mutant {
+        name: "a_lock_handed_over_while_a_transaction_depends_on_its_holder",
+        edits: &[Rust {
+            file: "backend/stores/postgres/hold.rs",
+            from: "        !self.checked_in.load(Ordering::SeqCst)",
+            to: "        mutant!() || !self.checked_in.load(Ordering::SeqCst)",
+        }],
+        caught_by: &["servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open"],
+    },
+    Mutant {
+        name: "a_grant_that_waits_for_a_row",
+        edits: &[Script {
+            from: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
+            to: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l",
+        }],
+        caught_by: &["servers postgres::check_in::an_attempt_at_a_row_that_is_locked_ends_at_once"],
+    },
+    Mutant {
+        name: "renewals_that_wait_for_a_row",
+        edits: &[Script {
+            from: "    FOR NO KEY UPDATE OF l SKIP LOCKED\n), renewed AS",
+            to: "    FOR NO KEY UPDATE OF l\n), renewed AS",
+        }],
+        caught_by: &["servers postgres::check_in::a_row_that_is_locked_delays_no_other_renewal"],
+    },
+    Mutant {
+        name: "renewals_that_a_check_in_stops",
+        edits: &[Script {
+            from: "    FOR NO KEY UPDATE OF l SKIP LOCKED\n), renewed AS",
+            to: "    FOR UPDATE OF l SKIP LOCKED\n), renewed AS",
+        }],
+        caught_by: &["servers postgres::check_in::a_transaction_of_twice_the_ttl_holds_up_no_renewal"],
+    },
+    Mutant {
+        name: "renewals_over_the_connections_of_callers",
+        edits: &[Rust {
+            file: "backend/stores/postgres/renewal.rs",
+            from: "shared.connections.run(Lane::Renewals,",
+            to: "shared.connections.run(if mutant!() { Lane::Here } else { Lane::Renewals },",
+        }],
+        caught_by: &["servers postgres::check_in::renewals_do_not_wait_for_the_user_s_pool"],
+    },
+    Mutant {
+        name: "versions_that_the_clock_alone_makes",
+        edits: &[Script { from: "ELSE greatest(l.version + 1, clock.us)", to: "ELSE clock.us" }],
+        caught_by: &["servers postgres::table::tokens_rise_beyond_a_version_from_the_future"],
+    },
+    Mutant {
+        name: "statements_that_are_executed_however_late",
+        edits: &[Script { from: "clock.us <= $4 AND", to: "$4 > 0 AND" }],
+        caught_by: &["servers postgres::waiting::a_request_that_is_executed_late_grants_nothing"],
+    },
+    Mutant {
+        name: "a_release_that_notifies_nobody",
+        edits: &[Script {
+            from: "SELECT pg_notify($3, $4) FROM freed WHERE wanted",
+            to: "SELECT pg_notify($3, $4) FROM freed WHERE false",
+        }],
+        caught_by: &["servers postgres::waiting::a_release_wakes_a_waiter_of_another_process"],
+    },
+    Mutant {
+        name: "a_waiter_that_does_not_ask_to_be_notified",
+        edits: &[Script { from: "AND $6 > 0 AND", to: "AND $6 < 0 AND" }],
+        caught_by: &["servers postgres::waiting::a_release_wakes_a_waiter_of_another_process"],
+    },
+    Mutant {
+        name: "a_grant_whose_caller_has_gone",
+        edits: &[Rust {
+            file: "backend/stores/postgres/attempt.rs",
+            from: "        if let Some(lease) = self.lease.take() {\n",
+            to: "        if let Some(lease) = self.lease.take() && !mutant!() {\n",
+        }],
+        caught_by: &["postgres::cancellation::acquire_of_a_free_lock"],
+    },
+    Mutant {
+        name: "listening_behind_a_pooler",
+        edits: &[
+            Rust {
+                file: "backend/stores/postgres/notices.rs",
+                from: "        if before != after || before == others {",
+                to: "        if !mutant!() && (before != after || before == others) {",
+            },
+            Rust {
+                file: "backend/stores/postgres/notices.rs",
+                from: "    if !value::<bool>(&mut listener, &is_new).await? {",
+                to: "    if !value::<bool>(&mut listener, &is_new).await? && !mutant!() {",
+            },
+        ],
+        caught_by: &["servers postgres::pooler::nobody_listens_in_a_session_of_others"],
+    },
+];

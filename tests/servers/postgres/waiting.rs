@@ -1,0 +1,96 @@
+//! Waiting for a lock: who is notified, and what is too late.
+
+use std::time::Instant;
+
+use lock_runtime::LockManager;
+
+use super::{LONG, MS, client, url};
+use crate::support::{
+    postgres_server::PostgresServer,
+    proxy::{Flow, Proxy, Upstream, Way},
+    until,
+};
+
+/// Each manager has its own listener, as if it were in a process of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_a_waiter_of_another_process() {
+    let server = PostgresServer::start(&[]);
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let mut woken = Vec::new();
+    for _ in 0..15 {
+        let guard = ours.lock("k").ttl(LONG).acquire().await.unwrap();
+        let lock = theirs.lock("k").wait(LONG);
+        let waiter = tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            (Instant::now(), guard)
+        });
+        until("the waiter is known", || {
+            let wanted = "SELECT wanted_until > clock_timestamp() FROM distributed_locks WHERE name = 'k'";
+            match server.value(wanted).as_deref() {
+                Some("t") => Ok(()),
+                other => Err(other.map(str::to_owned)),
+            }
+        })
+        .await;
+        tokio::time::sleep(30 * MS).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let (entered, guard) = waiter.await.unwrap();
+        woken.push(entered.saturating_duration_since(released));
+        guard.release().await.unwrap();
+        // So that the next waiter has to ask for itself.
+        server.query("UPDATE distributed_locks SET wanted_until = '-infinity'");
+    }
+    woken.sort();
+    println!("woken after {woken:?}");
+    assert!(woken[woken.len() / 2] < 50 * MS, "{woken:?}");
+}
+
+/// A holder whose waiters have gone notifies nobody: it is a write that all servers' commits wait for.
+#[tokio::test]
+async fn a_release_without_waiters_is_no_notification() {
+    let server = PostgresServer::start(&[]);
+    let locks = client(&server).await;
+    let mut listener = sqlx::postgres::PgListener::connect_with(&super::pool(&server)).await.unwrap();
+    let channel = "lock_81b303ca66f1e2e5";
+    listener.listen(channel).await.unwrap();
+    for _ in 0..20 {
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    }
+    // Someone waits, as the page says how to wake it.
+    let guard = locks.lock("k").ttl(LONG).acquire().await.unwrap();
+    server.query("UPDATE distributed_locks SET wanted_until = now() + interval '1 min'");
+    guard.release().await.unwrap();
+    assert_eq!(listener.recv().await.unwrap().payload(), "13fbd79c3d390e5d6585a21e11ff5ec1970cff0c");
+    server.query("UPDATE distributed_locks SET wanted_until = now() - interval '1 min'");
+    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    server.query(&format!("NOTIFY \"{channel}\", 'the end'"));
+    assert_eq!(listener.recv().await.unwrap().payload(), "the end");
+}
+
+#[tokio::test]
+async fn a_request_that_is_executed_late_grants_nothing() {
+    let server = PostgresServer::start(&[]);
+    client(&server).await.shutdown().await;
+    let proxy = Proxy::start(Upstream::Unix(server.socket()));
+    let late = LockManager::connect(&format!(
+        "postgres://postgres@{}/postgres?response_timeout=300ms",
+        proxy.address()
+    ))
+    .await
+    .unwrap();
+    late.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    proxy.set(Way::ToServer, Flow::Hold);
+    late.lock("k").ttl(LONG).try_acquire().await.unwrap_err();
+    // The client is gone, and cannot release what it is granted now.
+    std::mem::drop(late);
+    tokio::time::sleep(600 * MS).await;
+    proxy.set(Way::ToClient, Flow::Hold);
+    proxy.set(Way::ToServer, Flow::Pass);
+    tokio::time::sleep(300 * MS).await;
+    let granted = "SELECT count(*) FROM distributed_locks WHERE name = 'k' AND version > 0";
+    assert_eq!(server.value(granted).as_deref(), Some("0"), "it was granted late");
+    let next = LockManager::connect(&url(&server, "")).await.unwrap();
+    next.lock("k").try_acquire().await.unwrap().expect("free").release().await.unwrap();
+    proxy.heal();
+}
