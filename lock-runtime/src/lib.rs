@@ -1,4 +1,4 @@
-//! Distributed locks for tokio: one interface to Redis, ZooKeeper and in-process memory, guards that know their own
+//! Distributed locks for tokio: one interface to Redis, ZooKeeper, PostgreSQL and in-process memory, guards that know their own
 //! deadline, and a [fencing token](FencingToken) for every holder.
 //!
 //! On a function, with the [attribute][distributed_lock]:
@@ -60,6 +60,7 @@
 //! | [`redis:`, `rediss:`][redis] one Redis server | the server keeps its data, and its clock does not jump forward |
 //! | [`redlock:`][redlock] a majority of independent Redis servers | no server forgets a lock before its time |
 //! | [`redisson:`, `redisson+tls:`][redisson] one Redis server, shared with Java's Redisson | as for `redis:`; Java's holders also stop at the end of their leases |
+//! | [`postgres:`][postgres] a table of a PostgreSQL database | the server keeps its data, and its clock does not jump forward; or none, in a transaction that checks in |
 //! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1% slower than the leader's |
 //!
 //! There is one more condition, whatever the store: a holder must stop working at its *deadline*, the moment from which
@@ -99,6 +100,11 @@
     not(feature = "redis"),
     doc = "[redisson]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redisson"
 )]
+#![cfg_attr(feature = "postgres", doc = "[postgres]: backend::postgres")]
+#![cfg_attr(
+    not(feature = "postgres"),
+    doc = "[postgres]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/postgres"
+)]
 #![cfg_attr(feature = "zookeeper", doc = "[zookeeper]: backend::zookeeper")]
 #![cfg_attr(
     not(feature = "zookeeper"),
@@ -124,9 +130,11 @@
 //!   [`lock_key!`][lock_key].
 //! * `memory` (on by default): the store `memory:`.
 //! * `redis`: the stores `redis:`, `redlock:` and `redisson:`.
+//! * `postgres`: the store `postgres:`.
 //! * `zookeeper`: the store `zookeeper:`.
 //! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
-//! * `tls`: TLS connections (`rediss:`, `redisson+tls:`, `zookeeper+tls:`) for the enabled stores.
+//! * `tls`: TLS connections (`rediss:`, `redisson+tls:`, `zookeeper+tls:`, `sslmode` of `postgres:`) for the enabled
+//!   stores.
 //! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a handler
 //!   uses one of these types without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
 //!   satisfied", or that `LockError` does not implement `IntoResponse`. lock-tower's own `axum` feature, which is on by
@@ -134,7 +142,8 @@
 //! * `tonic`: `tonic::Status` implements `From<LockError>`, so `?` works in service methods. Without this feature, the
 //!   compiler reports that `From<LockError>` is not implemented for `Status`.
 //!
-//! The crate requires Rust 1.88 or later, because the current Redis and ZooKeeper client crates do. A later release
+//! The crate requires Rust 1.88 or later, because the current Redis and ZooKeeper client crates do, and
+//! 1.94 with the feature `postgres`. A later release
 //! may require a newer version of Rust; the changelog will say so.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

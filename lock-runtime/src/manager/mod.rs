@@ -50,12 +50,13 @@ impl LockManager {
     /// | `redis://[user:password@]host[:port][/db]`, `rediss://…`, `redis+unix:///path` | one Redis server | `redis`, `tls` |
     /// | `redlock://[user:password@]host[:port],host[:port],…[/db]` | a majority of independent Redis servers | `redis` |
     /// | `redisson://[user:password@]host[:port][/db]`, `redisson+tls://…`, `redisson+unix:///path` | one Redis server, shared with Redisson | `redis`, `tls` |
+    /// | `postgres://[user:password@]host[:port]/database`, `postgresql://…` | a table of a PostgreSQL database | `postgres`, `tls` |
     /// | `zookeeper://[user:password@]host[:port],…[/chroot]`, `zookeeper+tls://…` | a ZooKeeper ensemble | `zookeeper`, `tls` |
     ///
     /// # Errors
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, if the scheme is reserved
-    ///   for a store that this version of the crate does not implement yet (such as `postgres:`), or if the server
+    ///   for a store that this version of the crate does not implement yet (such as `mysql:`), or if the server
     ///   cannot be used for locks (such as a Redis server before 6.2, or one in cluster mode);
     /// * [`Backend`](LockErrorKind::Backend) if the store does not respond or rejects the credentials.
     ///

@@ -23,7 +23,9 @@ pub const MUTANTS: &[Mutant] = &[
                 to: "SELECT to_timestamp($4 / 1000000.0) AS now, $4 AS us FROM moment",
             },
         ],
-        caught_by: &["postgres::clocks::a_jump_forward_ends_no_hold_that_is_renewed"],
+        caught_by: &[
+            "postgres::clocks::a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_learns_it",
+        ],
     },
     Mutant {
         name: "a_row_released_without_a_look_at_its_owner",
@@ -39,7 +41,7 @@ pub const MUTANTS: &[Mutant] = &[
             from: "JOIN {table} l ON l.name = due.name AND l.owner = due.owner, clock\n    WHERE",
             to: "JOIN {table} l ON l.name = due.name, clock\n    WHERE",
         }],
-        caught_by: &["postgres::loss::a_lock_that_another_client_got_is_lost"],
+        caught_by: &["postgres::loss::a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away"],
     },
     Mutant {
         name: "a_grant_that_a_check_in_does_not_stop",
@@ -72,7 +74,9 @@ pub const MUTANTS: &[Mutant] = &[
             from: "        !self.checked_in.load(Ordering::SeqCst)",
             to: "        mutant!() || !self.checked_in.load(Ordering::SeqCst)",
         }],
-        caught_by: &["servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open"],
+        caught_by: &[
+            "servers postgres::check_in::a_lock_is_not_handed_over_while_a_transaction_depends_on_its_holder",
+        ],
     },
     Mutant {
         name: "a_grant_that_waits_for_a_row",

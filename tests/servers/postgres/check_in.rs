@@ -195,6 +195,30 @@ async fn nobody_is_granted_the_lock_while_the_transaction_is_open() {
     }
 }
 
+/// Right after the grant, when the lock would otherwise pass to the next task of the process.
+#[tokio::test]
+async fn a_lock_is_not_handed_over_while_a_transaction_depends_on_its_holder() {
+    let server = documents(1);
+    let (locks, pool) = (client(&server).await, pool(&server));
+    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    for round in 0..5 {
+        let mut transaction = pool.begin().await.unwrap();
+        let guard = locks.lock("k").acquire().await.unwrap();
+        let lock = locks.lock("k").wait(LONG);
+        let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        tokio::task::yield_now().await;
+        guard.check_in(&mut transaction).await.unwrap();
+        drop(guard);
+        tokio::time::sleep(50 * MS).await;
+        assert!(
+            !waiter.is_finished(),
+            "in round {round}, the next holder entered before the end of the transaction"
+        );
+        transaction.commit().await.unwrap();
+        waiter.await.unwrap().release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_lock_that_is_lost_or_held_elsewhere_is_no_ground_to_commit() {
     let server = documents(1);

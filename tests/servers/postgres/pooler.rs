@@ -5,7 +5,9 @@ use std::time::Instant;
 use lock_runtime::LockManager;
 
 use super::{LONG, MS};
-use crate::support::{pgbouncer::PgBouncer, postgres_server::PostgresServer, until};
+use crate::support::{
+    pgbouncer::PgBouncer, postgres_protocol::Session, postgres_server::PostgresServer, until,
+};
 
 async fn client(bouncer: &PgBouncer) -> LockManager {
     let url =
@@ -33,10 +35,17 @@ async fn woken_after(bouncer: &PgBouncer) -> Vec<std::time::Duration> {
     woken
 }
 
-/// Sessions that listen; some may have ended their last statement with it, and some have listened before.
-fn listeners(server: &PostgresServer) -> Vec<String> {
-    let rows = server.query("SELECT query FROM pg_stat_activity WHERE query LIKE 'LISTEN%'");
-    rows.into_iter().flatten().flatten().collect()
+/// What the sessions of the server listen to that the pooler lends.
+fn listening(server: &PostgresServer, bouncer: &PgBouncer) -> Vec<String> {
+    let count = "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    let count: usize = server.value(count).unwrap().parse().unwrap();
+    // Each gets another one, as long as their transactions are open.
+    let mut sessions: Vec<_> = (0..count).map(|_| Session::connect(&bouncer.socket()).unwrap()).collect();
+    let all = sessions.iter_mut().flat_map(|session| {
+        session.query("BEGIN").unwrap();
+        session.query("SELECT pg_listening_channels()").unwrap()
+    });
+    all.flatten().flatten().collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,9 +57,9 @@ async fn nobody_listens_in_a_session_of_others() {
         for locks in &clients {
             locks.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
         }
-        assert_eq!(listeners(&server), [""; 0]);
         tokio::time::sleep(20 * MS).await;
     }
+    assert_eq!(listening(&server, &bouncer), [""; 0]);
     // Waiters poll, without a statement that is prepared.
     let woken = woken_after(&bouncer).await;
     println!("in transaction mode: {woken:?}");

@@ -1,0 +1,364 @@
+//! PostgreSQL: acquiring and releasing a lock against the bare statements, the hand-over against a bare notification,
+//! and one contended key against `sqlx`'s advisory lock and a row that transactions lock.
+//!
+//! `cargo bench -p lock-runtime-benches --bench postgres [-- rounds]`. A private server with `fsync = off`: what is
+//! measured is the client and the server's CPU, not the disk.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::too_many_lines,
+    reason = "a benchmark"
+)]
+
+mod support;
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
+#[path = "../../tests/support/mod.rs"]
+mod tests_support;
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use lock_runtime::LockManager;
+use sqlx::{
+    Connection, PgConnection, PgPool,
+    postgres::{PgAdvisoryLock, PgConnectOptions, PgListener, PgPoolOptions},
+};
+use support::{in_turn, median, publish, ratios, targets::Target};
+use tests_support::postgres_server::PostgresServer;
+
+const ROUNDS: usize = 9;
+const LENGTH: Duration = Duration::from_millis(1500);
+/// In each round.
+const HAND_OVERS: usize = 150;
+const PROCESSES: usize = 4;
+const TASKS: usize = 32;
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// The statements that everyone would write.
+const TAKE: &str = "INSERT INTO bare AS b VALUES ($1, $2::uuid, 1, clock_timestamp() + interval '30 s') ON CONFLICT (name) DO \
+     UPDATE SET owner = $2::uuid, version = b.version + 1, expires_at = clock_timestamp() + interval '30 s' WHERE b.owner \
+     IS NULL OR b.expires_at <= clock_timestamp() RETURNING version";
+const FREE: &str = "UPDATE bare SET owner = NULL WHERE name = $1 AND owner = $2::uuid";
+const OWNER: &str = "0123456789abcdef0123456789abcdef";
+
+const HOT: [&str; 3] = ["lock-runtime", "PgAdvisoryLock", "SELECT … FOR UPDATE"];
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--child") {
+        return runtime.block_on(child(&arguments[at + 1], &arguments[at + 2]));
+    }
+    let rounds = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
+    runtime.block_on(measure(rounds));
+}
+
+fn url(folder: &str) -> String {
+    format!("postgres:///postgres?host={folder}&user=postgres&create_table=true")
+}
+
+fn options(folder: &str) -> PgConnectOptions {
+    PgConnectOptions::new().socket(folder).username("postgres").database("postgres")
+}
+
+async fn measure(rounds: usize) {
+    let server = PostgresServer::start(&[]);
+    let folder = server.folder().to_str().unwrap().to_owned();
+    server.query(
+        "CREATE TABLE bare (name text COLLATE \"C\" PRIMARY KEY, owner uuid, version bigint NOT NULL, expires_at timestamptz \
+         NOT NULL) WITH (fillfactor = 50); CREATE TABLE hot (id int PRIMARY KEY); INSERT INTO hot VALUES (1)",
+    );
+    let locks = LockManager::connect(&url(&folder)).await.unwrap().wait(MINUTE);
+    let mut rows = Vec::new();
+    let mut targets = Vec::new();
+
+    // Alone, over one connection each.
+    let bare = tokio::sync::Mutex::new(PgConnection::connect_with(&options(&folder)).await.unwrap());
+    let raw = async || cycle(&mut *bare.lock().await, "k").await;
+    let lock = locks.lock("k");
+    let ours = async || lock.acquire().await.unwrap().release().await.unwrap();
+    let (mut raw_rates, mut our_rates, mut raw_p50, mut our_p50) = (vec![], vec![], vec![], vec![]);
+    for round in 0..=rounds {
+        let (rate, p50) = cycles(&raw).await;
+        let (our_rate, our_median) = cycles(&ours).await;
+        // The first round warms up.
+        if round > 0 {
+            raw_rates.push(rate);
+            our_rates.push(our_rate);
+            raw_p50.push(p50);
+            our_p50.push(our_median);
+        }
+    }
+    rows.push(row("bare statements", "one task", &raw_rates, &raw_rates, &raw_p50));
+    rows.push(row("lock-runtime", "one task", &our_rates, &raw_rates, &our_p50));
+    targets.push(Target::at_least("one task, of the bare statements", ratios(&our_rates, &raw_rates), 0.9));
+
+    // Distinct keys, over as many connections.
+    let pool = PgPoolOptions::new()
+        .max_connections(4)
+        .test_before_acquire(false)
+        .connect_lazy_with(options(&folder));
+    let (mut raw_rates, mut our_rates, mut raw_p50, mut our_p50) = (vec![], vec![], vec![], vec![]);
+    for round in 0..=rounds {
+        let (bare, ours) = (pool.clone(), locks.clone());
+        let (rate, p50) = many(move |n| {
+            let pool = bare.clone();
+            async move { cycle(&mut pool.acquire().await.unwrap(), &format!("k{n}")).await }
+        })
+        .await;
+        let (our_rate, our_median) = many(move |n| {
+            let lock = ours.lock(format!("k{n}"));
+            async move { lock.acquire().await.unwrap().release().await.unwrap() }
+        })
+        .await;
+        if round > 0 {
+            raw_rates.push(rate);
+            our_rates.push(our_rate);
+            raw_p50.push(p50);
+            our_p50.push(our_median);
+        }
+    }
+    rows.push(row("bare statements", "16 tasks, 4 connections", &raw_rates, &raw_rates, &raw_p50));
+    rows.push(row("lock-runtime", "16 tasks, 4 connections", &our_rates, &raw_rates, &our_p50));
+    targets.push(Target::at_least("16 tasks, of the bare statements", ratios(&our_rates, &raw_rates), 0.9));
+
+    // From a release to the entry of the other client.
+    let two = [&locks, &LockManager::connect(&url(&folder)).await.unwrap()]
+        .map(|locks| locks.clone().wait(MINUTE).lock("handed over"));
+    let pool = PgPool::connect_lazy_with(options(&folder));
+    let mut listener = PgListener::connect_with(&pool).await.unwrap();
+    listener.listen("bare").await.unwrap();
+    let mut notifier = PgConnection::connect_with(&options(&folder)).await.unwrap();
+    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let bare_times = notifications(&mut notifier, &mut listener).await;
+        let handed_over = hand_overs(&two).await;
+        if round > 0 {
+            bare.push(bare_times);
+            ours.push(handed_over);
+        }
+    }
+    let medians = |rounds: &[Vec<f64>]| rounds.iter().map(|micros| median(micros)).collect::<Vec<_>>();
+    let bare_medians = medians(&bare);
+    rows.push(latency("bare NOTIFY", &bare, &bare_medians));
+    rows.push(latency("lock-runtime", &ours, &bare_medians));
+    targets.push(Target::at_most("hand-over, of a bare NOTIFY", ratios(&medians(&ours), &bare_medians), 2.0));
+
+    // One key.
+    let mut entries = HOT.map(|_| Vec::new());
+    for round in 0..=rounds as u64 {
+        for (contender, rates) in in_turn(round, HOT.into_iter().zip(&mut entries)) {
+            let rate = hot(contender, &folder);
+            if round > 0 {
+                rates.push(rate);
+            }
+        }
+    }
+    let best = (1..HOT.len()).max_by(|a, b| median(&entries[*a]).total_cmp(&median(&entries[*b]))).unwrap();
+    for (contender, rates) in HOT.into_iter().zip(&entries) {
+        let rate = format!("{:.0}", median(rates));
+        let of = ratios(rates, &entries[best]).to_string();
+        let what = format!("one key, {PROCESSES} × {TASKS}");
+        rows.push(vec![contender.into(), what, rate, of, "–".into(), "–".into()]);
+    }
+    targets.push(Target::at_least("one key, of the best peer", ratios(&entries[0], &entries[best]), 20.0));
+    publish(
+        "postgres",
+        &[
+            "who",
+            "what",
+            "a second",
+            "of the first, or the best peer [95 %]",
+            "p50 µs [least–most]",
+            "p99 µs",
+        ],
+        &rows,
+        support::plot::NONE,
+        &targets,
+    );
+}
+
+async fn cycle(connection: &mut PgConnection, name: &str) {
+    let version: i64 =
+        sqlx::query_scalar(TAKE).bind(name).bind(OWNER).fetch_one(&mut *connection).await.unwrap();
+    assert!(version > 0);
+    sqlx::query(FREE).bind(name).bind(OWNER).execute(connection).await.unwrap();
+}
+
+fn row(who: &str, what: &str, rates: &[f64], base: &[f64], p50: &[f64]) -> Vec<String> {
+    let rate = format!("{:.0}", median(rates));
+    vec![who.into(), what.into(), rate, ratios(rates, base).to_string(), spread(p50), "–".into()]
+}
+
+fn latency(who: &str, rounds: &[Vec<f64>], base: &[f64]) -> Vec<String> {
+    let medians: Vec<f64> = rounds.iter().map(|micros| median(micros)).collect();
+    let mut all = rounds.concat();
+    all.sort_by(f64::total_cmp);
+    let p99 = all[all.len() * 99 / 100];
+    let of = ratios(&medians, base).to_string();
+    vec![who.into(), "hand-over".into(), "–".into(), of, spread(&medians), format!("{p99:.0}")]
+}
+
+/// The median of the rounds, the least and the most.
+fn spread(values: &[f64]) -> String {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    format!("{:.0} [{least:.0}–{most:.0}]", median(values))
+}
+
+/// Cycles per second, and the median time of one in µs.
+async fn cycles(cycle: &impl AsyncFn()) -> (f64, f64) {
+    let began = Instant::now();
+    let mut took = Vec::new();
+    while began.elapsed() < LENGTH {
+        let before = Instant::now();
+        cycle().await;
+        took.push(before.elapsed().as_secs_f64() * 1e6);
+    }
+    (took.len() as f64 / began.elapsed().as_secs_f64(), median(&took))
+}
+
+/// The same of sixteen tasks.
+async fn many<F: Future<Output = ()> + Send>(
+    cycle: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
+) -> (f64, f64) {
+    let began = Instant::now();
+    let tasks = (0..16).map(|n| {
+        let cycle = cycle.clone();
+        tokio::spawn(async move {
+            let mut took = Vec::new();
+            while began.elapsed() < LENGTH {
+                let before = Instant::now();
+                cycle(n).await;
+                took.push(before.elapsed().as_secs_f64() * 1e6);
+            }
+            took
+        })
+    });
+    let mut took = Vec::new();
+    for task in tasks.collect::<Vec<_>>() {
+        took.extend(task.await.unwrap());
+    }
+    (took.len() as f64 / began.elapsed().as_secs_f64(), median(&took))
+}
+
+/// Times from a notification to its arrival, in µs.
+async fn notifications(notifier: &mut PgConnection, listener: &mut PgListener) -> Vec<f64> {
+    let mut took = Vec::new();
+    for _ in 0..HAND_OVERS {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let sent = Instant::now();
+        let (sent_off, received) =
+            tokio::join!(sqlx::query("SELECT pg_notify('bare', '')").execute(&mut *notifier), async {
+                listener.recv().await.unwrap();
+                sent.elapsed()
+            });
+        sent_off.unwrap();
+        took.push(received.as_secs_f64() * 1e6);
+    }
+    took
+}
+
+/// Times from the release by one client to the entry of the other, which waits, in µs.
+async fn hand_overs(two: &[lock_runtime::Lock; 2]) -> Vec<f64> {
+    let mut took = Vec::new();
+    let mut guard = two[0].acquire().await.unwrap();
+    for number in 0..HAND_OVERS {
+        let next = two[(number + 1) % 2].clone();
+        let waiter = tokio::spawn(async move { (next.acquire().await.unwrap(), Instant::now()) });
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let released = Instant::now();
+        let release = tokio::spawn(guard.release());
+        let (next, entered) = waiter.await.unwrap();
+        release.await.unwrap().unwrap();
+        took.push(entered.duration_since(released).as_secs_f64() * 1e6);
+        guard = next;
+    }
+    guard.release().await.unwrap();
+    took
+}
+
+/// Entries per second of all processes.
+fn hot(contender: &str, folder: &str) -> f64 {
+    let children: Vec<_> = (0..PROCESSES)
+        .map(|_| {
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args(["--child", contender, folder]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            assert_eq!(lines.next().unwrap().unwrap(), "ready");
+            (child, lines)
+        })
+        .collect();
+    let mut entries = 0.0;
+    let mut children = children;
+    for (child, _) in &mut children {
+        drop(child.stdin.take());
+    }
+    for (child, lines) in &mut children {
+        entries += lines.next().unwrap().unwrap().parse::<f64>().unwrap();
+        child.wait().unwrap();
+    }
+    entries / LENGTH.as_secs_f64()
+}
+
+/// A process with tasks that want the same lock.
+async fn child(contender: &str, folder: &str) {
+    let pool = PgPoolOptions::new()
+        .max_connections(TASKS as u32)
+        .acquire_timeout(MINUTE)
+        .test_before_acquire(false)
+        .connect_lazy_with(options(folder));
+    let locks = if contender == "lock-runtime" {
+        Some(LockManager::connect(&url(folder)).await.unwrap().wait(MINUTE))
+    } else {
+        // All connections are made before the time counts.
+        let mut connections = Vec::new();
+        for _ in 0..TASKS {
+            connections.push(pool.acquire().await.unwrap());
+        }
+        None
+    };
+    let advisory = std::sync::Arc::new(PgAdvisoryLock::new("hot"));
+    println!("ready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let end = Instant::now() + LENGTH;
+    let is_advisory = contender == "PgAdvisoryLock";
+    let tasks = (0..TASKS).map(|_| {
+        let (locks, pool, advisory) = (locks.clone(), pool.clone(), advisory.clone());
+        tokio::spawn(async move {
+            let mut entries = 0;
+            while Instant::now() < end {
+                if let Some(locks) = &locks {
+                    locks.lock("hot").acquire().await.unwrap().release().await.unwrap();
+                } else if is_advisory {
+                    let mut connection = pool.acquire().await.unwrap();
+                    advisory.acquire(&mut *connection).await.unwrap().release_now().await.unwrap();
+                } else {
+                    let mut transaction = pool.begin().await.unwrap();
+                    sqlx::query("SELECT 1 FROM hot WHERE id = 1 FOR UPDATE")
+                        .execute(&mut *transaction)
+                        .await
+                        .unwrap();
+                    transaction.commit().await.unwrap();
+                }
+                entries += 1;
+            }
+            entries
+        })
+    });
+    let mut entries = 0_u64;
+    for task in tasks.collect::<Vec<_>>() {
+        entries += task.await.unwrap();
+    }
+    println!("{entries}");
+}
