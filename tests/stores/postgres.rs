@@ -158,7 +158,7 @@ impl Site for PostgresSite {
         match &self.proxy {
             Some(proxy) => {
                 let address = proxy.address();
-                format!("postgres://postgres@{address}/postgres?create_table=true")
+                format!("postgres://postgres@{address}/postgres?create_table=true&sslmode=disable")
             }
             None => self.url_past_faults(),
         }
@@ -168,7 +168,7 @@ impl Site for PostgresSite {
         let of_server = || self.server().folder().display().to_string();
         let folder =
             self.pooler.as_ref().map_or_else(of_server, |pooler| pooler.folder().display().to_string());
-        format!("postgres:///postgres?host={folder}&user=postgres&create_table=true")
+        format!("postgres:///postgres?host={folder}&user=postgres&create_table=true&sslmode=disable")
     }
 
     fn url_with_password(&self, password: &str) -> String {

@@ -210,7 +210,18 @@ fn template() -> &'static Path {
             chown(&folder, Some(user), Some(group)).expect("root may do that");
         }
         let made = program("initdb")
-            .args(["-U", "postgres", "-A", "trust", "--no-sync", "--no-locale", "-E", "UTF8", "-D"])
+            .args([
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "--no-sync",
+                "--no-locale",
+                "-E",
+                "UTF8",
+                "--wal-segsize=1",
+                "-D",
+            ])
             .arg(folder.join("data"))
             .output()
             .expect("initdb can be started");
@@ -219,8 +230,12 @@ fn template() -> &'static Path {
             format!("local all {USER} scram-sha-256\nlocal all all trust\nlocal replication all trust\n");
         fs::write(folder.join("data/pg_hba.conf"), access).expect("the folder takes files");
         let mut process = launch(&folder, &[], None);
-        let sql = format!("CREATE ROLE {USER} LOGIN; CHECKPOINT");
-        Session::connect(&socket(&folder)).and_then(|mut session| session.query(&sql)).expect("a new role");
+        // Less to copy.
+        let unused = "ALTER DATABASE template0 IS_TEMPLATE false";
+        for sql in [&format!("CREATE ROLE {USER} LOGIN"), unused, "DROP DATABASE template0", "CHECKPOINT"] {
+            let mut session = Session::connect(&socket(&folder)).expect("the server answers");
+            session.query(sql).expect(sql);
+        }
         // A clean shutdown, so that copies need no recovery.
         let pid = Pid::from_child(process.child());
         kill_process(pid, Signal::INT).expect("it runs");
@@ -240,7 +255,18 @@ fn launch(folder: &Path, settings: &[String], clock: Option<&Clock>) -> Process 
         let mut command = program("postgres");
         command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
         // Crashes of the machine are not part of the tests.
-        for setting in ["listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=400"] {
+        for setting in [
+            "listen_addresses=",
+            "fsync=off",
+            "full_page_writes=off",
+            "max_connections=400",
+            // Small: there are many servers.
+            "shared_buffers=8MB",
+            "autovacuum=off",
+            "wal_level=minimal",
+            "max_wal_senders=0",
+            "max_logical_replication_workers=0",
+        ] {
             command.args(["-c", setting]);
         }
         for setting in settings {

@@ -30,8 +30,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_row_released_without_a_look_at_its_owner",
         edits: &[Script {
-            from: "    WHERE l.name = $1 AND l.owner = $2::uuid\n    FOR UPDATE OF l SKIP LOCKED",
-            to: "    WHERE l.name = $1 AND $2::uuid IS NOT NULL\n    FOR UPDATE OF l SKIP LOCKED",
+            from: "WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED",
+            to: "WHERE o.name = $1 AND $2::uuid IS NOT NULL FOR UPDATE SKIP LOCKED",
         }],
         caught_by: &["postgres::ownership::a_lost_guard_does_not_release_a_later_hold_of_the_same_client"],
     },
@@ -57,8 +57,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_that_a_check_in_does_not_stop",
         edits: &[Script {
-            from: "AND l.owner = $2::uuid\n    FOR UPDATE OF l SKIP LOCKED",
-            to: "AND l.owner = $2::uuid\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
+            from: "WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED",
+            to: "WHERE o.name = $1 AND o.owner = $2::uuid FOR NO KEY UPDATE SKIP LOCKED",
         }],
         caught_by: &["servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open"],
     },
@@ -124,8 +124,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_that_notifies_nobody",
         edits: &[Script {
-            from: "SELECT pg_notify($3, $4) FROM freed WHERE wanted",
-            to: "SELECT pg_notify($3, $4) FROM freed WHERE false",
+            from: "CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify($3, $4)::text END",
+            to: "NULL::text",
         }],
         caught_by: &["servers postgres::waiting::a_release_wakes_a_waiter_of_another_process"],
     },

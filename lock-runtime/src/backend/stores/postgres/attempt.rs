@@ -34,8 +34,17 @@ const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from
 const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(8)];
 /// Upper bound on doublings of this pause.
 const MOST_DOUBLINGS: u32 = 3;
+/// A lease that is shorter is renewed before a slow server has accepted a new connection.
+const SHORT: Duration = Duration::from_secs(15);
 /// How often a request is repeated because the server's clock had jumped.
 const LATE: u32 = 3;
+
+/// What is expected of a lock; if it is wrong, another statement is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Likely {
+    Free,
+    Held,
+}
 
 /// The outcome of one request.
 enum Outcome {
@@ -50,15 +59,16 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     match request.mode {
         Mode::Exclusive => {}
     }
-    shared.notices.start();
+    shared.notices.asked();
     // An attempt of this process that was dropped may still hold it for a moment.
     shared.ghosts.leave(request.key.stored(), shared.connections.config().response_timeout).await;
     let owner = OwnerToken::random();
     let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
+    let mut likely = Likely::Free;
     loop {
         let before = watch.as_ref().map_or(0, Watch::count);
         let wanted = if watch.is_some() { WANTED } else { Duration::ZERO };
-        let remaining = match Claim::ask(shared, request, owner, wanted).await? {
+        let remaining = match Claim::ask(shared, request, owner, likely, wanted).await? {
             Outcome::Granted(grant) => return Ok(Acquired::Granted(grant)),
             Outcome::Late if late < LATE => {
                 late += 1;
@@ -78,6 +88,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         let Some(watch) = &watch else {
             // Asks again at once, to be notified, and because the lock may have been released before.
             watch = Some(Watch::begin(&shared.notices, &request.key));
+            likely = Likely::Held;
             continue;
         };
         let pause = if let Some(remaining) = remaining {
@@ -90,8 +101,8 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         };
         tokio::select! {
             biased;
-            () = watch.reached(before + 1) => {}
-            () = request.progress.sleep_until((now + pause).min(end)) => {}
+            () = watch.reached(before + 1) => likely = Likely::Free,
+            () = request.progress.sleep_until((now + pause).min(end)) => likely = Likely::Held,
         }
     }
 }
@@ -111,13 +122,23 @@ impl Claim {
         shared: &Arc<Shared>,
         request: &Acquire,
         owner: OwnerToken,
+        likely: Likely,
         wanted: Duration,
     ) -> Result<Outcome, LockError> {
+        let is_renewed_soon = request.auto_renew && request.ttl < SHORT;
         let flight = Flight::default();
         let id = request.lease_id(owner, FencingToken::from_micros(0));
         let lease = PostgresLease::of(shared, id.clone(), &flight, None);
         let mut claim = Self { lease: Some(Arc::new(lease)), cleanup: request.cleanup.clone() };
-        let asked = detached(ask(Arc::clone(shared), id.clone(), wanted, InFlight(flight.clone()))).await;
+        let asked = detached(ask(
+            Arc::clone(shared),
+            id.clone(),
+            likely,
+            wanted,
+            is_renewed_soon,
+            InFlight(flight.clone()),
+        ))
+        .await;
         let asked = match asked {
             Ok(asked) => asked,
             Err(error) => {
@@ -164,12 +185,16 @@ enum Asked {
 async fn ask(
     shared: Arc<Shared>,
     id: LeaseId,
+    likely: Likely,
     wanted: Duration,
+    is_renewed_soon: bool,
     flight: InFlight,
 ) -> Result<Asked, LockError> {
     let Shared { connections, statements, .. } = &*shared;
     let mut limit = 0;
-    let args = |sent| {
+    let mut began = None;
+    let mut args = |sent| {
+        began.get_or_insert(sent);
         // Executed later, it would be a grant of which nobody knows.
         limit = connections.clock().at(sent + connections.config().response_timeout);
         vec![
@@ -178,10 +203,21 @@ async fn ask(
             micros(id.ttl),
             Arg::Number(i64::try_from(limit).unwrap_or(i64::MAX)),
             Arg::Text(shared.label.clone()),
-            micros(wanted),
         ]
     };
-    let answer = match connections.run(Lane::Here, &statements.acquire, args).await {
+    let taken = match likely {
+        Likely::Free => Some(connections.run(Lane::Here, &statements.take, &mut args).await),
+        Likely::Held => None,
+    };
+    let asked = match taken {
+        Some(Ok(answer)) if !answer.rows.is_empty() => Ok(answer),
+        Some(Err(failure)) => Err(failure),
+        Some(Ok(_)) | None => {
+            let args = |sent| [args(sent), vec![micros(wanted)]].concat();
+            connections.run(Lane::Here, &statements.acquire, args).await
+        }
+    };
+    let answer = match asked {
         Ok(answer) => answer,
         Err(Failure::NotExecuted(error)) => {
             flight.lands(Landed::NotGranted);
@@ -206,9 +242,13 @@ async fn ask(
     };
     flight.lands(Landed::Granted);
     connections.clock().learn(answer.sent, now, read.us);
-    connections.prepare_for_renewals();
+    if is_renewed_soon {
+        connections.prepare_for_renewals();
+    }
     Sweeper::granted(&shared);
-    let contention = Contention { asked_at: answer.sent, answered_at: now, others_wait: read.others_wait };
+    // The lease counts from the first statement, although it may have begun with the last one.
+    let asked_at = began.unwrap_or(answer.sent);
+    let contention = Contention { asked_at, answered_at: now, others_wait: read.others_wait };
     Ok(Asked::Granted { version, contention })
 }
 

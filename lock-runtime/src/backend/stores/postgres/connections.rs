@@ -74,6 +74,7 @@ pub(super) struct Connections {
     renewals: Mutex<Option<Arc<Slot>>>,
     outage: Outage,
     clock: ServerClock,
+    server: Statement,
     fitness: Statement,
     /// The number of the next statement.
     echo: AtomicI64,
@@ -88,6 +89,8 @@ struct Seen {
     identity: Option<String>,
     /// What was last warned of.
     danger: Option<String>,
+    /// When the server was started that was last found fit.
+    fit: Option<i64>,
     pool_is_fit: bool,
 }
 
@@ -96,6 +99,7 @@ impl Connections {
         let outage =
             Outage::of(format!("PostgreSQL at {}", config.address()), "locks cannot be acquired or renewed");
         Self {
+            server: Statement::of(include_str!("sql/server.sql"), &config.table, 0),
             fitness: Statement::of(include_str!("sql/fitness.sql"), &config.table, 0),
             config,
             pool,
@@ -257,6 +261,12 @@ impl Connections {
         if let Some(idle) = slot.pop() {
             return Ok(Line::of(idle, permit, false));
         }
+        if slot.reached.load(Ordering::Acquire) {
+            if let Ok(connection) = self.connect_soon(lane).await {
+                return Ok(Line::of(Idle { connection, knows: 0, since: Instant::now() }, permit, true));
+            }
+            slot.reached.store(false, Ordering::Release);
+        }
         // One after the other, and a failure is shared for a moment, so that an outage makes no storm of connections.
         let mut failed = slot.failed.lock().await;
         if let Some(idle) = slot.pop() {
@@ -268,14 +278,11 @@ impl Connections {
             return Err(error.clone());
         }
         let began = Instant::now();
-        let made = if background::handle().is_here() {
-            first_of(|| self.connect(lane)).await
-        } else {
-            self.connect(lane).await
-        };
+        let made = self.connect_soon(lane).await;
         match made {
             Ok(connection) => {
                 *failed = None;
+                slot.reached.store(true, Ordering::Release);
                 self.outage.ends();
                 Ok(Line::of(Idle { connection, knows: 0, since: Instant::now() }, permit, true))
             }
@@ -311,6 +318,16 @@ impl Connections {
         })
     }
 
+    /// Connects like [`connect`](Self::connect); on the library's own thread by several attempts, because there is no time
+    /// to wait for one without an answer.
+    async fn connect_soon(&self, lane: Lane) -> Result<PgConnection, LockError> {
+        if background::handle().is_here() {
+            first_of(|| self.connect(lane)).await
+        } else {
+            self.connect(lane).await
+        }
+    }
+
     /// Connects to a server with a table for locks.
     async fn connect(&self, lane: Lane) -> Result<PgConnection, LockError> {
         let limit = self.config.connect_timeout;
@@ -335,18 +352,23 @@ impl Connections {
     ///
     /// Over a connection for renewals no lock is acquired, so `strict` does not apply there: held locks are kept.
     async fn check(&self, connection: &mut PgConnection, lane: Lane) -> Result<(), LockError> {
-        let mut fitness = self.fitness(connection).await?;
-        if fitness.is_read_only {
+        let failed = |error| error::explain(error, &self.config);
+        let server = self.server(connection).await.map_err(failed)?;
+        if server.is_read_only {
             return Err(error::read_only(&self.config.address()));
         }
+        if lock(&self.seen).fit == Some(server.started) {
+            return Ok(());
+        }
+        let mut fitness = self.fitness(connection).await.map_err(failed)?;
         if fitness.identity.is_none() && self.config.create_table {
             self.create_table(connection).await?;
-            fitness = self.fitness(connection).await?;
+            fitness = self.fitness(connection).await.map_err(failed)?;
         }
-        let Fitness { may_change, danger, identity, .. } = fitness;
-        if identity.is_none() {
+        let Fitness { may_change, danger, identity } = fitness;
+        let Some(identity) = identity else {
             return Err(error::missing(&self.config.table));
-        }
+        };
         if !may_change {
             return Err(error::may_not(&self.config, "permission denied"));
         }
@@ -356,39 +378,44 @@ impl Connections {
                 self.config.address()
             )
         });
-        if let Some(danger) = &danger
-            && self.config.strict
-            && lane == Lane::Here
-        {
-            let message = format!("{danger} (refused because of `strict`)");
-            return Err(LockError::new(LockErrorKind::Backend, message));
-        }
         let mut seen = lock(&self.seen);
-        seen.identity = identity;
+        seen.identity = Some(format!("{}/{identity}", server.started));
         if seen.danger != danger {
             if let Some(danger) = &danger {
                 tracing::warn!("{danger}");
             }
-            seen.danger = danger;
+            seen.danger.clone_from(&danger);
         }
+        if let Some(danger) = &danger
+            && self.config.strict
+        {
+            if lane == Lane::Renewals {
+                return Ok(());
+            }
+            let message = format!("{danger} (refused because of `strict`)");
+            return Err(LockError::new(LockErrorKind::Backend, message));
+        }
+        seen.fit = Some(server.started);
         Ok(())
     }
 
-    async fn fitness(&self, connection: &mut PgConnection) -> Result<Fitness, LockError> {
+    async fn server(&self, connection: &mut PgConnection) -> Result<Server, sqlx::Error> {
         let sent = Instant::now();
-        let read = async {
-            let rows = self.fitness.fetch(connection, &[], false).await?;
-            let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-            let us: i64 = row.try_get("us")?;
-            self.clock.learn(sent, Instant::now(), u64::try_from(us).unwrap_or_default());
-            Ok(Fitness {
-                is_read_only: row.try_get("is_read_only")?,
-                danger: row.try_get("danger")?,
-                may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
-                identity: row.try_get("identity")?,
-            })
-        };
-        read.await.map_err(|error| error::explain(error, &self.config))
+        let rows = self.server.fetch(connection, &[], false).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let us: i64 = row.try_get("us")?;
+        self.clock.learn(sent, Instant::now(), u64::try_from(us).unwrap_or_default());
+        Ok(Server { is_read_only: row.try_get("is_read_only")?, started: row.try_get("started")? })
+    }
+
+    async fn fitness(&self, connection: &mut PgConnection) -> Result<Fitness, sqlx::Error> {
+        let rows = self.fitness.fetch(connection, &[], false).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        Ok(Fitness {
+            danger: row.try_get("danger")?,
+            may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
+            identity: row.try_get("identity")?,
+        })
     }
 
     async fn create_table(&self, connection: &mut PgConnection) -> Result<(), LockError> {
@@ -402,8 +429,8 @@ impl Connections {
                 }
                 Err(error)
                     if error.as_database_error().is_some_and(|error| {
-                        // unique_violation, duplicate_table
-                        error.code().is_some_and(|code| ["23505", "42P07"].contains(&&*code))
+                        // unique_violation, duplicate_object, duplicate_table
+                        error.code().is_some_and(|code| ["23505", "42710", "42P07"].contains(&&*code))
                     }) => {}
                 Err(error) => {
                     let table = self.config.table.name();
@@ -437,13 +464,18 @@ impl fmt::Debug for Connections {
 
 /// Returns whether an answer belongs to the statement with this number.
 fn repeats(rows: &[PgRow], echo: i64) -> bool {
-    !rows.is_empty()
-        && rows.iter().all(|row| row.try_get::<i64, _>("echo").is_ok_and(|number| number == echo))
+    rows.iter().all(|row| row.try_get::<i64, _>("echo").is_ok_and(|number| number == echo))
+}
+
+/// A server, as a new connection finds it.
+struct Server {
+    is_read_only: bool,
+    /// When it was started, us.
+    started: i64,
 }
 
 /// What a server says about itself and the table.
 struct Fitness {
-    is_read_only: bool,
     /// Why it may lose data that it has confirmed.
     danger: Option<String>,
     may_change: bool,
@@ -458,6 +490,8 @@ struct Slot {
     idle: Mutex<Vec<Idle>>,
     /// Rises when connections are given up: those taken before are not used again.
     generation: AtomicU64,
+    /// Whether the last attempt to connect succeeded. Then several may be made at once.
+    reached: AtomicBool,
     /// The failure of the last attempt to connect, and until when it is shared. Held while an attempt is made.
     failed: tokio::sync::Mutex<Option<(Instant, LockError)>>,
     /// Ends the task that closes idle connections.
@@ -482,6 +516,7 @@ impl Slot {
             permits: Semaphore::new(size as usize),
             idle: Mutex::default(),
             generation: AtomicU64::new(0),
+            reached: AtomicBool::new(false),
             failed: tokio::sync::Mutex::default(),
             _end: end,
         });
@@ -500,6 +535,7 @@ impl Slot {
 
     fn give_up(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
+        self.reached.store(false, Ordering::Release);
         lock(&self.idle).clear();
     }
 }

@@ -8,19 +8,17 @@ use std::{
     time::Duration,
 };
 
-use sqlx::Row;
-
 use super::{
-    attempt::{not_understood, owner},
-    connections::{Answer, Lane, detached},
+    connections::detached,
     error::Failure,
     flight::{Flight, Ghost, Landed},
+    releases::{self, Left},
     shared::Shared,
-    statement::Arg,
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{BoxFuture, Lease, LeaseId, Releasable, Released, common::contention::Contention},
+    background,
     time::clock::{self, Instant},
 };
 
@@ -43,17 +41,6 @@ pub(super) struct PostgresLease {
     checked_in: AtomicBool,
     /// Set if it is an attempt that was dropped.
     ghost: OnceLock<Ghost>,
-}
-
-/// The answer to a release.
-enum Left {
-    /// It was held, and the lease had not ended.
-    Held,
-    /// It was held, but the lease had ended.
-    Ended,
-    /// It is held, but its row is locked.
-    Locked,
-    NotOurs,
 }
 
 impl PostgresLease {
@@ -113,18 +100,17 @@ async fn release(
         Landed::Granted => None,
         Landed::Unknown(until) => Some(until),
     };
-    let Shared { connections, statements, notices, .. } = &*shared;
-    let end = Instant::now() + connections.config().response_timeout;
-    let args = |_| {
-        let name = id.key.stored().to_owned();
-        let (channel, payload) = notices.address(&id.key);
-        vec![Arg::Text(name), owner(id.owner), Arg::Text(channel), Arg::Text(payload)]
-    };
+    let end = Instant::now() + shared.connections.config().response_timeout;
     let mut pause = WHILE_LOCKED;
     loop {
         let again = release_unanswered.swap(true, Ordering::SeqCst);
-        let answer = match connections.run(Lane::Here, &statements.release, args).await {
-            Ok(answer) => answer,
+        let answer = if background::handle().is_here() {
+            releases::together(&shared, id.clone()).await
+        } else {
+            releases::alone(&shared, &id).await
+        };
+        let (left, again) = match answer {
+            Ok((left, repeated)) => (left, again || repeated),
             Err(failure) => {
                 if matches!(failure, Failure::NotExecuted(_)) && !again {
                     release_unanswered.store(false, Ordering::SeqCst);
@@ -132,8 +118,6 @@ async fn release(
                 return Err(failure.into_error());
             }
         };
-        let left = read(&answer).map_err(not_understood)?;
-        let again = again || answer.repeated;
         match left {
             Left::Held => return Ok(Released::Released),
             // Nobody could be granted it, but its holder could not rely on it any more.
@@ -165,16 +149,6 @@ async fn release(
         clock::sleep_until((Instant::now() + pause).min(end)).await;
         pause *= 2;
     }
-}
-
-fn read(answer: &Answer) -> Result<Left, sqlx::Error> {
-    let row = answer.rows.first().ok_or(sqlx::Error::RowNotFound)?;
-    Ok(match row.try_get::<Option<bool>, _>("was_valid")? {
-        Some(true) => Left::Held,
-        Some(false) => Left::Ended,
-        None if row.try_get("was_ours")? => Left::Locked,
-        None => Left::NotOurs,
-    })
 }
 
 impl Releasable for PostgresLease {

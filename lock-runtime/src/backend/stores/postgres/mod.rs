@@ -8,6 +8,7 @@ pub mod fence;
 mod flight;
 mod hold;
 mod notices;
+mod releases;
 mod renewal;
 mod shared;
 mod statement;
@@ -102,10 +103,7 @@ impl Backend for Postgres {
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(connections::detached(async move {
-            shared.notices.start();
-            connections::ping(&shared.connections).await
-        }))
+        Box::pin(connections::detached(async move { connections::ping(&shared.connections).await }))
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

@@ -10,7 +10,7 @@
 use std::{
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -34,6 +34,8 @@ use crate::{
     },
 };
 
+/// Number of acquisitions after which a process locks often.
+const OFTEN: u64 = 64;
 /// How often the session is compared with that of another connection.
 const SWAPS: u32 = 3;
 /// How long to wait for our own notification before the connection counts as one behind a pooler.
@@ -55,6 +57,8 @@ pub(super) struct Notices {
     hints: Arc<Hints>,
     /// Whether notifications arrive.
     arrive: AtomicBool,
+    /// The number of acquisitions.
+    asked: AtomicU64,
     /// Whether the task that listens runs.
     runs: AtomicBool,
     /// Someone begins to wait, or the store is dropped.
@@ -68,19 +72,26 @@ impl Notices {
             channel,
             hints: Arc::default(),
             arrive: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
             runs: AtomicBool::new(false),
             wake: Arc::default(),
         })
     }
 
-    /// Returns the channel and the payload of a notification about a lock. Any user of the database may listen, and
-    /// therefore sees a hash instead of the name.
-    pub(super) fn address(&self, key: &LockKey) -> (String, String) {
-        (self.channel.clone(), payload(key))
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Counts an acquisition. A process that locks often begins to listen before it has to wait: then its statements can be
+    /// prepared. One that rarely locks is spared the connection.
+    pub(super) fn asked(self: &Arc<Self>) {
+        if self.asked.fetch_add(1, Ordering::Relaxed) == OFTEN {
+            self.start();
+        }
     }
 
     /// Begins to listen, unless that has begun.
-    pub(super) fn start(self: &Arc<Self>) {
+    fn start(self: &Arc<Self>) {
         if !self.runs.swap(true, Ordering::SeqCst) {
             background::handle().spawn(listen(Arc::downgrade(self), Arc::clone(&self.wake)));
         }
@@ -93,7 +104,9 @@ impl Drop for Notices {
     }
 }
 
-fn payload(key: &LockKey) -> String {
+/// Returns the payload of a notification about a lock. Any user of the database may listen, and therefore sees a hash
+/// instead of the name.
+pub(super) fn payload(key: &LockKey) -> String {
     sha1_smol::Sha1::from(key.stored()).digest().to_string()
 }
 

@@ -7,6 +7,7 @@ use super::{
     connections::Connections,
     flight::Ghosts,
     notices::Notices,
+    releases::Releases,
     statement::Statement,
     sweep::Sweeper,
 };
@@ -17,6 +18,7 @@ pub(super) struct Shared {
     pub(super) statements: Statements,
     pub(super) notices: Arc<Notices>,
     pub(super) ghosts: Ghosts,
+    pub(super) releases: Releases,
     pub(super) sweeper: Sweeper,
     /// This process, for a human reader of the table.
     pub(super) label: String,
@@ -24,8 +26,10 @@ pub(super) struct Shared {
 
 /// The statements about the locks of one table.
 pub(super) struct Statements {
+    pub(super) take: Statement,
     pub(super) acquire: Statement,
     pub(super) release: Statement,
+    pub(super) release_many: Statement,
     pub(super) renew: Statement,
     pub(super) sweep: Statement,
     pub(super) check_in: Statement,
@@ -34,11 +38,13 @@ pub(super) struct Statements {
 impl Statements {
     fn of(table: &Table) -> Self {
         Self {
-            acquire: Statement::of(include_str!("sql/acquire.sql"), table, 1),
-            release: Statement::of(include_str!("sql/release.sql"), table, 2),
-            renew: Statement::of(include_str!("sql/renew.sql"), table, 4),
+            take: Statement::of(include_str!("sql/take.sql"), table, 1),
+            acquire: Statement::of(include_str!("sql/acquire.sql"), table, 2),
+            release: Statement::of(include_str!("sql/release.sql"), table, 4),
+            release_many: Statement::of(include_str!("sql/release_many.sql"), table, 8),
+            renew: Statement::of(include_str!("sql/renew.sql"), table, 16),
             check_in: Statement::of(include_str!("sql/check_in.sql"), table, 0),
-            sweep: Statement::of(include_str!("sql/sweep.sql"), table, 8),
+            sweep: Statement::of(include_str!("sql/sweep.sql"), table, 32),
         }
     }
 }
@@ -55,6 +61,7 @@ impl Shared {
             statements,
             notices,
             ghosts: Ghosts::default(),
+            releases: Releases::default(),
             sweeper: Sweeper::default(),
             label,
         })

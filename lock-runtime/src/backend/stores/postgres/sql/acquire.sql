@@ -1,4 +1,5 @@
--- Takes a lock that is free, in one statement.
+-- Takes a lock that is free; creates its row, if there is none; or tells how long it is held, and asks to be notified of
+-- its release. All of it in one statement, which take.sql spares most callers.
 -- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not  $7 echo
 -- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would hold the lock
 -- without knowing it. Repeated by the same owner, it grants the same version again.

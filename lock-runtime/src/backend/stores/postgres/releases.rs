@@ -1,0 +1,139 @@
+//! Releases in the background, of which those that are due at the same time share a statement: after an outage there may
+//! be many.
+
+use std::sync::{Arc, Mutex};
+
+use sqlx::{Row, postgres::PgRow};
+use tokio::sync::oneshot;
+
+use super::{
+    attempt::{not_understood, owner_text},
+    connections::{Answer, Lane},
+    error::Failure,
+    notices,
+    shared::Shared,
+    statement::Arg,
+};
+use crate::{LockError, LockErrorKind, backend::LeaseId, sync::lock};
+
+/// Releases of one statement.
+const MOST: usize = 256;
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Left {
+    /// It was held, and the lease had not ended.
+    Held,
+    /// It was held, but the lease had ended.
+    Ended,
+    /// It is held, but its row is locked.
+    Locked,
+    NotOurs,
+}
+
+/// An answer, and whether the statement may have been executed before.
+pub(super) type Released = Result<(Left, bool), Failure>;
+
+/// The releases that wait for a statement.
+#[derive(Debug, Default)]
+pub(super) struct Releases(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    due: Vec<(LeaseId, oneshot::Sender<Released>)>,
+    /// Whether a task sends them.
+    runs: bool,
+}
+
+/// Releases together with others, from the library's own thread.
+///
+/// # Cancel safety
+/// Dropped, it is still released.
+pub(super) async fn together(shared: &Arc<Shared>, id: LeaseId) -> Released {
+    let (answer, answered) = oneshot::channel();
+    {
+        let mut waiting = lock(&shared.releases.0);
+        waiting.due.push((id, answer));
+        if !std::mem::replace(&mut waiting.runs, true) {
+            tokio::spawn(send_all(Arc::clone(shared)));
+        }
+    }
+    answered.await.unwrap_or_else(|_| {
+        let message = "the runtime was shut down during the release";
+        Err(Failure::Unknown(LockError::new(LockErrorKind::Backend, message)))
+    })
+}
+
+async fn send_all(shared: Arc<Shared>) {
+    // Those that are woken together come together.
+    tokio::task::yield_now().await;
+    loop {
+        let due = {
+            let mut waiting = lock(&shared.releases.0);
+            let count = waiting.due.len().min(MOST);
+            let due: Vec<_> = waiting.due.drain(..count).collect();
+            waiting.runs = !due.is_empty();
+            due
+        };
+        if due.is_empty() {
+            return;
+        }
+        let (ids, callers): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+        let answers = send(&shared, &ids).await;
+        for (number, caller) in callers.into_iter().enumerate() {
+            let answer = match &answers {
+                Ok((lefts, repeated)) => Ok((lefts[number], *repeated)),
+                Err(failure) => Err(failure.clone()),
+            };
+            let _ = caller.send(answer);
+        }
+    }
+}
+
+/// Releases in one statement; returns an answer for each.
+pub(super) async fn send(shared: &Shared, ids: &[LeaseId]) -> Result<(Vec<Left>, bool), Failure> {
+    let args = |_| {
+        vec![
+            Arg::Texts(ids.iter().map(|id| id.key.stored().to_owned()).collect()),
+            Arg::Texts(ids.iter().map(|id| owner_text(id.owner)).collect()),
+            Arg::Texts(ids.iter().map(|id| notices::payload(&id.key)).collect()),
+            Arg::Text(shared.notices.channel().to_owned()),
+        ]
+    };
+    let answer = shared.connections.run(Lane::Here, &shared.statements.release_many, args).await?;
+    let lefts: Result<Vec<_>, _> = answer.rows.iter().map(read).collect();
+    match lefts {
+        Ok(lefts) if lefts.len() == ids.len() => Ok((lefts, answer.repeated)),
+        Ok(_) => Err(Failure::Unknown(not_understood(sqlx::Error::RowNotFound))),
+        Err(error) => Err(Failure::Unknown(not_understood(error))),
+    }
+}
+
+fn read(row: &PgRow) -> Result<Left, sqlx::Error> {
+    Ok(match row.try_get::<Option<bool>, _>("was_valid")? {
+        Some(true) => Left::Held,
+        Some(false) => Left::Ended,
+        None if row.try_get("was_ours")? => Left::Locked,
+        None => Left::NotOurs,
+    })
+}
+
+/// Releases one lock, at the price of a bare UPDATE if it is held.
+pub(super) async fn alone(shared: &Shared, id: &LeaseId) -> Released {
+    let args = |_| {
+        vec![
+            Arg::Text(id.key.stored().to_owned()),
+            Arg::Text(owner_text(id.owner)),
+            Arg::Text(shared.notices.channel().to_owned()),
+            Arg::Text(notices::payload(&id.key)),
+        ]
+    };
+    let Answer { rows, repeated, .. } =
+        shared.connections.run(Lane::Here, &shared.statements.release, args).await?;
+    if let Some(row) = rows.first() {
+        let was_valid = row.try_get("was_valid").map_err(|error| Failure::Unknown(not_understood(error)))?;
+        return Ok((if was_valid { Left::Held } else { Left::Ended }, repeated));
+    }
+    let (lefts, again) = send(shared, std::slice::from_ref(id)).await?;
+    Ok((lefts[0], repeated || again))
+}

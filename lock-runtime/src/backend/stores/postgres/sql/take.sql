@@ -1,0 +1,24 @@
+-- Takes a lock that is free and has a row: the usual case, at the price of a bare UPDATE. No row if that cannot be done;
+-- acquire.sql then finds out why.
+-- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 echo
+-- See acquire.sql for the limit, for an owner that asks again, and for the lock on the row.
+UPDATE {table} l SET
+    owner = $2::uuid,
+    version = CASE
+        WHEN l.owner = $2::uuid AND l.expires_at > clock_timestamp() THEN l.version
+        ELSE greatest(l.version + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+    END,
+    expires_at = clock_timestamp() + $3 * interval '1 microsecond',
+    holder = $5
+WHERE l.name = (
+    SELECT f.name FROM {table} f
+    WHERE f.name = $1 AND (f.owner IS NULL OR f.expires_at <= clock_timestamp() OR f.owner = $2::uuid)
+        AND date_part('epoch', clock_timestamp()) * 1000000 <= $4
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING
+    $6::bigint AS echo,
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS us,
+    l.version,
+    l.wanted_until > clock_timestamp() AS wanted,
+    NULL::bigint AS remaining
