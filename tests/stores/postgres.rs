@@ -23,7 +23,13 @@ pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql"), (PRO
 inventory::submit!(super::File {
     is_compiled_in: cfg!(feature = "postgres"),
     is_large: false,
-    stores: STORES
+    stores: STORES.split_at(1).0
+});
+// A pooler for each case.
+inventory::submit!(super::File {
+    is_compiled_in: cfg!(feature = "postgres"),
+    is_large: true,
+    stores: STORES.split_at(1).1
 });
 
 struct Store {

@@ -61,7 +61,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     }
     shared.notices.asked();
     // An attempt of this process that was dropped may still hold it for a moment.
-    shared.ghosts.leave(request.key.stored(), shared.connections.config().response_timeout).await;
+    shared.ghosts.leave(request.key.stored()).await;
     let owner = OwnerToken::random();
     let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
     let mut likely = Likely::Free;

@@ -10,6 +10,9 @@ use tokio::sync::SetOnce;
 
 use crate::{sync::lock, time::clock::Instant};
 
+/// How long an attempt waits for earlier ones to be released.
+const PATIENCE: Duration = Duration::from_millis(250);
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Landed {
@@ -80,14 +83,19 @@ impl Ghosts {
         }
     }
 
-    /// Waits until all that have come are gone, for this long at most.
+    /// Waits until all that have come are gone, unless that takes long, as in an outage.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn leave(&self, name: &str, limit: Duration) {
+    pub(super) async fn leave(&self, name: &str) {
         let all = lock(&self.0).get(name).cloned().unwrap_or_default();
-        for ghost in all {
-            let _ = tokio::time::timeout(limit, ghost.wait()).await;
+        let leave = async {
+            for ghost in &all {
+                ghost.wait().await;
+            }
+        };
+        if !all.is_empty() {
+            let _ = tokio::time::timeout(PATIENCE, leave).await;
         }
     }
 }
