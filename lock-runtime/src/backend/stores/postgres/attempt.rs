@@ -6,13 +6,13 @@ use sqlx::Row;
 
 use super::{
     connections::{Answer, Lane, detached},
-    error::Failure,
+    error::{Failure, not_understood},
     flight::{Flight, InFlight, Landed},
     hold::PostgresLease,
     notices::Watch,
     shared::Shared,
-    statement::Arg,
-    sweep::Sweeper,
+    statement::{Arg, micros, owner},
+    sweep,
 };
 use crate::{
     FencingToken, LockError, LockErrorKind, OwnerToken,
@@ -245,7 +245,7 @@ async fn ask(
     if is_renewed_soon {
         connections.prepare_for_renewals();
     }
-    Sweeper::granted(&shared);
+    sweep::granted(&shared);
     // The lease counts from the first statement, although it may have begun with the last one.
     let asked_at = began.unwrap_or(answer.sent);
     let contention = Contention { asked_at, answered_at: now, others_wait: read.others_wait };
@@ -273,22 +273,4 @@ impl Read {
             remaining: remaining.filter(|left| *left > 0).map(|left| Duration::from_micros(positive(left))),
         })
     }
-}
-
-pub(super) fn not_understood(error: sqlx::Error) -> LockError {
-    LockError::new(LockErrorKind::Backend, "PostgreSQL gave an answer that is not understood")
-        .with_source(error)
-}
-
-pub(super) fn owner(token: OwnerToken) -> Arg {
-    Arg::Text(owner_text(token))
-}
-
-/// An owner as the server reads a UUID.
-pub(super) fn owner_text(token: OwnerToken) -> String {
-    format!("{:032x}", token.expose())
-}
-
-pub(super) fn micros(length: Duration) -> Arg {
-    Arg::Number(i64::try_from(length.as_micros()).unwrap_or(i64::MAX))
 }

@@ -8,6 +8,7 @@ use sqlx::{
 };
 use url::Url;
 
+use super::table::Table;
 use crate::{
     LockError, LockErrorKind,
     backend::common::settings::{Settings, invalid},
@@ -52,8 +53,6 @@ const OF_DRIVER: &[&str] = &[
 ];
 /// Upper bound on the connections of a runtime.
 const MOST_CONNECTIONS: u32 = 64;
-/// Upper bound on the length of an identifier in bytes; the server cuts longer ones off.
-const MAX_IDENTIFIER: usize = 63;
 
 /// The configuration of one store.
 #[derive(Clone)]
@@ -186,52 +185,6 @@ fn of_locks(options: PgConnectOptions) -> PgConnectOptions {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config").field("name", &self.name()).finish_non_exhaustive()
-    }
-}
-
-/// The table of the locks: an identifier, perhaps with a schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table(String);
-
-impl Default for Table {
-    fn default() -> Self {
-        Self("distributed_locks".into())
-    }
-}
-
-impl Table {
-    /// Reads a name as it would be written in SQL without quotes.
-    pub(super) fn from_name(name: &str) -> Result<Self, String> {
-        let is_identifier = |part: &str| {
-            let mut chars = part.chars();
-            part.len() <= MAX_IDENTIFIER
-                && chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
-                && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        };
-        let parts: Vec<_> = name.split('.').collect();
-        if parts.len() > 2 || !parts.iter().all(|part| is_identifier(part)) {
-            return Err(format!(
-                "write `table` or `schema.table` in lower-case letters, digits and `_`, each at most \
-                 {MAX_IDENTIFIER} bytes long"
-            ));
-        }
-        Ok(Self(name.into()))
-    }
-
-    /// Returns the name as it is written in statements. Quoted, because it may be a word of SQL.
-    pub(super) fn name(&self) -> String {
-        self.0.split('.').map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(".")
-    }
-
-    /// Returns the statement that creates the table.
-    pub(super) fn ddl(&self) -> String {
-        super::statement::without_comments(super::TABLE).replace("distributed_locks", &self.name())
-    }
-
-    /// Returns the channel of its notifications; cut to what the server allows for a channel.
-    pub(super) fn channel(&self) -> String {
-        let digest = sha1_smol::Sha1::from(&self.0).digest().to_string();
-        format!("lock_{}", &digest[..16])
     }
 }
 

@@ -5,7 +5,7 @@ use sqlx::{
     postgres::{PgDatabaseError, PgSeverity},
 };
 
-use super::config::{Config, Table};
+use super::{config::Config, table::Table};
 use crate::{LockError, LockErrorKind};
 
 /// Why a statement has no answer.
@@ -169,4 +169,10 @@ pub(super) fn may_not(config: &Config, message: &str) -> LockError {
          INSERT, UPDATE, DELETE ON {table} TO \"{user}\";"
     ))
     .into_permanent()
+}
+
+/// Returns the error for an answer without the columns that were asked for.
+pub(super) fn not_understood(error: sqlx::Error) -> LockError {
+    LockError::new(LockErrorKind::Backend, "PostgreSQL gave an answer that is not understood")
+        .with_source(error)
 }

@@ -44,9 +44,9 @@ use sqlx::{
 };
 
 use super::{
-    attempt::owner_text,
     error::{Meaning, in_transaction},
     hold::PostgresLease,
+    statement::owner_text,
 };
 use crate::{FencingToken, HeldLock, LockError, LockErrorKind, LockGuard, backend::BoxFuture};
 

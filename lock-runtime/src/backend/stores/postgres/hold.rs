@@ -12,7 +12,8 @@ use super::{
     connections::detached,
     error::Failure,
     flight::{Flight, Ghost, Landed},
-    releases::{self, Left},
+    released::Left,
+    releases,
     shared::Shared,
 };
 use crate::{

@@ -8,27 +8,26 @@ pub mod fence;
 mod flight;
 mod hold;
 mod notices;
+mod released;
 mod releases;
 mod renewal;
 mod shared;
 mod statement;
 mod sweep;
+mod table;
 
 use std::{fmt, sync::Arc};
 
 use sqlx::PgPool;
 
-use self::{
-    config::{Config, Table},
-    shared::Shared,
-};
+use self::{config::Config, shared::Shared, table::Table};
 use crate::{
     LockError, LockErrorKind,
     backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal},
 };
 
 /// The statement that creates the table of the locks, `distributed_locks`.
-pub const TABLE: &str = include_str!("sql/table.sql");
+pub const TABLE: &str = table::DDL;
 
 /// A table of a PostgreSQL database that holds locks.
 ///

@@ -1,49 +1,23 @@
 //! Releases in the background, of which those that are due at the same time share a statement: after an outage there may
 //! be many.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use sqlx::{Row, postgres::PgRow};
 use tokio::sync::oneshot;
 
 use super::{
-    attempt::{not_understood, owner_text},
     connections::{Answer, Lane},
-    error::Failure,
+    error::{Failure, not_understood},
     notices,
+    released::{Left, Released},
     shared::Shared,
-    statement::Arg,
+    statement::{Arg, owner_text},
 };
 use crate::{LockError, LockErrorKind, backend::LeaseId, sync::lock};
 
 /// Releases of one statement.
 const MOST: usize = 256;
-
-/// The answer to a release.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Left {
-    /// It was held, and the lease had not ended.
-    Held,
-    /// It was held, but the lease had ended.
-    Ended,
-    /// It is held, but its row is locked.
-    Locked,
-    NotOurs,
-}
-
-/// An answer, and whether the statement may have been executed before.
-pub(super) type Released = Result<(Left, bool), Failure>;
-
-/// The releases that wait for a statement.
-#[derive(Debug, Default)]
-pub(super) struct Releases(Mutex<Waiting>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    due: Vec<(LeaseId, oneshot::Sender<Released>)>,
-    /// Whether a task sends them.
-    runs: bool,
-}
 
 /// Releases together with others, from the library's own thread.
 ///
@@ -52,7 +26,7 @@ struct Waiting {
 pub(super) async fn together(shared: &Arc<Shared>, id: LeaseId) -> Released {
     let (answer, answered) = oneshot::channel();
     {
-        let mut waiting = lock(&shared.releases.0);
+        let mut waiting = lock(&shared.releases);
         waiting.due.push((id, answer));
         if !std::mem::replace(&mut waiting.runs, true) {
             tokio::spawn(send_all(Arc::clone(shared)));
@@ -69,7 +43,7 @@ async fn send_all(shared: Arc<Shared>) {
     tokio::task::yield_now().await;
     loop {
         let due = {
-            let mut waiting = lock(&shared.releases.0);
+            let mut waiting = lock(&shared.releases);
             let count = waiting.due.len().min(MOST);
             let due: Vec<_> = waiting.due.drain(..count).collect();
             waiting.runs = !due.is_empty();

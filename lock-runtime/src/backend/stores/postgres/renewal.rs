@@ -5,11 +5,10 @@ use std::sync::Arc;
 use sqlx::Row;
 
 use super::{
-    attempt::{not_understood, owner_text},
     connections::Lane,
-    error::Failure,
+    error::{Failure, not_understood},
     shared::Shared,
-    statement::Arg,
+    statement::{Arg, owner_text},
 };
 use crate::{
     LockError, LockErrorKind,

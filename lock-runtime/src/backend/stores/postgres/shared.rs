@@ -1,15 +1,13 @@
 //! The state that all locks of one store share.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, atomic::AtomicU64},
+};
 
 use super::{
-    config::{Config, Table},
-    connections::Connections,
-    flight::Ghosts,
-    notices::Notices,
-    releases::Releases,
-    statement::Statement,
-    sweep::Sweeper,
+    config::Config, connections::Connections, flight::Ghosts, notices::Notices, released::Waiting,
+    statement::Statement, table::Table,
 };
 use crate::backend::common::host;
 
@@ -18,10 +16,18 @@ pub(super) struct Shared {
     pub(super) statements: Statements,
     pub(super) notices: Arc<Notices>,
     pub(super) ghosts: Ghosts,
-    pub(super) releases: Releases,
+    pub(super) releases: Mutex<Waiting>,
     pub(super) sweeper: Sweeper,
     /// This process, for a human reader of the table.
     pub(super) label: String,
+}
+
+/// Where the sweep of the table stands.
+#[derive(Debug, Default)]
+pub(super) struct Sweeper {
+    pub(super) grants: AtomicU64,
+    /// The last name that was looked at; empty at the beginning of the table.
+    pub(super) last: Mutex<String>,
 }
 
 /// The statements about the locks of one table.
@@ -61,7 +67,7 @@ impl Shared {
             statements,
             notices,
             ghosts: Ghosts::default(),
-            releases: Releases::default(),
+            releases: Mutex::default(),
             sweeper: Sweeper::default(),
             label,
         })

@@ -1,6 +1,6 @@
 //! The statements, each with its arguments as parameters, or as literals behind a pooler that keeps no sessions.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use sqlx::{
     AssertSqlSafe, Executor, PgConnection, Postgres,
@@ -8,7 +8,8 @@ use sqlx::{
     query::Query,
 };
 
-use super::config::Table;
+use super::table::{Table, without_comments};
+use crate::OwnerToken;
 
 /// An argument of a statement.
 #[derive(Clone, Debug)]
@@ -110,10 +111,19 @@ fn write_literal(text: &mut String, arg: &Arg) {
     };
 }
 
-/// Returns the text of a statement without the comments for its readers.
-pub(super) fn without_comments(text: &str) -> String {
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
-    lines.collect::<Vec<_>>().join("\n")
+/// An owner as an argument.
+pub(super) fn owner(token: OwnerToken) -> Arg {
+    Arg::Text(owner_text(token))
+}
+
+/// An owner as the server reads a UUID.
+pub(super) fn owner_text(token: OwnerToken) -> String {
+    format!("{:032x}", token.expose())
+}
+
+/// A length of time as the statements take it.
+pub(super) fn micros(length: Duration) -> Arg {
+    Arg::Number(i64::try_from(length.as_micros()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

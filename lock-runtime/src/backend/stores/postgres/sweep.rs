@@ -1,10 +1,7 @@
 //! Removing the rows of locks that were not used for long.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -22,20 +19,10 @@ const GRANTS: u64 = 128;
 /// names there are.
 const PAGE: i64 = 512;
 
-/// Where the sweep of the table stands.
-#[derive(Debug, Default)]
-pub(super) struct Sweeper {
-    grants: AtomicU64,
-    /// The last name that was looked at; empty at the beginning of the table.
-    last: Mutex<String>,
-}
-
-impl Sweeper {
-    /// Counts a grant; looks at a page of the table in the background if it is time.
-    pub(super) fn granted(shared: &Arc<Shared>) {
-        if shared.sweeper.grants.fetch_add(1, Ordering::Relaxed) % GRANTS == GRANTS - 1 {
-            tokio::spawn(sweep(Arc::clone(shared)));
-        }
+/// Counts a grant; looks at a page of the table in the background if it is time.
+pub(super) fn granted(shared: &Arc<Shared>) {
+    if shared.sweeper.grants.fetch_add(1, Ordering::Relaxed) % GRANTS == GRANTS - 1 {
+        tokio::spawn(sweep(Arc::clone(shared)));
     }
 }
 

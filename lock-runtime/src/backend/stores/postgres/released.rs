@@ -1,0 +1,29 @@
+//! The answers to releases.
+
+use tokio::sync::oneshot;
+
+use super::error::Failure;
+use crate::backend::LeaseId;
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Left {
+    /// It was held, and the lease had not ended.
+    Held,
+    /// It was held, but the lease had ended.
+    Ended,
+    /// It is held, but its row is locked.
+    Locked,
+    NotOurs,
+}
+
+/// An answer, and whether the statement may have been executed before.
+pub(super) type Released = Result<(Left, bool), Failure>;
+
+/// The releases that wait for a statement.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) due: Vec<(LeaseId, oneshot::Sender<Released>)>,
+    /// Whether a task sends them.
+    pub(super) runs: bool,
+}
