@@ -28,7 +28,10 @@ fn spread(length: Duration, random: u32) -> Duration {
 }
 
 /// Picks a pause between two.
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "redis")),
+    allow(dead_code, reason = "only stores without a queue of their own need it")
+)]
 pub(crate) fn between([least, most]: [Duration; 2]) -> Duration {
     least + most.saturating_sub(least).mul_f64(f64::from(random()) / f64::from(u32::MAX))
 }
