@@ -15,22 +15,18 @@ use crate::support::{
 };
 use lock_conformance::{CANARY, Fault, Server, Site};
 
-pub const STORES: &[&dyn lock_conformance::Store] =
-    &[&Store { name: "postgres", pooled: false }, &Store { name: "postgres_pooled", pooled: true }];
+pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "postgres", pooled: false }];
+const LARGE: &[&dyn lock_conformance::Store] = &[&Store { name: "postgres_pooled", pooled: true }];
 /// The package `postgresql` has its server outside of the path.
 pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql"), (PROGRAM, "pgbouncer")];
 
 inventory::submit!(super::File {
     is_compiled_in: cfg!(feature = "postgres"),
     is_large: false,
-    stores: STORES.split_at(1).0
+    stores: STORES
 });
 // A pooler for each case.
-inventory::submit!(super::File {
-    is_compiled_in: cfg!(feature = "postgres"),
-    is_large: true,
-    stores: STORES.split_at(1).1
-});
+inventory::submit!(super::File { is_compiled_in: cfg!(feature = "postgres"), is_large: true, stores: LARGE });
 
 struct Store {
     name: &'static str,

@@ -168,6 +168,11 @@ impl Connections {
         mut args: impl FnMut(Instant) -> Vec<Arg>,
     ) -> Result<Answer, Failure> {
         let (mut conflicts, mut may_have_run) = (0, false);
+        // Refused now, it may have been executed over a connection that broke.
+        let not_here = |cause, may_have_run| {
+            let error = error::explain(cause, &self.config);
+            if may_have_run { Failure::Unknown(error) } else { Failure::NotExecuted(error) }
+        };
         loop {
             let mut taken = match self.take(lane).await {
                 Ok(taken) => taken,
@@ -225,16 +230,11 @@ impl Connections {
                 Meaning::ReadOnly => {
                     // By now, the name may lead to another server.
                     taken.give_up();
-                    return Err(Failure::NotExecuted(error::explain(cause, &self.config)));
+                    return Err(not_here(cause, may_have_run));
                 }
                 Meaning::Conflict | Meaning::OtherSession | Meaning::Refused => {
                     taken.give_back();
-                    let error = error::explain(cause, &self.config);
-                    return Err(if may_have_run {
-                        Failure::Unknown(error)
-                    } else {
-                        Failure::NotExecuted(error)
-                    });
+                    return Err(not_here(cause, may_have_run));
                 }
             }
         }
@@ -263,6 +263,7 @@ impl Connections {
         }
         if slot.reached.load(Ordering::Acquire) {
             if let Ok(connection) = self.connect_soon(lane).await {
+                self.outage.ends();
                 return Ok(Line::of(Idle { connection, knows: 0, since: Instant::now() }, permit, true));
             }
             slot.reached.store(false, Ordering::Release);
