@@ -122,7 +122,19 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers postgres::waiting::a_request_that_is_executed_late_grants_nothing"],
     },
     Mutant {
-        name: "a_release_that_notifies_nobody",
+        name: "a_statement_that_was_sent_twice_counts_once",
+        edits: &[Rust {
+            file: "backend/stores/postgres/connections.rs",
+            from: "return Ok(Answer { rows, sent, repeated: may_have_run });",
+            to: "return Ok(Answer { rows, sent, repeated: may_have_run && !mutant!() });",
+        }],
+        caught_by: &[
+            "servers postgres::waiting::a_grant_that_comes_twice_because_it_was_sent_twice_is_released",
+            "servers postgres::waiting::a_grant_that_comes_after_the_same_request_was_refused_is_released",
+        ],
+    },
+    Mutant {
+        name: "a_release_that_notifies_no_waiter",
         edits: &[Script {
             from: "CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify($3, $4)::text END",
             to: "NULL::text",

@@ -94,3 +94,69 @@ async fn a_request_that_is_executed_late_grants_nothing() {
     next.lock("k").try_acquire().await.unwrap().expect("free").release().await.unwrap();
     proxy.heal();
 }
+
+/// Ends the sessions that the clients' connections have, so that their next statements are sent twice.
+async fn end_sessions(server: &PostgresServer) {
+    server.terminate_clients();
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    until("the sessions have ended", || match server.value(count).as_deref() {
+        Some("1") => Ok(()),
+        other => Err(other.map(str::to_owned)),
+    })
+    .await;
+}
+
+/// Executes what the first of two statements would, if it came late: a grant to the same owner.
+fn grant_late(server: &PostgresServer, owner: &str) {
+    let granted = server.query(&format!(
+        "UPDATE distributed_locks SET owner = '{owner}', version = version + 1, expires_at = clock_timestamp() + interval \
+         '20 s' WHERE name = 'k' AND owner IS NULL RETURNING name"
+    ));
+    assert_eq!(granted.len(), 1, "the lock is free");
+}
+
+async fn is_soon_free(server: &PostgresServer) {
+    let began = Instant::now();
+    until("the late grant is released", || {
+        match server.value("SELECT owner FROM distributed_locks WHERE name = 'k'") {
+            None => Ok(()),
+            owner => Err(owner),
+        }
+    })
+    .await;
+    assert!(began.elapsed() < 3000 * MS, "only after {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_grant_that_comes_twice_because_it_was_sent_twice_is_released() {
+    let server = PostgresServer::start(&[]);
+    let locks = client(&server).await.ttl(LONG);
+    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    end_sessions(&server).await;
+    let guard = locks.lock("k").acquire().await.unwrap();
+    let owner = server.value("SELECT owner FROM distributed_locks WHERE name = 'k'").unwrap();
+    guard.release().await.unwrap();
+    grant_late(&server, &owner);
+    is_soon_free(&server).await;
+}
+
+#[tokio::test]
+async fn a_grant_that_comes_after_the_same_request_was_refused_is_released() {
+    let server = PostgresServer::start(&[]);
+    let (ours, theirs) = (client(&server).await.ttl(LONG), client(&server).await.ttl(LONG));
+    ours.lock("k").acquire().await.unwrap().release().await.unwrap();
+    let guard = theirs.lock("k").acquire().await.unwrap();
+    end_sessions(&server).await;
+    assert!(ours.lock("k").try_acquire().await.unwrap().is_none());
+    // The statement is not prepared yet, so its session shows its owner: the second of its texts.
+    let owner = server
+        .value(
+            "SELECT convert_from(decode((regexp_matches(query, 'decode\\(''([0-9a-f]+)''', 'g'))[1], 'hex'), 'UTF8') AS text \
+             FROM pg_stat_activity WHERE query LIKE 'UPDATE%f.owner%' OR query LIKE 'WITH moment%' OFFSET 1 LIMIT 1",
+        )
+        .unwrap();
+    assert_eq!(owner.len(), 32, "{owner}");
+    guard.release().await.unwrap();
+    grant_late(&server, &owner);
+    is_soon_free(&server).await;
+}

@@ -62,13 +62,12 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     shared.notices.asked();
     // An attempt of this process that was dropped may still hold it for a moment.
     shared.ghosts.leave(request.key.stored()).await;
-    let owner = OwnerToken::random();
     let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
     let mut likely = Likely::Free;
     loop {
         let before = watch.as_ref().map_or(0, Watch::count);
         let wanted = if watch.is_some() { WANTED } else { Duration::ZERO };
-        let remaining = match Claim::ask(shared, request, owner, likely, wanted).await? {
+        let remaining = match Claim::ask(shared, request, likely, wanted).await? {
             Outcome::Granted(grant) => return Ok(Acquired::Granted(grant)),
             Outcome::Late if late < LATE => {
                 late += 1;
@@ -121,36 +120,25 @@ impl Claim {
     async fn ask(
         shared: &Arc<Shared>,
         request: &Acquire,
-        owner: OwnerToken,
         likely: Likely,
         wanted: Duration,
     ) -> Result<Outcome, LockError> {
         let is_renewed_soon = request.auto_renew && request.ttl < SHORT;
         let flight = Flight::default();
+        let in_flight =
+            InFlight::new(flight.clone(), shared.connections.config().response_timeout + server_clock::ERROR);
+        // Another one for each request: what is left of the last one is released by its owner.
+        let owner = OwnerToken::random();
         let id = request.lease_id(owner, FencingToken::from_micros(0));
         let lease = PostgresLease::of(shared, id.clone(), &flight, None);
         let mut claim = Self { lease: Some(Arc::new(lease)), cleanup: request.cleanup.clone() };
-        let asked = detached(ask(
-            Arc::clone(shared),
-            id.clone(),
-            likely,
-            wanted,
-            is_renewed_soon,
-            InFlight(flight.clone()),
-        ))
-        .await;
-        let asked = match asked {
-            Ok(asked) => asked,
-            Err(error) => {
-                if let Some(Landed::NotGranted) = flight.landed() {
-                    claim.lease = None;
-                }
-                return Err(error);
-            }
-        };
+        let asked =
+            detached(ask(Arc::clone(shared), id.clone(), likely, wanted, is_renewed_soon, in_flight)).await;
         // From here on there is no await.
-        claim.lease = None;
-        Ok(match asked {
+        if let (Some(Landed::NotGranted), _) | (Some(Landed::Granted(_)), Ok(_)) = (flight.landed(), &asked) {
+            claim.lease = None;
+        }
+        Ok(match asked? {
             Asked::Granted { version, contention } => {
                 let token = FencingToken::from_micros(version);
                 let id = request.lease_id(owner, token);
@@ -195,7 +183,7 @@ async fn ask(
     let mut began = None;
     let mut args = |sent| {
         began.get_or_insert(sent);
-        // Executed later, it would be a grant of which nobody knows.
+        // Executed later, it would be a grant without a holder.
         limit = connections.clock().at(sent + connections.config().response_timeout);
         vec![
             Arg::Text(id.key.stored().to_owned()),
@@ -209,6 +197,11 @@ async fn ask(
         Likely::Free => Some(connections.run(Lane::Here, &statements.take, &mut args).await),
         Likely::Held => None,
     };
+    // A statement that was sent twice may be executed twice, the first one last.
+    let mut repeated = matches!(&taken, Some(Ok(answer)) if answer.repeated);
+    let not_granted = |repeated, flight: &InFlight| {
+        flight.lands(if repeated { Landed::Unknown(flight.until()) } else { Landed::NotGranted });
+    };
     let asked = match taken {
         Some(Ok(answer)) if !answer.rows.is_empty() => Ok(answer),
         Some(Err(failure)) => Err(failure),
@@ -220,19 +213,19 @@ async fn ask(
     let answer = match asked {
         Ok(answer) => answer,
         Err(Failure::NotExecuted(error)) => {
-            flight.lands(Landed::NotGranted);
+            not_granted(repeated, &flight);
             return Err(error);
         }
         Err(Failure::Unknown(error)) => {
-            let until = Instant::now() + connections.config().response_timeout + server_clock::ERROR;
-            flight.lands(Landed::Unknown(until));
+            flight.lands(Landed::Unknown(flight.until()));
             return Err(error);
         }
     };
+    repeated |= answer.repeated;
     let now = Instant::now();
     let read = Read::of(&answer).map_err(not_understood)?;
     let Some(version) = read.version else {
-        flight.lands(Landed::NotGranted);
+        not_granted(repeated, &flight);
         if limit < read.us {
             connections.clock().replace(now, read.us);
             return Ok(Asked::Late);
@@ -240,7 +233,7 @@ async fn ask(
         connections.clock().learn(answer.sent, now, read.us);
         return Ok(Asked::Held(read.remaining));
     };
-    flight.lands(Landed::Granted);
+    flight.lands(Landed::Granted(repeated.then(|| flight.until())));
     connections.clock().learn(answer.sent, now, read.us);
     if is_renewed_soon {
         connections.prepare_for_renewals();

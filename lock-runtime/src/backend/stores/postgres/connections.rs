@@ -242,7 +242,10 @@ impl Connections {
 
     /// Takes a connection that nobody uses, or makes one.
     async fn take(&self, lane: Lane) -> Result<Line, LockError> {
-        if let (Lane::Here, Some(pool)) = (lane, &self.pool) {
+        // Releases in the background do not depend on the pool, whose runtime may be gone.
+        if let (Lane::Here, Some(pool)) = (lane, &self.pool)
+            && !background::handle().is_here()
+        {
             return self.take_of_pool(pool).await;
         }
         let slot = self.slot(lane);

@@ -95,7 +95,6 @@ impl CheckIn for HeldLock {
 }
 
 async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) -> Result<(), LockError> {
-    held.ensure_valid()?;
     let Some(lease) = held.in_store::<PostgresLease>() else {
         return Err(LockError::new(
             LockErrorKind::Unsupported,
@@ -103,8 +102,9 @@ async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) 
         )
         .with_key(held.key()));
     };
-    // Before the row is locked: the next holder in this process would otherwise have the lock next to the transaction.
+    // In this order: a holder that is valid now is followed by no other in this process, which would have the same row.
     lease.keep_from_others();
+    held.ensure_valid()?;
     let statement = &lease.shared.statements.check_in;
     let version = i64::try_from(lease.id.token.micros()).unwrap_or(i64::MAX);
     let query = statement.query().bind(lease.id.key.stored()).bind(owner_text(lease.id.owner)).bind(version);

@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Landed {
-    Granted,
+    /// If it was sent twice, the first statement may still be executed until this moment.
+    Granted(Option<Instant>),
     NotGranted,
     /// It may have been granted, or may be until this moment.
     Unknown(Instant),
@@ -42,18 +43,31 @@ impl Flight {
 }
 
 /// The task's part of a flight. If it is dropped first, with its runtime, the outcome is not known.
-pub(super) struct InFlight(pub(super) Flight);
+pub(super) struct InFlight {
+    flight: Flight,
+    /// How long after it was sent a statement may be executed.
+    limit: Duration,
+}
 
 impl InFlight {
+    pub(super) fn new(flight: Flight, limit: Duration) -> Self {
+        Self { flight, limit }
+    }
+
+    /// Returns the moment from which a statement that was sent by now is not executed.
+    pub(super) fn until(&self) -> Instant {
+        Instant::now() + self.limit
+    }
+
     pub(super) fn lands(&self, landed: Landed) {
-        let _ = self.0.0.set(landed);
+        let _ = self.flight.0.set(landed);
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        // Without effect if it has landed. Long enough for any timeout that a URL reasonably sets.
-        self.lands(Landed::Unknown(Instant::now() + Duration::from_secs(10)));
+        // Without effect if it has landed.
+        self.lands(Landed::Unknown(self.until()));
     }
 }
 

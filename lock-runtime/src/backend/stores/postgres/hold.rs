@@ -96,10 +96,10 @@ async fn release(
     flight: Flight,
     release_unanswered: Arc<AtomicBool>,
 ) -> Result<Released, LockError> {
-    let unanswered_until = match flight.end().await {
+    let (unanswered_until, lingers) = match flight.end().await {
         Landed::NotGranted => return Ok(Released::NotHeld),
-        Landed::Granted => None,
-        Landed::Unknown(until) => Some(until),
+        Landed::Granted(lingers) => (None, lingers),
+        Landed::Unknown(until) => (Some(until), None),
     };
     let end = Instant::now() + shared.connections.config().response_timeout;
     let mut pause = WHILE_LOCKED;
@@ -120,8 +120,13 @@ async fn release(
             }
         };
         match left {
-            Left::Held => return Ok(Released::Released),
-            // Nobody could be granted it, but its holder could not rely on it any more.
+            Left::Held => {
+                if let Some(until) = lingers.filter(|until| !until.has_passed()) {
+                    background::handle().spawn(release_again(shared, id, until));
+                }
+                return Ok(Released::Released);
+            }
+            // No other client was granted it, but its holder could not rely on it any more.
             Left::Ended | Left::NotOurs if unanswered_until.is_some_and(|until| !until.has_passed()) => {
                 return Err(LockError::new(
                     LockErrorKind::Backend,
@@ -149,6 +154,19 @@ async fn release(
         }
         clock::sleep_until((Instant::now() + pause).min(end)).await;
         pause *= 2;
+    }
+}
+
+/// Releases once more when a statement that was sent twice can no longer be executed: the first one may have taken the lock
+/// after its release. At the latest, its lease ends by itself.
+async fn release_again(shared: Arc<Shared>, id: LeaseId, until: Instant) {
+    let mut at = until;
+    while at < until + id.ttl {
+        clock::sleep_until(at).await;
+        if releases::together(&shared, id.clone()).await.is_ok() {
+            return;
+        }
+        at = Instant::now() + Duration::from_millis(250);
     }
 }
 
