@@ -23,21 +23,24 @@ use std::{
     env,
     io::{BufRead, BufReader},
     process::{Command, Stdio},
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use lock_runtime::LockManager;
 use sqlx::{
-    Connection, PgConnection, PgPool,
+    AssertSqlSafe, Connection, PgConnection, PgPool,
     postgres::{PgAdvisoryLock, PgConnectOptions, PgListener, PgPoolOptions},
 };
-use support::{in_turn, median, publish, ratios, targets::Target};
+use support::{
+    in_turn,
+    latency::{self, HAND_OVERS, LENGTH, cycles, hand_overs, latency, row},
+    median, publish, ratios,
+    targets::Target,
+};
 use tests_support::postgres_server::PostgresServer;
 
 const ROUNDS: usize = 9;
-const LENGTH: Duration = Duration::from_millis(1500);
-/// In each round.
-const HAND_OVERS: usize = 150;
 const PROCESSES: usize = 4;
 const TASKS: usize = 32;
 const MINUTE: Duration = Duration::from_mins(1);
@@ -82,53 +85,62 @@ async fn measure(rounds: usize) {
 
     // Alone, over one connection each.
     let bare = tokio::sync::Mutex::new(PgConnection::connect_with(&options(&folder)).await.unwrap());
-    let raw = async || cycle(&mut *bare.lock().await, "k").await;
+    let plain = async || plain_cycle(&mut *bare.lock().await, "k").await;
+    let same = async || same_cycle(&mut *bare.lock().await, "k").await;
     let lock = locks.lock("k");
-    let ours = async || lock.acquire().await.unwrap().release().await.unwrap();
-    let (mut raw_rates, mut our_rates, mut raw_p50, mut our_p50) = (vec![], vec![], vec![], vec![]);
-    for round in 0..=rounds {
-        let (rate, p50) = cycles(&raw).await;
-        let (our_rate, our_median) = cycles(&ours).await;
-        // The first round warms up.
-        if round > 0 {
-            raw_rates.push(rate);
-            our_rates.push(our_rate);
-            raw_p50.push(p50);
-            our_p50.push(our_median);
-        }
+    // Its row is created, and its statements are prepared.
+    for _ in 0..100 {
+        lock.acquire().await.unwrap().release().await.unwrap();
     }
-    rows.push(row("bare statements", "one task", &raw_rates, &raw_rates, &raw_p50));
-    rows.push(row("lock-runtime", "one task", &our_rates, &raw_rates, &our_p50));
-    targets.push(Target::at_least("one task, of the bare statements", ratios(&our_rates, &raw_rates), 0.9));
+    let ours = async || lock.acquire().await.unwrap().release().await.unwrap();
+    let alone = async || [cycles(&plain).await, cycles(&same).await, cycles(&ours).await];
+    let [plain, same, cycled] = latency::rounds(rounds, alone).await;
+    rows.push(row("upsert and UPDATE", "one task", &plain, &same));
+    rows.push(row("bare statements", "one task", &same, &same));
+    rows.push(row("lock-runtime", "one task", &cycled, &same));
+    targets.push(Target::at_least(
+        "one task, of the bare statements",
+        ratios(&cycled.rates, &same.rates),
+        0.9,
+    ));
 
     // Distinct keys, over as many connections.
     let pool = PgPoolOptions::new()
         .max_connections(4)
         .test_before_acquire(false)
         .connect_lazy_with(options(&folder));
-    let (mut raw_rates, mut our_rates, mut raw_p50, mut our_p50) = (vec![], vec![], vec![], vec![]);
-    for round in 0..=rounds {
-        let (bare, ours) = (pool.clone(), locks.clone());
-        let (rate, p50) = many(move |n| {
-            let pool = bare.clone();
-            async move { cycle(&mut pool.acquire().await.unwrap(), &format!("k{n}")).await }
-        })
-        .await;
-        let (our_rate, our_median) = many(move |n| {
-            let lock = ours.lock(format!("k{n}"));
-            async move { lock.acquire().await.unwrap().release().await.unwrap() }
-        })
-        .await;
-        if round > 0 {
-            raw_rates.push(rate);
-            our_rates.push(our_rate);
-            raw_p50.push(p50);
-            our_p50.push(our_median);
-        }
+    for n in 0..16 {
+        locks.lock(format!("k{n}")).acquire().await.unwrap().release().await.unwrap();
     }
-    rows.push(row("bare statements", "16 tasks, 4 connections", &raw_rates, &raw_rates, &raw_p50));
-    rows.push(row("lock-runtime", "16 tasks, 4 connections", &our_rates, &raw_rates, &our_p50));
-    targets.push(Target::at_least("16 tasks, of the bare statements", ratios(&our_rates, &raw_rates), 0.9));
+    let sixteen = async || {
+        let (plain, same, ours) = (pool.clone(), pool.clone(), locks.clone());
+        [
+            many(move |n| {
+                let pool = plain.clone();
+                async move { plain_cycle(&mut pool.acquire().await.unwrap(), &format!("k{n}")).await }
+            })
+            .await,
+            many(move |n| {
+                let pool = same.clone();
+                async move { same_cycle(&mut pool.acquire().await.unwrap(), &format!("k{n}")).await }
+            })
+            .await,
+            many(move |n| {
+                let lock = ours.lock(format!("k{n}"));
+                async move { lock.acquire().await.unwrap().release().await.unwrap() }
+            })
+            .await,
+        ]
+    };
+    let [plain, same, cycled] = latency::rounds(rounds, sixteen).await;
+    rows.push(row("upsert and UPDATE", "16 tasks, 4 connections", &plain, &same));
+    rows.push(row("bare statements", "16 tasks, 4 connections", &same, &same));
+    rows.push(row("lock-runtime", "16 tasks, 4 connections", &cycled, &same));
+    targets.push(Target::at_least(
+        "16 tasks, of the bare statements",
+        ratios(&cycled.rates, &same.rates),
+        0.9,
+    ));
 
     // From a release to the entry of the other client.
     let two = [&locks, &LockManager::connect(&url(&folder)).await.unwrap()]
@@ -186,47 +198,50 @@ async fn measure(rounds: usize) {
     );
 }
 
-async fn cycle(connection: &mut PgConnection, name: &str) {
+async fn plain_cycle(connection: &mut PgConnection, name: &str) {
     let version: i64 =
         sqlx::query_scalar(TAKE).bind(name).bind(OWNER).fetch_one(&mut *connection).await.unwrap();
     assert!(version > 0);
     sqlx::query(FREE).bind(name).bind(OWNER).execute(connection).await.unwrap();
 }
 
-fn row(who: &str, what: &str, rates: &[f64], base: &[f64], p50: &[f64]) -> Vec<String> {
-    let rate = format!("{:.0}", median(rates));
-    vec![who.into(), what.into(), rate, ratios(rates, base).to_string(), spread(p50), "–".into()]
+/// The statements of this library, without it.
+async fn same_cycle(connection: &mut PgConnection, name: &str) {
+    static TEXTS: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| {
+        [
+            include_str!("../src/backend/stores/postgres/sql/take.sql"),
+            include_str!("../src/backend/stores/postgres/sql/release.sql"),
+        ]
+        .map(|text| {
+            let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+            lines.join("\n").replace("{table}", "distributed_locks").into()
+        })
+    });
+    let [take, release] = &*TEXTS;
+    let taken = sqlx::query(AssertSqlSafe(Arc::clone(take)))
+        .bind(name)
+        .bind(OWNER)
+        .bind(30_000_000_i64)
+        .bind(i64::MAX)
+        .bind("bench")
+        .bind(1_i64)
+        .fetch_all(&mut *connection)
+        .await
+        .unwrap();
+    assert_eq!(taken.len(), 1);
+    let released = sqlx::query(AssertSqlSafe(Arc::clone(release)))
+        .bind(name)
+        .bind(OWNER)
+        .bind("channel")
+        .bind("payload")
+        .bind(1_i64)
+        .fetch_all(connection)
+        .await
+        .unwrap();
+    assert_eq!(released.len(), 1);
 }
 
-fn latency(who: &str, rounds: &[Vec<f64>], base: &[f64]) -> Vec<String> {
-    let medians: Vec<f64> = rounds.iter().map(|micros| median(micros)).collect();
-    let mut all = rounds.concat();
-    all.sort_by(f64::total_cmp);
-    let p99 = all[all.len() * 99 / 100];
-    let of = ratios(&medians, base).to_string();
-    vec![who.into(), "hand-over".into(), "–".into(), of, spread(&medians), format!("{p99:.0}")]
-}
-
-/// The median of the rounds, the least and the most.
-fn spread(values: &[f64]) -> String {
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = values.iter().copied().fold(0.0, f64::max);
-    format!("{:.0} [{least:.0}–{most:.0}]", median(values))
-}
-
-/// Cycles per second, and the median time of one in µs.
-async fn cycles(cycle: &impl AsyncFn()) -> (f64, f64) {
-    let began = Instant::now();
-    let mut took = Vec::new();
-    while began.elapsed() < LENGTH {
-        let before = Instant::now();
-        cycle().await;
-        took.push(before.elapsed().as_secs_f64() * 1e6);
-    }
-    (took.len() as f64 / began.elapsed().as_secs_f64(), median(&took))
-}
-
-/// The same of sixteen tasks.
+/// Cycles per second of sixteen tasks, and the median time of one in µs.
 async fn many<F: Future<Output = ()> + Send>(
     cycle: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
 ) -> (f64, f64) {
@@ -264,25 +279,6 @@ async fn notifications(notifier: &mut PgConnection, listener: &mut PgListener) -
         sent_off.unwrap();
         took.push(received.as_secs_f64() * 1e6);
     }
-    took
-}
-
-/// Times from the release by one client to the entry of the other, which waits, in µs.
-async fn hand_overs(two: &[lock_runtime::Lock; 2]) -> Vec<f64> {
-    let mut took = Vec::new();
-    let mut guard = two[0].acquire().await.unwrap();
-    for number in 0..HAND_OVERS {
-        let next = two[(number + 1) % 2].clone();
-        let waiter = tokio::spawn(async move { (next.acquire().await.unwrap(), Instant::now()) });
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        let released = Instant::now();
-        let release = tokio::spawn(guard.release());
-        let (next, entered) = waiter.await.unwrap();
-        release.await.unwrap().unwrap();
-        took.push(entered.duration_since(released).as_secs_f64() * 1e6);
-        guard = next;
-    }
-    guard.release().await.unwrap();
     took
 }
 
@@ -327,7 +323,7 @@ async fn child(contender: &str, folder: &str) {
         }
         None
     };
-    let advisory = std::sync::Arc::new(PgAdvisoryLock::new("hot"));
+    let advisory = Arc::new(PgAdvisoryLock::new("hot"));
     println!("ready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();

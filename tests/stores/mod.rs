@@ -5,7 +5,9 @@
 
 automod::dir!("tests/stores");
 
-use lock_conformance::Store;
+use lock_conformance::{Fault, Store};
+
+use crate::support::proxy::{Flow, Proxy, Way};
 
 /// What a file of this folder submits.
 pub struct File {
@@ -30,4 +32,26 @@ pub fn known(chosen: impl Fn(&File) -> bool) -> Vec<&'static dyn Store> {
     let mut stores: Vec<_> = files.flat_map(|file| file.stores).copied().collect();
     stores.sort_by_key(|store| store.name());
     stores
+}
+
+/// Does the faults that a network can have.
+///
+/// # Panics
+/// For any other.
+fn hurt_network(proxy: &Proxy, fault: Fault) {
+    match fault {
+        Fault::Down => {
+            proxy.refuse();
+            proxy.reset();
+        }
+        Fault::BlackHole => proxy.black_hole(),
+        Fault::AnswersHeld => proxy.set(Way::ToClient, Flow::Hold),
+        Fault::RequestsHeld => proxy.set(Way::ToServer, Flow::Hold),
+        Fault::Slow(delay) => proxy.set(Way::ToClient, Flow::Delay(delay)),
+        Fault::Cut => proxy.cut(),
+        Fault::Reset => proxy.reset(),
+        Fault::AnswerLost(nth) => proxy.lose_answer(nth),
+        Fault::CutInRequest(nth) => proxy.cut_after(Way::ToServer, nth),
+        fault => unreachable!("{fault:?} is not offered"),
+    }
 }

@@ -11,7 +11,7 @@ use lock_runtime::{LockErrorKind, backend::Capabilities};
 use crate::support::{
     pgbouncer::{PROGRAM, PgBouncer},
     postgres_server::{PostgresServer, USER},
-    proxy::{Flow, Proxy, Upstream, Way},
+    proxy::{Proxy, Upstream},
 };
 use lock_conformance::{CANARY, Fault, Server, Site};
 
@@ -200,23 +200,11 @@ impl Site for PostgresSite {
 
     fn hurt(&self, fault: Fault) {
         match fault {
-            Fault::Down => {
-                self.proxy().refuse();
-                self.proxy().reset();
-            }
             Fault::Killed => {
                 self.forget();
                 self.server().kill();
             }
             Fault::Paused => self.server().pause(),
-            Fault::BlackHole => self.proxy().black_hole(),
-            Fault::AnswersHeld => self.proxy().set(Way::ToClient, Flow::Hold),
-            Fault::RequestsHeld => self.proxy().set(Way::ToServer, Flow::Hold),
-            Fault::Slow(delay) => self.proxy().set(Way::ToClient, Flow::Delay(delay)),
-            Fault::Cut => self.proxy().cut(),
-            Fault::Reset => self.proxy().reset(),
-            Fault::AnswerLost(nth) => self.proxy().lose_answer(nth),
-            Fault::CutInRequest(nth) => self.proxy().cut_after(Way::ToServer, nth),
             Fault::DataLost => self.forget(),
             Fault::Restarted => {
                 self.forget();
@@ -226,7 +214,7 @@ impl Site for PostgresSite {
             Fault::ForgetsCaches => self.server().terminate_clients(),
             Fault::ClockForward(by) => self.server().clock().expect("asked for").set_forward(by),
             Fault::ClockBack(by) => self.server().clock().expect("asked for").set_back(by),
-            Fault::Full => unreachable!("it is not offered"),
+            fault => super::hurt_network(self.proxy(), fault),
         }
     }
 

@@ -12,7 +12,7 @@ use std::{
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
 use crate::support::{
-    proxy::{Flow, Proxy, Upstream, Way},
+    proxy::{Proxy, Upstream},
     redis_server::RedisServer,
     resp::Value,
 };
@@ -158,20 +158,8 @@ impl Node {
 
     pub(super) fn hurt(&self, fault: Fault) {
         match fault {
-            Fault::Down => {
-                self.proxy().refuse();
-                self.proxy().reset();
-            }
             Fault::Killed => lock(&self.server).kill(),
             Fault::Paused => lock(&self.server).pause(),
-            Fault::BlackHole => self.proxy().black_hole(),
-            Fault::AnswersHeld => self.proxy().set(Way::ToClient, Flow::Hold),
-            Fault::RequestsHeld => self.proxy().set(Way::ToServer, Flow::Hold),
-            Fault::Slow(delay) => self.proxy().set(Way::ToClient, Flow::Delay(delay)),
-            Fault::Cut => self.proxy().cut(),
-            Fault::Reset => self.proxy().reset(),
-            Fault::AnswerLost(nth) => self.proxy().lose_answer(nth),
-            Fault::CutInRequest(nth) => self.proxy().cut_after(Way::ToServer, nth),
             Fault::DataLost => {
                 self.command(&["FLUSHALL"]);
             }
@@ -190,6 +178,7 @@ impl Node {
             Fault::Full => {
                 self.command(&["CONFIG", "SET", "maxmemory", "1"]);
             }
+            fault => super::hurt_network(self.proxy(), fault),
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
 use crate::support::{
-    proxy::{Flow, Proxy, Upstream, Way},
+    proxy::{Proxy, Upstream},
     zookeeper_protocol::{Client, NO_NODE},
     zookeeper_server::{SESSION, ZooKeeperServer},
 };
@@ -199,10 +199,6 @@ impl Site for ZooKeeperSite {
 
     fn hurt(&self, fault: Fault) {
         match fault {
-            Fault::Down => {
-                self.proxy().refuse();
-                self.proxy().reset();
-            }
             Fault::Killed => self.server().kill(),
             Fault::Paused => self.server().pause(),
             Fault::RestartedWithItsData => {
@@ -210,15 +206,7 @@ impl Site for ZooKeeperSite {
                 server.kill();
                 server.bring_back();
             }
-            Fault::BlackHole => self.proxy().black_hole(),
-            Fault::AnswersHeld => self.proxy().set(Way::ToClient, Flow::Hold),
-            Fault::RequestsHeld => self.proxy().set(Way::ToServer, Flow::Hold),
-            Fault::Slow(delay) => self.proxy().set(Way::ToClient, Flow::Delay(delay)),
-            Fault::Cut => self.proxy().cut(),
-            Fault::Reset => self.proxy().reset(),
-            Fault::AnswerLost(nth) => self.proxy().lose_answer(nth),
-            Fault::CutInRequest(nth) => self.proxy().cut_after(Way::ToServer, nth),
-            fault => unreachable!("{fault:?} is not offered"),
+            fault => super::hurt_network(self.proxy(), fault),
         }
     }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
 pub(crate) mod curve;
+pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod peers;
 pub(crate) mod plot;

@@ -50,7 +50,7 @@ pub const MUTANTS: &[Mutant] = &[
             to: "OR l.owner = $2::uuid)\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
         }],
         caught_by: &[
-            "servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open",
+            "servers postgres::check_in::no_other_is_granted_the_lock_while_the_transaction_is_open",
             "servers postgres::check_in::a_transaction_with_an_old_snapshot_is_refused_unless_the_lock_was_only_renewed",
         ],
     },
@@ -60,12 +60,16 @@ pub const MUTANTS: &[Mutant] = &[
             from: "WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED",
             to: "WHERE o.name = $1 AND o.owner = $2::uuid FOR NO KEY UPDATE SKIP LOCKED",
         }],
-        caught_by: &["servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open"],
+        caught_by: &[
+            "servers postgres::check_in::no_other_is_granted_the_lock_while_the_transaction_is_open",
+        ],
     },
     Mutant {
-        name: "a_check_in_that_keeps_nobody_out",
+        name: "a_check_in_that_keeps_no_other_out",
         edits: &[Script { from: " AND l.version = $3 FOR KEY SHARE", to: " AND l.version = $3" }],
-        caught_by: &["servers postgres::check_in::nobody_is_granted_the_lock_while_the_transaction_is_open"],
+        caught_by: &[
+            "servers postgres::check_in::no_other_is_granted_the_lock_while_the_transaction_is_open",
+        ],
     },
     Mutant {
         name: "a_lock_handed_over_while_a_transaction_depends_on_its_holder",
@@ -169,6 +173,6 @@ pub const MUTANTS: &[Mutant] = &[
                 to: "    if !value::<bool>(&mut listener, &is_new).await? && !mutant!() {",
             },
         ],
-        caught_by: &["servers postgres::pooler::nobody_listens_in_a_session_of_others"],
+        caught_by: &["servers postgres::pooler::no_client_listens_in_a_session_of_others"],
     },
 ];

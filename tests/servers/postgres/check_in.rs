@@ -156,7 +156,7 @@ async fn a_transaction_of_twice_the_ttl_holds_up_no_renewal() {
 
 /// Also if the lease ends meanwhile: the next holder enters when the transaction has ended.
 #[tokio::test]
-async fn nobody_is_granted_the_lock_while_the_transaction_is_open() {
+async fn no_other_is_granted_the_lock_while_the_transaction_is_open() {
     let server = documents(1);
     let (locks, other, pool) = (client(&server).await, client(&server).await, pool(&server));
     for ends_by_itself in [false, true] {

@@ -49,7 +49,7 @@ fn listening(server: &PostgresServer, bouncer: &PgBouncer) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_listens_in_a_session_of_others() {
+async fn no_client_listens_in_a_session_of_others() {
     let server = PostgresServer::start(&[]);
     let bouncer = PgBouncer::start(&server, "transaction");
     let clients = [client(&bouncer).await, client(&bouncer).await, client(&bouncer).await];

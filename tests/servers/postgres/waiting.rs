@@ -46,7 +46,7 @@ async fn a_release_wakes_a_waiter_of_another_process() {
     assert!(woken[woken.len() / 2] < 50 * MS, "{woken:?}");
 }
 
-/// A holder whose waiters have gone notifies nobody: it is a write that all servers' commits wait for.
+/// A holder without waiters sends no notification: it is a write that all servers' commits wait for.
 #[tokio::test]
 async fn a_release_without_waiters_is_no_notification() {
     let server = PostgresServer::start(&[]);
@@ -57,7 +57,7 @@ async fn a_release_without_waiters_is_no_notification() {
     for _ in 0..20 {
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
     }
-    // Someone waits, as the page says how to wake it.
+    // A client waits.
     let guard = locks.lock("k").ttl(LONG).acquire().await.unwrap();
     server.query("UPDATE distributed_locks SET wanted_until = now() + interval '1 min'");
     guard.release().await.unwrap();

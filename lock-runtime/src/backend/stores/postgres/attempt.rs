@@ -61,7 +61,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     }
     shared.notices.asked();
     // An attempt of this process that was dropped may still hold it for a moment.
-    shared.ghosts.leave(request.key.stored()).await;
+    shared.abandoned.settled(request.key.stored()).await;
     let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
     let mut likely = Likely::Free;
     loop {
@@ -155,7 +155,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
-            lease.haunt();
+            lease.abandon();
             let shared = &lease.shared;
             let until = Instant::now() + shared.connections.longest() + server_clock::ERROR + lease.id.ttl;
             self.cleanup.release_later(lease, until);

@@ -14,31 +14,14 @@ use crate::{
     backend::common::settings::{Settings, invalid},
 };
 
-const SETTINGS: Settings = Settings {
-    store: "Postgres",
-    known: &[
-        "connect_timeout",
-        "response_timeout",
-        "connections",
-        "table",
-        "create_table",
-        "strict",
-        "application_name",
-        "sslmode",
-        "sslrootcert",
-        "sslcert",
-        "sslkey",
-        "host",
-        "port",
-        "user",
-        "password",
-        "dbname",
-        "options",
-    ],
-    longest: Duration::MAX,
-};
-/// Settings of PostgreSQL's own library, as its documentation names them; the driver reads them.
-const OF_DRIVER: &[&str] = &[
+/// All settings: first those of this library, then those that the driver reads.
+const KNOWN: &[&str] = &[
+    "connect_timeout",
+    "response_timeout",
+    "connections",
+    "table",
+    "create_table",
+    "strict",
     "application_name",
     "sslmode",
     "sslrootcert",
@@ -51,6 +34,9 @@ const OF_DRIVER: &[&str] = &[
     "dbname",
     "options",
 ];
+/// Settings of PostgreSQL's own library, as its documentation names them.
+const OF_DRIVER: &[&str] = KNOWN.split_at(6).1;
+const SETTINGS: Settings = Settings { store: "Postgres", known: KNOWN, longest: Duration::MAX };
 /// Upper bound on the connections of a runtime.
 const MOST_CONNECTIONS: u32 = 64;
 

@@ -6,27 +6,21 @@
 use std::{
     collections::HashMap,
     fmt,
-    ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
 
-use sqlx::{
-    AssertSqlSafe, ConnectOptions, Executor, PgConnection, PgPool, Postgres, Row, pool::PoolConnection,
-    postgres::PgRow,
-};
-use tokio::{
-    runtime,
-    sync::{Semaphore, SemaphorePermit, oneshot},
-    time::timeout,
-};
+use sqlx::{ConnectOptions, PgConnection, PgPool, Row, postgres::PgRow};
+use tokio::{runtime, time::timeout};
 
 use super::{
     config::Config,
     error::{self, Failure, Meaning},
+    fitness::Fitness,
+    slot::{Line, Slot},
     statement::{Arg, Statement},
 };
 use crate::{
@@ -39,10 +33,6 @@ use crate::{
 
 /// Connections that renew leases. No other statement waits for them, and they wait for no other.
 const FOR_RENEWALS: u32 = 2;
-/// How long a connection may be unused before it is closed.
-const IDLE: Duration = Duration::from_secs(60);
-/// How often that is checked.
-const CHECKED: Duration = Duration::from_secs(15);
 /// How often a statement that met another one is repeated.
 const CONFLICTS: u32 = 5;
 
@@ -74,24 +64,13 @@ pub(super) struct Connections {
     renewals: Mutex<Option<Arc<Slot>>>,
     outage: Outage,
     clock: ServerClock,
-    server: Statement,
-    fitness: Statement,
+    fitness: Fitness,
     /// The number of the next statement.
     echo: AtomicI64,
     /// Whether a connection keeps its session from one statement to the next, as far as is known; see `notices.rs`.
     keeps_sessions: AtomicBool,
-    /// The identity of the table that was seen last, and whether the user's pool leads to it.
-    seen: Mutex<Seen>,
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    identity: Option<String>,
-    /// What was last warned of.
-    danger: Option<String>,
-    /// When the server was started that was last found fit.
-    fit: Option<i64>,
-    pool_is_fit: bool,
+    /// Whether the user's pool leads to a server that can hold locks.
+    pool_is_fit: AtomicBool,
 }
 
 impl Connections {
@@ -99,8 +78,7 @@ impl Connections {
         let outage =
             Outage::of(format!("PostgreSQL at {}", config.address()), "locks cannot be acquired or renewed");
         Self {
-            server: Statement::of(include_str!("sql/server.sql"), &config.table, 0),
-            fitness: Statement::of(include_str!("sql/fitness.sql"), &config.table, 0),
+            fitness: Fitness::of(&config.table),
             config,
             pool,
             by_runtime: Arc::default(),
@@ -109,7 +87,7 @@ impl Connections {
             clock: ServerClock::default(),
             echo: AtomicI64::new(1),
             keeps_sessions: AtomicBool::new(false),
-            seen: Mutex::default(),
+            pool_is_fit: AtomicBool::new(false),
         }
     }
 
@@ -121,9 +99,9 @@ impl Connections {
         &self.clock
     }
 
-    /// Returns the identity of the table that was seen last: the server's, the database's and its own.
+    /// Returns the identity of the table that was seen last.
     pub(super) fn identity(&self) -> Option<String> {
-        lock(&self.seen).identity.clone()
+        self.fitness.identity()
     }
 
     /// Returns an upper bound on the time in which a statement may be executed.
@@ -135,10 +113,7 @@ impl Connections {
 
     /// Makes a connection for renewals if there is none: at the first renewal there may be no time for that.
     pub(super) fn prepare_for_renewals(self: &Arc<Self>) {
-        let is_there = |slot: &Arc<Slot>| {
-            slot.permits.available_permits() < FOR_RENEWALS as usize || !lock(&slot.idle).is_empty()
-        };
-        if lock(&self.renewals).as_ref().is_some_and(is_there) {
+        if lock(&self.renewals).as_ref().is_some_and(|slot| slot.has_connections()) {
             return;
         }
         let this = Arc::clone(self);
@@ -153,7 +128,7 @@ impl Connections {
         self.keeps_sessions.store(keep, Ordering::Release);
     }
 
-    /// Executes a statement. A connection that broke while nobody used it is replaced: every statement may be repeated.
+    /// Executes a statement. A connection that broke while it was idle is replaced: every statement may be repeated.
     ///
     /// `args` returns the arguments of a statement that is sent at this moment. One more is added, a number that each row
     /// of the answer has to repeat: an answer to another statement, of a driver or pooler that has lost count, would let
@@ -190,11 +165,7 @@ impl Connections {
             args.push(Arg::Number(echo));
             let Ok(answer) = timeout(limit, statement.fetch(&mut taken, &args, prepared)).await else {
                 taken.give_up();
-                let address = self.config.address();
-                let error = LockError::new(
-                    LockErrorKind::Backend,
-                    format!("PostgreSQL at {address} did not answer within {limit:?}"),
-                );
+                let error = self.silent(limit);
                 self.outage.begins(sent, &error);
                 return Err(Failure::Unknown(error));
             };
@@ -240,7 +211,7 @@ impl Connections {
         }
     }
 
-    /// Takes a connection that nobody uses, or makes one.
+    /// Takes an idle connection, or makes one.
     async fn take(&self, lane: Lane) -> Result<Line, LockError> {
         // Releases in the background do not depend on the pool, whose runtime may be gone.
         if let (Lane::Here, Some(pool)) = (lane, &self.pool)
@@ -250,31 +221,29 @@ impl Connections {
         }
         let slot = self.slot(lane);
         let limit = self.config.response_timeout;
-        let Ok(permit) = timeout(limit, slot.permits.acquire()).await else {
+        let Ok(permit) = timeout(limit, slot.permit()).await else {
             let message = format!(
                 "none of the {} connections to PostgreSQL at {} became free within {limit:?}; allow more with the \
                  setting `connections`",
-                slot.size,
+                slot.size(),
                 self.config.address()
             );
             return Err(LockError::new(LockErrorKind::Backend, message));
         };
-        permit.map(SemaphorePermit::forget).expect("never closed");
-        let permit = Permit(Arc::clone(&slot));
         if let Some(idle) = slot.pop() {
-            return Ok(Line::of(idle, permit, false));
+            return Ok(Line::of(idle, permit));
         }
-        if slot.reached.load(Ordering::Acquire) {
+        if slot.is_reached() {
             if let Ok(connection) = self.connect_soon(lane).await {
                 self.outage.ends();
-                return Ok(Line::of(Idle { connection, knows: 0, since: Instant::now() }, permit, true));
+                return Ok(Line::new(connection, permit));
             }
-            slot.reached.store(false, Ordering::Release);
+            slot.set_reached(false);
         }
         // One after the other, and a failure is shared for a moment, so that an outage makes no storm of connections.
         let mut failed = slot.failed.lock().await;
         if let Some(idle) = slot.pop() {
-            return Ok(Line::of(idle, permit, false));
+            return Ok(Line::of(idle, permit));
         }
         if let Some((until, error)) = &*failed
             && !until.has_passed()
@@ -286,9 +255,9 @@ impl Connections {
         match made {
             Ok(connection) => {
                 *failed = None;
-                slot.reached.store(true, Ordering::Release);
+                slot.set_reached(true);
                 self.outage.ends();
-                Ok(Line::of(Idle { connection, knows: 0, since: Instant::now() }, permit, true))
+                Ok(Line::new(connection, permit))
             }
             Err(error) => {
                 self.outage.begins(began, &error);
@@ -309,17 +278,11 @@ impl Connections {
                 return Err(LockError::new(LockErrorKind::Backend, message));
             }
         };
-        if !lock(&self.seen).pool_is_fit {
+        if !self.pool_is_fit.load(Ordering::Acquire) {
             self.check(&mut connection, Lane::Here).await?;
-            lock(&self.seen).pool_is_fit = true;
+            self.pool_is_fit.store(true, Ordering::Release);
         }
-        Ok(Line {
-            connection: Some(Raw::OfPool(connection)),
-            permit: None,
-            generation: 0,
-            fresh: true,
-            knows: 0,
-        })
+        Ok(Line::of_pool(connection))
     }
 
     /// Connects like [`connect`](Self::connect); on the library's own thread by several attempts, because there is no time
@@ -352,100 +315,17 @@ impl Connections {
         })
     }
 
-    /// Checks that the server and the table can hold locks; creates the table if that is wanted.
-    ///
-    /// Over a connection for renewals no lock is acquired, so `strict` does not apply there: held locks are kept.
     async fn check(&self, connection: &mut PgConnection, lane: Lane) -> Result<(), LockError> {
-        let failed = |error| error::explain(error, &self.config);
-        let server = self.server(connection).await.map_err(failed)?;
-        if server.is_read_only {
-            return Err(error::read_only(&self.config.address()));
-        }
-        if lock(&self.seen).fit == Some(server.started) {
-            return Ok(());
-        }
-        let mut fitness = self.fitness(connection).await.map_err(failed)?;
-        if fitness.identity.is_none() && self.config.create_table {
-            self.create_table(connection).await?;
-            fitness = self.fitness(connection).await.map_err(failed)?;
-        }
-        let Fitness { may_change, danger, identity } = fitness;
-        let Some(identity) = identity else {
-            return Err(error::missing(&self.config.table));
-        };
-        if !may_change {
-            return Err(error::may_not(&self.config, "permission denied"));
-        }
-        let danger = danger.map(|danger| {
-            format!(
-                "PostgreSQL at {} may lose locks that it has granted, if it crashes: {danger}",
-                self.config.address()
-            )
-        });
-        let mut seen = lock(&self.seen);
-        seen.identity = Some(format!("{}/{identity}", server.started));
-        if seen.danger != danger {
-            if let Some(danger) = &danger {
-                tracing::warn!("{danger}");
-            }
-            seen.danger.clone_from(&danger);
-        }
-        if let Some(danger) = &danger
-            && self.config.strict
-        {
-            if lane == Lane::Renewals {
-                return Ok(());
-            }
-            let message = format!("{danger} (refused because of `strict`)");
-            return Err(LockError::new(LockErrorKind::Backend, message));
-        }
-        seen.fit = Some(server.started);
-        Ok(())
+        self.fitness.check(connection, &self.config, &self.clock, lane == Lane::Renewals).await
     }
 
-    async fn server(&self, connection: &mut PgConnection) -> Result<Server, sqlx::Error> {
-        let sent = Instant::now();
-        let rows = self.server.fetch(connection, &[], false).await?;
-        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        let us: i64 = row.try_get("us")?;
-        self.clock.learn(sent, Instant::now(), u64::try_from(us).unwrap_or_default());
-        Ok(Server { is_read_only: row.try_get("is_read_only")?, started: row.try_get("started")? })
-    }
-
-    async fn fitness(&self, connection: &mut PgConnection) -> Result<Fitness, sqlx::Error> {
-        let rows = self.fitness.fetch(connection, &[], false).await?;
-        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        Ok(Fitness {
-            danger: row.try_get("danger")?,
-            may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
-            identity: row.try_get("identity")?,
-        })
-    }
-
-    async fn create_table(&self, connection: &mut PgConnection) -> Result<(), LockError> {
-        // Two clients that create it at once may disturb each other.
-        for _ in 0..2 {
-            let created = connection.execute(sqlx::raw_sql(AssertSqlSafe(self.config.table.ddl()))).await;
-            match created {
-                Ok(_) => {
-                    tracing::info!("the table {} is created", self.config.table.name());
-                    return Ok(());
-                }
-                Err(error)
-                    if error.as_database_error().is_some_and(|error| {
-                        // unique_violation, duplicate_object, duplicate_table
-                        error.code().is_some_and(|code| ["23505", "42710", "42P07"].contains(&&*code))
-                    }) => {}
-                Err(error) => {
-                    let table = self.config.table.name();
-                    let ddl = self.config.table.ddl();
-                    let message =
-                        format!("the table {table} cannot be created ({error}); create it with: {ddl}");
-                    return Err(LockError::new(LockErrorKind::Backend, message).into_permanent());
-                }
-            }
-        }
-        Ok(())
+    /// Returns the error for a statement without an answer.
+    fn silent(&self, limit: Duration) -> LockError {
+        let address = self.config.address();
+        LockError::new(
+            LockErrorKind::Backend,
+            format!("PostgreSQL at {address} did not answer within {limit:?}"),
+        )
     }
 
     fn slot(&self, lane: Lane) -> Arc<Slot> {
@@ -471,200 +351,6 @@ fn repeats(rows: &[PgRow], echo: i64) -> bool {
     rows.iter().all(|row| row.try_get::<i64, _>("echo").is_ok_and(|number| number == echo))
 }
 
-/// A server, as a new connection finds it.
-struct Server {
-    is_read_only: bool,
-    /// When it was started, us.
-    started: i64,
-}
-
-/// What a server says about itself and the table.
-struct Fitness {
-    /// Why it may lose data that it has confirmed.
-    danger: Option<String>,
-    may_change: bool,
-    /// `None` without the table.
-    identity: Option<String>,
-}
-
-/// The connections of one runtime.
-struct Slot {
-    size: u32,
-    permits: Semaphore,
-    idle: Mutex<Vec<Idle>>,
-    /// Rises when connections are given up: those taken before are not used again.
-    generation: AtomicU64,
-    /// Whether the last attempt to connect succeeded. Then several may be made at once.
-    reached: AtomicBool,
-    /// The failure of the last attempt to connect, and until when it is shared. Held while an attempt is made.
-    failed: tokio::sync::Mutex<Option<(Instant, LockError)>>,
-    /// Ends the task that closes idle connections.
-    _end: oneshot::Sender<()>,
-}
-
-struct Idle {
-    connection: PgConnection,
-    /// The bits of the statements that it has prepared.
-    knows: u32,
-    since: Instant,
-}
-
-type SlotsOfRuntimes = Mutex<HashMap<runtime::Id, Arc<Slot>>>;
-
-impl Slot {
-    /// Creates a slot of the caller's runtime. `registered` is where to remove it when its runtime is shut down.
-    fn of(size: u32, registered: Option<(Weak<SlotsOfRuntimes>, runtime::Id)>) -> Arc<Self> {
-        let (end, mut ended) = oneshot::channel();
-        let slot = Arc::new(Self {
-            size,
-            permits: Semaphore::new(size as usize),
-            idle: Mutex::default(),
-            generation: AtomicU64::new(0),
-            reached: AtomicBool::new(false),
-            failed: tokio::sync::Mutex::default(),
-            _end: end,
-        });
-        let caretaker = Caretaker { slot: Arc::downgrade(&slot), registered };
-        tokio::spawn(async move {
-            while timeout(CHECKED, &mut ended).await.is_err() {
-                caretaker.close_idle();
-            }
-        });
-        slot
-    }
-
-    fn pop(&self) -> Option<Idle> {
-        lock(&self.idle).pop()
-    }
-
-    fn give_up(&self) {
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        self.reached.store(false, Ordering::Release);
-        lock(&self.idle).clear();
-    }
-}
-
-/// Closes idle connections of a slot, and removes it when its runtime is shut down, because they are no longer driven.
-struct Caretaker {
-    slot: Weak<Slot>,
-    registered: Option<(Weak<SlotsOfRuntimes>, runtime::Id)>,
-}
-
-impl Caretaker {
-    fn close_idle(&self) {
-        if let Some(slot) = self.slot.upgrade() {
-            lock(&slot.idle).retain(|idle| !(idle.since + IDLE).has_passed());
-        }
-    }
-}
-
-impl Drop for Caretaker {
-    fn drop(&mut self) {
-        if let Some((slots, id)) = &self.registered
-            && let Some(slots) = slots.upgrade()
-        {
-            lock(&slots).remove(id);
-        }
-    }
-}
-
-/// A place among the connections of a slot.
-struct Permit(Arc<Slot>);
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.permits.add_permits(1);
-    }
-}
-
-/// A connection that is in use. Dropped, it is closed: it may be in the middle of a statement.
-struct Line {
-    connection: Option<Raw>,
-    /// `None` for a connection of the user's pool.
-    permit: Option<Permit>,
-    generation: u64,
-    fresh: bool,
-    /// The bits of the statements that it has prepared.
-    knows: u32,
-}
-
-enum Raw {
-    Own(PgConnection),
-    OfPool(PoolConnection<Postgres>),
-}
-
-impl Line {
-    fn of(Idle { connection, knows, .. }: Idle, permit: Permit, fresh: bool) -> Self {
-        let generation = permit.0.generation.load(Ordering::SeqCst);
-        Self { connection: Some(Raw::Own(connection)), permit: Some(permit), generation, fresh, knows }
-    }
-
-    /// Notes that a statement is prepared; returns whether it is the first time.
-    fn learn(&mut self, statement: &Statement) -> bool {
-        let is_new = self.knows & statement.bit() == 0;
-        self.knows |= statement.bit();
-        is_new
-    }
-
-    fn is_of_pool(&self) -> bool {
-        self.permit.is_none()
-    }
-
-    /// Returns whether it was just made, or checked by the user's pool.
-    fn is_fresh(&self) -> bool {
-        self.fresh
-    }
-
-    /// Gives the connection back after a statement.
-    fn give_back(mut self) {
-        match (self.connection.take(), &self.permit) {
-            (Some(Raw::Own(connection)), Some(Permit(slot)))
-                if slot.generation.load(Ordering::SeqCst) == self.generation =>
-            {
-                lock(&slot.idle).push(Idle { connection, knows: self.knows, since: Instant::now() });
-            }
-            // The pool takes it back by itself.
-            (connection, _) => drop(connection),
-        }
-    }
-
-    /// Closes the connection, and those that nobody uses: what ended one has mostly ended all.
-    fn give_up(self) {
-        if let Some(Permit(slot)) = &self.permit {
-            slot.give_up();
-        }
-    }
-}
-
-impl Deref for Line {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        match self.connection.as_ref().expect("taken only at the end") {
-            Raw::Own(connection) => connection,
-            Raw::OfPool(connection) => connection,
-        }
-    }
-}
-
-impl DerefMut for Line {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        match self.connection.as_mut().expect("taken only at the end") {
-            Raw::Own(connection) => connection,
-            Raw::OfPool(connection) => connection,
-        }
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        // Not into the pool, which would first wait for the rest of the statement.
-        if let Some(Raw::OfPool(connection)) = self.connection.take() {
-            drop(connection.detach());
-        }
-    }
-}
-
 /// Pings over a connection of the caller's runtime, and so makes one if there is none.
 pub(super) async fn ping(connections: &Connections) -> Result<(), LockError> {
     let mut line = connections.take(Lane::Here).await?;
@@ -672,27 +358,15 @@ pub(super) async fn ping(connections: &Connections) -> Result<(), LockError> {
         line.give_back();
         return Ok(());
     }
-    // In a transaction of its own that changes nothing: a replica answers other requests.
-    let fit = timeout(connections.config.response_timeout, connections.check(&mut line, Lane::Here)).await;
-    match fit {
-        Ok(Ok(())) => {
-            line.give_back();
-            Ok(())
-        }
-        Ok(Err(error)) => {
-            line.give_up();
-            Err(error)
-        }
-        Err(_) => {
-            line.give_up();
-            let limit = connections.config.response_timeout;
-            let address = connections.config.address();
-            Err(LockError::new(
-                LockErrorKind::Backend,
-                format!("PostgreSQL at {address} did not answer within {limit:?}"),
-            ))
-        }
+    let limit = connections.config.response_timeout;
+    let fit = timeout(limit, connections.check(&mut line, Lane::Here)).await;
+    let fit = fit.unwrap_or_else(|_| Err(connections.silent(limit)));
+    if fit.is_ok() {
+        line.give_back();
+    } else {
+        line.give_up();
     }
+    fit
 }
 
 /// Runs `work` in a task of its own on this runtime; an error if the runtime is shut down meanwhile.

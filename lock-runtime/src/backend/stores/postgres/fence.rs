@@ -2,7 +2,7 @@
 //!
 //! **Data in the same database as the lock**: [check in](CheckIn::check_in) with the lock inside the transaction that
 //! writes. This is safe however long the process was paused before, and whatever the clocks show: from the check-in until
-//! the transaction ends, nobody else can be granted the lock.
+//! the transaction ends, no other client can be granted the lock.
 //!
 //! ```no_run
 //! use lock_runtime::{LockManager, backend::postgres::fence::CheckIn};
@@ -53,7 +53,7 @@ use crate::{FencingToken, HeldLock, LockError, LockErrorKind, LockGuard, backend
 /// A lock that a transaction can depend on.
 pub trait CheckIn {
     /// Makes a transaction depend on this lock: it fails here if the lock is no longer held, and from here until the
-    /// transaction ends, nobody else can be granted the lock.
+    /// transaction ends, no other client can be granted the lock.
     ///
     /// Call it in the transaction that writes, with the same database, and user rights to read the locks' table. It may
     /// come before or after the writes. If it fails, roll the transaction back. Renewals go on meanwhile, so the

@@ -74,42 +74,42 @@ impl Drop for InFlight {
 /// Attempts of this process that were dropped, and may hold their locks until they are released in the background. The
 /// next attempt of this process waits for that.
 #[derive(Debug, Default)]
-pub(super) struct Ghosts(Mutex<HashMap<String, Vec<Ghost>>>);
+pub(super) struct Abandoned(Mutex<HashMap<String, Vec<Gone>>>);
 
-/// Set once it is gone.
-pub(super) type Ghost = Arc<SetOnce<()>>;
+/// Set once an abandoned attempt has been released.
+pub(super) type Gone = Arc<SetOnce<()>>;
 
-impl Ghosts {
-    pub(super) fn come(&self, name: &str) -> Ghost {
-        let ghost = Ghost::default();
-        lock(&self.0).entry(name.to_owned()).or_default().push(Arc::clone(&ghost));
-        ghost
+impl Abandoned {
+    pub(super) fn add(&self, name: &str) -> Gone {
+        let gone = Gone::default();
+        lock(&self.0).entry(name.to_owned()).or_default().push(Arc::clone(&gone));
+        gone
     }
 
-    pub(super) fn goes(&self, name: &str, ghost: &Ghost) {
-        let _ = ghost.set(());
-        let mut ghosts = lock(&self.0);
-        if let Some(all) = ghosts.get_mut(name) {
-            all.retain(|other| !Arc::ptr_eq(ghost, other));
-            if all.is_empty() {
-                ghosts.remove(name);
+    pub(super) fn remove(&self, name: &str, gone: &Gone) {
+        let _ = gone.set(());
+        let mut abandoned = lock(&self.0);
+        if let Some(of_lock) = abandoned.get_mut(name) {
+            of_lock.retain(|other| !Arc::ptr_eq(gone, other));
+            if of_lock.is_empty() {
+                abandoned.remove(name);
             }
         }
     }
 
-    /// Waits until all that have come are gone, unless that takes long, as in an outage.
+    /// Waits until all present ones are released, unless that takes long, as in an outage.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn leave(&self, name: &str) {
-        let all = lock(&self.0).get(name).cloned().unwrap_or_default();
-        let leave = async {
-            for ghost in &all {
-                ghost.wait().await;
+    pub(super) async fn settled(&self, name: &str) {
+        let of_lock = lock(&self.0).get(name).cloned().unwrap_or_default();
+        let settled = async {
+            for gone in &of_lock {
+                gone.wait().await;
             }
         };
-        if !all.is_empty() {
-            let _ = tokio::time::timeout(PATIENCE, leave).await;
+        if !of_lock.is_empty() {
+            let _ = tokio::time::timeout(PATIENCE, settled).await;
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use super::{
     connections::detached,
     error::Failure,
-    flight::{Flight, Ghost, Landed},
+    flight::{Flight, Gone, Landed},
     released::Left,
     releases,
     shared::Shared,
@@ -41,7 +41,7 @@ pub(super) struct PostgresLease {
     /// Whether a transaction depends on its holder.
     checked_in: AtomicBool,
     /// Set if it is an attempt that was dropped.
-    ghost: OnceLock<Ghost>,
+    abandoned: OnceLock<Gone>,
 }
 
 impl PostgresLease {
@@ -63,13 +63,13 @@ impl PostgresLease {
             contention: contention.unwrap_or_else(unknown),
             release_unanswered: Arc::default(),
             checked_in: AtomicBool::new(false),
-            ghost: OnceLock::new(),
+            abandoned: OnceLock::new(),
         }
     }
 
     /// Lets the next attempt of this process wait until this one is released.
-    pub(super) fn haunt(&self) {
-        self.ghost.get_or_init(|| self.shared.ghosts.come(self.id.key.stored()));
+    pub(super) fn abandon(&self) {
+        self.abandoned.get_or_init(|| self.shared.abandoned.add(self.id.key.stored()));
     }
 
     /// From now on, it is not handed over in this process: a transaction depends on this holder.
@@ -77,16 +77,16 @@ impl PostgresLease {
         self.checked_in.store(true, Ordering::SeqCst);
     }
 
-    fn is_gone(&self) {
-        if let Some(ghost) = self.ghost.get() {
-            self.shared.ghosts.goes(self.id.key.stored(), ghost);
+    fn set_gone(&self) {
+        if let Some(gone) = self.abandoned.get() {
+            self.shared.abandoned.remove(self.id.key.stored(), gone);
         }
     }
 }
 
 impl Drop for PostgresLease {
     fn drop(&mut self) {
-        self.is_gone();
+        self.set_gone();
     }
 }
 
@@ -181,7 +181,7 @@ impl Releasable for PostgresLease {
         Box::pin(async move {
             let released = detached(release(shared, id, flight, again)).await;
             if released.is_ok() {
-                self.is_gone();
+                self.set_gone();
             }
             released
         })

@@ -5,6 +5,7 @@ mod config;
 mod connections;
 mod error;
 pub mod fence;
+mod fitness;
 mod flight;
 mod hold;
 mod notices;
@@ -12,6 +13,7 @@ mod released;
 mod releases;
 mod renewal;
 mod shared;
+mod slot;
 mod statement;
 mod sweep;
 mod table;
@@ -67,8 +69,6 @@ impl Postgres {
     /// Locks are acquired and released over the pool's connections, so size it accordingly. Leases are renewed over up to
     /// two connections of their own, so that they are not lost when the pool is busy; one more receives notifications.
     ///
-    /// # Panics
-    /// If it is polled outside of a tokio runtime.
     #[must_use]
     pub fn from_pool(pool: PgPool) -> Self {
         let config = Config::new(PgPool::connect_options(&pool).as_ref().clone());

@@ -46,7 +46,7 @@ const PAUSE_BEHIND_POOLER: [Duration; 2] = [Duration::from_secs(30), Duration::f
 const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 /// How long without a message until the connection is checked.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How long nobody has to wait for the connection to be closed.
+/// How long the connection is kept without waiters.
 const UNUSED: Duration = Duration::from_secs(60);
 
 /// The notifications of one store.
@@ -61,7 +61,7 @@ pub(super) struct Notices {
     asked: AtomicU64,
     /// Whether the task that listens runs.
     runs: AtomicBool,
-    /// Someone begins to wait, or the store is dropped.
+    /// A task begins to wait, or the store is dropped.
     wake: Arc<Notify>,
 }
 
@@ -158,7 +158,7 @@ enum End {
     Lost,
     /// It is behind a pooler.
     Pooled,
-    /// Nobody has waited for long.
+    /// No task has waited for long.
     Unused,
 }
 

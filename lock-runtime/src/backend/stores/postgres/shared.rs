@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    config::Config, connections::Connections, flight::Ghosts, notices::Notices, released::Waiting,
+    config::Config, connections::Connections, flight::Abandoned, notices::Notices, released::Waiting,
     statement::Statement, table::Table,
 };
 use crate::backend::common::host;
@@ -15,7 +15,7 @@ pub(super) struct Shared {
     pub(super) connections: Arc<Connections>,
     pub(super) statements: Statements,
     pub(super) notices: Arc<Notices>,
-    pub(super) ghosts: Ghosts,
+    pub(super) abandoned: Abandoned,
     pub(super) releases: Mutex<Waiting>,
     pub(super) sweeper: Sweeper,
     /// This process, for a human reader of the table.
@@ -66,7 +66,7 @@ impl Shared {
             connections,
             statements,
             notices,
-            ghosts: Ghosts::default(),
+            abandoned: Abandoned::default(),
             releases: Mutex::default(),
             sweeper: Sweeper::default(),
             label,

@@ -1,0 +1,163 @@
+//! Whether a server and its table can hold locks.
+
+use std::sync::Mutex;
+
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+
+use super::{config::Config, error, statement::Statement, table::Table};
+use crate::{
+    LockError, LockErrorKind, backend::common::server_clock::ServerClock, sync::lock, time::clock::Instant,
+};
+
+/// What new connections are asked, and what was found.
+#[derive(Debug)]
+pub(super) struct Fitness {
+    of_server: Statement,
+    of_table: Statement,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    identity: Option<String>,
+    /// What was last warned of.
+    danger: Option<String>,
+    /// When the server was started that was last found fit.
+    fit: Option<i64>,
+}
+
+impl Fitness {
+    pub(super) fn of(table: &Table) -> Self {
+        Self {
+            of_server: Statement::of(include_str!("sql/server.sql"), table, 0),
+            of_table: Statement::of(include_str!("sql/fitness.sql"), table, 0),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Returns the identity of the table that was seen last: the server's start, the database's number and its own.
+    pub(super) fn identity(&self) -> Option<String> {
+        lock(&self.seen).identity.clone()
+    }
+
+    /// Checks that the server and the table can hold locks; creates the table if that is wanted.
+    ///
+    /// Over a connection for renewals no lock is acquired, so `strict` does not apply there: held locks are kept.
+    pub(super) async fn check(
+        &self,
+        connection: &mut PgConnection,
+        config: &Config,
+        clock: &ServerClock,
+        for_renewals: bool,
+    ) -> Result<(), LockError> {
+        let failed = |error| error::explain(error, config);
+        let server = self.server(connection, clock).await.map_err(failed)?;
+        if server.is_read_only {
+            return Err(error::read_only(&config.address()));
+        }
+        if lock(&self.seen).fit == Some(server.started) {
+            return Ok(());
+        }
+        let mut fitness = self.table(connection).await.map_err(failed)?;
+        if fitness.identity.is_none() && config.create_table {
+            create_table(connection, config).await?;
+            fitness = self.table(connection).await.map_err(failed)?;
+        }
+        let OfTable { may_change, danger, identity } = fitness;
+        let Some(identity) = identity else {
+            return Err(error::missing(&config.table));
+        };
+        if !may_change {
+            return Err(error::may_not(config, "permission denied"));
+        }
+        let danger = danger.map(|danger| {
+            format!(
+                "PostgreSQL at {} may lose locks that it has granted, if it crashes: {danger}",
+                config.address()
+            )
+        });
+        let mut seen = lock(&self.seen);
+        seen.identity = Some(format!("{}/{identity}", server.started));
+        if seen.danger != danger {
+            if let Some(danger) = &danger {
+                tracing::warn!("{danger}");
+            }
+            seen.danger.clone_from(&danger);
+        }
+        if let Some(danger) = &danger
+            && config.strict
+        {
+            if for_renewals {
+                return Ok(());
+            }
+            let message = format!("{danger} (refused because of `strict`)");
+            return Err(LockError::new(LockErrorKind::Backend, message));
+        }
+        seen.fit = Some(server.started);
+        Ok(())
+    }
+
+    async fn server(
+        &self,
+        connection: &mut PgConnection,
+        clock: &ServerClock,
+    ) -> Result<OfServer, sqlx::Error> {
+        let sent = Instant::now();
+        let rows = self.of_server.fetch(connection, &[], false).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let us: i64 = row.try_get("us")?;
+        clock.learn(sent, Instant::now(), u64::try_from(us).unwrap_or_default());
+        Ok(OfServer { is_read_only: row.try_get("is_read_only")?, started: row.try_get("started")? })
+    }
+
+    async fn table(&self, connection: &mut PgConnection) -> Result<OfTable, sqlx::Error> {
+        let rows = self.of_table.fetch(connection, &[], false).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        Ok(OfTable {
+            danger: row.try_get("danger")?,
+            may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
+            identity: row.try_get("identity")?,
+        })
+    }
+}
+
+async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<(), LockError> {
+    // Two clients that create it at once may disturb each other.
+    for _ in 0..2 {
+        let created = connection.execute(sqlx::raw_sql(AssertSqlSafe(config.table.ddl()))).await;
+        match created {
+            Ok(_) => {
+                tracing::info!("the table {} is created", config.table.name());
+                return Ok(());
+            }
+            Err(error)
+                if error.as_database_error().is_some_and(|error| {
+                    // unique_violation, duplicate_object, duplicate_table
+                    error.code().is_some_and(|code| ["23505", "42710", "42P07"].contains(&&*code))
+                }) => {}
+            Err(error) => {
+                let table = config.table.name();
+                let ddl = config.table.ddl();
+                let message = format!("the table {table} cannot be created ({error}); create it with: {ddl}");
+                return Err(LockError::new(LockErrorKind::Backend, message).into_permanent());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A server, as a new connection finds it.
+struct OfServer {
+    is_read_only: bool,
+    /// When it was started, us.
+    started: i64,
+}
+
+/// What a server says about itself and the table.
+struct OfTable {
+    /// Why it may lose data that it has confirmed.
+    danger: Option<String>,
+    may_change: bool,
+    /// `None` without the table.
+    identity: Option<String>,
+}

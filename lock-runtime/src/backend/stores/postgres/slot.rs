@@ -1,0 +1,244 @@
+//! The connections of one runtime, and one of them in use.
+
+use std::{
+    collections::HashMap,
+    ops::{Deref, DerefMut},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{PgConnection, Postgres, pool::PoolConnection};
+use tokio::{
+    runtime,
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
+
+use super::statement::Statement;
+use crate::{LockError, sync::lock, time::clock::Instant};
+
+/// How long a connection may be unused before it is closed.
+const IDLE: Duration = Duration::from_secs(60);
+/// How often that is checked.
+const CHECKED: Duration = Duration::from_secs(15);
+
+/// The connections of one runtime.
+pub(super) struct Slot {
+    size: u32,
+    permits: Semaphore,
+    idle: Mutex<Vec<Idle>>,
+    /// Rises when connections are given up: those taken before are not used again.
+    generation: AtomicU64,
+    /// Whether the last attempt to connect succeeded. Then several may be made at once.
+    reached: AtomicBool,
+    /// The failure of the last attempt to connect, and until when it is shared. Held while an attempt is made.
+    pub(super) failed: tokio::sync::Mutex<Option<(Instant, LockError)>>,
+    /// Ends the task that closes idle connections.
+    _end: oneshot::Sender<()>,
+}
+
+pub(super) struct Idle {
+    connection: PgConnection,
+    /// The bits of the statements that it has prepared.
+    knows: u32,
+    since: Instant,
+}
+
+pub(super) type SlotsOfRuntimes = Mutex<HashMap<runtime::Id, Arc<Slot>>>;
+
+impl Slot {
+    /// Creates a slot of the caller's runtime. `registered` is where to remove it when its runtime is shut down.
+    pub(super) fn of(size: u32, registered: Option<(Weak<SlotsOfRuntimes>, runtime::Id)>) -> Arc<Self> {
+        let (end, mut ended) = oneshot::channel();
+        let slot = Arc::new(Self {
+            size,
+            permits: Semaphore::new(size as usize),
+            idle: Mutex::default(),
+            generation: AtomicU64::new(0),
+            reached: AtomicBool::new(false),
+            failed: tokio::sync::Mutex::default(),
+            _end: end,
+        });
+        let caretaker = Caretaker { slot: Arc::downgrade(&slot), registered };
+        tokio::spawn(async move {
+            while timeout(CHECKED, &mut ended).await.is_err() {
+                caretaker.close_idle();
+            }
+        });
+        slot
+    }
+
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Waits for a place among the connections.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn permit(self: &Arc<Self>) -> Permit {
+        let permit = self.permits.acquire().await;
+        permit.expect("never closed").forget();
+        Permit(Arc::clone(self))
+    }
+
+    /// Returns whether there is a connection, or one is being made.
+    pub(super) fn has_connections(&self) -> bool {
+        self.permits.available_permits() < self.size as usize || !lock(&self.idle).is_empty()
+    }
+
+    pub(super) fn is_reached(&self) -> bool {
+        self.reached.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_reached(&self, reached: bool) {
+        self.reached.store(reached, Ordering::Release);
+    }
+
+    pub(super) fn pop(&self) -> Option<Idle> {
+        lock(&self.idle).pop()
+    }
+
+    pub(super) fn give_up(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        self.reached.store(false, Ordering::Release);
+        lock(&self.idle).clear();
+    }
+}
+
+/// Closes idle connections of a slot, and removes it when its runtime is shut down, because they are no longer driven.
+struct Caretaker {
+    slot: Weak<Slot>,
+    registered: Option<(Weak<SlotsOfRuntimes>, runtime::Id)>,
+}
+
+impl Caretaker {
+    fn close_idle(&self) {
+        if let Some(slot) = self.slot.upgrade() {
+            lock(&slot.idle).retain(|idle| !(idle.since + IDLE).has_passed());
+        }
+    }
+}
+
+impl Drop for Caretaker {
+    fn drop(&mut self) {
+        if let Some((slots, id)) = &self.registered
+            && let Some(slots) = slots.upgrade()
+        {
+            lock(&slots).remove(id);
+        }
+    }
+}
+
+/// A place among the connections of a slot.
+pub(super) struct Permit(Arc<Slot>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.permits.add_permits(1);
+    }
+}
+
+/// A connection that is in use. Dropped, it is closed: it may be in the middle of a statement.
+pub(super) struct Line {
+    connection: Option<Raw>,
+    /// `None` for a connection of the user's pool.
+    permit: Option<Permit>,
+    generation: u64,
+    fresh: bool,
+    /// The bits of the statements that it has prepared.
+    pub(super) knows: u32,
+}
+
+enum Raw {
+    Own(PgConnection),
+    OfPool(PoolConnection<Postgres>),
+}
+
+impl Line {
+    /// Wraps a connection that was just made.
+    pub(super) fn new(connection: PgConnection, permit: Permit) -> Self {
+        let idle = Idle { connection, knows: 0, since: Instant::now() };
+        let mut line = Self::of(idle, permit);
+        line.fresh = true;
+        line
+    }
+
+    pub(super) fn of(Idle { connection, knows, .. }: Idle, permit: Permit) -> Self {
+        let generation = permit.0.generation.load(Ordering::SeqCst);
+        Self { connection: Some(Raw::Own(connection)), permit: Some(permit), generation, fresh: false, knows }
+    }
+
+    /// Wraps a connection of the user's pool, which has checked it.
+    pub(super) fn of_pool(connection: PoolConnection<Postgres>) -> Self {
+        Self { connection: Some(Raw::OfPool(connection)), permit: None, generation: 0, fresh: true, knows: 0 }
+    }
+
+    /// Notes that a statement is prepared; returns whether it is the first time.
+    pub(super) fn learn(&mut self, statement: &Statement) -> bool {
+        let is_new = self.knows & statement.bit() == 0;
+        self.knows |= statement.bit();
+        is_new
+    }
+
+    pub(super) fn is_of_pool(&self) -> bool {
+        self.permit.is_none()
+    }
+
+    /// Returns whether it was just made, or checked by the user's pool.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Gives the connection back after a statement.
+    pub(super) fn give_back(mut self) {
+        match (self.connection.take(), &self.permit) {
+            (Some(Raw::Own(connection)), Some(Permit(slot)))
+                if slot.generation.load(Ordering::SeqCst) == self.generation =>
+            {
+                lock(&slot.idle).push(Idle { connection, knows: self.knows, since: Instant::now() });
+            }
+            // The pool takes it back by itself.
+            (connection, _) => drop(connection),
+        }
+    }
+
+    /// Closes the connection and the idle ones: what ended one has mostly ended all.
+    pub(super) fn give_up(self) {
+        if let Some(Permit(slot)) = &self.permit {
+            slot.give_up();
+        }
+    }
+}
+
+impl Deref for Line {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match self.connection.as_ref().expect("taken only at the end") {
+            Raw::Own(connection) => connection,
+            Raw::OfPool(connection) => connection,
+        }
+    }
+}
+
+impl DerefMut for Line {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match self.connection.as_mut().expect("taken only at the end") {
+            Raw::Own(connection) => connection,
+            Raw::OfPool(connection) => connection,
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // Not into the pool, which would first wait for the rest of the statement.
+        if let Some(Raw::OfPool(connection)) = self.connection.take() {
+            drop(connection.detach());
+        }
+    }
+}
