@@ -6,6 +6,7 @@ pub mod java;
 pub mod pgbouncer;
 pub mod postgres_protocol;
 pub mod postgres_server;
+pub mod preload;
 pub mod processes;
 pub mod proxy;
 pub mod redis_server;

@@ -33,7 +33,7 @@ impl Session {
     /// Executes statements, as in one line of `psql`; returns the rows of all.
     ///
     /// # Errors
-    /// Those of the connection, and those that the server reports.
+    /// Those of the connection, and those that the server reports ([`io::ErrorKind::Other`]).
     pub fn query(&mut self, text: &str) -> io::Result<Rows> {
         let mut message = vec![b'Q'];
         message.extend(u32::try_from(text.len() + 5).unwrap().to_be_bytes());
@@ -61,7 +61,7 @@ impl Session {
             }
             // Before it is ready, the server closes a session that it refuses.
             if kind == b'E' && body.starts_with(b"SFATAL") {
-                return Err(io::Error::other(error.unwrap_or_default()));
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, error.unwrap_or_default()));
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -19,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
     postgres_protocol::{Rows, Session},
+    preload::preload,
     processes::{self, Process},
     wall_clock::Clock,
 };
@@ -35,6 +37,8 @@ pub struct PostgresServer {
     folder: PathBuf,
     clock: Option<Clock>,
     settings: Vec<String>,
+    /// Of [`query`](Self::query): one for each question would cost the server a process.
+    asking: Mutex<Option<Session>>,
 }
 
 impl PostgresServer {
@@ -55,7 +59,7 @@ impl PostgresServer {
         assert!(copied.is_ok_and(|status| status.success()), "the template can be copied");
         let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();
         let process = launch(&folder, &settings, clock.as_ref());
-        Self { process, folder, clock, settings }
+        Self { process, folder, clock, settings, asking: Mutex::default() }
     }
 
     /// The folder of its socket.
@@ -71,9 +75,15 @@ impl PostgresServer {
         Session::connect(&self.socket()).expect("the server answers")
     }
 
-    /// Executes statements in a session of their own.
+    /// Executes statements, in a session that lasts as long as the server.
     pub fn query(&self, text: &str) -> Rows {
-        self.session().query(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = match asking.as_mut().map(|session| session.query(text)) {
+            Some(Err(error)) if error.kind() != ErrorKind::Other => None,
+            answer => answer,
+        };
+        let answer = answer.unwrap_or_else(|| asking.insert(self.session()).query(text));
+        answer.unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
     /// The value in the first row and column.
@@ -272,6 +282,7 @@ fn launch(folder: &Path, settings: &[String], clock: Option<&Clock>) -> Process 
         for setting in settings {
             command.args(["-c", setting]);
         }
+        preload(&mut command, "no_session", include_str!("no_session.c"));
         command.stdout(Stdio::null()).stderr(log);
         if let Some(clock) = clock {
             clock.give_to(&mut command);

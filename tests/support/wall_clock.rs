@@ -3,16 +3,13 @@
 use std::{
     fs,
     os::unix::fs::FileExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
-    sync::{
-        OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
-use super::processes;
+use super::{preload::preload, processes};
 
 /// The clock of the processes it was [given to](Self::give_to). It shows the right time until it is moved.
 #[derive(Debug)]
@@ -30,7 +27,8 @@ impl Clock {
 
     /// Gives this clock to the process that the command starts.
     pub fn give_to(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", shim()).env("LOCK_TEST_CLOCK", &self.file);
+        preload(command, "wall_clock", include_str!("wall_clock.c"));
+        command.env("LOCK_TEST_CLOCK", &self.file);
     }
 
     /// From now on it is ahead of the right time by this.
@@ -52,22 +50,4 @@ impl Clock {
         let file = fs::File::options().write(true).open(&self.file).expect("made before");
         file.write_all_at(&millis.to_ne_bytes(), 0).expect("the temporary folder is writable");
     }
-}
-
-/// The preloaded library; built once.
-fn shim() -> &'static Path {
-    static SHIM: OnceLock<PathBuf> = OnceLock::new();
-    SHIM.get_or_init(|| {
-        let source = processes::folder().join("wall_clock.c");
-        fs::write(&source, include_str!("wall_clock.c")).expect("the temporary folder is writable");
-        let library = processes::folder().join("clock.so");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(&library)
-            .arg(&source)
-            .output()
-            .expect("there is a C compiler, which linking Rust needs as well");
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        library
-    })
 }
