@@ -34,7 +34,7 @@ use sqlx::{
 };
 use support::{
     in_turn,
-    latency::{self, HAND_OVERS, LENGTH, cycles, hand_overs, latency, row},
+    latency::{self, HAND_OVERS, LENGTH, hand_overs, latency, row},
     median, publish, ratios,
     targets::Target,
 };
@@ -84,16 +84,33 @@ async fn measure(rounds: usize) {
     let mut targets = Vec::new();
 
     // Alone, over one connection each.
-    let bare = tokio::sync::Mutex::new(PgConnection::connect_with(&options(&folder)).await.unwrap());
-    let plain = async || plain_cycle(&mut *bare.lock().await, "k").await;
-    let same = async || same_cycle(&mut *bare.lock().await, "k").await;
+    let bare = PgConnection::connect_with(&options(&folder)).await.unwrap();
+    let bare = Arc::new(tokio::sync::Mutex::new(bare));
     let lock = locks.lock("k");
     // Its row is created, and its statements are prepared.
     for _ in 0..100 {
         lock.acquire().await.unwrap().release().await.unwrap();
     }
-    let ours = async || lock.acquire().await.unwrap().release().await.unwrap();
-    let alone = async || [cycles(&plain).await, cycles(&same).await, cycles(&ours).await];
+    let alone = async || {
+        let (plain, same, ours) = (Arc::clone(&bare), Arc::clone(&bare), lock.clone());
+        [
+            in_tasks(1, move |_| {
+                let bare = Arc::clone(&plain);
+                async move { plain_cycle(&mut *bare.lock().await, "k").await }
+            })
+            .await,
+            in_tasks(1, move |_| {
+                let bare = Arc::clone(&same);
+                async move { same_cycle(&mut *bare.lock().await, "k").await }
+            })
+            .await,
+            in_tasks(1, move |_| {
+                let lock = ours.clone();
+                async move { lock.acquire().await.unwrap().release().await.unwrap() }
+            })
+            .await,
+        ]
+    };
     let [plain, same, cycled] = latency::rounds(rounds, alone).await;
     rows.push(row("upsert and UPDATE", "one task", &plain, &same));
     rows.push(row("bare statements", "one task", &same, &same));
@@ -115,17 +132,17 @@ async fn measure(rounds: usize) {
     let sixteen = async || {
         let (plain, same, ours) = (pool.clone(), pool.clone(), locks.clone());
         [
-            many(move |n| {
+            in_tasks(16, move |n| {
                 let pool = plain.clone();
                 async move { plain_cycle(&mut pool.acquire().await.unwrap(), &format!("k{n}")).await }
             })
             .await,
-            many(move |n| {
+            in_tasks(16, move |n| {
                 let pool = same.clone();
                 async move { same_cycle(&mut pool.acquire().await.unwrap(), &format!("k{n}")).await }
             })
             .await,
-            many(move |n| {
+            in_tasks(16, move |n| {
                 let lock = ours.lock(format!("k{n}"));
                 async move { lock.acquire().await.unwrap().release().await.unwrap() }
             })
@@ -149,18 +166,27 @@ async fn measure(rounds: usize) {
     let mut listener = PgListener::connect_with(&pool).await.unwrap();
     listener.listen("bare").await.unwrap();
     let mut notifier = PgConnection::connect_with(&options(&folder)).await.unwrap();
-    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    locks.lock("bare hand-over").acquire().await.unwrap().release().await.unwrap();
+    server.query("UPDATE distributed_locks SET wanted_until = 'infinity' WHERE name = 'bare hand-over'");
+    let mut bare_clients = [
+        PgConnection::connect_with(&options(&folder)).await.unwrap(),
+        PgConnection::connect_with(&options(&folder)).await.unwrap(),
+    ];
+    let (mut bare, mut statements, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=rounds {
         let bare_times = notifications(&mut notifier, &mut listener).await;
+        let bare_hand_overs = bare_hand_overs(&mut bare_clients, &mut listener).await;
         let handed_over = hand_overs(&two).await;
         if round > 0 {
             bare.push(bare_times);
+            statements.push(bare_hand_overs);
             ours.push(handed_over);
         }
     }
     let medians = |rounds: &[Vec<f64>]| rounds.iter().map(|micros| median(micros)).collect::<Vec<_>>();
     let bare_medians = medians(&bare);
     rows.push(latency("bare NOTIFY", &bare, &bare_medians));
+    rows.push(latency("bare statements", &statements, &bare_medians));
     rows.push(latency("lock-runtime", &ours, &bare_medians));
     targets.push(Target::at_most("hand-over, of a bare NOTIFY", ratios(&medians(&ours), &bare_medians), 2.0));
 
@@ -207,32 +233,40 @@ async fn plain_cycle(connection: &mut PgConnection, name: &str) {
 
 /// The statements of this library, without it.
 async fn same_cycle(connection: &mut PgConnection, name: &str) {
-    static TEXTS: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| {
-        [
-            include_str!("../src/backend/stores/postgres/sql/take.sql"),
-            include_str!("../src/backend/stores/postgres/sql/release.sql"),
-        ]
-        .map(|text| {
-            let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
-            lines.join("\n").replace("{table}", "distributed_locks").into()
-        })
-    });
-    let [take, release] = &*TEXTS;
-    let taken = sqlx::query(AssertSqlSafe(Arc::clone(take)))
+    take(connection, name).await;
+    release(connection, name, "channel").await;
+}
+
+static TEXTS: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| {
+    [
+        include_str!("../src/backend/stores/postgres/sql/take.sql"),
+        include_str!("../src/backend/stores/postgres/sql/release.sql"),
+    ]
+    .map(|text| {
+        let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+        lines.join("\n").replace("{table}", "distributed_locks").into()
+    })
+});
+
+async fn take(connection: &mut PgConnection, name: &str) {
+    let taken = sqlx::query(AssertSqlSafe(Arc::clone(&TEXTS[0])))
         .bind(name)
         .bind(OWNER)
         .bind(30_000_000_i64)
         .bind(i64::MAX)
         .bind("bench")
         .bind(1_i64)
-        .fetch_all(&mut *connection)
+        .fetch_all(connection)
         .await
         .unwrap();
     assert_eq!(taken.len(), 1);
-    let released = sqlx::query(AssertSqlSafe(Arc::clone(release)))
+}
+
+async fn release(connection: &mut PgConnection, name: &str, channel: &str) {
+    let released = sqlx::query(AssertSqlSafe(Arc::clone(&TEXTS[1])))
         .bind(name)
         .bind(OWNER)
-        .bind("channel")
+        .bind(channel)
         .bind("payload")
         .bind(1_i64)
         .fetch_all(connection)
@@ -241,12 +275,14 @@ async fn same_cycle(connection: &mut PgConnection, name: &str) {
     assert_eq!(released.len(), 1);
 }
 
-/// Cycles per second of sixteen tasks, and the median time of one in µs.
-async fn many<F: Future<Output = ()> + Send>(
+/// Cycles per second of some tasks, and the median time of one in µs. Also a single one has a task of its own, as a handler
+/// has: outside of the runtime's workers, each wake-up would be one of a thread.
+async fn in_tasks<F: Future<Output = ()> + Send>(
+    count: usize,
     cycle: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
 ) -> (f64, f64) {
     let began = Instant::now();
-    let tasks = (0..16).map(|n| {
+    let tasks = (0..count).map(|n| {
         let cycle = cycle.clone();
         tokio::spawn(async move {
             let mut took = Vec::new();
@@ -279,6 +315,26 @@ async fn notifications(notifier: &mut PgConnection, listener: &mut PgListener) -
         sent_off.unwrap();
         took.push(received.as_secs_f64() * 1e6);
     }
+    took
+}
+
+/// Times from a release to the end of the next grant, in µs: a notification between two statements.
+async fn bare_hand_overs(two: &mut [PgConnection; 2], listener: &mut PgListener) -> Vec<f64> {
+    let mut took = Vec::new();
+    let [holder, next] = two;
+    take(holder, "bare hand-over").await;
+    for _ in 0..HAND_OVERS {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let sent = Instant::now();
+        let ((), entered) = tokio::join!(release(holder, "bare hand-over", "bare"), async {
+            listener.recv().await.unwrap();
+            take(next, "bare hand-over").await;
+            sent.elapsed()
+        });
+        took.push(entered.as_secs_f64() * 1e6);
+        std::mem::swap(holder, next);
+    }
+    release(holder, "bare hand-over", "channel").await;
     took
 }
 

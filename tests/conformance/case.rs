@@ -2,10 +2,11 @@
 
 use std::{
     any::Any,
+    collections::BTreeMap,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, mpsc},
+    sync::{Arc, Condvar, Mutex, PoisonError, mpsc},
     thread,
     time::Duration,
 };
@@ -29,6 +30,7 @@ pub struct Case {
     body: Body,
     needs: Vec<Need>,
     limit: Duration,
+    is_busy: bool,
 }
 
 /// An ability that a store needs for a case to make sense.
@@ -59,7 +61,15 @@ impl Case {
             body: Arc::new(move |fixture| Box::pin(body(fixture))),
             needs: Vec::new(),
             limit: Duration::from_mins(1),
+            is_busy: false,
         }
+    }
+
+    /// Marks the case as one that keeps the processors busy. One such case runs at a time: the others beside it measure
+    /// how long something takes.
+    pub fn busy(mut self) -> Self {
+        self.is_busy = true;
+        self
     }
 
     pub fn needs(mut self, need: Need) -> Self {
@@ -116,7 +126,11 @@ impl Case {
 
     /// Runs the case on its own thread and runtime, at most for its limit.
     pub fn run(&self, name: &str, store: &'static dyn Store) -> Result<(), Failed> {
-        let fixture = Fixture::new(store, self.server());
+        static BUSY: Mutex<()> = Mutex::new(());
+        let _busy = self.is_busy.then(|| BUSY.lock().unwrap_or_else(PoisonError::into_inner));
+        let server = self.server();
+        let _place = (server != Server::Shared).then(|| Place::take(store));
+        let fixture = Fixture::new(store, server);
         let body = Arc::clone(&self.body);
         let limit = self.limit;
         let thread_name = name.to_owned();
@@ -140,6 +154,34 @@ impl Case {
             // A blocked thread cannot be ended; it goes with the process.
             Err(_) => Err(format!("not ended after {limit:?}, and its thread is blocked").into()),
         }
+    }
+}
+
+/// One of the servers of its own that a store may have at the same time.
+struct Place(&'static str);
+
+static TAKEN: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
+static RETURNED: Condvar = Condvar::new();
+
+impl Place {
+    fn take(store: &dyn Store) -> Self {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let count = taken.entry(store.name()).or_default();
+            if *count < store.own_servers_at_once() {
+                *count += 1;
+                return Self(store.name());
+            }
+            taken = RETURNED.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.entry(self.0).and_modify(|count| *count -= 1);
+        RETURNED.notify_all();
     }
 }
 

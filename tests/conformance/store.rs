@@ -80,6 +80,12 @@ pub trait Store: Send + Sync {
         Vec::new()
     }
 
+    /// How many of its cases may have a server of their own at the same time. Few where such servers keep the processors
+    /// busy: the cases beside them measure how long something takes.
+    fn own_servers_at_once(&self) -> usize {
+        usize::MAX
+    }
+
     /// Stops the server that its cases share.
     fn finish(&self) {}
 }

@@ -57,9 +57,8 @@ impl lock_conformance::Store for Store {
         true
     }
 
-    fn offers(&self, fault: Fault) -> bool {
-        // A full disk needs a file system of its own.
-        !matches!(fault, Fault::Full)
+    fn offers(&self, _fault: Fault) -> bool {
+        true
     }
 
     fn has_passwords(&self) -> bool {
@@ -111,6 +110,11 @@ impl lock_conformance::Store for Store {
             (format!("postgres://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
             (format!("postgresql://user:{CANARY}@host.invalid/db"), LockErrorKind::Backend),
         ]
+    }
+
+    /// Each connection costs the server a process, and when a fault ends, many begin and end.
+    fn own_servers_at_once(&self) -> usize {
+        3
     }
 
     fn finish(&self) {
@@ -212,6 +216,7 @@ impl Site for PostgresSite {
             }
             Fault::RestartedWithItsData => self.server().restart(),
             Fault::ForgetsCaches => self.server().terminate_clients(),
+            Fault::Full => self.server().fill("distributed_locks"),
             Fault::ClockForward(by) => self.server().clock().expect("asked for").set_forward(by),
             Fault::ClockBack(by) => self.server().clock().expect("asked for").set_back(by),
             fault => super::hurt_network(self.proxy(), fault),
@@ -221,6 +226,7 @@ impl Site for PostgresSite {
     fn heal(&self) {
         self.proxy().heal();
         let mut server = self.server();
+        server.make_room();
         server.bring_back();
         if let Some(clock) = server.clock() {
             clock.set_right();

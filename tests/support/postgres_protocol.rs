@@ -22,9 +22,9 @@ impl Session {
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         let parameters = b"user\0postgres\0database\0postgres\0\0";
         let length = u32::try_from(8 + parameters.len()).unwrap();
-        stream.write_all(&length.to_be_bytes())?;
-        stream.write_all(&0x0003_0000_u32.to_be_bytes())?;
-        stream.write_all(parameters)?;
+        // At once: a pooler closes a connection whose first packet ends after the length.
+        let packet = [&length.to_be_bytes()[..], &0x0003_0000_u32.to_be_bytes(), parameters].concat();
+        stream.write_all(&packet)?;
         let mut session = Self(stream);
         session.answer()?;
         Ok(session)

@@ -52,9 +52,27 @@ impl PostgresServer {
         Self::start_with(settings, Some(Clock::new()))
     }
 
+    /// Starts a replica, with the same settings; `SELECT pg_promote()` makes it a primary. This server needs
+    /// `wal_level=replica` and `max_wal_senders`.
+    #[must_use]
+    pub fn start_replica(&self) -> Self {
+        let folder = new_folder();
+        make_folder(&folder);
+        let copied = program("pg_basebackup")
+            .args(["-U", "postgres", "--checkpoint=fast", "--no-sync", "--write-recovery-conf", "-h"])
+            .arg(&self.folder)
+            .arg("-D")
+            .arg(folder.join("data"))
+            .output()
+            .expect("pg_basebackup can be started");
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        let settings = self.settings.clone();
+        let process = launch(&folder, &settings, None);
+        Self { process, folder, clock: None, settings, asking: Mutex::default() }
+    }
+
     fn start_with(settings: &[&str], clock: Option<Clock>) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let folder = processes::folder().join(format!("postgres-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let folder = new_folder();
         let copied = Command::new("cp").arg("-a").arg(template()).arg(&folder).status();
         assert!(copied.is_ok_and(|status| status.success()), "the template can be copied");
         let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();
@@ -69,6 +87,11 @@ impl PostgresServer {
 
     pub fn socket(&self) -> PathBuf {
         socket(&self.folder)
+    }
+
+    /// What it has logged since it was started last.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).expect("it logs into a file")
     }
 
     pub fn session(&self) -> Session {
@@ -131,6 +154,28 @@ impl PostgresServer {
         self.bring_back();
     }
 
+    /// From now on, no file can grow, and no page of this table has room for another row.
+    pub fn fill(&self, table: &str) {
+        fs::write(disk_full(&self.folder), "").expect("the temporary folder is writable");
+        let mut session = self.session();
+        let filler = |number: u32| {
+            format!(
+                "INSERT INTO {table} (name, version, expires_at) VALUES ('filler {number}', 0, '-infinity')"
+            )
+        };
+        let refusal =
+            (0..10_000).find_map(|number| session.query(&filler(number)).err()).expect("it is full");
+        assert!(refusal.to_string().contains("No space left on device"), "{refusal}");
+        // More than what old versions of other rows leave, once they are removed from the page.
+        let more = format!("UPDATE {table} SET holder = repeat('x', 100) WHERE name LIKE 'filler 1%'");
+        session.query(&more).expect("rows have room to change");
+    }
+
+    /// Files can grow again.
+    pub fn make_room(&self) {
+        let _ = fs::remove_file(disk_full(&self.folder));
+    }
+
     fn signal_children(&mut self, signal: Signal) {
         for child in children(&mut self.process) {
             let _ = kill_process(child, signal);
@@ -166,6 +211,11 @@ fn children(process: &mut Process) -> Vec<Pid> {
             is_child.then(|| Pid::from_raw(pid)).flatten()
         })
         .collect()
+}
+
+/// While this file exists, the disk is full.
+fn disk_full(folder: &Path) -> PathBuf {
+    folder.join("full")
 }
 
 fn socket(folder: &Path) -> PathBuf {
@@ -210,15 +260,26 @@ pub fn other_user() -> Option<(u32, u32)> {
     Some((number(2), number(3)))
 }
 
+/// The folder of a new server; it does not exist yet.
+fn new_folder() -> PathBuf {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    processes::folder().join(format!("postgres-{}", NUMBER.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// Makes a folder that belongs to the user of PostgreSQL's programs.
+fn make_folder(folder: &Path) {
+    fs::create_dir_all(folder).expect("the temporary folder is writable");
+    if let Some((user, group)) = other_user() {
+        chown(folder, Some(user), Some(group)).expect("root may do that");
+    }
+}
+
 /// Data of a new server, with the user [`USER`], to be copied.
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let folder = processes::folder().join("postgres-template");
-        fs::create_dir_all(&folder).expect("the temporary folder is writable");
-        if let Some((user, group)) = other_user() {
-            chown(&folder, Some(user), Some(group)).expect("root may do that");
-        }
+        make_folder(&folder);
         let made = program("initdb")
             .args([
                 "-U",
@@ -283,6 +344,8 @@ fn launch(folder: &Path, settings: &[String], clock: Option<&Clock>) -> Process 
             command.args(["-c", setting]);
         }
         preload(&mut command, "no_session", include_str!("no_session.c"));
+        preload(&mut command, "disk_full", include_str!("disk_full.c"));
+        command.env("LOCK_TEST_DISK_FULL", disk_full(folder));
         command.stdout(Stdio::null()).stderr(log);
         if let Some(clock) = clock {
             clock.give_to(&mut command);

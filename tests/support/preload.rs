@@ -33,6 +33,8 @@ fn build(name: &str, source: &str) -> PathBuf {
     let built = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .args([&library, &file])
+        // A part of the C library since glibc 2.34.
+        .arg("-ldl")
         .output()
         .expect("there is a C compiler, which linking Rust needs as well");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

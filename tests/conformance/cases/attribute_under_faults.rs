@@ -29,7 +29,7 @@ use crate::{
 };
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(no_body_runs_without_its_lock_nor_beside_another).hurts(Fault::Down).limit(limit())]
+    vec![case!(no_body_runs_without_its_lock_nor_beside_another).hurts(Fault::Down).limit(limit()).busy()]
 }
 
 /// Number of locks, each wanted by several tasks of each client.

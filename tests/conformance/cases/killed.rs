@@ -17,7 +17,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_waiter_enters_when_the_lease_of_a_killed_process_ends),
         case!(a_killed_waiter_keeps_the_next_one_for_a_bounded_time),
         case!(a_waiter_killed_with_its_grant_keeps_the_next_one_for_a_bounded_time),
-        case!(a_crowd_of_killed_waiters_keeps_the_next_one_for_a_bounded_time),
+        case!(a_crowd_of_killed_waiters_keeps_the_next_one_for_a_bounded_time).busy(),
         case!(a_process_that_shuts_down_leaves_nothing),
     ]
     .into_iter()

@@ -24,11 +24,15 @@ use crate::{
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(holds_of_one_process_are_disjoint_and_in_order_under_faults).hurts(Fault::Down).limit(limit()),
+        case!(holds_of_one_process_are_disjoint_and_in_order_under_faults)
+            .hurts(Fault::Down)
+            .limit(limit())
+            .busy(),
         case!(holds_of_several_processes_are_disjoint_and_in_order_under_faults)
             .hurts(Fault::Down)
             .needs(Need::Can(|can| can.shared_between_processes))
-            .limit(limit()),
+            .limit(limit())
+            .busy(),
     ]
 }
 

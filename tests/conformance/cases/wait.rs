@@ -40,6 +40,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_waiter_that_waits_for_long_keeps_its_place).needs(fair),
         case!(a_failed_attempt_sends_nothing_after_it).needs(Need::CountedCalls),
         case!(fifty_processes_that_wait_are_no_herd)
+            .busy()
             .needs(fair)
             .needs(Need::CountedCalls)
             .needs(Need::Can(|can| can.shared_between_processes)),

@@ -1,6 +1,7 @@
 //! Tests of one PostgreSQL server that are not cases of the conformance suite.
 
 mod check_in;
+mod failover;
 mod pooler;
 mod table;
 mod waiting;

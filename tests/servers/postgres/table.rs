@@ -189,14 +189,26 @@ async fn tokens_rise_beyond_a_version_from_the_future() {
     assert!(error.is_permanent() && error.to_string().contains("used up"), "{error}");
 }
 
-/// Forty clients of their own, without a queue in the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_forty_that_want_one_row_one_wins_each_time() {
     let server = PostgresServer::start(&[]);
-    client(&server).await.shutdown().await;
+    forty_that_want_one_row(&server).await;
+}
+
+/// In this isolation, a statement fails if it meets another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_forty_one_wins_each_time_where_all_transactions_are_serializable() {
+    let server = PostgresServer::start(&["default_transaction_isolation=serializable"]);
+    forty_that_want_one_row(&server).await;
+    assert!(server.log().contains("could not serialize"), "no two statements met");
+}
+
+/// Forty clients of their own, without a queue in the process.
+async fn forty_that_want_one_row(server: &PostgresServer) {
+    client(server).await.shutdown().await;
     let inside = Arc::new(AtomicU32::new(0));
     let tasks = (0..40).map(|_| {
-        let (url, inside) = (url(&server, "&connections=1"), Arc::clone(&inside));
+        let (url, inside) = (url(server, "&connections=1"), Arc::clone(&inside));
         tokio::spawn(async move {
             let locks = LockManager::connect(&url).await.unwrap();
             let mut tokens = Vec::new();

@@ -26,6 +26,8 @@ use crate::{
 /// How long others are given to be notified of a release and to ask, before this process asks again; and the time that a
 /// statement takes.
 const HEAD_START: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
+/// How long this process may keep a lock that others wait for: about as long as it takes until one of them has it.
+const TURN: Duration = Duration::from_millis(5);
 /// Pause before a release is tried again whose row is locked; it doubles each time.
 const WHILE_LOCKED: Duration = Duration::from_millis(1);
 
@@ -194,7 +196,7 @@ impl Lease for PostgresLease {
     }
 
     fn is_contended(&self) -> bool {
-        self.contention.is_likely()
+        (self.contention.answered_at + TURN).has_passed() && self.contention.is_likely()
     }
 
     fn may_hand_over(&self) -> bool {

@@ -66,9 +66,10 @@ impl Postgres {
 
     /// Creates the store on a connection pool of your own, with its address and user.
     ///
-    /// Locks are acquired and released over the pool's connections, so size it accordingly. Leases are renewed over up to
-    /// two connections of their own, so that they are not lost when the pool is busy; one more receives notifications.
-    ///
+    /// Locks are acquired and released over the pool's connections, so size it accordingly. A task that keeps one of its
+    /// connections while it acquires or releases a lock needs two: if all tasks do that, they wait for each other.
+    /// Leases are renewed over up to two connections of their own, so that they are not lost when the pool is busy; one
+    /// more receives notifications.
     #[must_use]
     pub fn from_pool(pool: PgPool) -> Self {
         let config = Config::new(PgPool::connect_options(&pool).as_ref().clone());
