@@ -250,6 +250,7 @@ impl Drop for PostgresSite {
         {
             let mut server = server.into_inner().unwrap_or_else(PoisonError::into_inner);
             if server.clock().is_none() {
+                server.make_room();
                 server.bring_back();
                 // What it granted to clients of the finished case, and their sessions.
                 server.terminate_clients();

@@ -195,6 +195,8 @@ impl Lease for PostgresLease {
         &self.id
     }
 
+    /// Others may wait earlier, too, and are left to wait: this is asked after 64 hand-overs, which take far less time than
+    /// a change to another process.
     fn is_contended(&self) -> bool {
         (self.contention.answered_at + TURN).has_passed() && self.contention.is_likely()
     }
