@@ -52,7 +52,9 @@ const TAKE: &str = "INSERT INTO bare AS b VALUES ($1, $2::uuid, 1, clock_timesta
 const FREE: &str = "UPDATE bare SET owner = NULL WHERE name = $1 AND owner = $2::uuid";
 const OWNER: &str = "0123456789abcdef0123456789abcdef";
 
-const HOT: [&str; 3] = ["lock-runtime", "PgAdvisoryLock", "SELECT … FOR UPDATE"];
+const HOT: [&str; 4] = ["lock-runtime", "lock-runtime, advisory", "PgAdvisoryLock", "SELECT … FOR UPDATE"];
+/// The first of them that is not of this library.
+const PEERS: usize = 2;
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -68,6 +70,10 @@ fn url(folder: &str) -> String {
     format!("postgres:///postgres?host={folder}&user=postgres&create_table=true")
 }
 
+fn advisory_url(folder: &str) -> String {
+    url(folder).replace("postgres:", "postgres+advisory:")
+}
+
 fn options(folder: &str) -> PgConnectOptions {
     PgConnectOptions::new().socket(folder).username("postgres").database("postgres")
 }
@@ -80,19 +86,21 @@ async fn measure(rounds: usize) {
          NOT NULL) WITH (fillfactor = 50); CREATE TABLE hot (id int PRIMARY KEY); INSERT INTO hot VALUES (1)",
     );
     let locks = LockManager::connect(&url(&folder)).await.unwrap().wait(MINUTE);
+    let advisory = LockManager::connect(&advisory_url(&folder)).await.unwrap().wait(MINUTE);
     let mut rows = Vec::new();
     let mut targets = Vec::new();
 
     // Alone, over one connection each.
     let bare = PgConnection::connect_with(&options(&folder)).await.unwrap();
     let bare = Arc::new(tokio::sync::Mutex::new(bare));
-    let lock = locks.lock("k");
-    // Its row is created, and its statements are prepared.
-    for _ in 0..100 {
+    let (lock, in_session) = (locks.lock("k"), advisory.lock("k"));
+    // Their rows are created, and their statements are prepared.
+    for lock in [&lock, &in_session].into_iter().cycle().take(200) {
         lock.acquire().await.unwrap().release().await.unwrap();
     }
     let alone = async || {
-        let (plain, same, ours) = (Arc::clone(&bare), Arc::clone(&bare), lock.clone());
+        let (plain, same, peer) = (Arc::clone(&bare), Arc::clone(&bare), Arc::clone(&bare));
+        let (ours, in_session) = (lock.clone(), in_session.clone());
         [
             in_tasks(1, move |_| {
                 let bare = Arc::clone(&plain);
@@ -109,12 +117,27 @@ async fn measure(rounds: usize) {
                 async move { lock.acquire().await.unwrap().release().await.unwrap() }
             })
             .await,
+            in_tasks(1, move |_| {
+                let lock = in_session.clone();
+                async move { lock.acquire().await.unwrap().release().await.unwrap() }
+            })
+            .await,
+            in_tasks(1, move |_| {
+                let bare = Arc::clone(&peer);
+                async move {
+                    let lock = PgAdvisoryLock::new("k of sqlx");
+                    lock.acquire(&mut *bare.lock().await).await.unwrap().release_now().await.unwrap();
+                }
+            })
+            .await,
         ]
     };
-    let [plain, same, cycled] = latency::rounds(rounds, alone).await;
+    let [plain, same, cycled, in_session, peer] = latency::rounds(rounds, alone).await;
     rows.push(row("upsert and UPDATE", "one task", &plain, &same));
     rows.push(row("bare statements", "one task", &same, &same));
     rows.push(row("lock-runtime", "one task", &cycled, &same));
+    rows.push(row("lock-runtime, advisory", "one task", &in_session, &same));
+    rows.push(row("PgAdvisoryLock", "one task", &peer, &same));
     targets.push(Target::at_least(
         "one task, of the bare statements",
         ratios(&cycled.rates, &same.rates),
@@ -128,9 +151,10 @@ async fn measure(rounds: usize) {
         .connect_lazy_with(options(&folder));
     for n in 0..16 {
         locks.lock(format!("k{n}")).acquire().await.unwrap().release().await.unwrap();
+        advisory.lock(format!("k{n}")).acquire().await.unwrap().release().await.unwrap();
     }
     let sixteen = async || {
-        let (plain, same, ours) = (pool.clone(), pool.clone(), locks.clone());
+        let (plain, same, ours, in_session) = (pool.clone(), pool.clone(), locks.clone(), advisory.clone());
         [
             in_tasks(16, move |n| {
                 let pool = plain.clone();
@@ -147,12 +171,18 @@ async fn measure(rounds: usize) {
                 async move { lock.acquire().await.unwrap().release().await.unwrap() }
             })
             .await,
+            in_tasks(16, move |n| {
+                let lock = in_session.lock(format!("k{n}"));
+                async move { lock.acquire().await.unwrap().release().await.unwrap() }
+            })
+            .await,
         ]
     };
-    let [plain, same, cycled] = latency::rounds(rounds, sixteen).await;
+    let [plain, same, cycled, in_session] = latency::rounds(rounds, sixteen).await;
     rows.push(row("upsert and UPDATE", "16 tasks, 4 connections", &plain, &same));
     rows.push(row("bare statements", "16 tasks, 4 connections", &same, &same));
     rows.push(row("lock-runtime", "16 tasks, 4 connections", &cycled, &same));
+    rows.push(row("lock-runtime, advisory", "16 tasks, one connection", &in_session, &same));
     targets.push(Target::at_least(
         "16 tasks, of the bare statements",
         ratios(&cycled.rates, &same.rates),
@@ -200,7 +230,8 @@ async fn measure(rounds: usize) {
             }
         }
     }
-    let best = (1..HOT.len()).max_by(|a, b| median(&entries[*a]).total_cmp(&median(&entries[*b]))).unwrap();
+    let best =
+        (PEERS..HOT.len()).max_by(|a, b| median(&entries[*a]).total_cmp(&median(&entries[*b]))).unwrap();
     for (contender, rates) in HOT.into_iter().zip(&entries) {
         let rate = format!("{:.0}", median(rates));
         let of = ratios(rates, &entries[best]).to_string();
@@ -369,8 +400,13 @@ async fn child(contender: &str, folder: &str) {
         .acquire_timeout(MINUTE)
         .test_before_acquire(false)
         .connect_lazy_with(options(folder));
-    let locks = if contender == "lock-runtime" {
-        Some(LockManager::connect(&url(folder)).await.unwrap().wait(MINUTE))
+    let ours = match contender {
+        "lock-runtime" => Some(url(folder)),
+        "lock-runtime, advisory" => Some(advisory_url(folder)),
+        _ => None,
+    };
+    let locks = if let Some(url) = ours {
+        Some(LockManager::connect(&url).await.unwrap().wait(MINUTE))
     } else {
         // All connections are made before the time counts.
         let mut connections = Vec::new();

@@ -61,12 +61,13 @@
 //! | [`redlock:`][redlock] a majority of independent Redis servers | no server forgets a lock before its time |
 //! | [`redisson:`, `redisson+tls:`][redisson] one Redis server, shared with Java's Redisson | as for `redis:`; Java's holders also stop at the end of their leases |
 //! | [`postgres:`][postgres] a table of a PostgreSQL database | the server keeps its data, and its clock does not jump forward; or none, in a transaction that checks in |
+//! | [`postgres+advisory:`][postgres_advisory] advisory locks of a PostgreSQL database | no connection breaks without its holder learning it; no crash or failover |
 //! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1% slower than the leader's |
 //!
 //! There is one more condition, whatever the store: a holder must stop working at its *deadline*, the moment from which
 //! it can no longer rely on the lock. [`LockGuard::run`], the attribute and the layer take care of that.
 //!
-//! Each store needs the feature of the same name (`redlock:` and `redisson:` that of `redis`); `rediss:`,
+//! Each store needs the feature of the same name (`redlock:` and `redisson:` that of `redis`, `postgres+advisory:` that of `postgres`); `rediss:`,
 //! `redisson+tls:` and `zookeeper+tls:` also need the `tls` feature. To add another store, implement
 //! [`backend::Backend`]. How to move from another library is on the page [migration](docs::migration).
 //!
@@ -105,6 +106,11 @@
     not(feature = "postgres"),
     doc = "[postgres]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/postgres"
 )]
+#![cfg_attr(feature = "postgres", doc = "[postgres_advisory]: backend::postgres_advisory")]
+#![cfg_attr(
+    not(feature = "postgres"),
+    doc = "[postgres_advisory]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/postgres_advisory"
+)]
 #![cfg_attr(feature = "zookeeper", doc = "[zookeeper]: backend::zookeeper")]
 #![cfg_attr(
     not(feature = "zookeeper"),
@@ -130,10 +136,11 @@
 //!   [`lock_key!`][lock_key].
 //! * `memory` (on by default): the store `memory:`.
 //! * `redis`: the stores `redis:`, `redlock:` and `redisson:`.
-//! * `postgres`: the store `postgres:`.
+//! * `postgres`: the stores `postgres:` and `postgres+advisory:`.
 //! * `zookeeper`: the store `zookeeper:`.
 //! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
-//! * `tls`: TLS connections (`rediss:`, `redisson+tls:`, `zookeeper+tls:`, `sslmode` of `postgres:`) for the enabled
+//! * `tls`: TLS connections (`rediss:`, `redisson+tls:`, `zookeeper+tls:`, `sslmode` of `postgres:` and
+//!   `postgres+advisory:`) for the enabled
 //!   stores.
 //! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a handler
 //!   uses one of these types without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not

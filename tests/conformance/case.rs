@@ -45,6 +45,10 @@ pub enum Need {
     Connections,
     /// The store can report the number of calls it answered.
     CountedCalls,
+    /// A hold lasts through a new connection of its client.
+    HoldsOutliveConnections,
+    /// A hold ends when the server learns that its connection broke.
+    HoldsEndWithTheirConnection,
 }
 
 impl Case {
@@ -108,6 +112,8 @@ impl Case {
             Need::Passwords => store.has_passwords(),
             Need::Connections => store.has_connections(),
             Need::CountedCalls => store.calls_of_a_refused_attempt().is_some(),
+            Need::HoldsOutliveConnections => !store.holds_end_with_their_connection(),
+            Need::HoldsEndWithTheirConnection => store.holds_end_with_their_connection(),
         })
     }
 
@@ -118,7 +124,11 @@ impl Case {
             match need {
                 Need::Fault(Fault::ClockForward(_) | Fault::ClockBack(_)) => return Server::OwnWithClock,
                 Need::Fault(_) | Need::Passwords | Need::CountedCalls => server = Server::Own,
-                Need::Can(_) | Need::ForeignClients | Need::Connections => {}
+                Need::Can(_)
+                | Need::ForeignClients
+                | Need::Connections
+                | Need::HoldsOutliveConnections
+                | Need::HoldsEndWithTheirConnection => {}
             }
         }
         server

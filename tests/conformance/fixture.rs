@@ -54,6 +54,18 @@ impl Fixture {
         self.store.offers(fault)
     }
 
+    /// Whether holds stay as they are under a fault of this kind, at most for as long as their lease.
+    pub fn spares_holds(&self, fault: Fault) -> bool {
+        !(self.store.holds_end_with_their_connection() && fault.breaks_connections())
+    }
+
+    /// Asserts that a release failed because it was not confirmed; where a hold ends with its connection, it may have been
+    /// lost before.
+    pub fn was_not_confirmed(&self, error: &LockError) {
+        let lost = error.kind() == LockErrorKind::Lost && self.store.holds_end_with_their_connection();
+        assert!(lost || error.kind() == LockErrorKind::Backend, "{error}");
+    }
+
     /// URLs of this store that are refused, with the kind of the refusal.
     pub fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
         self.store.bad_urls()

@@ -51,6 +51,12 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Whether a hold ends when the server learns that the connection of its holder broke. Until the holder has learned it
+    /// as well, another client may hold the lock.
+    fn holds_end_with_their_connection(&self) -> bool {
+        false
+    }
+
     /// Whether its [`Site`] has a [`Foreign`] client.
     fn has_foreign_clients(&self) -> bool {
         false
@@ -137,7 +143,8 @@ pub trait Site: Send + Sync {
         unreachable!("selected by `Store::poll_pause`")
     }
 
-    /// Takes the lock away from its holder without a notice; returns whether there was one.
+    /// Takes the lock away from its holder without a notice; returns whether there was one. The holder may lose others with
+    /// it only where holds end with their connection.
     fn lose(&self, key: &str) -> bool;
 
     /// Does this to the store.
@@ -232,6 +239,31 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether it closes or resets connections, so that the server learns of it.
+    #[must_use]
+    pub fn breaks_connections(self) -> bool {
+        match self {
+            Self::Down
+            | Self::Killed
+            | Self::Cut
+            | Self::Reset
+            | Self::AnswerLost(_)
+            | Self::CutInRequest(_)
+            | Self::Restarted
+            | Self::ForgetsCaches
+            | Self::RestartedWithItsData => true,
+            Self::Paused
+            | Self::BlackHole
+            | Self::AnswersHeld
+            | Self::RequestsHeld
+            | Self::Slow(_)
+            | Self::DataLost
+            | Self::Full
+            | Self::ClockForward(_)
+            | Self::ClockBack(_) => false,
+        }
+    }
+
     /// As in the names of the cases.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -118,8 +118,9 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
         "let text = without_comments(text);",
         "let text = crate::mutant::script(without_comments(text));",
     );
-    let folders = ["postgres/sql", "redis/scripts", "redisson/scripts", "redlock/scripts"]
-        .map(|folder| format!("{ROOT}/{SOURCES}/backend/stores/{folder}"));
+    let folders =
+        ["postgres/sql", "postgres_advisory/sql", "redis/scripts", "redisson/scripts", "redlock/scripts"]
+            .map(|folder| format!("{ROOT}/{SOURCES}/backend/stores/{folder}"));
     let scripts: String = folders
         .iter()
         .flat_map(|folder| fs::read_dir(folder).unwrap())

@@ -70,7 +70,11 @@ fn passes(test: &str, output: &str) -> Result<bool, Failed> {
 /// Returns the output of the test while this mutant is chosen.
 fn run(test: &'static str, mutant: &str) -> String {
     let (program, test) = copy::program(test);
-    let output =
-        Command::new(&PROGRAMS[program]).args(["--exact", test]).env("LOCK_MUTANT", mutant).output().unwrap();
+    let output = Command::new(&PROGRAMS[program])
+        .args(["--exact", test])
+        .env("LOCK_MUTANT", mutant)
+        .env("LOCK_TEST_LARGE", "yes")
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }

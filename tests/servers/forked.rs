@@ -19,6 +19,8 @@ use tokio::{
     time::timeout,
 };
 
+#[cfg(feature = "postgres")]
+use crate::support::postgres_server::PostgresServer;
 #[cfg(feature = "redis")]
 use crate::support::redis_server::RedisServer;
 #[cfg(feature = "zookeeper")]
@@ -33,6 +35,16 @@ const STORE: &str = "LOCK_TEST_STORE";
 fn a_child_of_a_process_that_locks_on_redis_has_none_of_its_locks() {
     let server = RedisServer::start(&[]);
     fork_on(&format!("redis+unix://{}", server.socket().display()));
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_child_of_a_process_that_locks_on_postgres_has_none_of_its_locks() {
+    let server = PostgresServer::start(&[]);
+    for scheme in ["postgres", "postgres+advisory"] {
+        let folder = server.folder().display();
+        fork_on(&format!("{scheme}:///postgres?host={folder}&user=postgres&create_table=true"));
+    }
 }
 
 #[cfg(feature = "zookeeper")]

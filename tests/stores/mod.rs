@@ -13,7 +13,7 @@ use crate::support::proxy::{Flow, Proxy, Way};
 pub struct File {
     /// Whether its stores are compiled in.
     pub is_compiled_in: bool,
-    /// Whether its stores need so many servers that only `tests/run all` includes them, by `LOCK_TEST_LARGE`.
+    /// Whether its stores need so many servers that they are tested on their own, by `LOCK_TEST_LARGE`.
     pub is_large: bool,
     pub stores: &'static [&'static dyn Store],
 }

@@ -1,5 +1,5 @@
 //! `postgres:`, a table of a PostgreSQL database: directly, and behind a pooler that gives each transaction another
-//! connection.
+//! connection; and `postgres+advisory:`, its advisory locks.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,8 +15,12 @@ use crate::support::{
 };
 use lock_conformance::{CANARY, Fault, Server, Site};
 
-pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "postgres", pooled: false }];
-const LARGE: &[&dyn lock_conformance::Store] = &[&Store { name: "postgres_pooled", pooled: true }];
+pub const STORES: &[&dyn lock_conformance::Store] =
+    &[&Store { name: "postgres", kind: Kind::Rows { pooled: false } }];
+const LARGE: &[&dyn lock_conformance::Store] = &[
+    &Store { name: "postgres_advisory", kind: Kind::Advisory },
+    &Store { name: "postgres_pooled", kind: Kind::Rows { pooled: true } },
+];
 /// The package `postgresql` has its server outside of the path.
 pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql"), (PROGRAM, "pgbouncer")];
 
@@ -25,13 +29,23 @@ inventory::submit!(super::File {
     is_large: false,
     stores: STORES
 });
-// A pooler for each case.
+// A pooler for each case, and as many servers as the other store has: together, they keep two processors from the cases that
+// measure how long something takes.
 inventory::submit!(super::File { is_compiled_in: cfg!(feature = "postgres"), is_large: true, stores: LARGE });
 
 struct Store {
     name: &'static str,
-    pooled: bool,
+    kind: Kind,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Rows { pooled: bool },
+    Advisory,
+}
+
+/// The session timeout of advisory locks.
+const SESSION: Duration = Duration::from_secs(2);
 
 /// The server of all cases that do not hurt it.
 static SHARED: Mutex<Option<Arc<Mutex<PostgresServer>>>> = Mutex::new(None);
@@ -50,20 +64,29 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().default_prefix("")
+        let capabilities = Capabilities::new().shared_between_processes().default_prefix("");
+        match self.kind {
+            Kind::Rows { .. } => capabilities,
+            Kind::Advisory => capabilities.session_timeout(SESSION),
+        }
     }
 
     fn has_connections(&self) -> bool {
         true
     }
 
-    fn offers(&self, _fault: Fault) -> bool {
-        true
+    fn offers(&self, fault: Fault) -> bool {
+        // Advisory locks are no data.
+        self.kind != Kind::Advisory || fault != Fault::DataLost
+    }
+
+    fn holds_end_with_their_connection(&self) -> bool {
+        self.kind == Kind::Advisory
     }
 
     fn has_passwords(&self) -> bool {
         // The pooler has users of its own.
-        !self.pooled
+        self.kind != Kind::Rows { pooled: true }
     }
 
     fn poll_pause(&self) -> Option<Duration> {
@@ -72,12 +95,13 @@ impl lock_conformance::Store for Store {
 
     fn site(&self, server: Server) -> Box<dyn Site> {
         let pooler_of = |server: &PostgresServer| Arc::new(PgBouncer::start(server, "transaction"));
+        let is_behind = self.kind == Kind::Rows { pooled: true };
         let (server, pooler, proxy) = match server {
             Server::Shared => {
                 let start = || Arc::new(Mutex::new(PostgresServer::start(&[])));
                 let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
                 let start = || pooler_of(&lock(&server));
-                let pooler = self.pooled.then(|| Arc::clone(lock(&SHARED_POOLER).get_or_insert_with(start)));
+                let pooler = is_behind.then(|| Arc::clone(lock(&SHARED_POOLER).get_or_insert_with(start)));
                 (server, pooler, None)
             }
             Server::Own | Server::OwnWithClock => {
@@ -87,17 +111,18 @@ impl lock_conformance::Store for Store {
                     Server::Own | Server::Shared => PostgresServer::start(&[]),
                 };
                 let server = idle.unwrap_or_else(start);
-                let pooler = self.pooled.then(|| pooler_of(&server));
+                let pooler = is_behind.then(|| pooler_of(&server));
                 let socket = pooler.as_ref().map_or_else(|| server.socket(), |pooler| pooler.socket());
                 let proxy = Proxy::start(Upstream::Unix(socket));
                 (Arc::new(Mutex::new(server)), pooler, Some(proxy))
             }
         };
-        Box::new(PostgresSite { server: Some(server), pooler, proxy })
+        Box::new(PostgresSite { kind: self.kind, server: Some(server), pooler, proxy })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
-        let bad = |rest: &str| (format!("postgres:{rest}"), LockErrorKind::InvalidOptions);
+        let scheme = self.kind.scheme();
+        let bad = |rest: &str| (format!("{scheme}:{rest}"), LockErrorKind::InvalidOptions);
         vec![
             bad(""),
             bad(&format!("//user:{CANARY}@host:99999")),
@@ -107,8 +132,11 @@ impl lock_conformance::Store for Store {
             bad(&format!("//user:{CANARY}@host/db?table=a%20b")),
             bad(&format!("//user:{CANARY}@[::1")),
             // Understood, but there is no server.
-            (format!("postgres://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
-            (format!("postgresql://user:{CANARY}@host.invalid/db"), LockErrorKind::Backend),
+            (format!("{scheme}://user:{CANARY}@127.0.0.1:1"), LockErrorKind::Backend),
+            (
+                format!("{}://user:{CANARY}@host.invalid/db", scheme.replace("postgres", "postgresql")),
+                LockErrorKind::Backend,
+            ),
         ]
     }
 
@@ -124,7 +152,26 @@ impl lock_conformance::Store for Store {
     }
 }
 
+impl Kind {
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Rows { .. } => "postgres",
+            Self::Advisory => "postgres+advisory",
+        }
+    }
+
+    /// The end of each URL.
+    fn settings(self, lease: Duration) -> String {
+        let common = "create_table=true&sslmode=disable";
+        match self {
+            Self::Rows { .. } => common.into(),
+            Self::Advisory => format!("{common}&session_timeout={}ms", lease.as_millis()),
+        }
+    }
+}
+
 struct PostgresSite {
+    kind: Kind,
     server: Option<Arc<Mutex<PostgresServer>>>,
     /// Between the clients, or the proxy, and the server.
     pooler: Option<Arc<PgBouncer>>,
@@ -150,6 +197,17 @@ impl PostgresSite {
         self.proxy.as_ref().expect("a case that hurts its server has one of its own")
     }
 
+    /// The processes of the server that have the advisory lock of this name.
+    fn holders(&self, name: &str) -> Vec<String> {
+        let lock = sqlx::postgres::PgAdvisoryLock::new(name);
+        let number = lock.key().as_bigint().expect("a lock of a name has one number");
+        let text = format!(
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted \
+             AND (classid::bigint << 32) + objid::bigint = {number}"
+        );
+        self.server().query(&text).into_iter().flatten().flatten().collect()
+    }
+
     /// The table is created by the first client.
     fn forget(&self) {
         let table = "to_regclass('distributed_locks') IS NOT NULL";
@@ -161,10 +219,14 @@ impl PostgresSite {
 
 impl Site for PostgresSite {
     fn url(&self) -> String {
+        self.url_for_leases_of(SESSION)
+    }
+
+    fn url_for_leases_of(&self, lease: Duration) -> String {
         match &self.proxy {
             Some(proxy) => {
-                let address = proxy.address();
-                format!("postgres://postgres@{address}/postgres?create_table=true&sslmode=disable")
+                let (scheme, settings) = (self.kind.scheme(), self.kind.settings(lease));
+                format!("{scheme}://postgres@{}/postgres?{settings}", proxy.address())
             }
             None => self.url_past_faults(),
         }
@@ -174,18 +236,27 @@ impl Site for PostgresSite {
         let of_server = || self.server().folder().display().to_string();
         let folder =
             self.pooler.as_ref().map_or_else(of_server, |pooler| pooler.folder().display().to_string());
-        format!("postgres:///postgres?host={folder}&user=postgres&create_table=true&sslmode=disable")
+        let (scheme, settings) = (self.kind.scheme(), self.kind.settings(SESSION));
+        format!("{scheme}:///postgres?host={folder}&user=postgres&{settings}")
     }
 
     fn url_with_password(&self, password: &str) -> String {
         self.server().query(&format!(
             "ALTER ROLE {USER} PASSWORD '{CANARY}'; GRANT CREATE ON SCHEMA public TO {USER}; GRANT ALL ON ALL TABLES IN SCHEMA public TO {USER}"
         ));
-        format!("postgres://{USER}:{password}@{}/postgres?create_table=true", self.proxy().address())
+        let address = self.proxy().address();
+        format!("{}://{USER}:{password}@{address}/postgres?create_table=true", self.kind.scheme())
     }
 
     fn left(&self, mark: &str) -> Vec<String> {
         let mark = quoted(&format!("%{mark}%"));
+        if self.kind == Kind::Advisory {
+            let text = format!("SELECT name FROM distributed_locks WHERE name LIKE {mark}");
+            let rows = self.server().query(&text);
+            let names = rows.into_iter().flatten().flatten();
+            let locks = names.filter_map(|row| Some(row.split_once('\t')?.1.to_owned()));
+            return locks.flat_map(|name| self.holders(&name)).collect();
+        }
         let text = format!(
             "SELECT name || ' of ' || owner FROM distributed_locks WHERE name LIKE {mark} AND owner IS NOT NULL AND \
              expires_at > clock_timestamp()"
@@ -195,6 +266,14 @@ impl Site for PostgresSite {
     }
 
     fn lose(&self, key: &str) -> bool {
+        if self.kind == Kind::Advisory {
+            let holders = self.holders(key);
+            for pid in &holders {
+                // Waits for its end.
+                self.server().query(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
+            }
+            return !holders.is_empty();
+        }
         let key = quoted(key);
         let text = format!(
             "UPDATE distributed_locks SET owner = NULL WHERE name = {key} AND owner IS NOT NULL RETURNING name"

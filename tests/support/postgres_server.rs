@@ -156,8 +156,10 @@ impl PostgresServer {
 
     /// From now on, no file can grow, and no page of this table has room for another row.
     pub fn fill(&self, table: &str) {
-        fs::write(disk_full(&self.folder), "").expect("the temporary folder is writable");
         let mut session = self.session();
+        // Earlier cases may have left pages with room, which other sessions know of. Afterwards, only the last page is tried.
+        session.query(&format!("VACUUM FULL {table}")).expect("the table can be written anew");
+        fs::write(disk_full(&self.folder), "").expect("the temporary folder is writable");
         let filler = |number: u32| {
             format!(
                 "INSERT INTO {table} (name, version, expires_at) VALUES ('filler {number}', 0, '-infinity')"

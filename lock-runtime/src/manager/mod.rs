@@ -51,6 +51,7 @@ impl LockManager {
     /// | `redlock://[user:password@]host[:port],host[:port],…[/db]` | a majority of independent Redis servers | `redis` |
     /// | `redisson://[user:password@]host[:port][/db]`, `redisson+tls://…`, `redisson+unix:///path` | one Redis server, shared with Redisson | `redis`, `tls` |
     /// | `postgres://[user:password@]host[:port]/database`, `postgresql://…` | a table of a PostgreSQL database | `postgres`, `tls` |
+    /// | `postgres+advisory://[user:password@]host[:port]/database` | advisory locks of a PostgreSQL database | `postgres`, `tls` |
     /// | `zookeeper://[user:password@]host[:port],…[/chroot]`, `zookeeper+tls://…` | a ZooKeeper ensemble | `zookeeper`, `tls` |
     ///
     /// # Errors
@@ -79,7 +80,7 @@ impl LockManager {
     /// # Errors
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, or if the scheme is
-    ///   reserved for a store that this version of the crate does not implement yet (such as `postgres:`).
+    ///   reserved for a store that this version of the crate does not implement yet (such as `mysql:`).
     ///
     /// # Example
     /// ```

@@ -129,7 +129,8 @@ async fn leased(
 
 /// `true` when the body ran or nothing was to be done.
 #[distributed_lock(
-    key = "<mark>:<lane>", manager = locks, ttl = plan.ttl, wait = plan.wait, guard = held, on_contention = skip
+    key = "<mark>:<lane>", manager = locks, ttl = plan.ttl, wait = plan.wait, max_hold = plan.max_hold, guard = held,
+    on_contention = skip
 )]
 async fn skipped(
     locks: &LockManager,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LONG, SLACK, forget, ms};
+use super::{LEASES, LONG, SLACK, forget, ms};
 use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
@@ -19,13 +19,15 @@ pub fn cases() -> Vec<Case> {
             .needs(Need::Can(|can| can.shared_between_processes)),
         case!(tokens_rise_through_jumps_of_the_server_s_clock).hurts(Fault::ClockBack(HOUR)),
         case!(a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_learns_it)
-            .hurts(Fault::ClockForward(HOUR)),
+            .hurts(Fault::ClockForward(HOUR))
+            .needs(LEASES),
         case!(a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns)
             .hurts(Fault::ClockBack(HOUR))
             .needs(Need::Can(|can| can.fair)),
         case!(a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer)
-            .hurts(Fault::ClockBack(Duration::ZERO)),
-        case!(a_jump_forward_leaves_the_waiters_their_turns).hurts(Fault::ClockForward(HOUR)),
+            .hurts(Fault::ClockBack(Duration::ZERO))
+            .needs(LEASES),
+        case!(a_jump_forward_leaves_the_waiters_their_turns).hurts(Fault::ClockForward(HOUR)).needs(LEASES),
     ]
 }
 

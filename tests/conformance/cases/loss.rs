@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::{LONG, SLACK, ms, outage::OUTAGES};
 use crate::{
-    case::{Case, case},
+    case::{Case, Need, case},
     fixture::Fixture,
     store::Fault,
     support::{stopwatch::Moment, until},
@@ -28,11 +28,14 @@ pub fn cases() -> Vec<Case> {
     let mut cases = vec![
         case!(a_body_is_gone_before_another_enters_when_max_hold_is_over),
         case!(a_body_is_gone_before_another_enters_when_its_lease_is_over),
-        case!(a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost),
+        case!(a_body_is_gone_before_another_enters_when_another_of_its_locks_is_lost)
+            .needs(Need::HoldsOutliveConnections),
         case!(a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away),
     ];
     cases.extend(OUTAGES.map(|fault| {
-        case!(a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed, fault).under(fault)
+        let case =
+            case!(a_body_is_gone_before_another_enters_when_its_lease_cannot_be_renewed, fault).under(fault);
+        if fault.breaks_connections() { case.needs(Need::HoldsOutliveConnections) } else { case }
     }));
     cases
 }

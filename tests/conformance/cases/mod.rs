@@ -2,6 +2,7 @@
 
 mod attribute;
 mod attribute_options;
+mod attribute_outcomes;
 mod attribute_under_faults;
 mod cancellation;
 mod clocks;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Case> {
         limits::cases(),
         cohort::cases(),
         attribute_options::cases(),
+        attribute_outcomes::cases(),
         runtimes::cases(),
         killed::cases(),
         paused::cases(),

@@ -141,7 +141,8 @@ pub(super) async fn hurt_for(fixture: &Fixture, mut random: Random, length: Dura
         Fault::CutInRequest(100),
         Fault::ForgetsCaches,
     ];
-    let faults: Vec<Fault> = faults.into_iter().filter(|fault| fixture.offers(*fault)).collect();
+    let may_be = |fault: &Fault| fixture.offers(*fault) && fixture.spares_holds(*fault);
+    let faults: Vec<Fault> = faults.into_iter().filter(may_be).collect();
     let end = Instant::now() + length;
     while Instant::now() < end {
         tokio::time::sleep(ms(20 + random.below(150))).await;

@@ -2,6 +2,7 @@
 
 mod library;
 mod postgres;
+mod postgres_advisory;
 mod race;
 mod redis;
 mod zookeeper;
@@ -26,7 +27,14 @@ pub enum Edit {
 
 /// Returns all of them.
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    [library::MUTANTS, postgres::MUTANTS, redis::MUTANTS, race::MUTANTS, zookeeper::MUTANTS]
-        .into_iter()
-        .flatten()
+    [
+        library::MUTANTS,
+        postgres::MUTANTS,
+        postgres_advisory::MUTANTS,
+        redis::MUTANTS,
+        race::MUTANTS,
+        zookeeper::MUTANTS,
+    ]
+    .into_iter()
+    .flatten()
 }

@@ -29,10 +29,16 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_row_released_without_a_look_at_its_owner",
-        edits: &[Script {
-            from: "WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED",
-            to: "WHERE o.name = $1 AND $2::uuid IS NOT NULL FOR UPDATE SKIP LOCKED",
-        }],
+        edits: &[
+            Script {
+                from: "WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED",
+                to: "WHERE o.name = $1 AND $2::uuid IS NOT NULL FOR UPDATE SKIP LOCKED",
+            },
+            Script {
+                from: "AND l.owner = due.owner\n    FOR UPDATE OF l SKIP LOCKED",
+                to: "AND due.owner IS NOT NULL\n    FOR UPDATE OF l SKIP LOCKED",
+            },
+        ],
         caught_by: &["postgres::ownership::a_lost_guard_does_not_release_a_later_hold_of_the_same_client"],
     },
     Mutant {
@@ -45,10 +51,16 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_grant_that_a_check_in_does_not_stop",
-        edits: &[Script {
-            from: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
-            to: "OR l.owner = $2::uuid)\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
-        }],
+        edits: &[
+            Script {
+                from: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
+                to: "OR l.owner = $2::uuid)\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
+            },
+            Script {
+                from: "* 1000000 <= $4\n    FOR UPDATE SKIP LOCKED",
+                to: "* 1000000 <= $4\n    FOR NO KEY UPDATE SKIP LOCKED",
+            },
+        ],
         caught_by: &[
             "servers postgres::check_in::no_other_is_granted_the_lock_while_the_transaction_is_open",
             "servers postgres::check_in::a_transaction_with_an_old_snapshot_is_refused_unless_the_lock_was_only_renewed",
@@ -84,10 +96,16 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_grant_that_waits_for_a_row",
-        edits: &[Script {
-            from: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
-            to: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l",
-        }],
+        edits: &[
+            Script {
+                from: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
+                to: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l",
+            },
+            Script {
+                from: "* 1000000 <= $4\n    FOR UPDATE SKIP LOCKED",
+                to: "* 1000000 <= $4\n    FOR UPDATE",
+            },
+        ],
         caught_by: &["servers postgres::check_in::an_attempt_at_a_row_that_is_locked_ends_at_once"],
     },
     Mutant {
@@ -108,21 +126,34 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "renewals_over_the_connections_of_callers",
-        edits: &[Rust {
-            file: "backend/stores/postgres/renewal.rs",
-            from: "shared.connections.run(Lane::Renewals,",
-            to: "shared.connections.run(if mutant!() { Lane::Here } else { Lane::Renewals },",
-        }],
+        edits: &[
+            Rust {
+                file: "backend/stores/postgres/renewal.rs",
+                from: "shared.connections.run(Lane::Renewals,",
+                to: "shared.connections.run(if mutant!() { Lane::Here } else { Lane::Renewals },",
+            },
+            Rust {
+                file: "backend/stores/postgres/connections.rs",
+                from: "            && !background::handle().is_here()\n",
+                to: "            && (mutant!() || !background::handle().is_here())\n",
+            },
+        ],
         caught_by: &["servers postgres::check_in::renewals_do_not_wait_for_the_user_s_pool"],
     },
     Mutant {
         name: "versions_that_the_clock_alone_makes",
-        edits: &[Script { from: "ELSE greatest(l.version + 1, clock.us)", to: "ELSE clock.us" }],
+        edits: &[
+            Script { from: "ELSE greatest(l.version + 1, clock.us)", to: "ELSE clock.us" },
+            Script { from: "ELSE greatest(l.version + 1, (date_part(", to: "ELSE greatest(0, (date_part(" },
+        ],
         caught_by: &["servers postgres::table::tokens_rise_beyond_a_version_from_the_future"],
     },
     Mutant {
         name: "statements_that_are_executed_however_late",
-        edits: &[Script { from: "clock.us <= $4 AND", to: "$4 > 0 AND" }],
+        edits: &[
+            Script { from: "clock.us <= $4 AND", to: "$4 > 0 AND" },
+            Script { from: "date_part('epoch', clock_timestamp()) * 1000000 <= $4", to: "$4 > 0" },
+        ],
         caught_by: &["servers postgres::waiting::a_request_that_is_executed_late_grants_nothing"],
     },
     Mutant {
@@ -139,10 +170,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_release_that_notifies_no_waiter",
-        edits: &[Script {
-            from: "CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify($3, $4)::text END",
-            to: "NULL::text",
-        }],
+        edits: &[Script { from: "pg_notify(", to: "concat(" }],
         caught_by: &["servers postgres::waiting::a_release_wakes_a_waiter_of_another_process"],
     },
     Mutant {
@@ -160,17 +188,84 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["postgres::cancellation::acquire_of_a_free_lock"],
     },
     Mutant {
+        name: "a_next_holder_that_believes_any_notification",
+        edits: &[Rust {
+            file: "backend/stores/postgres/next.rs",
+            from: "        if pushed.proof != proof(owner, pushed.version) ||",
+            to: "        if !mutant!() && pushed.proof != proof(owner, pushed.version) ||",
+        }],
+        caught_by: &["servers postgres::next::forged_and_repeated_notifications_let_nobody_in"],
+    },
+    Mutant {
+        name: "a_next_holder_that_believes_an_old_notification",
+        edits: &[Rust {
+            file: "backend/stores/postgres/next.rs",
+            from: "|| pushed.version <= self.seen {",
+            to: "|| !mutant!() && pushed.version <= self.seen {",
+        }],
+        caught_by: &[
+            "unit backend::stores::postgres::next::tests::a_grant_that_is_old_or_another_s_or_forged_is_not_ours",
+        ],
+    },
+    Mutant {
+        name: "a_grant_of_a_release_that_is_dated_by_its_notification",
+        edits: &[Rust {
+            file: "backend/stores/postgres/next.rs",
+            from: "valid_until: valid_until(self.proven, self.lease)",
+            to: "valid_until: valid_until(if mutant!() { Instant::now() } else { self.proven }, self.lease)",
+        }],
+        caught_by: &[
+            "unit backend::stores::postgres::next::tests::a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival",
+        ],
+    },
+    Mutant {
+        name: "a_grant_of_a_release_that_is_dated_by_a_request_that_did_not_lock_the_row",
+        edits: &[Script {
+            from: "(SELECT seen FROM marked)",
+            to: "(SELECT l.version FROM {table} l WHERE l.name = $1)",
+        }],
+        caught_by: &[
+            "servers postgres::next::a_grant_is_not_dated_by_a_request_that_its_release_did_not_follow",
+        ],
+    },
+    Mutant {
+        name: "a_next_holder_that_does_not_give_its_place_back",
+        edits: &[Rust {
+            file: "backend/stores/postgres/hold.rs",
+            from: "        Landed::NotGranted if !may_be_next =>",
+            to: "        Landed::NotGranted if mutant!() || !may_be_next =>",
+        }],
+        caught_by: &["servers postgres::next::a_waiter_that_was_dropped_is_granted_nothing"],
+    },
+    Mutant {
+        name: "a_release_that_grants_the_lock_to_itself",
+        edits: &[Script {
+            from: "CASE WHEN l.next_owner = $2::uuid THEN '-infinity' ELSE l.next_until END",
+            to: "l.next_until",
+        }],
+        caught_by: &["servers postgres::next::a_holder_does_not_grant_the_lock_to_itself"],
+    },
+    Mutant {
+        name: "a_next_holder_that_takes_the_lock_and_keeps_its_place",
+        edits: &[Rust {
+            file: "backend/stores/postgres/attempt.rs",
+            from: "let likely = if is_next { Likely::Held }",
+            to: "let likely = if is_next && !mutant!() { Likely::Held }",
+        }],
+        caught_by: &["servers postgres::next::a_holder_does_not_grant_the_lock_to_itself"],
+    },
+    Mutant {
         name: "listening_behind_a_pooler",
         edits: &[
             Rust {
-                file: "backend/stores/postgres/notices.rs",
+                file: "backend/stores/postgres/listener.rs",
                 from: "        if before != after || before == others {",
                 to: "        if !mutant!() && (before != after || before == others) {",
             },
             Rust {
-                file: "backend/stores/postgres/notices.rs",
-                from: "    if !value::<bool>(&mut listener, &is_new).await? {",
-                to: "    if !value::<bool>(&mut listener, &is_new).await? && !mutant!() {",
+                file: "backend/stores/postgres/listener.rs",
+                from: "    if session == Session::New && ",
+                to: "    if !mutant!() && session == Session::New && ",
             },
         ],
         caught_by: &["servers postgres::pooler::no_client_listens_in_a_session_of_others"],

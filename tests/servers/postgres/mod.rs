@@ -1,7 +1,9 @@
 //! Tests of one PostgreSQL server that are not cases of the conformance suite.
 
+mod advisory;
 mod check_in;
 mod failover;
+mod next;
 mod pooler;
 mod table;
 mod waiting;

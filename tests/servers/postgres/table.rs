@@ -156,9 +156,9 @@ async fn rows_of_locks_that_were_not_used_for_long_are_removed_and_no_others() {
     let count = |like: &str| {
         server.value(&format!("SELECT count(*) FROM distributed_locks WHERE name LIKE '{like} %'"))
     };
-    // Four pages, each after 128 grants.
-    for number in 0..(128 * 5) {
-        locks.lock(format!("k{}", number % 7)).acquire().await.unwrap().release().await.unwrap();
+    // Six pages, each after 128 new rows.
+    for number in 0..(128 * 8) {
+        locks.lock(format!("k{number}")).acquire().await.unwrap().release().await.unwrap();
     }
     until("the old ones are gone", || match count("old").as_deref() {
         Some("0") => Ok(()),
@@ -168,7 +168,7 @@ async fn rows_of_locks_that_were_not_used_for_long_are_removed_and_no_others() {
     assert_eq!(count("young").as_deref(), Some("100"));
     assert_eq!(
         server.value("SELECT count(*) FROM distributed_locks WHERE name LIKE 'k%'").as_deref(),
-        Some("7")
+        Some("1024")
     );
 }
 

@@ -27,34 +27,37 @@ struct Watched {
 
 /// The messages about one lock.
 #[derive(Debug, Default)]
-pub(in crate::backend) struct Releases {
+struct Releases {
     count: AtomicU64,
     more: Notify,
+    /// What the last message said, if it had a text.
+    #[cfg(feature = "postgres")]
+    text: Mutex<Option<Arc<str>>>,
 }
 
 impl Hints {
     /// Begins to count the messages on a channel.
-    pub(in crate::backend) fn watch(&self, channel: &Arc<str>) -> Arc<Releases> {
+    pub(in crate::backend) fn watch(self: &Arc<Self>, channel: Arc<str>) -> Watch {
         let mut by_channel = lock(&self.by_channel);
-        let watched = by_channel.entry(Arc::clone(channel)).or_default();
+        let watched = by_channel.entry(Arc::clone(&channel)).or_default();
         watched.watchers += 1;
-        Arc::clone(&watched.releases)
-    }
-
-    pub(in crate::backend) fn unwatch(&self, channel: &Arc<str>) {
-        let mut by_channel = lock(&self.by_channel);
-        if let Some(watched) = by_channel.get_mut(channel) {
-            watched.watchers -= 1;
-            if watched.watchers == 0 {
-                by_channel.remove(channel);
-            }
-        }
+        let releases = Arc::clone(&watched.releases);
+        drop(by_channel);
+        Watch { hints: Arc::clone(self), channel, releases }
     }
 
     /// Counts a message on this channel.
     pub(in crate::backend) fn tell(&self, channel: &str) {
         if let Some(watched) = lock(&self.by_channel).get(channel) {
             watched.releases.tell();
+        }
+    }
+
+    /// Counts a message on this channel, and keeps its text.
+    #[cfg(feature = "postgres")]
+    pub(in crate::backend) fn tell_text(&self, channel: &str, text: &str) {
+        if let Some(watched) = lock(&self.by_channel).get(channel) {
+            watched.releases.tell_text(Some(text));
         }
     }
 
@@ -73,13 +76,46 @@ impl Hints {
 
 impl Releases {
     fn tell(&self) {
+        #[cfg(feature = "postgres")]
+        self.tell_text(None);
+        #[cfg(not(feature = "postgres"))]
+        self.count_one();
+    }
+
+    #[cfg(feature = "postgres")]
+    fn tell_text(&self, text: Option<&str>) {
+        *lock(&self.text) = text.map(Arc::from);
+        self.count_one();
+    }
+
+    fn count_one(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.more.notify_waiters();
+    }
+}
+
+/// Counts the messages about one lock, until it is dropped.
+#[derive(Debug)]
+pub(in crate::backend) struct Watch {
+    hints: Arc<Hints>,
+    channel: Arc<str>,
+    releases: Arc<Releases>,
+}
+
+impl Watch {
+    pub(in crate::backend) fn channel(&self) -> &Arc<str> {
+        &self.channel
     }
 
     /// Returns the number of messages so far.
     pub(in crate::backend) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        self.releases.count.load(Ordering::Relaxed)
+    }
+
+    /// Returns what the last message said, if it had a text.
+    #[cfg(feature = "postgres")]
+    pub(in crate::backend) fn text(&self) -> Option<Arc<str>> {
+        lock(&self.releases.text).clone()
     }
 
     /// Completes when the number of messages is at least `count`.
@@ -88,6 +124,18 @@ impl Releases {
     /// Cancel safe.
     pub(in crate::backend) async fn reached(&self, count: u64) {
         let reached = || (self.count() >= count).then_some(());
-        while check_or_wait(&self.more, reached).await.is_none() {}
+        while check_or_wait(&self.releases.more, reached).await.is_none() {}
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut by_channel = lock(&self.hints.by_channel);
+        if let Some(watched) = by_channel.get_mut(&self.channel) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                by_channel.remove(&self.channel);
+            }
+        }
     }
 }

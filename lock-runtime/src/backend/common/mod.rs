@@ -1,10 +1,12 @@
-//! Shared parts of the stores: the settings of a URL, connecting once, TLS, the server's clock, hints, and the log lines
-//! of an outage.
+//! Shared parts of the stores: the settings of a URL, connecting once, sessions, TLS, the server's clock, hints, and the
+//! log lines of an outage.
 
 pub(super) mod contention;
 pub(super) mod first_of;
 pub(super) mod hints;
 pub(super) mod host;
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+pub(super) mod link;
 pub(super) mod outage;
 pub(super) mod server_clock;
 pub(super) mod settings;

@@ -33,10 +33,15 @@ impl Settings {
 
     /// Returns the error for an unknown setting.
     pub(in crate::backend) fn unknown(&self, name: &str) -> LockError {
-        let (last, others) = self.known.split_last().expect("a store has settings");
-        let others: Vec<_> = others.iter().map(|known| format!("`{known}`")).collect();
+        self.unknown_beside(name, &[])
+    }
+
+    /// The same, where the URL may have these settings, too, which are the driver's.
+    pub(in crate::backend) fn unknown_beside(&self, name: &str, of_driver: &[&str]) -> LockError {
+        let known: Vec<_> = self.known.iter().chain(of_driver).map(|known| format!("`{known}`")).collect();
+        let (last, others) = known.split_last().expect("a store has settings");
         invalid(format!(
-            "unknown setting `{}` in the {} URL; known settings are {} and `{last}`",
+            "unknown setting `{}` in the {} URL; known settings are {} and {last}",
             name.escape_debug(),
             self.store,
             others.join(", ")

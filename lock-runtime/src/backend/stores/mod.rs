@@ -5,6 +5,8 @@
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "postgres")]
+pub mod postgres_advisory;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
@@ -22,6 +24,8 @@ use crate::{LockError, LockErrorKind, backend::Backend};
 pub use self::memory::Memory;
 #[cfg(feature = "postgres")]
 pub use self::postgres::Postgres;
+#[cfg(feature = "postgres")]
+pub use self::postgres_advisory::PostgresAdvisory;
 #[cfg(feature = "redis")]
 pub use self::redis::Redis;
 #[cfg(feature = "redis")]
@@ -61,6 +65,7 @@ macro_rules! store {
 const STORES: &[Store] = &[
     store!("memory", "memory", memory::Memory),
     store!("postgres", "postgres" | "postgresql", postgres::Postgres),
+    store!("postgres", "postgres+advisory" | "postgresql+advisory", postgres_advisory::PostgresAdvisory),
     store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
     store!("redis", "redisson" | "redisson+tls" | "redisson+unix", redisson::Redisson),
     store!("redis", "redlock", redlock::Redlock),
@@ -68,8 +73,7 @@ const STORES: &[Store] = &[
 ];
 
 /// Schemes of planned stores, which get a better error message than "unknown".
-const PLANNED: &[&str] =
-    &["redis-cluster", "redis-sentinel", "postgres+advisory", "mysql", "mariadb", "sqlite"];
+const PLANNED: &[&str] = &["redis-cluster", "redis-sentinel", "mysql", "mariadb", "sqlite"];
 
 /// Returns the store that a URL selects. The store connects at its first request.
 pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {

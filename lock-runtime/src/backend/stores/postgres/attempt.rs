@@ -9,26 +9,24 @@ use super::{
     error::{Failure, not_understood},
     flight::{Flight, InFlight, Landed},
     hold::PostgresLease,
-    notices::Watch,
+    next::{CLAIM_WINDOW, Place, Push},
+    notices::{WANTED, Watch, payload},
     shared::Shared,
     statement::{Arg, micros, owner},
-    sweep,
 };
 use crate::{
     FencingToken, LockError, LockErrorKind, OwnerToken,
     backend::{
-        Acquire, Acquired, Cleanup, Grant, Held, LeaseId, Mode, Wait,
+        Acquire, Acquired, Grant, Held, LeaseId, Mode, Wait,
         common::{contention::Contention, server_clock},
     },
-    time::{backoff::between, clock::Instant, deadline::valid_until},
+    time::{
+        backoff::between,
+        clock::Instant,
+        deadline::{min_validity, valid_until},
+    },
 };
 
-/// How long a waiter is notified of releases after it has asked for that. It asks again when half of it is over.
-const WANTED: Duration = Duration::from_millis(1_500);
-/// Pause of a waiter that is notified of releases: a notification may be lost with its connection.
-const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
-/// Pause of a waiter that is not notified.
-const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// Pause after an answer that does not tell how long the lock is held: its row is about to change, or a transaction that
 /// its last holder has checked in with is open.
 const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(8)];
@@ -64,10 +62,17 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     shared.abandoned.settled(request.key.stored()).await;
     let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
     let mut likely = Likely::Free;
+    let mut claim = Claim::new(shared, request);
     loop {
         let before = watch.as_ref().map_or(0, Watch::count);
-        let wanted = if watch.is_some() { WANTED } else { Duration::ZERO };
-        let remaining = match Claim::ask(shared, request, likely, wanted).await? {
+        let wanted = match &watch {
+            None => Wanted::default(),
+            Some(watch) if watch.is_notified() => {
+                Wanted { notice: WANTED, lease: request.ttl.min(CLAIM_WINDOW) }
+            }
+            Some(_) => Wanted { notice: WANTED, lease: Duration::ZERO },
+        };
+        let remaining = match claim.ask(likely, wanted).await? {
             Outcome::Granted(grant) => return Ok(Acquired::Granted(grant)),
             Outcome::Late if late < LATE => {
                 late += 1;
@@ -86,87 +91,147 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         request.progress.contended();
         let Some(watch) = &watch else {
             // Asks again at once, to be notified, and because the lock may have been released before.
-            watch = Some(Watch::begin(&shared.notices, &request.key));
+            watch = Some(Watch::begin(&shared.notices, payload(request.key.stored()).into()));
             likely = Likely::Held;
             continue;
         };
         let pause = if let Some(remaining) = remaining {
             locked = 0;
-            let pause = if watch.is_notified() { PAUSE } else { PAUSE_OF_POLLS };
-            between(pause).min(remaining + between([Duration::ZERO, Duration::from_millis(1)]))
+            between(watch.pause()).min(remaining + between([Duration::ZERO, Duration::from_millis(1)]))
         } else {
             locked = MOST_DOUBLINGS.min(locked + 1);
             between(PAUSE_IF_LOCKED) * (1 << locked)
         };
         tokio::select! {
             biased;
-            () = watch.reached(before + 1) => likely = Likely::Free,
+            () = watch.reached(before + 1) => {
+                let text = watch.grant();
+                if let Some(grant) = text.as_ref().and_then(|text| claim.granted(text)) {
+                    return Ok(Acquired::Granted(grant));
+                }
+                likely = if text.is_some() { Likely::Held } else { Likely::Free };
+            }
             () = request.progress.sleep_until((now + pause).min(end)) => likely = Likely::Held,
         }
     }
 }
 
-/// One request for the lock, from before it is sent until its grant is returned.
-///
-/// If it is dropped in between, or its outcome is not known, what it may have left is removed in the background.
-struct Claim {
-    /// `None` once it has left nothing, or its grant was returned.
-    lease: Option<Arc<PostgresLease>>,
-    cleanup: Cleanup,
+/// What a request asks for besides the lock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wanted {
+    /// How long to be notified of the release.
+    notice: Duration,
+    /// For how long the release grants the lock; zero: not at all.
+    lease: Duration,
 }
 
-impl Claim {
+/// One owner token, from before the first request is sent until a grant is returned.
+///
+/// If it is dropped in between, or the outcome of a request is not known, what it may have left is removed in the
+/// background.
+struct Claim<'a> {
+    shared: &'a Arc<Shared>,
+    request: &'a Acquire,
+    owner: OwnerToken,
+    /// Its place as the next holder, if it had one.
+    place: Option<Place>,
+    /// `None` while it has left nothing, and once its grant was returned.
+    lease: Option<Arc<PostgresLease>>,
+}
+
+impl<'a> Claim<'a> {
+    fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
+        let owner = OwnerToken::random();
+        Self { shared, request, owner, place: None, lease: None }
+    }
+
     /// Asks for the lock. The statement runs in a task of its own: it goes on if the caller is dropped.
-    async fn ask(
-        shared: &Arc<Shared>,
-        request: &Acquire,
-        likely: Likely,
-        wanted: Duration,
-    ) -> Result<Outcome, LockError> {
+    async fn ask(&mut self, likely: Likely, wanted: Wanted) -> Result<Outcome, LockError> {
+        let (shared, request) = (self.shared, self.request);
         let is_renewed_soon = request.auto_renew && request.ttl < SHORT;
         let flight = Flight::default();
         let in_flight =
             InFlight::new(flight.clone(), shared.connections.config().response_timeout + server_clock::ERROR);
-        // Another one for each request: what is left of the last one is released by its owner.
-        let owner = OwnerToken::random();
-        let id = request.lease_id(owner, FencingToken::from_micros(0));
-        let lease = PostgresLease::of(shared, id.clone(), &flight, None);
-        let mut claim = Self { lease: Some(Arc::new(lease)), cleanup: request.cleanup.clone() };
-        let asked =
-            detached(ask(Arc::clone(shared), id.clone(), likely, wanted, is_renewed_soon, in_flight)).await;
+        let id = request.lease_id(self.owner, FencingToken::from_micros(0));
+        let is_next = self.place.is_some();
+        let may_be_next = is_next || !wanted.lease.is_zero();
+        self.lease = Some(Arc::new(PostgresLease::of_attempt(shared, id.clone(), &flight, may_be_next)));
+        // The next holder has to leave its place when it takes the lock.
+        let likely = if is_next { Likely::Held } else { likely };
+        let asked = detached(ask(Arc::clone(shared), id, likely, wanted, is_renewed_soon, in_flight)).await;
         // From here on there is no await.
-        if let (Some(Landed::NotGranted), _) | (Some(Landed::Granted(_)), Ok(_)) = (flight.landed(), &asked) {
-            claim.lease = None;
+        match (flight.landed(), &asked) {
+            (Some(Landed::NotGranted), Ok(Asked::Held { place, .. })) => {
+                self.place = place.or(self.place);
+                if self.place.is_none() {
+                    self.lease = None;
+                }
+            }
+            (Some(Landed::NotGranted), _) if !is_next => self.lease = None,
+            (Some(Landed::NotGranted), _) => {}
+            (Some(Landed::Granted(_)), Ok(_)) => self.lease = None,
+            // What is left of this request is released by its owner. So the next one has another.
+            _ => drop(std::mem::replace(self, Self::new(shared, request))),
         }
         Ok(match asked? {
             Asked::Granted { version, contention } => {
-                let token = FencingToken::from_micros(version);
-                let id = request.lease_id(owner, token);
-                let valid_until = valid_until(contention.asked_at, id.ttl);
-                let lease = PostgresLease::of(shared, id, &flight, Some(contention));
-                Outcome::Granted(Grant::new(token, Held::lease(Arc::new(lease), valid_until)))
+                let valid_until = valid_until(contention.asked_at, request.ttl);
+                Outcome::Granted(self.grant(version, valid_until, &flight, contention))
             }
-            Asked::Held(remaining) => Outcome::Held(remaining),
+            Asked::Held { remaining, .. } => Outcome::Held(remaining),
             Asked::Late => Outcome::Late,
         })
     }
+
+    /// Returns the grant of a release, if that is what a notification says, and if it can be relied on for long enough.
+    /// Otherwise the next request finds it.
+    fn granted(&mut self, text: &str) -> Option<Grant> {
+        let Push::Ours { version, valid_until } = self.place?.judge(text.parse().ok()?, self.owner) else {
+            return None;
+        };
+        let now = Instant::now();
+        let enough = now + min_validity(self.request.ttl) <= valid_until;
+        // Without renewal, the lease must have its whole length.
+        if !enough || !self.request.auto_renew {
+            return None;
+        }
+        self.lease = None;
+        self.shared.connections.prepare_for_renewals();
+        // Whether others wait is not known. A wrong guess costs one turn of this process.
+        let contention = Contention { asked_at: now, answered_at: now, others_wait: true };
+        Some(self.grant(version, valid_until, &Flight::ended(Landed::Granted(None)), contention))
+    }
+
+    fn grant(&self, version: u64, valid_until: Instant, flight: &Flight, contention: Contention) -> Grant {
+        let token = FencingToken::from_micros(version);
+        let id = self.request.lease_id(self.owner, token);
+        let lease = PostgresLease::of_grant(self.shared, id, flight, contention);
+        Grant::new(token, Held::lease(Arc::new(lease), valid_until))
+    }
 }
 
-impl Drop for Claim {
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.abandon();
-            let shared = &lease.shared;
-            let until = Instant::now() + shared.connections.longest() + server_clock::ERROR + lease.id.ttl;
-            self.cleanup.release_later(lease, until);
+            let connections = &lease.shared.connections;
+            let until = Instant::now() + connections.longest() + server_clock::ERROR + lease.id.ttl;
+            self.request.cleanup.release_later(lease, until);
         }
     }
 }
 
 /// What an answer says.
 enum Asked {
-    Granted { version: u64, contention: Contention },
-    Held(Option<Duration>),
+    Granted {
+        version: u64,
+        contention: Contention,
+    },
+    /// How long the holder's lease lasts, if that is known, and the place in the row, if it is proved.
+    Held {
+        remaining: Option<Duration>,
+        place: Option<Place>,
+    },
     Late,
 }
 
@@ -174,7 +239,7 @@ async fn ask(
     shared: Arc<Shared>,
     id: LeaseId,
     likely: Likely,
-    wanted: Duration,
+    wanted: Wanted,
     is_renewed_soon: bool,
     flight: InFlight,
 ) -> Result<Asked, LockError> {
@@ -206,7 +271,7 @@ async fn ask(
         Some(Ok(answer)) if !answer.rows.is_empty() => Ok(answer),
         Some(Err(failure)) => Err(failure),
         Some(Ok(_)) | None => {
-            let args = |sent| [args(sent), vec![micros(wanted)]].concat();
+            let args = |sent| [args(sent), vec![micros(wanted.notice), micros(wanted.lease)]].concat();
             connections.run(Lane::Here, &statements.acquire, args).await
         }
     };
@@ -231,18 +296,35 @@ async fn ask(
             return Ok(Asked::Late);
         }
         connections.clock().learn(answer.sent, now, read.us);
-        return Ok(Asked::Held(read.remaining));
+        // Sent once, it has locked the row after that.
+        let place = read.seen.filter(|_| !repeated);
+        let place = place.map(|seen| Place { proven: answer.sent, seen, lease: wanted.lease });
+        return Ok(Asked::Held { remaining: read.remaining, place });
     };
     flight.lands(Landed::Granted(repeated.then(|| flight.until())));
     connections.clock().learn(answer.sent, now, read.us);
     if is_renewed_soon {
         connections.prepare_for_renewals();
     }
-    sweep::granted(&shared);
+    if read.is_new {
+        sweep(&shared);
+    }
     // The lease counts from the first statement, although it may have begun with the last one.
     let asked_at = began.unwrap_or(answer.sent);
     let contention = Contention { asked_at, answered_at: now, others_wait: read.others_wait };
     Ok(Asked::Granted { version, contention })
+}
+
+/// Counts a new row; looks at a page of the table in the background if it is time.
+fn sweep(shared: &Arc<Shared>) {
+    let Some(args) = shared.sweeper.grown() else { return };
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let args = |_| args.clone();
+        if let Ok(swept) = shared.connections.run(Lane::Here, &shared.statements.sweep, args).await {
+            shared.sweeper.swept(&swept.rows);
+        }
+    });
 }
 
 /// The columns of the answer.
@@ -251,6 +333,9 @@ struct Read {
     us: u64,
     version: Option<u64>,
     others_wait: bool,
+    is_new: bool,
+    /// The version of a lock that the caller is granted by the next release.
+    seen: Option<u64>,
     remaining: Option<Duration>,
 }
 
@@ -263,6 +348,8 @@ impl Read {
             us: positive(row.try_get("us")?),
             version: row.try_get::<Option<i64>, _>("version")?.map(positive),
             others_wait: row.try_get("wanted")?,
+            is_new: row.try_get("is_new")?,
+            seen: row.try_get::<Option<i64>, _>("seen")?.map(positive),
             remaining: remaining.filter(|left| *left > 0).map(|left| Duration::from_micros(positive(left))),
         })
     }

@@ -14,14 +14,8 @@ use crate::{
     backend::common::settings::{Settings, invalid},
 };
 
-/// All settings: first those of this library, then those that the driver reads.
-const KNOWN: &[&str] = &[
-    "connect_timeout",
-    "response_timeout",
-    "connections",
-    "table",
-    "create_table",
-    "strict",
+/// Settings of PostgreSQL's own library, as its documentation names them. The driver reads them.
+const OF_DRIVER: &[&str] = &[
     "application_name",
     "sslmode",
     "sslrootcert",
@@ -34,32 +28,44 @@ const KNOWN: &[&str] = &[
     "dbname",
     "options",
 ];
-/// Settings of PostgreSQL's own library, as its documentation names them.
-const OF_DRIVER: &[&str] = KNOWN.split_at(6).1;
-const SETTINGS: Settings = Settings { store: "Postgres", known: KNOWN, longest: Duration::MAX };
+const URLS: Urls = Urls {
+    settings: Settings {
+        store: "Postgres",
+        known: &["connect_timeout", "response_timeout", "connections", "table", "create_table", "strict"],
+        longest: Duration::MAX,
+    },
+    scheme: "postgres",
+};
 /// Upper bound on the connections of a runtime.
 const MOST_CONNECTIONS: u32 = 64;
 
+/// The URLs of a store in a PostgreSQL database.
+pub(crate) struct Urls {
+    /// Those of this library; each store has those of the driver, too.
+    pub(crate) settings: Settings,
+    pub(crate) scheme: &'static str,
+}
+
 /// The configuration of one store.
 #[derive(Clone)]
-pub(super) struct Config {
+pub(crate) struct Config {
     /// Never shown, because it contains the password.
-    pub(super) options: PgConnectOptions,
-    pub(super) table: Table,
+    pub(crate) options: PgConnectOptions,
+    pub(crate) table: Table,
     /// Whether the table is created if it is missing; `create_table` in the URL.
-    pub(super) create_table: bool,
+    pub(crate) create_table: bool,
     /// How long to wait for a connection; `connect_timeout` in the URL.
-    pub(super) connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     /// How long to wait for an answer; `response_timeout` in the URL.
-    pub(super) response_timeout: Duration,
+    pub(crate) response_timeout: Duration,
     /// Upper bound on the connections for each runtime of the caller; `connections` in the URL.
-    pub(super) connections: u32,
+    pub(crate) connections: u32,
     /// Whether a server that may lose locks is refused; `strict` in the URL.
-    pub(super) strict: bool,
+    pub(crate) strict: bool,
 }
 
 impl Config {
-    pub(super) fn new(options: PgConnectOptions) -> Self {
+    pub(crate) fn new(options: PgConnectOptions) -> Self {
         Self {
             options: of_locks(options),
             table: Table::default(),
@@ -72,24 +78,57 @@ impl Config {
     }
 
     /// Reads `postgres://[user[:password]@][host][:port][/database][?setting=value&…]`.
-    pub(super) fn from_url(text: &str) -> Result<Self, LockError> {
-        let not_understood = |why: &str| invalid(format!("the Postgres URL is not understood: {why}"));
+    pub(crate) fn from_url(text: &str) -> Result<Self, LockError> {
+        URLS.read(text, |_, _| Ok(()))
+    }
+
+    /// Returns the address of the server, without credentials.
+    pub(crate) fn address(&self) -> String {
+        match self.options.get_socket() {
+            Some(folder) => format!("{}:{}", folder.display(), self.options.get_port()),
+            None => format!("{}:{}", self.options.get_host(), self.options.get_port()),
+        }
+    }
+
+    /// Returns the name of the store: server, database and table in one spelling.
+    pub(crate) fn name(&self) -> String {
+        format!("postgres://{}?table={}", self.database(), self.table.name())
+    }
+
+    /// Returns the address of the server and the name of the database.
+    pub(crate) fn database(&self) -> String {
+        let database = self.options.get_database().unwrap_or_else(|| self.options.get_username());
+        format!("{}/{database}", self.address().to_lowercase())
+    }
+}
+
+impl Urls {
+    /// Reads `<scheme>://[user[:password]@][host][:port][/database][?setting=value&…]`. Hands the settings to `other` that
+    /// not all stores have.
+    pub(crate) fn read(
+        &self,
+        text: &str,
+        mut other: impl FnMut(&str, &str) -> Result<(), LockError>,
+    ) -> Result<Config, LockError> {
+        let Self { settings, scheme } = self;
+        let store = settings.store;
+        let not_understood = |why: &str| invalid(format!("the {store} URL is not understood: {why}"));
+        let example = format!("write `{scheme}://user:password@host:5432/database`");
         let authority =
             text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
         if authority.rsplit('@').next().unwrap_or("").contains(',') {
-            return Err(invalid(
-                "the Postgres URL names several servers: write one, with a name that leads to the primary"
-                    .into(),
-            ));
+            return Err(invalid(format!(
+                "the {store} URL names several servers: write one, with a name that leads to the primary"
+            )));
         }
         let mut url = Url::parse(text).map_err(|error| not_understood(&error.to_string()))?;
         if !text.contains("://") {
-            return Err(not_understood("write `postgres://user:password@host:5432/database`"));
+            return Err(not_understood(&example));
         }
-        let settings: Vec<(String, String)> =
+        let all: Vec<(String, String)> =
             url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
         let (for_driver, ours): (Vec<_>, Vec<_>) =
-            settings.into_iter().partition(|(name, _)| OF_DRIVER.contains(&name.as_str()));
+            all.into_iter().partition(|(name, _)| OF_DRIVER.contains(&name.as_str()));
         url.set_query(None);
         if !for_driver.is_empty() {
             url.query_pairs_mut().extend_pairs(&for_driver);
@@ -99,7 +138,7 @@ impl Config {
             drop(error);
             let names: Vec<_> = for_driver.iter().map(|(name, _)| format!("`{name}`")).collect();
             not_understood(&if names.is_empty() {
-                "write `postgres://user:password@host:5432/database`".to_owned()
+                example
             } else {
                 format!("a value of {} is not valid", names.join(", "))
             })
@@ -112,48 +151,39 @@ impl Config {
         {
             return Err(LockError::new(
                 LockErrorKind::Unsupported,
-                "setting `sslmode` in the Postgres URL: TLS is not compiled in; switch on the feature `tls` of \
-                 lock-runtime",
+                format!(
+                    "setting `sslmode` in the {store} URL: TLS is not compiled in; switch on the feature `tls` of \
+                     lock-runtime"
+                ),
             ));
         }
-        let mut config = Self::new(options);
+        let mut config = Config::new(options);
         let yes_or_no = |name: &str, value: &str| {
-            let wrong = || SETTINGS.wrong(name, &format!("write `{name}=true` or `{name}=false`"));
+            let wrong = || settings.wrong(name, &format!("write `{name}=true` or `{name}=false`"));
             value.parse().map_err(|_| wrong())
         };
         for (name, value) in &ours {
+            if !settings.known.contains(&name.as_str()) {
+                return Err(settings.unknown_beside(name, OF_DRIVER));
+            }
             match name.as_str() {
-                "connect_timeout" => config.connect_timeout = SETTINGS.length(name, value)?,
-                "response_timeout" => config.response_timeout = SETTINGS.length(name, value)?,
+                "connect_timeout" => config.connect_timeout = settings.length(name, value)?,
+                "response_timeout" => config.response_timeout = settings.length(name, value)?,
                 "connections" => {
                     let number = value.parse().ok().filter(|number| (1..=MOST_CONNECTIONS).contains(number));
                     config.connections = number.ok_or_else(|| {
-                        SETTINGS.wrong(name, &format!("write a number from 1 to {MOST_CONNECTIONS}"))
+                        settings.wrong(name, &format!("write a number from 1 to {MOST_CONNECTIONS}"))
                     })?;
                 }
                 "table" => {
-                    config.table = Table::from_name(value).map_err(|why| SETTINGS.wrong(name, &why))?;
+                    config.table = Table::from_name(value).map_err(|why| settings.wrong(name, &why))?;
                 }
                 "create_table" => config.create_table = yes_or_no(name, value)?,
                 "strict" => config.strict = yes_or_no(name, value)?,
-                _ => return Err(SETTINGS.unknown(name)),
+                _ => other(name, value)?,
             }
         }
         Ok(config)
-    }
-
-    /// Returns the address of the server, without credentials.
-    pub(super) fn address(&self) -> String {
-        match self.options.get_socket() {
-            Some(folder) => format!("{}:{}", folder.display(), self.options.get_port()),
-            None => format!("{}:{}", self.options.get_host(), self.options.get_port()),
-        }
-    }
-
-    /// Returns the name of the store: server, database and table in one spelling.
-    pub(super) fn name(&self) -> String {
-        let database = self.options.get_database().unwrap_or_else(|| self.options.get_username());
-        format!("postgres://{}/{database}?table={}", self.address().to_lowercase(), self.table.name())
     }
 }
 

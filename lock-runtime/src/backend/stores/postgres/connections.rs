@@ -20,7 +20,7 @@ use super::{
     config::Config,
     error::{self, Failure, Meaning},
     fitness::Fitness,
-    slot::{Line, Slot},
+    slot::{Line, Permit, Slot},
     statement::{Arg, Statement},
 };
 use crate::{
@@ -68,7 +68,7 @@ pub(super) struct Connections {
     /// The number of the next statement.
     echo: AtomicI64,
     /// Whether a connection keeps its session from one statement to the next, as far as is known; see `notices.rs`.
-    keeps_sessions: AtomicBool,
+    keeps_sessions: Arc<AtomicBool>,
     /// Whether the user's pool leads to a server that can hold locks.
     pool_is_fit: AtomicBool,
 }
@@ -78,7 +78,7 @@ impl Connections {
         let outage =
             Outage::of(format!("PostgreSQL at {}", config.address()), "locks cannot be acquired or renewed");
         Self {
-            fitness: Fitness::of(&config.table),
+            fitness: Fitness::of(&config.table, true),
             config,
             pool,
             by_runtime: Arc::default(),
@@ -86,7 +86,7 @@ impl Connections {
             outage,
             clock: ServerClock::default(),
             echo: AtomicI64::new(1),
-            keeps_sessions: AtomicBool::new(false),
+            keeps_sessions: Arc::default(),
             pool_is_fit: AtomicBool::new(false),
         }
     }
@@ -124,8 +124,8 @@ impl Connections {
         });
     }
 
-    pub(super) fn keep_sessions(&self, keep: bool) {
-        self.keeps_sessions.store(keep, Ordering::Release);
+    pub(super) fn keeps_sessions(&self) -> &Arc<AtomicBool> {
+        &self.keeps_sessions
     }
 
     /// Executes a statement. A connection that broke while it was idle is replaced: every statement may be repeated.
@@ -186,7 +186,7 @@ impl Connections {
                     conflicts += 1;
                 }
                 Meaning::OtherSession if conflicts < CONFLICTS && !taken.is_of_pool() => {
-                    self.keep_sessions(false);
+                    self.keeps_sessions.store(false, Ordering::Release);
                     taken.give_up();
                     conflicts += 1;
                 }
@@ -217,7 +217,7 @@ impl Connections {
         if let (Lane::Here, Some(pool)) = (lane, &self.pool)
             && !background::handle().is_here()
         {
-            return self.take_of_pool(pool).await;
+            return Box::pin(self.take_of_pool(pool)).await;
         }
         let slot = self.slot(lane);
         let limit = self.config.response_timeout;
@@ -233,6 +233,12 @@ impl Connections {
         if let Some(idle) = slot.pop() {
             return Ok(Line::of(idle, permit));
         }
+        // Its future is far larger than that of a statement, which is moved to a task.
+        Box::pin(self.make(lane, &slot, permit)).await
+    }
+
+    /// Makes a connection, or takes one that became idle meanwhile.
+    async fn make(&self, lane: Lane, slot: &Slot, permit: Permit) -> Result<Line, LockError> {
         if slot.is_reached() {
             if let Ok(connection) = self.connect_soon(lane).await {
                 self.outage.ends();

@@ -10,7 +10,7 @@ use crate::{LockError, LockErrorKind};
 
 /// Why a statement has no answer.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// It was not executed.
     NotExecuted(LockError),
     /// It may have been executed, or may be later.
@@ -18,7 +18,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn into_error(self) -> LockError {
+    pub(crate) fn into_error(self) -> LockError {
         match self {
             Self::NotExecuted(error) | Self::Unknown(error) => error,
         }
@@ -27,7 +27,7 @@ impl Failure {
 
 /// What an error means for the statement and its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(crate) enum Meaning {
     /// The connection broke, or its session is ending: the statement may have been executed.
     Broken,
     /// It met another one; it can be repeated at once.
@@ -41,7 +41,7 @@ pub(super) enum Meaning {
 }
 
 impl Meaning {
-    pub(super) fn of(error: &Error) -> Self {
+    pub(crate) fn of(error: &Error) -> Self {
         let Some(database) = database(error) else {
             return Self::Broken;
         };
@@ -65,12 +65,18 @@ fn database(error: &Error) -> Option<&PgDatabaseError> {
     }
 }
 
+/// Returns whether the server does not know a setting.
+pub(crate) fn is_unknown_setting(error: &Error) -> bool {
+    // undefined_object
+    database(error).is_some_and(|error| error.code() == "42704")
+}
+
 fn backend(message: String) -> LockError {
     LockError::new(LockErrorKind::Backend, message)
 }
 
 /// Explains the error of a statement.
-pub(super) fn explain(error: Error, config: &Config) -> LockError {
+pub(crate) fn explain(error: Error, config: &Config) -> LockError {
     let address = config.address();
     let Some(refusal) = database(&error) else {
         return match error {
@@ -91,8 +97,8 @@ pub(super) fn explain(error: Error, config: &Config) -> LockError {
             config.table.ddl()
         ))
         .into_permanent(),
-        // check_violation
-        "23514" => backend(format!(
+        // numeric_value_out_of_range
+        "22003" => backend(format!(
             "the fencing tokens of this lock are used up: the `version` in its row in {table} was set, or the server's \
              clock was far in the future"
         ))
@@ -103,12 +109,16 @@ pub(super) fn explain(error: Error, config: &Config) -> LockError {
             format!("the database does not store this name: its encoding should be UTF8 ({message})"),
         ),
         "25006" => read_only(&address),
+        // out_of_memory
+        "53200" => backend(format!(
+            "PostgreSQL at {address} has no room for more locks: raise its `max_locks_per_transaction` ({message})"
+        )),
         _ => backend(format!("PostgreSQL at {address} failed: {message} ({code})")),
     }
 }
 
 /// Explains the error of a statement within a transaction of the user.
-pub(super) fn in_transaction(error: Error, is_conflict: bool, config: &Config) -> LockError {
+pub(crate) fn in_transaction(error: Error, is_conflict: bool, config: &Config) -> LockError {
     if is_conflict {
         let message = "the row of the lock was changed after the transaction had begun: the lock may be lost; roll it back, \
                        and repeat it if the lock is still held";
@@ -120,7 +130,7 @@ pub(super) fn in_transaction(error: Error, is_conflict: bool, config: &Config) -
 }
 
 /// Explains why there is no connection.
-pub(super) fn cannot_connect(error: Error, config: &Config) -> LockError {
+pub(crate) fn cannot_connect(error: Error, config: &Config) -> LockError {
     let address = config.address();
     let Some(refusal) = database(&error) else {
         return match error {
@@ -144,7 +154,7 @@ pub(super) fn cannot_connect(error: Error, config: &Config) -> LockError {
 }
 
 /// Returns the error for a server that takes no changes.
-pub(super) fn read_only(address: &str) -> LockError {
+pub(crate) fn read_only(address: &str) -> LockError {
     backend(format!(
         "PostgreSQL at {address} takes no changes: it is a replica, or its transactions are read-only; locks need the \
          primary"
@@ -152,7 +162,7 @@ pub(super) fn read_only(address: &str) -> LockError {
 }
 
 /// Returns the error for a table that is not there.
-pub(super) fn missing(table: &Table) -> LockError {
+pub(crate) fn missing(table: &Table) -> LockError {
     backend(format!(
         "the table {} does not exist; add `create_table=true` to the URL, or create it with: {}",
         table.name(),
@@ -162,7 +172,7 @@ pub(super) fn missing(table: &Table) -> LockError {
 }
 
 /// Returns the error for a user without the rights to use the table.
-pub(super) fn may_not(config: &Config, message: &str) -> LockError {
+pub(crate) fn may_not(config: &Config, message: &str) -> LockError {
     let (table, user) = (config.table.name(), config.options.get_username().replace('"', "\"\""));
     backend(format!(
         "the user may not change the table {table} ({message}); the owner of the table can allow it: GRANT SELECT, \
@@ -172,7 +182,7 @@ pub(super) fn may_not(config: &Config, message: &str) -> LockError {
 }
 
 /// Returns the error for an answer without the columns that were asked for.
-pub(super) fn not_understood(error: sqlx::Error) -> LockError {
+pub(crate) fn not_understood(error: sqlx::Error) -> LockError {
     LockError::new(LockErrorKind::Backend, "PostgreSQL gave an answer that is not understood")
         .with_source(error)
 }

@@ -66,7 +66,7 @@ pub trait CheckIn {
     /// # Errors
     /// * [`Lost`](LockErrorKind::Lost) if the lock is no longer held, or is not in this database.
     /// * [`Backend`](LockErrorKind::Backend) if the statement failed. The source is the driver's error.
-    /// * [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in PostgreSQL.
+    /// * [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in a row of PostgreSQL.
     ///
     /// # Cancel safety
     /// Dropped, the transaction may depend on the lock or not: roll it back.
@@ -98,7 +98,7 @@ async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) 
     let Some(lease) = held.in_store::<PostgresLease>() else {
         return Err(LockError::new(
             LockErrorKind::Unsupported,
-            "the lock is not held in PostgreSQL; hand its fencing token to the resource",
+            "the lock is not held in a row of PostgreSQL, as with `postgres:`; hand its fencing token to the resource",
         )
         .with_key(held.key()));
     };

@@ -11,9 +11,11 @@ use crate::{
 
 /// What new connections are asked, and what was found.
 #[derive(Debug)]
-pub(super) struct Fitness {
+pub(crate) struct Fitness {
     of_server: Statement,
     of_table: Statement,
+    /// Whether locks have to outlive a crash of the server.
+    outlives: bool,
     seen: Mutex<Seen>,
 }
 
@@ -27,8 +29,10 @@ struct Seen {
 }
 
 impl Fitness {
-    pub(super) fn of(table: &Table) -> Self {
+    /// `outlives` is whether locks have to outlive a crash of the server.
+    pub(crate) fn of(table: &Table, outlives: bool) -> Self {
         Self {
+            outlives,
             of_server: Statement::of(include_str!("sql/server.sql"), table, 0),
             of_table: Statement::of(include_str!("sql/fitness.sql"), table, 0),
             seen: Mutex::default(),
@@ -36,14 +40,14 @@ impl Fitness {
     }
 
     /// Returns the identity of the table that was seen last: the server's start, the database's number and its own.
-    pub(super) fn identity(&self) -> Option<String> {
+    pub(crate) fn identity(&self) -> Option<String> {
         lock(&self.seen).identity.clone()
     }
 
     /// Checks that the server and the table can hold locks; creates the table if that is wanted.
     ///
     /// Over a connection for renewals no lock is acquired, so `strict` does not apply there: held locks are kept.
-    pub(super) async fn check(
+    pub(crate) async fn check(
         &self,
         connection: &mut PgConnection,
         config: &Config,
@@ -70,7 +74,7 @@ impl Fitness {
         if !may_change {
             return Err(error::may_not(config, "permission denied"));
         }
-        let danger = danger.map(|danger| {
+        let danger = danger.filter(|_| self.outlives).map(|danger| {
             format!(
                 "PostgreSQL at {} may lose locks that it has granted, if it crashes: {danger}",
                 config.address()

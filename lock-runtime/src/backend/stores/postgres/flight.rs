@@ -28,6 +28,11 @@ pub(super) enum Landed {
 pub(super) struct Flight(Arc<SetOnce<Landed>>);
 
 impl Flight {
+    /// Returns a flight that has ended.
+    pub(super) fn ended(landed: Landed) -> Self {
+        Self(Arc::new(SetOnce::new_with(Some(landed))))
+    }
+
     /// Returns how it ended, if it has.
     pub(super) fn landed(&self) -> Option<Landed> {
         self.0.get().copied()

@@ -12,6 +12,7 @@ use super::{
     connections::detached,
     error::Failure,
     flight::{Flight, Gone, Landed},
+    notices::HEAD_START,
     released::Left,
     releases,
     shared::Shared,
@@ -23,11 +24,10 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long others are given to be notified of a release and to ask, before this process asks again; and the time that a
-/// statement takes.
-const HEAD_START: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 /// How long this process may keep a lock that others wait for: about as long as it takes until one of them has it.
 const TURN: Duration = Duration::from_millis(5);
+/// Length of a hold after which the dearer release costs little in comparison, which grants the lock to the next holder.
+const BRIEF: Duration = Duration::from_millis(2);
 /// Pause before a release is tried again whose row is locked; it doubles each time.
 const WHILE_LOCKED: Duration = Duration::from_millis(1);
 
@@ -38,6 +38,8 @@ pub(super) struct PostgresLease {
     /// The request for it.
     flight: Flight,
     contention: Contention,
+    /// Whether the row may name its owner as the next holder.
+    may_be_next: bool,
     /// Whether a release may have been executed without a known answer.
     release_unanswered: Arc<AtomicBool>,
     /// Whether a transaction depends on its holder.
@@ -47,26 +49,32 @@ pub(super) struct PostgresLease {
 }
 
 impl PostgresLease {
-    /// `contention` is `None` for an attempt.
-    pub(super) fn of(
+    /// A lease that was granted.
+    pub(super) fn of_grant(
         shared: &Arc<Shared>,
         id: LeaseId,
         flight: &Flight,
-        contention: Option<Contention>,
+        contention: Contention,
     ) -> Self {
-        let unknown = || {
-            let now = Instant::now();
-            Contention { asked_at: now, answered_at: now, others_wait: false }
-        };
         Self {
             shared: Arc::clone(shared),
             id,
             flight: flight.clone(),
-            contention: contention.unwrap_or_else(unknown),
+            contention,
+            may_be_next: false,
             release_unanswered: Arc::default(),
             checked_in: AtomicBool::new(false),
             abandoned: OnceLock::new(),
         }
+    }
+
+    /// What an attempt may leave.
+    pub(super) fn of_attempt(shared: &Arc<Shared>, id: LeaseId, flight: &Flight, may_be_next: bool) -> Self {
+        let now = Instant::now();
+        let contention = Contention { asked_at: now, answered_at: now, others_wait: false };
+        let mut lease = Self::of_grant(shared, id, flight, contention);
+        lease.may_be_next = may_be_next;
+        lease
     }
 
     /// Lets the next attempt of this process wait until this one is released.
@@ -77,6 +85,11 @@ impl PostgresLease {
     /// From now on, it is not handed over in this process: a transaction depends on this holder.
     pub(super) fn keep_from_others(&self) {
         self.checked_in.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether others wait, or may have begun to since the grant.
+    fn others_may_wait(&self) -> bool {
+        self.contention.others_wait || (self.contention.answered_at + BRIEF).has_passed()
     }
 
     fn set_gone(&self) {
@@ -96,10 +109,14 @@ async fn release(
     shared: Arc<Shared>,
     id: LeaseId,
     flight: Flight,
+    may_be_next: bool,
+    others_wait: bool,
     release_unanswered: Arc<AtomicBool>,
 ) -> Result<Released, LockError> {
     let (unanswered_until, lingers) = match flight.end().await {
-        Landed::NotGranted => return Ok(Released::NotHeld),
+        Landed::NotGranted if !may_be_next => return Ok(Released::NotHeld),
+        // The row may name its owner as the next holder, or a release may have granted the lock to it since.
+        Landed::NotGranted => (None, None),
         Landed::Granted(lingers) => (None, lingers),
         Landed::Unknown(until) => (Some(until), None),
     };
@@ -110,7 +127,7 @@ async fn release(
         let answer = if background::handle().is_here() {
             releases::together(&shared, id.clone()).await
         } else {
-            releases::alone(&shared, &id).await
+            releases::alone(&shared, &id, others_wait).await
         };
         let (left, again) = match answer {
             Ok((left, repeated)) => (left, again || repeated),
@@ -180,8 +197,9 @@ impl Releasable for PostgresLease {
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         let (shared, id) = (Arc::clone(&self.shared), self.id.clone());
         let (flight, again) = (self.flight.clone(), Arc::clone(&self.release_unanswered));
+        let (may_be_next, others_wait) = (self.may_be_next, self.others_may_wait());
         Box::pin(async move {
-            let released = detached(release(shared, id, flight, again)).await;
+            let released = detached(release(shared, id, flight, may_be_next, others_wait, again)).await;
             if released.is_ok() {
                 self.set_gone();
             }

@@ -1,22 +1,24 @@
 #![doc = include_str!("docs.md")]
 
 mod attempt;
-mod config;
+pub(super) mod config;
 mod connections;
-mod error;
+pub(super) mod error;
 pub mod fence;
-mod fitness;
+pub(super) mod fitness;
 mod flight;
 mod hold;
-mod notices;
+pub(super) mod listener;
+mod next;
+pub(super) mod notices;
 mod released;
 mod releases;
 mod renewal;
 mod shared;
 mod slot;
-mod statement;
-mod sweep;
-mod table;
+pub(super) mod statement;
+pub(super) mod sweep;
+pub(super) mod table;
 
 use std::{fmt, sync::Arc};
 

@@ -2,10 +2,9 @@
 //!
 //! They are only hints: any user of the database can send one, and one may be lost. So each wait also ends by itself.
 //!
-//! Behind a pooler that gives each transaction another session of the server, notifications do not arrive, statements
-//! cannot be prepared, and a `LISTEN` would go on in a session of other clients. So the listener first finds out whether
-//! its connection has a session that began with it, and keeps it while another connection is in a transaction. Then it
-//! sends itself a notification. Until that has arrived, waiters poll, and statements are sent as text.
+//! Behind a pooler that gives each transaction another session of the server, notifications do not arrive, and statements
+//! cannot be prepared. Until the listener has proved that its session is its own, waiters poll, and statements are sent
+//! as text.
 
 use std::{
     sync::{
@@ -15,17 +14,15 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Decode, Executor, PgConnection, Row, Type,
-    pool::PoolOptions,
-    postgres::{PgListener, Postgres},
-};
+use sqlx::Executor;
 use tokio::{sync::Notify, time::timeout};
 
-use super::{config::Config, connections::Connections};
+use super::{
+    config::Config,
+    listener::{self, Session},
+};
 use crate::{
-    LockKey, OwnerToken,
-    backend::common::hints::{Hints, Releases},
+    backend::common::hints::{self, Hints},
     background,
     sync::check_or_wait,
     time::{
@@ -34,12 +31,17 @@ use crate::{
     },
 };
 
+/// How long a waiter is notified of releases after it has asked for that. It asks again when half of it is over.
+pub(crate) const WANTED: Duration = Duration::from_millis(1_500);
+/// How long others are given to be notified of a release and to ask, before this process asks again; and the time that a
+/// statement takes.
+pub(crate) const HEAD_START: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
+/// Pause of a waiter that is notified of releases: a notification may be lost with its connection.
+const PAUSE_OF_NOTIFIED: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
+/// Pause of a waiter that is not notified.
+const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// Number of acquisitions after which a process locks often.
 const OFTEN: u64 = 64;
-/// How often the session is compared with that of another connection.
-const SWAPS: u32 = 3;
-/// How long to wait for our own notification before the connection counts as one behind a pooler.
-const PROOF: Duration = Duration::from_millis(500);
 /// Pause before that is tried again.
 const PAUSE_BEHIND_POOLER: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 /// Pause after a connection was lost or not made.
@@ -51,10 +53,12 @@ const UNUSED: Duration = Duration::from_secs(60);
 
 /// The notifications of one store.
 #[derive(Debug)]
-pub(super) struct Notices {
-    connections: Arc<Connections>,
+pub(crate) struct Notices {
+    config: Config,
     channel: String,
     hints: Arc<Hints>,
+    /// Whether a connection keeps its session from one statement to the next, as far as is known.
+    keeps_sessions: Arc<AtomicBool>,
     /// Whether notifications arrive.
     arrive: AtomicBool,
     /// The number of acquisitions.
@@ -66,10 +70,11 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    pub(super) fn new(connections: Arc<Connections>, channel: String) -> Arc<Self> {
+    pub(crate) fn new(config: Config, keeps_sessions: Arc<AtomicBool>) -> Arc<Self> {
         Arc::new(Self {
-            connections,
-            channel,
+            channel: config.table.channel(),
+            config,
+            keeps_sessions,
             hints: Arc::default(),
             arrive: AtomicBool::new(false),
             asked: AtomicU64::new(0),
@@ -78,8 +83,12 @@ impl Notices {
         })
     }
 
-    pub(super) fn channel(&self) -> &str {
+    pub(crate) fn channel(&self) -> &str {
         &self.channel
+    }
+
+    pub(crate) fn hints(&self) -> &Hints {
+        &self.hints
     }
 
     /// Counts an acquisition. A process that locks often begins to listen before it has to wait: then its statements can be
@@ -104,51 +113,53 @@ impl Drop for Notices {
     }
 }
 
-/// Returns the payload of a notification about a lock. Any user of the database may listen, and therefore sees a hash
-/// instead of the name.
-pub(super) fn payload(key: &LockKey) -> String {
-    sha1_smol::Sha1::from(key.stored()).digest().to_string()
+/// Returns the payload of a notification about the lock with this row. Any user of the database may listen, and therefore
+/// sees a hash instead of the name.
+pub(crate) fn payload(name: &str) -> String {
+    sha1_smol::Sha1::from(name).digest().to_string()
 }
 
 /// Waits for the releases of one lock; ends when dropped.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     notices: Arc<Notices>,
-    payload: Arc<str>,
-    releases: Arc<Releases>,
+    messages: hints::Watch,
 }
 
 impl Watch {
-    pub(super) fn begin(notices: &Arc<Notices>, key: &LockKey) -> Self {
-        let payload = payload(key).into();
-        let releases = notices.hints.watch(&payload);
+    pub(crate) fn begin(notices: &Arc<Notices>, payload: Arc<str>) -> Self {
+        let messages = notices.hints.watch(payload);
         notices.start();
         notices.wake.notify_one();
-        Self { notices: Arc::clone(notices), payload, releases }
+        Self { notices: Arc::clone(notices), messages }
     }
 
-    /// Returns whether notifications arrive at present.
-    pub(super) fn is_notified(&self) -> bool {
+    /// Returns whether notifications arrive.
+    pub(crate) fn is_notified(&self) -> bool {
         self.notices.arrive.load(Ordering::Acquire)
     }
 
+    /// Returns the bounds of the pause until a waiter asks again by itself.
+    pub(crate) fn pause(&self) -> [Duration; 2] {
+        if self.is_notified() { PAUSE_OF_NOTIFIED } else { PAUSE_OF_POLLS }
+    }
+
+    /// Returns what the last notification said, if it was one of a grant.
+    pub(crate) fn grant(&self) -> Option<Arc<str>> {
+        self.messages.text()
+    }
+
     /// Returns the number of notifications so far.
-    pub(super) fn count(&self) -> u64 {
-        self.releases.count()
+    pub(crate) fn count(&self) -> u64 {
+        self.messages.count()
     }
 
     /// Completes when the number of notifications is at least `count`.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn reached(&self, count: u64) {
-        self.releases.reached(count).await;
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.notices.hints.unwatch(&self.payload);
+    pub(crate) async fn reached(&self, count: u64) {
+        self.messages.reached(count).await;
     }
 }
 
@@ -202,17 +213,17 @@ async fn listen(store: Weak<Notices>, wake: Arc<Notify>) {
 
 /// Listens over one connection; returns why it ended, or `None` if the store is to be dropped.
 async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notify) -> Option<End> {
-    let config = notices.connections.config();
+    let config = &notices.config;
     let limit = (config.connect_timeout + config.response_timeout) * 2;
-    let mut listener = match timeout(limit, connect(&notices.channel, config)).await {
+    let mut listener = match timeout(limit, listener::connect(&notices.channel, config, Session::New)).await {
         Ok(Ok(Some(listener))) => listener,
         Ok(Ok(None)) => {
-            notices.connections.keep_sessions(false);
+            notices.keeps_sessions.store(false, Ordering::Release);
             return Some(End::Pooled);
         }
         Ok(Err(_)) | Err(_) => return Some(End::Lost),
     };
-    notices.connections.keep_sessions(true);
+    notices.keeps_sessions.store(true, Ordering::Release);
     notices.arrive.store(true, Ordering::Release);
     notices.hints.tell_all();
     let (silence, response_timeout) = (SILENCE.min(config.response_timeout), config.response_timeout);
@@ -231,7 +242,10 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
             biased;
             message = listener.try_recv() => match message {
                 Ok(Some(message)) if message.channel() == notices.channel => {
-                    notices.hints.tell(message.payload());
+                    match message.payload().split_once(' ') {
+                        Some((lock, grant)) => notices.hints.tell_text(lock, grant),
+                        None => notices.hints.tell(message.payload()),
+                    }
                 }
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return Some(End::Lost),
@@ -245,57 +259,4 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
             }
         }
     }
-}
-
-/// Connects, and begins to listen if the connection has a session of its own; otherwise returns `None`.
-async fn connect(channel: &str, config: &Config) -> Result<Option<PgListener>, sqlx::Error> {
-    let mut other: PgConnection = config.options.connect().await?;
-    let now: String = value(&mut other, "SELECT clock_timestamp()::text").await?;
-    // The pool has this connection alone, and makes no other: a new one has to be proved.
-    let pool = PoolOptions::<Postgres>::new().max_connections(1).connect_lazy_with(config.options.clone());
-    let mut listener = PgListener::connect_with(&pool).await?;
-    listener.ignore_pool_close_event(true);
-    listener.eager_reconnect(false);
-    // A pooler mostly lends a session that has been there before.
-    let is_new = format!(
-        "SELECT backend_start >= '{now}'::timestamptz FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-    );
-    if !value::<bool>(&mut listener, &is_new).await? {
-        return Ok(None);
-    }
-    for _ in 0..SWAPS {
-        const SESSION: &str = "SELECT pg_backend_pid()";
-        // Or it has made a new one, which it then lends to the next transaction.
-        let before: i32 = value(&mut listener, SESSION).await?;
-        let mut transaction = other.begin().await?;
-        let others: i32 = value(&mut *transaction, SESSION).await?;
-        let after: i32 = value(&mut listener, SESSION).await?;
-        transaction.rollback().await?;
-        if before != after || before == others {
-            return Ok(None);
-        }
-    }
-    listener.listen(channel).await?;
-    let proof = format!("proof {:016x}", OwnerToken::random().expose() >> 64);
-    other.execute(sqlx::raw_sql(AssertSqlSafe(format!("NOTIFY \"{channel}\", '{proof}'")))).await?;
-    let arrives = timeout(PROOF, async {
-        loop {
-            match listener.try_recv().await? {
-                Some(message) if message.payload() == proof => return Ok(true),
-                Some(_) => {}
-                None => return Err(sqlx::Error::PoolClosed),
-            }
-        }
-    });
-    let arrives = arrives.await.unwrap_or(Ok(false))?;
-    other.close().await?;
-    Ok(arrives.then_some(listener))
-}
-
-/// Returns the only value of a query without parameters. It is not prepared.
-async fn value<'c, T>(executor: impl Executor<'c, Database = Postgres>, query: &str) -> Result<T, sqlx::Error>
-where
-    T: for<'r> Decode<'r, Postgres> + Type<Postgres>,
-{
-    executor.fetch_one(sqlx::raw_sql(AssertSqlSafe(query.to_owned()))).await?.try_get(0)
 }

@@ -11,7 +11,7 @@ use super::{
     error::{Failure, not_understood},
     notices,
     released::{Left, Released},
-    shared::Shared,
+    shared::{Shared, Statements},
     statement::{Arg, owner_text},
 };
 use crate::{LockError, LockErrorKind, backend::LeaseId, sync::lock};
@@ -70,7 +70,7 @@ pub(super) async fn send(shared: &Shared, ids: &[LeaseId]) -> Result<(Vec<Left>,
         vec![
             Arg::Texts(ids.iter().map(|id| id.key.stored().to_owned()).collect()),
             Arg::Texts(ids.iter().map(|id| owner_text(id.owner)).collect()),
-            Arg::Texts(ids.iter().map(|id| notices::payload(&id.key)).collect()),
+            Arg::Texts(ids.iter().map(|id| notices::payload(id.key.stored())).collect()),
             Arg::Text(shared.notices.channel().to_owned()),
         ]
     };
@@ -92,18 +92,19 @@ fn read(row: &PgRow) -> Result<Left, sqlx::Error> {
     })
 }
 
-/// Releases one lock, at the price of a bare UPDATE if it is held.
-pub(super) async fn alone(shared: &Shared, id: &LeaseId) -> Released {
+/// Releases one lock, at the price of a bare UPDATE if it is held and others do not `wait`.
+pub(super) async fn alone(shared: &Shared, id: &LeaseId, others_wait: bool) -> Released {
+    let Statements { release, hand_over, .. } = &shared.statements;
+    let statement = if others_wait { hand_over } else { release };
     let args = |_| {
         vec![
             Arg::Text(id.key.stored().to_owned()),
             Arg::Text(owner_text(id.owner)),
             Arg::Text(shared.notices.channel().to_owned()),
-            Arg::Text(notices::payload(&id.key)),
+            Arg::Text(notices::payload(id.key.stored())),
         ]
     };
-    let Answer { rows, repeated, .. } =
-        shared.connections.run(Lane::Here, &shared.statements.release, args).await?;
+    let Answer { rows, repeated, .. } = shared.connections.run(Lane::Here, statement, args).await?;
     if let Some(row) = rows.first() {
         let was_valid = row.try_get("was_valid").map_err(|error| Failure::Unknown(not_understood(error)))?;
         return Ok((if was_valid { Left::Held } else { Left::Ended }, repeated));

@@ -2,12 +2,12 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{Arc, Mutex},
 };
 
 use super::{
     config::Config, connections::Connections, flight::Abandoned, notices::Notices, released::Waiting,
-    statement::Statement, table::Table,
+    statement::Statement, sweep::Sweeper, table::Table,
 };
 use crate::backend::common::host;
 
@@ -22,19 +22,12 @@ pub(super) struct Shared {
     pub(super) label: String,
 }
 
-/// Where the sweep of the table stands.
-#[derive(Debug, Default)]
-pub(super) struct Sweeper {
-    pub(super) grants: AtomicU64,
-    /// The last name that was looked at; empty at the beginning of the table.
-    pub(super) last: Mutex<String>,
-}
-
 /// The statements about the locks of one table.
 pub(super) struct Statements {
     pub(super) take: Statement,
     pub(super) acquire: Statement,
     pub(super) release: Statement,
+    pub(super) hand_over: Statement,
     pub(super) release_many: Statement,
     pub(super) renew: Statement,
     pub(super) sweep: Statement,
@@ -47,6 +40,7 @@ impl Statements {
             take: Statement::of(include_str!("sql/take.sql"), table, 1),
             acquire: Statement::of(include_str!("sql/acquire.sql"), table, 2),
             release: Statement::of(include_str!("sql/release.sql"), table, 4),
+            hand_over: Statement::of(include_str!("sql/hand_over.sql"), table, 64),
             release_many: Statement::of(include_str!("sql/release_many.sql"), table, 8),
             renew: Statement::of(include_str!("sql/renew.sql"), table, 16),
             check_in: Statement::of(include_str!("sql/check_in.sql"), table, 0),
@@ -58,9 +52,8 @@ impl Statements {
 impl Shared {
     pub(super) fn new(config: Config, pool: Option<sqlx::PgPool>) -> Arc<Self> {
         let statements = Statements::of(&config.table);
-        let channel = config.table.channel();
-        let connections = Arc::new(Connections::new(config, pool));
-        let notices = Notices::new(Arc::clone(&connections), channel);
+        let connections = Arc::new(Connections::new(config.clone(), pool));
+        let notices = Notices::new(config, Arc::clone(connections.keeps_sessions()));
         let label = format!("{} pid {}", host::name(), std::process::id());
         Arc::new(Self {
             connections,

@@ -13,7 +13,7 @@ use crate::OwnerToken;
 
 /// An argument of a statement.
 #[derive(Clone, Debug)]
-pub(super) enum Arg {
+pub(crate) enum Arg {
     Text(String),
     Number(i64),
     Texts(Vec<String>),
@@ -22,7 +22,7 @@ pub(super) enum Arg {
 
 /// A statement about the locks of one table.
 #[derive(Clone, Debug)]
-pub(super) struct Statement {
+pub(crate) struct Statement {
     text: Arc<str>,
     /// A bit of its own, to be found among the statements that a connection has prepared.
     bit: u32,
@@ -30,12 +30,12 @@ pub(super) struct Statement {
 
 impl Statement {
     /// Reads the text of a file in the folder `sql`.
-    pub(super) fn of(text: &str, table: &Table, bit: u32) -> Self {
+    pub(crate) fn of(text: &str, table: &Table, bit: u32) -> Self {
         let text = without_comments(text);
         Self { text: text.replace("{table}", &table.name()).into(), bit }
     }
 
-    pub(super) fn bit(&self) -> u32 {
+    pub(crate) fn bit(&self) -> u32 {
         self.bit
     }
 
@@ -46,14 +46,15 @@ impl Statement {
     ///
     /// # Cancel safety
     /// Dropped, the statement may still be executed, and the connection must not be used again.
-    pub(super) async fn fetch(
+    pub(crate) async fn fetch(
         &self,
         connection: &mut PgConnection,
         args: &[Arg],
         prepared: bool,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         if !prepared {
-            return connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(self.with_literals(args)))).await;
+            let statement = sqlx::raw_sql(AssertSqlSafe(self.with_literals(args)));
+            return Box::pin(connection.fetch_all(statement)).await;
         }
         let mut query = self.query();
         for arg in args {
@@ -68,7 +69,7 @@ impl Statement {
     }
 
     /// Returns the statement without its arguments.
-    pub(super) fn query(&self) -> Query<'_, Postgres, PgArguments> {
+    pub(crate) fn query(&self) -> Query<'_, Postgres, PgArguments> {
         sqlx::query(AssertSqlSafe(Arc::clone(&self.text)))
     }
 
@@ -112,17 +113,17 @@ fn write_literal(text: &mut String, arg: &Arg) {
 }
 
 /// An owner as an argument.
-pub(super) fn owner(token: OwnerToken) -> Arg {
+pub(crate) fn owner(token: OwnerToken) -> Arg {
     Arg::Text(owner_text(token))
 }
 
 /// An owner as the server reads a UUID.
-pub(super) fn owner_text(token: OwnerToken) -> String {
+pub(crate) fn owner_text(token: OwnerToken) -> String {
     format!("{:032x}", token.expose())
 }
 
 /// A length of time as the statements take it.
-pub(super) fn micros(length: Duration) -> Arg {
+pub(crate) fn micros(length: Duration) -> Arg {
     Arg::Number(i64::try_from(length.as_micros()).unwrap_or(i64::MAX))
 }
 

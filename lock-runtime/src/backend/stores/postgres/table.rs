@@ -1,13 +1,13 @@
 //! The table of the locks.
 
 /// The statement that creates it under its usual name.
-pub(super) const DDL: &str = include_str!("sql/table.sql");
+pub(crate) const DDL: &str = include_str!("sql/table.sql");
 /// Upper bound on the length of an identifier in bytes; the server cuts longer ones off.
 const MAX_IDENTIFIER: usize = 63;
 
 /// The table of the locks: an identifier, perhaps with a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table(String);
+pub(crate) struct Table(String);
 
 impl Default for Table {
     fn default() -> Self {
@@ -17,7 +17,7 @@ impl Default for Table {
 
 impl Table {
     /// Reads a name as it would be written in SQL without quotes.
-    pub(super) fn from_name(name: &str) -> Result<Self, String> {
+    pub(crate) fn from_name(name: &str) -> Result<Self, String> {
         let is_identifier = |part: &str| {
             let mut chars = part.chars();
             part.len() <= MAX_IDENTIFIER
@@ -35,24 +35,24 @@ impl Table {
     }
 
     /// Returns the name as it is written in statements. Quoted, because it may be a word of SQL.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.0.split('.').map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(".")
     }
 
     /// Returns the statement that creates the table.
-    pub(super) fn ddl(&self) -> String {
+    pub(crate) fn ddl(&self) -> String {
         without_comments(DDL).replace("distributed_locks", &self.name())
     }
 
     /// Returns the channel of its notifications; cut to what the server allows for a channel.
-    pub(super) fn channel(&self) -> String {
+    pub(crate) fn channel(&self) -> String {
         let digest = sha1_smol::Sha1::from(&self.0).digest().to_string();
         format!("lock_{}", &digest[..16])
     }
 }
 
 /// Returns the text of a statement without the comments for its readers.
-pub(super) fn without_comments(text: &str) -> String {
+pub(crate) fn without_comments(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -9,10 +9,10 @@ mod error;
 pub mod fence;
 mod heartbeat;
 mod hold;
-mod link;
 mod names;
 mod queue;
 mod session;
+mod sessions;
 mod tls;
 mod url;
 mod validity;
@@ -22,11 +22,11 @@ use std::{fmt, sync::Arc};
 use self::{
     attempt::{Attempt, Ended},
     config::Config,
-    link::Link,
+    sessions::Sessions,
 };
 use crate::{
     LockError,
-    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, Wait},
+    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, Wait, common::link::Link},
 };
 
 /// A ZooKeeper ensemble as a store.
@@ -34,7 +34,7 @@ use crate::{
 /// Clones share one session. The [module documentation](self) describes requirements and guarantees.
 #[derive(Clone)]
 pub struct ZooKeeper {
-    link: Arc<Link>,
+    link: Arc<Link<Sessions>>,
 }
 
 impl ZooKeeper {
@@ -66,17 +66,17 @@ impl ZooKeeper {
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
     /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
-        Ok(Self { link: Link::new(Config::from_url(url)?) })
+        Ok(Self { link: Sessions::link(Config::from_url(url)?) })
     }
 }
 
 impl Backend for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().fair().session_timeout(self.link.session_timeout())
+        Capabilities::new().shared_between_processes().fair().session_timeout(self.link.sessions().timeout())
     }
 
     fn names(&self) -> Vec<String> {
-        self.link.config().stores()
+        self.link.sessions().config().stores()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
@@ -105,6 +105,8 @@ impl Backend for ZooKeeper {
 
 impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZooKeeper").field("servers", &self.link.config().servers).finish_non_exhaustive()
+        f.debug_struct("ZooKeeper")
+            .field("servers", &self.link.sessions().config().servers)
+            .finish_non_exhaustive()
     }
 }

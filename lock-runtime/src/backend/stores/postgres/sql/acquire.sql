@@ -1,8 +1,11 @@
 -- Takes a lock that is free; creates its row, if there is none; or tells how long it is held, and asks to be notified of
--- its release. All of it in one statement, which take.sql spares most callers.
--- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not  $7 echo
+-- its release, and to be granted the lock by it. All of it in one statement, which take.sql spares most callers.
+-- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not
+-- $7 lease of a grant by the release, us; 0: not to be granted the lock by it  $8 echo
 -- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would hold the lock
 -- without knowing it. Repeated by the same owner, it grants the same version again.
+-- A version has 52 bits; one that is larger is an error, because 2048 times it is no bigint. (The server would take a sixth
+-- more time for an update of a table with a CHECK.)
 -- No row is waited for. A locked row is about to be changed, or its holder has checked in with a transaction: in both
 -- cases the lock is not free. The lock on the row (FOR UPDATE) is one that conflicts with such a check-in.
 WITH moment AS MATERIALIZED (
@@ -18,33 +21,51 @@ WITH moment AS MATERIALIZED (
         owner = $2::uuid,
         version = CASE
             WHEN l.owner = $2::uuid AND l.expires_at > clock.now THEN l.version
-            ELSE greatest(l.version + 1, clock.us)
+            ELSE greatest(l.version + 1, clock.us) * 2048 / 2048
         END,
         expires_at = clock.now + $3 * interval '1 microsecond',
-        holder = $5
+        holder = $5,
+        next_until = CASE WHEN l.next_owner = $2::uuid THEN '-infinity' ELSE l.next_until END
     FROM free, clock WHERE l.name = free.name
-    RETURNING l.version, l.wanted_until > clock.now AS wanted
+    RETURNING l.version, l.wanted_until > clock.now AS wanted, false AS is_new
 ), created AS (
     INSERT INTO {table} (name, owner, version, expires_at, holder)
     SELECT $1, $2::uuid, clock.us, clock.now + $3 * interval '1 microsecond', $5
     FROM clock
     WHERE clock.us <= $4 AND NOT EXISTS (SELECT FROM {table} WHERE name = $1)
     ON CONFLICT (name) DO NOTHING
-    RETURNING version, false AS wanted
+    RETURNING version, false AS wanted, true AS is_new
 ), held AS MATERIALIZED (
-    SELECT l.name FROM {table} l, clock
-    WHERE l.name = $1 AND $6 > 0 AND l.owner <> $2::uuid AND l.expires_at > clock.now
-        AND l.wanted_until < clock.now + $6 * interval '0.5 microsecond'
+    SELECT
+        l.name,
+        $7 > 0 AND (l.next_until <= clock.now OR l.next_owner = $2::uuid) AS may_be_next
+    FROM {table} l, clock
+    WHERE l.name = $1 AND $6 > 0 AND clock.us <= $4 AND l.owner <> $2::uuid AND l.expires_at > clock.now
+        AND (
+            l.wanted_until < clock.now + $6 * interval '0.5 microsecond'
+            OR $7 > 0 AND l.next_until <= clock.now
+            OR l.next_owner = $2::uuid AND l.next_until < clock.now + $6 * interval '0.5 microsecond'
+        )
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), marked AS (
-    UPDATE {table} l SET wanted_until = clock.now + $6 * interval '1 microsecond'
+    UPDATE {table} l SET
+        wanted_until = clock.now + $6 * interval '1 microsecond',
+        next_owner = CASE WHEN held.may_be_next THEN $2::uuid ELSE l.next_owner END,
+        next_until = CASE WHEN held.may_be_next THEN clock.now + $6 * interval '1 microsecond' ELSE l.next_until END,
+        next_lease = CASE WHEN held.may_be_next THEN $7 * interval '1 microsecond' ELSE l.next_lease END,
+        next_holder = CASE WHEN held.may_be_next THEN $5 ELSE l.next_holder END
     FROM held, clock WHERE l.name = held.name
+    RETURNING CASE WHEN l.next_owner = $2::uuid THEN l.version END AS seen
 )
 SELECT
-    $7::bigint AS echo,
+    $8::bigint AS echo,
     clock.us,
     granted.version,
     coalesce(granted.wanted, false) AS wanted,
+    coalesce(granted.is_new, false) AS is_new,
+    -- The version that precedes the grant by a release, if the caller is the next one. The row was locked when that was
+    -- noted, so a release that has begun before has not granted the lock to it.
+    (SELECT seen FROM marked) AS seen,
     -- How long the holder's lease lasts; NULL if that is not known, or for ever.
     (extract(epoch FROM (
         SELECT l.expires_at FROM {table} l WHERE l.name = $1 AND l.owner IS NOT NULL AND isfinite(l.expires_at)

@@ -1,22 +1,52 @@
--- Ends holds, each at its own row, in one statement, and notifies those who wait.
+-- Ends holds, each at its own row, in one statement, and grants each lock to its next holder, or notifies those who wait; and
+-- withdraws owners that were to be the next ones.
 -- $1 names  $2 owners  $3 payloads  $4 channel  $5 echo
--- One row for each hold, in order: whether its lease had not ended, if it was released; otherwise whether it is held by its
--- owner, with a row that is locked. See release.sql.
+-- One row for each owner, in order: whether its lease had not ended, if it was released; otherwise whether it holds the lock,
+-- or is the next to hold it, with a row that is locked. See release.sql and hand_over.sql.
 WITH due AS MATERIALIZED (
     SELECT * FROM unnest($1::text[], $2::text[]::uuid[], $3::text[]) WITH ORDINALITY AS due (name, owner, payload, number)
 ), ours AS MATERIALIZED (
     SELECT l.name, due.payload, due.number FROM due JOIN {table} l ON l.name = due.name AND l.owner = due.owner
     FOR UPDATE OF l SKIP LOCKED
 ), freed AS (
-    UPDATE {table} l SET owner = NULL, holder = '' FROM ours WHERE l.name = ours.name
+    UPDATE {table} l SET
+        owner = CASE WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN l.next_owner END,
+        version = CASE
+            WHEN least(l.next_until, l.expires_at) > statement_timestamp()
+            THEN greatest(l.version + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) * 2048 / 2048
+            ELSE l.version
+        END,
+        expires_at = CASE
+            WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN clock_timestamp() + l.next_lease
+            ELSE l.expires_at
+        END,
+        holder = CASE WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN l.next_holder ELSE '' END,
+        next_until = '-infinity'
+    FROM ours WHERE l.name = ours.name
     RETURNING
         ours.number,
-        l.expires_at > clock_timestamp() AS was_valid,
-        CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify($4, ours.payload)::text END AS told
+        l.owner IS NOT NULL OR l.expires_at > clock_timestamp() AS was_valid,
+        CASE
+            WHEN l.owner IS NOT NULL THEN pg_notify(
+                $4, concat_ws(' ', ours.payload, l.version, encode(sha256(uuid_send(l.owner) || int8send(l.version)), 'hex'))
+            )::text
+            WHEN l.wanted_until > clock_timestamp() THEN pg_notify($4, ours.payload)::text
+        END AS told
+), nexts AS MATERIALIZED (
+    SELECT l.name, due.number FROM due JOIN {table} l ON l.name = due.name AND l.next_owner = due.owner
+    WHERE l.next_until > clock_timestamp()
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+), withdrawn AS (
+    UPDATE {table} l SET next_until = '-infinity' FROM nexts WHERE l.name = nexts.name
+    RETURNING nexts.number
 )
 SELECT
     $5::bigint AS echo,
     freed.was_valid,
-    EXISTS (SELECT FROM {table} l WHERE l.name = due.name AND l.owner = due.owner) AS was_ours
-FROM due LEFT JOIN freed ON freed.number = due.number
+    withdrawn.number IS NULL AND EXISTS (
+        SELECT FROM {table} l
+        WHERE l.name = due.name
+            AND (l.owner = due.owner OR l.next_owner = due.owner AND l.next_until > clock_timestamp())
+    ) AS was_ours
+FROM due LEFT JOIN freed ON freed.number = due.number LEFT JOIN withdrawn ON withdrawn.number = due.number
 ORDER BY due.number

@@ -1,12 +1,13 @@
 -- Takes a lock that is free and has a row: the usual case, at the price of a bare UPDATE. No row if that cannot be done;
 -- acquire.sql then finds out why.
 -- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 echo
--- See acquire.sql for the limit, for an owner that asks again, and for the lock on the row.
+-- See acquire.sql for the limit, for an owner that asks again, and for the lock on the row. The next holder uses that
+-- instead: it has to leave its place, or its own release would grant the lock to it.
 UPDATE {table} l SET
     owner = $2::uuid,
     version = CASE
         WHEN l.owner = $2::uuid AND l.expires_at > clock_timestamp() THEN l.version
-        ELSE greatest(l.version + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+        ELSE greatest(l.version + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) * 2048 / 2048
     END,
     expires_at = clock_timestamp() + $3 * interval '1 microsecond',
     holder = $5
@@ -21,4 +22,6 @@ RETURNING
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS us,
     l.version,
     l.wanted_until > clock_timestamp() AS wanted,
+    false AS is_new,
+    NULL::bigint AS seen,
     NULL::bigint AS remaining

@@ -3,28 +3,25 @@
 use std::sync::Arc;
 
 use super::node::Line;
-use crate::backend::common::hints::{Hints, Releases};
+use crate::backend::common::hints::{self, Hints};
 
 /// A subscription to the releases of one lock; ends when dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
-    hints: Arc<Hints>,
-    channel: Arc<str>,
-    releases: Arc<Releases>,
+    messages: hints::Watch,
     lines: Vec<Arc<Line>>,
 }
 
 impl Watch {
     pub(super) fn begin(hints: &Arc<Hints>, channel: Arc<str>) -> Self {
-        let releases = hints.watch(&channel);
-        Self { hints: Arc::clone(hints), channel, releases, lines: Vec::new() }
+        Self { messages: hints.watch(channel), lines: Vec::new() }
     }
 
     /// Subscribes over those of `lines` over which it has not yet. What is sent over them later is executed later.
     pub(super) fn subscribe_over(&mut self, lines: impl Iterator<Item = Arc<Line>>) {
         for line in lines {
             if !self.lines.iter().any(|other| Arc::ptr_eq(other, &line)) {
-                line.subscribe(&self.channel);
+                line.subscribe(self.messages.channel());
                 self.lines.push(line);
             }
         }
@@ -33,7 +30,7 @@ impl Watch {
 
     /// Returns the number of messages so far.
     pub(super) fn count(&self) -> u64 {
-        self.releases.count()
+        self.messages.count()
     }
 
     /// Completes when the number of messages is at least `count`.
@@ -41,15 +38,14 @@ impl Watch {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn reached(&self, count: u64) {
-        self.releases.reached(count).await;
+        self.messages.reached(count).await;
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         for line in &self.lines {
-            line.unsubscribe(&self.channel);
+            line.unsubscribe(self.messages.channel());
         }
-        self.hints.unwatch(&self.channel);
     }
 }

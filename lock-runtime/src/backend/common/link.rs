@@ -1,0 +1,76 @@
+//! The current session of a store: one for the whole process, replaced once it has ended.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use super::{
+    outage::Outage,
+    single_flight::{Attempt, SingleFlight, made},
+};
+use crate::{LockError, LockErrorKind, background, time::clock::Instant};
+
+/// How a store makes its sessions.
+pub(in crate::backend) trait Sessions: fmt::Debug + Send + Sync + 'static {
+    type Session: fmt::Debug + Send + Sync;
+
+    /// Returns whether new locks can be acquired in this session.
+    fn is_usable(session: &Self::Session) -> bool;
+
+    /// Fails in a process that cannot have a session.
+    fn check(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    /// Makes a session.
+    fn open(
+        &self,
+        outage: &Arc<Outage>,
+    ) -> impl Future<Output = Result<Arc<Self::Session>, LockError>> + Send;
+}
+
+/// The current session of a store.
+#[derive(Debug)]
+pub(in crate::backend) struct Link<S: Sessions> {
+    sessions: S,
+    current: SingleFlight<Arc<S::Session>>,
+    outage: Arc<Outage>,
+}
+
+impl<S: Sessions> Link<S> {
+    pub(in crate::backend) fn new(sessions: S, outage: Outage) -> Arc<Self> {
+        Arc::new(Self { sessions, current: SingleFlight::default(), outage: Arc::new(outage) })
+    }
+
+    pub(in crate::backend) fn sessions(&self) -> &S {
+        &self.sessions
+    }
+
+    /// Returns the session, and makes one if there is none: on the library's own runtime, because it outlives the
+    /// caller's.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(in crate::backend) async fn session(self: &Arc<Self>) -> Result<Arc<S::Session>, LockError> {
+        let is_usable = |session: &Arc<S::Session>| S::is_usable(session);
+        if let Some(session) = self.current.open(is_usable) {
+            return Ok(session);
+        }
+        let attempt = self.current.join(is_usable, |attempt| {
+            self.sessions.check()?;
+            background::handle().spawn(Self::connect(Arc::clone(self), attempt));
+            Ok(())
+        })?;
+        made(attempt)
+            .await
+            .unwrap_or_else(|| Err(LockError::new(LockErrorKind::Backend, "connecting was given up")))
+    }
+
+    async fn connect(self: Arc<Self>, attempt: Attempt<Arc<S::Session>>) {
+        let began = Instant::now();
+        let made = self.sessions.open(&self.outage).await;
+        match &made {
+            Ok(_) => self.outage.ends(),
+            Err(error) => self.outage.begins(began, error),
+        }
+        self.current.finish(attempt, made);
+    }
+}

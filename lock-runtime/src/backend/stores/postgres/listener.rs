@@ -1,0 +1,101 @@
+//! A connection whose session is its own.
+//!
+//! Behind a pooler that gives each transaction another session of the server, a `LISTEN` would go on in a session of other
+//! clients, and so would an advisory lock. So it is first found out whether the connection keeps its session while another
+//! one is in a transaction. Then it is sent a notification.
+
+use std::time::Duration;
+
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Decode, Executor, PgConnection, Row, Type,
+    pool::PoolOptions,
+    postgres::{PgListener, Postgres},
+};
+use tokio::time::timeout;
+
+use super::config::Config;
+use crate::OwnerToken;
+
+/// How often the session is compared with that of another connection.
+const SWAPS: u32 = 3;
+/// How long to wait for our own notification before the connection counts as one behind a pooler.
+const PROOF: Duration = Duration::from_millis(500);
+
+/// The session that a connection has to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Session {
+    /// One that began with the connection. It listens.
+    New,
+    /// Perhaps one that a pooler has lent to others before. It does not listen: the server does nothing else while it waits
+    /// to send notifications to a client that does not read, and does not end the session of a silent one.
+    Own,
+}
+
+/// Connects; returns `None` if the connection has no such session.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn connect(
+    channel: &str,
+    config: &Config,
+    session: Session,
+) -> Result<Option<PgListener>, sqlx::Error> {
+    let mut other: PgConnection = config.options.connect().await?;
+    let now: String = value(&mut other, "SELECT clock_timestamp()::text").await?;
+    // The pool has this connection alone, and makes no other: a new one has to be proved. It keeps none.
+    let pool = PoolOptions::<Postgres>::new()
+        .max_connections(1)
+        .after_release(|_, _| Box::pin(async { Ok(false) }))
+        .connect_lazy_with(config.options.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.ignore_pool_close_event(true);
+    listener.eager_reconnect(false);
+    // A pooler mostly lends a session that has been there before.
+    let is_new = format!(
+        "SELECT backend_start >= '{now}'::timestamptz FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    );
+    if session == Session::New && !value::<bool>(&mut listener, &is_new).await? {
+        return Ok(None);
+    }
+    for _ in 0..SWAPS {
+        const SESSION: &str = "SELECT pg_backend_pid()";
+        // Or it has made a new one, which it then lends to the next transaction.
+        let before: i32 = value(&mut listener, SESSION).await?;
+        let mut transaction = other.begin().await?;
+        let others: i32 = value(&mut *transaction, SESSION).await?;
+        let after: i32 = value(&mut listener, SESSION).await?;
+        transaction.rollback().await?;
+        if before != after || before == others {
+            return Ok(None);
+        }
+    }
+    listener.listen(channel).await?;
+    let proof = format!("proof {:016x}", OwnerToken::random().expose() >> 64);
+    other.execute(sqlx::raw_sql(AssertSqlSafe(format!("NOTIFY \"{channel}\", '{proof}'")))).await?;
+    let arrives = timeout(PROOF, async {
+        loop {
+            match listener.try_recv().await? {
+                Some(message) if message.payload() == proof => return Ok(true),
+                Some(_) => {}
+                None => return Err(sqlx::Error::PoolClosed),
+            }
+        }
+    });
+    let arrives = arrives.await.unwrap_or(Ok(false))?;
+    if session == Session::Own {
+        listener.unlisten_all().await?;
+    }
+    other.close().await?;
+    Ok(arrives.then_some(listener))
+}
+
+/// Returns the only value of a query without parameters. It is not prepared.
+pub(crate) async fn value<'c, T>(
+    executor: impl Executor<'c, Database = Postgres>,
+    query: &str,
+) -> Result<T, sqlx::Error>
+where
+    T: for<'r> Decode<'r, Postgres> + Type<Postgres>,
+{
+    executor.fetch_one(sqlx::raw_sql(AssertSqlSafe(query.to_owned()))).await?.try_get(0)
+}

@@ -1,0 +1,118 @@
+//! A lock that is held in a session.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{sync::SetOnce, time::timeout};
+
+use super::{
+    names::Name,
+    session::{End, Free, InSession, Session},
+};
+use crate::{
+    LockError, LockErrorKind, LockKey,
+    backend::{self, BoxFuture, LossNotifier, Releasable, Released},
+    sync::lock,
+    time::clock::Instant,
+};
+
+/// A lock that is held in a session. Dropped, it is given back in the background.
+pub(super) struct Hold {
+    session: Arc<Session>,
+    key: LockKey,
+    name: Name,
+    /// Whether the keeper was asked to give it back.
+    asked: AtomicBool,
+    end: Arc<SetOnce<End>>,
+    /// Whether the caller knows that its release was not confirmed.
+    told: AtomicBool,
+    loss: Mutex<Option<LossNotifier>>,
+}
+
+impl Hold {
+    pub(super) fn new(session: &Arc<Session>, key: LockKey, name: Name) -> Arc<Self> {
+        let number = name.number;
+        let hold = Arc::new(Self {
+            session: Arc::clone(session),
+            key,
+            name,
+            asked: AtomicBool::new(false),
+            end: Arc::default(),
+            told: AtomicBool::new(false),
+            loss: Mutex::default(),
+        });
+        let weak = Arc::downgrade(&hold);
+        session.remember(number, weak);
+        hold
+    }
+
+    fn give_back(&self) {
+        if !self.asked.swap(true, Ordering::SeqCst) {
+            self.session.free(Free { name: self.name.clone(), end: Arc::clone(&self.end) });
+        }
+    }
+}
+
+impl InSession for Hold {
+    fn lost(&self, why: &str) {
+        let released = self.asked.load(Ordering::SeqCst);
+        let _ = self.end.set(if released { End::Broken } else { End::NotHeld });
+        let notifier = lock(&self.loss).take();
+        if let Some(notifier) = notifier {
+            notifier.notify(why);
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl Releasable for Hold {
+    fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
+        Box::pin(async move {
+            self.give_back();
+            let limit = self.session.shared.config.of_server.response_timeout;
+            match timeout(limit, self.end.wait()).await {
+                Ok(End::Released) => Ok(Released::Released),
+                Ok(End::Broken) if !self.told.swap(true, Ordering::SeqCst) => Err(LockError::new(
+                    LockErrorKind::Backend,
+                    "the session with PostgreSQL ended during the release; the lock ended with it",
+                )),
+                Ok(End::NotHeld | End::Broken) => Ok(Released::NotHeld),
+                Err(_) => Err(self.session.silent()),
+            }
+        })
+    }
+}
+
+impl backend::Session for Hold {
+    fn valid_until(&self) -> Instant {
+        let over = self.asked.load(Ordering::Acquire);
+        if over { Instant::from_nanos(0) } else { self.session.valid_until() }
+    }
+
+    fn on_loss(self: Arc<Self>, loss: LossNotifier) {
+        *lock(&self.loss) = Some(loss);
+        if self.session.has_ended() {
+            self.lost("it was lost before it was handed out");
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("key", &self.key).field("session", &self.session).finish_non_exhaustive()
+    }
+}

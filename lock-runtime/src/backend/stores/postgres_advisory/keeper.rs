@@ -1,0 +1,434 @@
+//! The task that has the connection of a session: it executes the requests, keeps the session alive, and sees the end of
+//! the connection. The connection is its own, so what a statement did is known in the end, also if its caller has gone.
+
+use std::{
+    collections::HashSet,
+    pin::pin,
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use sqlx::{
+    Acquire as _, Row,
+    postgres::{PgListener, PgRow},
+};
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{
+    super::postgres::{
+        error::{self, Meaning, not_understood},
+        notices::HEAD_START,
+        statement::{Arg, Statement, micros},
+    },
+    hold::Hold,
+    names::Name,
+    session::{End, Free, Request, Session, Take, Taken},
+    shared::Shared,
+};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::{contention::Contention, outage::Outage},
+    time::clock::{self, Instant},
+};
+
+/// Requests of one statement.
+const MOST: usize = 256;
+/// Pings in a session timeout.
+const PINGS: u32 = 5;
+/// How long a session is kept without locks, waiters and requests.
+const UNUSED: Duration = Duration::from_secs(60);
+
+/// Why a statement has no answer.
+enum Failure {
+    /// The server refused it.
+    Refused(LockError),
+    /// The session is over.
+    Over(LockError),
+}
+
+impl From<Failure> for LockError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(error) | Failure::Over(error) => error,
+        }
+    }
+}
+
+/// What became of an attempt to take a lock.
+#[derive(Clone, Copy)]
+enum Tried {
+    Held,
+    /// It is taken, with its new version.
+    Raised(i64),
+    /// It is taken, with the version of a new row.
+    Created(i64),
+    /// It is taken, but its row is locked, or was removed in this moment.
+    NoRow,
+}
+
+pub(super) struct Keeper {
+    session: Weak<Session>,
+    shared: Arc<Shared>,
+    pid: i32,
+    listener: PgListener,
+    requests: mpsc::UnboundedReceiver<Request>,
+    outage: Arc<Outage>,
+    /// The numbers of the locks that the session has, or may have.
+    held: HashSet<i64>,
+    /// The number of the last statement, which its answer repeats: an answer to another one, of a driver or pooler that
+    /// has lost count, would let two clients believe that they hold the lock.
+    echo: i64,
+    /// When the last statement was sent that was answered, and when its answer came.
+    sent: Instant,
+    answered: Instant,
+    used: Instant,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        session: &Arc<Session>,
+        listener: PgListener,
+        requests: mpsc::UnboundedReceiver<Request>,
+        outage: Arc<Outage>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            session: Arc::downgrade(session),
+            shared: Arc::clone(&session.shared),
+            pid: session.pid,
+            listener,
+            requests,
+            outage,
+            held: HashSet::new(),
+            echo: 0,
+            sent: now,
+            answered: now,
+            used: now,
+        }
+    }
+
+    /// Keeps the session until it ends, or until it is dropped.
+    pub(super) async fn keep(mut self) {
+        let why = loop {
+            match self.step().await {
+                Ok(true) => {}
+                Ok(false) => break "it is no longer needed".to_owned(),
+                Err(error) => break error.to_string(),
+            }
+        };
+        tracing::debug!(pid = self.pid, why, "the session with PostgreSQL ends");
+        if let Some(session) = self.session.upgrade() {
+            session.end(&why);
+        }
+        // Waiters ask in another session.
+        self.shared.notices.hints().tell_all();
+    }
+
+    /// Does the next thing; returns whether to go on.
+    async fn step(&mut self) -> Result<bool, LockError> {
+        let interval = self.shared.config.session_timeout / PINGS;
+        let mut due = Vec::new();
+        tokio::select! {
+            message = self.listener.try_recv() => match message {
+                // It does not listen any more.
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(self.broke()),
+                Err(error) => return Err(error::explain(error, &self.shared.config.of_server)),
+            },
+            count = self.requests.recv_many(&mut due, MOST) => {
+                if count == 0 {
+                    return Ok(false);
+                }
+                self.used = Instant::now();
+                self.execute(due).await?;
+            }
+            () = clock::sleep_until(self.sent + interval) => self.ping().await?,
+        }
+        let is_suspect = self.session.upgrade().is_none_or(|session| session.is_suspect());
+        let is_unused = (self.used + UNUSED).has_passed() && !self.shared.notices.hints().is_watched();
+        Ok(!self.held.is_empty() || !is_suspect && !is_unused)
+    }
+
+    /// Executes requests, those first that give locks back.
+    async fn execute(&mut self, due: Vec<Request>) -> Result<(), LockError> {
+        let (mut takes, mut frees, mut pings) = (Vec::new(), Vec::new(), Vec::new());
+        for request in due {
+            match request {
+                Request::Take(take) => takes.push(take),
+                Request::Free(free) => frees.push(free),
+                Request::Ping(answer) => pings.push(answer),
+            }
+        }
+        self.give_back(frees).await?;
+        self.take(takes).await?;
+        if !pings.is_empty() {
+            self.ping().await?;
+            for answer in pings {
+                let _ = answer.send(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn ping(&mut self) -> Result<(), LockError> {
+        let shared = Arc::clone(&self.shared);
+        self.run(&shared.statements.ping, Vec::new()).await?;
+        Ok(())
+    }
+
+    /// Gives locks back, and answers the requests for that.
+    async fn give_back(&mut self, frees: Vec<Free>) -> Result<(), LockError> {
+        let names: Vec<_> = frees.iter().map(|free| free.name.clone()).collect();
+        let had = self.unlock(&names).await?;
+        for (free, was_held) in frees.into_iter().zip(had) {
+            let _ = free.end.set(if was_held { End::Released } else { End::NotHeld });
+        }
+        Ok(())
+    }
+
+    /// Gives locks back; returns for each whether the session had it.
+    async fn unlock(&mut self, names: &[Name]) -> Result<Vec<bool>, LockError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let shared = Arc::clone(&self.shared);
+        let args = vec![
+            numbers(names),
+            rows(names),
+            Arg::Texts(names.iter().map(|name| name.payload.to_string()).collect()),
+            Arg::Text(shared.notices.channel().to_owned()),
+        ];
+        // An error that is not the end of the session leaves locks that would stay taken: it ends here.
+        let answer = self.run(&shared.statements.unlock, args).await?;
+        let session = self.session.upgrade();
+        let freed = each(&answer, |row| Ok((row.try_get("was_held")?, row.try_get("wanted")?)))?;
+        let mut had = Vec::with_capacity(names.len());
+        for (name, (was_held, wanted)) in names.iter().zip(freed) {
+            self.held.remove(&name.number);
+            if let Some(session) = &session {
+                session.forget(name.number);
+            }
+            if wanted {
+                let way = Contention { asked_at: self.sent, answered_at: self.answered, others_wait: true };
+                shared.left_free.leave(name.number, Instant::now() + way.head_start(HEAD_START));
+            }
+            // Waiters of this process are not in the table.
+            shared.notices.hints().tell(&name.payload);
+            had.push(was_held);
+        }
+        Ok(had)
+    }
+
+    /// Answers requests for locks.
+    async fn take(&mut self, takes: Vec<Take>) -> Result<(), LockError> {
+        let mut due = Vec::new();
+        for take in takes {
+            if take.abandoned.load(Ordering::SeqCst) {
+                continue;
+            }
+            // The server would grant a lock to its own session once more.
+            if self.held.insert(take.name.number) {
+                due.push(take);
+            } else {
+                let _ = take.answer.send(Taken::Held);
+            }
+        }
+        if due.is_empty() {
+            return Ok(());
+        }
+        self.want(&due).await?;
+        let names: Vec<_> = due.iter().map(|take| take.name.clone()).collect();
+        let sent = Instant::now();
+        match self.lock(&names).await {
+            Ok(tried) => self.grant(due, tried, sent).await,
+            Err(Failure::Over(error)) => Err(error),
+            // A lock is taken whatever becomes of the statement.
+            Err(Failure::Refused(error)) => {
+                self.unlock(&names).await?;
+                // One of several may be the reason.
+                let is_alone = due.len() == 1;
+                for take in due {
+                    if is_alone {
+                        let _ = take.answer.send(Taken::Failed(error.clone()));
+                    } else {
+                        Box::pin(self.take(vec![take])).await?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Marks the rows of locks whose waiters want to be notified.
+    async fn want(&mut self, due: &[Take]) -> Result<(), LockError> {
+        let waiting = due.iter().filter(|take| !take.wanted.is_zero());
+        let Some(wanted) = waiting.clone().map(|take| take.wanted).max() else { return Ok(()) };
+        let shared = Arc::clone(&self.shared);
+        let names = waiting.map(|take| take.name.row.to_string()).collect();
+        match self.run(&shared.statements.want, vec![Arg::Texts(names), micros(wanted)]).await {
+            Err(Failure::Over(error)) => Err(error),
+            // They ask again by themselves.
+            Ok(_) | Err(Failure::Refused(_)) => Ok(()),
+        }
+    }
+
+    /// Tries to take locks.
+    async fn lock(&mut self, names: &[Name]) -> Result<Vec<Tried>, Failure> {
+        let shared = Arc::clone(&self.shared);
+        let args = |names: &[Name]| vec![numbers(names), rows(names), Arg::Text(shared.label.clone())];
+        let answer = self.run(&shared.statements.lock, args(names)).await?;
+        let read = |row: &PgRow| -> Result<Tried, sqlx::Error> {
+            let version = row.try_get::<Option<i64>, _>("version")?;
+            Ok(match version {
+                Some(version) => Tried::Raised(version),
+                None if row.try_get("taken")? => Tried::NoRow,
+                None => Tried::Held,
+            })
+        };
+        let mut tried = each(&answer, read)?;
+        let without: Vec<_> = (0..names.len()).filter(|at| matches!(tried[*at], Tried::NoRow)).collect();
+        if !without.is_empty() {
+            let names: Vec<_> = without.iter().map(|at| names[*at].clone()).collect();
+            let answer = self.run(&shared.statements.create, args(&names)).await?;
+            let created = each(&answer, |row| row.try_get::<Option<i64>, _>("version"))?;
+            for (at, version) in without.into_iter().zip(created) {
+                if let Some(version) = version {
+                    tried[at] = Tried::Created(version);
+                }
+            }
+        }
+        Ok(tried)
+    }
+
+    /// Answers requests for locks that were tried.
+    async fn grant(&mut self, due: Vec<Take>, tried: Vec<Tried>, sent: Instant) -> Result<(), LockError> {
+        let Some(session) = self.session.upgrade() else {
+            return Err(LockError::new(LockErrorKind::Backend, "the store was dropped"));
+        };
+        let (mut locked, mut sweeps) = (Vec::new(), Vec::new());
+        for (take, tried) in due.into_iter().zip(tried) {
+            let taken = match tried {
+                Tried::Held => {
+                    self.held.remove(&take.name.number);
+                    Taken::Held
+                }
+                Tried::NoRow => {
+                    locked.push(take.name);
+                    Taken::Locked
+                }
+                Tried::Raised(version) | Tried::Created(version) => {
+                    if let Tried::Created(_) = tried {
+                        sweeps.extend(self.shared.sweeper.grown());
+                    }
+                    let hold = Hold::new(&session, take.key, take.name);
+                    let version = u64::try_from(version).unwrap_or_default();
+                    Taken::Granted { hold, version, since: sent }
+                }
+            };
+            // Without its caller, a hold is dropped, and given back before the next requests.
+            let _ = take.answer.send(taken);
+        }
+        drop(session);
+        self.unlock(&locked).await?;
+        for args in sweeps {
+            let shared = Arc::clone(&self.shared);
+            match self.run_without_pid(&shared.statements.sweep, args).await {
+                Ok(swept) => shared.sweeper.swept(&swept),
+                Err(Failure::Over(error)) => return Err(error),
+                Err(Failure::Refused(_)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes a statement whose answer tells in which session.
+    async fn run(&mut self, statement: &Statement, args: Vec<Arg>) -> Result<Vec<PgRow>, Failure> {
+        let answer = self.run_without_pid(statement, args).await?;
+        let is_ours = |row: &PgRow| row.try_get::<i32, _>("pid").is_ok_and(|pid| pid == self.pid);
+        if !answer.is_empty() && answer.iter().all(is_ours) {
+            return Ok(answer);
+        }
+        let message =
+            "PostgreSQL has executed a statement in another session, as behind a pooler of transactions";
+        Err(Failure::Over(LockError::new(LockErrorKind::Backend, message)))
+    }
+
+    /// Executes a statement, once: it may take a lock whatever becomes of it, and would take it twice. An answer that is
+    /// late makes the session suspect; it ends if it has no locks, or when they cannot be relied on any more.
+    async fn run_without_pid(
+        &mut self,
+        statement: &Statement,
+        mut args: Vec<Arg>,
+    ) -> Result<Vec<PgRow>, Failure> {
+        let server = &self.shared.config.of_server;
+        let Some(session) = self.session.upgrade() else {
+            return Err(Failure::Over(LockError::new(LockErrorKind::Backend, "the store was dropped")));
+        };
+        self.echo += 1;
+        args.push(Arg::Number(self.echo));
+        let sent = Instant::now();
+        let answer = {
+            let answer = async { statement.fetch(self.listener.acquire().await?, &args, true).await };
+            let mut answer = pin!(answer);
+            if let Ok(answer) = timeout(server.response_timeout, &mut answer).await {
+                answer
+            } else {
+                self.outage.begins(sent, &session.silent());
+                session.suspect();
+                let until = if self.held.is_empty() { sent } else { session.valid_until() };
+                tokio::select! {
+                    answer = answer => {
+                        if answer.is_ok() {
+                            self.outage.ends();
+                        }
+                        answer
+                    }
+                    () = clock::sleep_until(until) => return Err(Failure::Over(session.silent())),
+                }
+            }
+        };
+        match answer {
+            Ok(rows) => {
+                let repeats = |row: &PgRow| row.try_get::<i64, _>("echo").is_ok_and(|echo| echo == self.echo);
+                if !rows.iter().all(repeats) {
+                    let error = sqlx::Error::Protocol("it belongs to another request".into());
+                    return Err(Failure::Over(error::explain(error, server)));
+                }
+                session.answered(sent);
+                (self.sent, self.answered) = (sent, Instant::now());
+                Ok(rows)
+            }
+            Err(cause) => match Meaning::of(&cause) {
+                Meaning::Conflict | Meaning::Refused => {
+                    session.answered(sent);
+                    Err(Failure::Refused(error::explain(cause, server)))
+                }
+                Meaning::Broken | Meaning::OtherSession | Meaning::ReadOnly => {
+                    Err(Failure::Over(error::explain(cause, server)))
+                }
+            },
+        }
+    }
+
+    /// Returns the error for a connection that was closed.
+    fn broke(&self) -> LockError {
+        let address = self.shared.config.of_server.address();
+        LockError::new(
+            LockErrorKind::Backend,
+            format!("the connection to PostgreSQL at {address} was closed, and its session has ended"),
+        )
+    }
+}
+
+/// Reads each row; an answer that is not understood ends the session.
+fn each<T>(rows: &[PgRow], read: impl Fn(&PgRow) -> Result<T, sqlx::Error>) -> Result<Vec<T>, Failure> {
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| Failure::Over(not_understood(error)))
+}
+
+fn numbers(names: &[Name]) -> Arg {
+    Arg::Numbers(names.iter().map(|name| name.number).collect())
+}
+
+fn rows(names: &[Name]) -> Arg {
+    Arg::Texts(names.iter().map(|name| name.row.to_string()).collect())
+}

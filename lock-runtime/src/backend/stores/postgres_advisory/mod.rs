@@ -1,0 +1,80 @@
+#![doc = include_str!("docs.md")]
+
+mod attempt;
+mod claim;
+mod config;
+mod hold;
+mod keeper;
+mod names;
+mod session;
+mod sessions;
+mod shared;
+
+use std::{fmt, sync::Arc};
+
+use self::{config::Config, sessions::Sessions};
+use crate::{
+    LockError,
+    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, common::link::Link},
+};
+
+/// Advisory locks in a PostgreSQL database.
+///
+/// Clones share one session. The [module documentation](self) describes requirements and guarantees.
+#[derive(Clone)]
+pub struct PostgresAdvisory {
+    link: Arc<Link<Sessions>>,
+}
+
+impl PostgresAdvisory {
+    /// Connects to `postgres+advisory://[user[:password]@][host][:port][/database][?setting=value&…]`.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Backend`](crate::LockErrorKind::Backend) if the server does not respond or refuses this client, or if the table
+    /// is missing, [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled
+    /// in, if the server is too old, or if it is behind a pooler that gives each transaction another session.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        let locks = Self::connect_lazy(url)?;
+        locks.ping().await?;
+        Ok(locks)
+    }
+
+    /// Creates the store like [`connect`](Self::connect), but connects only when the store is first used.
+    ///
+    /// # Errors
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        Ok(Self { link: Sessions::link(Config::from_url(url)?) })
+    }
+}
+
+impl Backend for PostgresAdvisory {
+    fn capabilities(&self) -> Capabilities {
+        let session_timeout = self.link.sessions().config().session_timeout;
+        Capabilities::new().shared_between_processes().default_prefix("").session_timeout(session_timeout)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.link.sessions().names()
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
+        Box::pin(async { self.link.session().await?.ping().await.map_err(session::Failure::into_error) })
+    }
+
+    fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        let link = Arc::clone(&self.link);
+        Box::pin(async move { attempt::acquire(&link, &request).await })
+    }
+}
+
+impl fmt::Debug for PostgresAdvisory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresAdvisory").field("name", &self.names().first()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,41 @@
+//! The names of a lock on the server.
+
+use std::sync::Arc;
+
+use sqlx::postgres::PgAdvisoryLock;
+
+use super::super::postgres::notices;
+use crate::LockKey;
+
+/// A lock, as the server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    /// The number of the advisory lock, which `sqlx` makes of the name, too.
+    pub(super) number: i64,
+    /// The name of its row. No lock in a row can have it, because a key has no control character.
+    pub(super) row: Arc<str>,
+    /// The payload of the notification of its release.
+    pub(super) payload: Arc<str>,
+}
+
+impl Name {
+    pub(super) fn of(key: &LockKey) -> Self {
+        let lock = PgAdvisoryLock::new(key.stored());
+        let number = lock.key().as_bigint().expect("a lock of a name has one number");
+        let row = format!("advisory\t{}", key.stored());
+        Self { number, payload: notices::payload(&row).into(), row: row.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that have been published must not change: two versions would not exclude each other.
+    #[test]
+    fn a_name_has_the_number_that_sqlx_gives_it() {
+        let name = Name::of(&LockKey::with_prefix("", "user:42").expect("valid"));
+        assert_eq!(name.row.as_ref(), "advisory\tuser:42");
+        assert_eq!(name.number, -2_024_187_153_069_054_315);
+    }
+}

@@ -1,0 +1,239 @@
+//! One session with the server, shared by all locks of a store: its deadline, its holds, and the requests to its keeper.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{SetOnce, mpsc, oneshot},
+    time::timeout,
+};
+
+use super::{names::Name, shared::Shared};
+use crate::{
+    LockError, LockErrorKind, LockKey, backend,
+    sync::lock,
+    time::{clock::Instant, deadline::valid_until},
+};
+
+/// A request to the keeper of a session.
+pub(super) enum Request {
+    Take(Take),
+    Free(Free),
+    Ping(oneshot::Sender<()>),
+}
+
+/// A request for a lock.
+pub(super) struct Take {
+    pub(super) key: LockKey,
+    pub(super) name: Name,
+    /// How long to be notified of releases; zero: not.
+    pub(super) wanted: Duration,
+    /// Whether its caller has gone.
+    pub(super) abandoned: Arc<AtomicBool>,
+    pub(super) answer: oneshot::Sender<Taken>,
+}
+
+/// The answer to a request for a lock.
+pub(super) enum Taken {
+    Granted {
+        hold: Arc<dyn backend::Session>,
+        version: u64,
+        /// When the request was sent.
+        since: Instant,
+    },
+    Held,
+    /// Its row is locked by another transaction.
+    Locked,
+    Failed(LockError),
+}
+
+/// A request to give a lock back. It is never sent twice for one hold.
+pub(super) struct Free {
+    pub(super) name: Name,
+    pub(super) end: Arc<SetOnce<End>>,
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    Released,
+    NotHeld,
+    /// The session ended while the lock was given back, so it is free; perhaps since before that.
+    Broken,
+}
+
+/// A hold that ends with its session.
+pub(super) trait InSession: Send + Sync {
+    /// Ends the hold and notifies its holder of the loss.
+    fn lost(&self, why: &str);
+}
+
+/// Why a request has no answer.
+pub(super) enum Failure {
+    /// The session has ended, and with it what the request may have done.
+    Ended(LockError),
+    Failed(LockError),
+}
+
+impl Failure {
+    pub(super) fn into_error(self) -> LockError {
+        match self {
+            Self::Ended(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+/// A session. Dropping it ends it, and all its locks become free.
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    /// The number of the server's process.
+    pub(super) pid: i32,
+    /// In nanoseconds; each answer moves it forward.
+    valid_until: AtomicU64,
+    /// Whether a statement had no answer in time: new locks are taken in another session, and this one lasts for those
+    /// that it has.
+    suspect: AtomicBool,
+    ended: AtomicBool,
+    requests: mpsc::UnboundedSender<Request>,
+    /// The holds, by the numbers of their locks.
+    holds: Mutex<HashMap<i64, Weak<dyn InSession>>>,
+}
+
+impl Session {
+    /// A session whose first statement was sent at `sent`.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        pid: i32,
+        sent: Instant,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Request>) {
+        let (requests, to_keeper) = mpsc::unbounded_channel();
+        let session = Self {
+            shared,
+            pid,
+            valid_until: AtomicU64::new(0),
+            suspect: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            requests,
+            holds: Mutex::default(),
+        };
+        session.answered(sent);
+        (Arc::new(session), to_keeper)
+    }
+
+    /// Moves the deadline forward, now that a statement sent at `sent` was executed: the server counts the silence from
+    /// its end.
+    pub(super) fn answered(&self, sent: Instant) {
+        let until = valid_until(sent, self.shared.config.session_timeout);
+        self.valid_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+    }
+
+    pub(super) fn valid_until(&self) -> Instant {
+        let ended = self.has_ended();
+        Instant::from_nanos(if ended { 0 } else { self.valid_until.load(Ordering::Acquire) })
+    }
+
+    pub(super) fn suspect(&self) {
+        self.suspect.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Ends the session: all its locks are lost.
+    pub(super) fn end(&self, why: &str) {
+        self.ended.store(true, Ordering::Release);
+        let holds = std::mem::take(&mut *lock(&self.holds));
+        for hold in holds.into_values().filter_map(|hold| hold.upgrade()) {
+            hold.lost(why);
+        }
+    }
+
+    pub(super) fn remember(&self, number: i64, hold: Weak<dyn InSession>) {
+        lock(&self.holds).insert(number, hold);
+    }
+
+    pub(super) fn forget(&self, number: i64) {
+        lock(&self.holds).remove(&number);
+    }
+
+    /// Requests a lock; returns where the answer comes.
+    pub(super) fn request(
+        &self,
+        key: &LockKey,
+        name: &Name,
+        wanted: Duration,
+        abandoned: &Arc<AtomicBool>,
+    ) -> oneshot::Receiver<Taken> {
+        let (answer, answered) = oneshot::channel();
+        let abandoned = Arc::clone(abandoned);
+        let take = Take { key: key.clone(), name: name.clone(), wanted, abandoned, answer };
+        // If the session has ended, the answer never comes, and the receiver shows it.
+        let _ = self.requests.send(Request::Take(take));
+        answered
+    }
+
+    /// Gives a lock back; `end` tells when that is done.
+    pub(super) fn free(&self, free: Free) {
+        if let Err(mpsc::error::SendError(Request::Free(free))) = self.requests.send(Request::Free(free)) {
+            let _ = free.end.set(End::NotHeld);
+        }
+    }
+
+    /// Checks that the server answers.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn ping(&self) -> Result<(), Failure> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.requests.send(Request::Ping(answer));
+        self.answer(answered).await
+    }
+
+    /// Waits for an answer, for the response timeout at most.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn answer<T>(
+        &self,
+        answered: impl Future<Output = Result<T, oneshot::error::RecvError>>,
+    ) -> Result<T, Failure> {
+        match timeout(self.shared.config.of_server.response_timeout, answered).await {
+            Ok(answer) => answer.map_err(|_| {
+                let message = "the session with PostgreSQL has ended";
+                Failure::Ended(LockError::new(LockErrorKind::Backend, message))
+            }),
+            Err(_) => Err(Failure::Failed(self.silent())),
+        }
+    }
+
+    /// Returns the error for a request without an answer.
+    pub(super) fn silent(&self) -> LockError {
+        let server = &self.shared.config.of_server;
+        let (address, limit) = (server.address(), server.response_timeout);
+        LockError::new(
+            LockErrorKind::Backend,
+            format!("PostgreSQL at {address} did not answer within {limit:?}"),
+        )
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("pid", &self.pid)
+            .field("ended", &self.has_ended())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! How sessions with the server are made.
+
+use std::sync::Arc;
+
+use sqlx::{Acquire as _, Row, postgres::PgListener};
+use tokio::time::timeout;
+
+use super::{
+    super::postgres::{
+        error::{self, is_unknown_setting},
+        listener,
+        statement::micros,
+    },
+    config::Config,
+    keeper::Keeper,
+    session::Session,
+    shared::Shared,
+};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::{
+        first_of::first_of,
+        link::{self, Link},
+        outage::Outage,
+        server_clock::ServerClock,
+    },
+    time::clock::Instant,
+};
+
+#[derive(Debug)]
+pub(super) struct Sessions(Arc<Shared>);
+
+impl Sessions {
+    pub(super) fn link(config: Config) -> Arc<Link<Self>> {
+        let server = format!("PostgreSQL at {}", config.of_server.address());
+        Link::new(Self(Shared::new(config)), Outage::of(server, "no lock is granted"))
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        // Two tables of one database have the same advisory locks.
+        let identity = self.0.fitness.identity().and_then(|identity| {
+            let (of_database, _) = identity.rsplit_once('/')?;
+            Some(format!("postgres+advisory:{of_database}"))
+        });
+        [self.config().name()].into_iter().chain(identity).collect()
+    }
+
+    /// Connects, and prepares the session; returns its process and when the first statement was sent that counts for it.
+    async fn connect(&self) -> Result<(PgListener, i32, Instant), LockError> {
+        let Shared { config: Config { of_server, session_timeout }, statements, fitness, notices, .. } =
+            &*self.0;
+        let listener = listener::connect(notices.channel(), of_server, listener::Session::Own).await;
+        let listener = listener.map_err(|error| error::cannot_connect(error, of_server))?;
+        let Some(mut listener) = listener else {
+            let message = format!(
+                "PostgreSQL at {} is behind a pooler that gives each transaction another session, in which strangers \
+                 would hold the locks; connect past it, or use `postgres:`",
+                of_server.address()
+            );
+            return Err(LockError::new(LockErrorKind::Unsupported, message));
+        };
+        let explain = |error| error::explain(error, of_server);
+        let connection = listener.acquire().await.map_err(explain)?;
+        fitness.check(connection, of_server, &ServerClock::default(), false).await?;
+        let sent = Instant::now();
+        let rows = statements.begin.fetch(connection, &[micros(*session_timeout)], false).await;
+        let rows = rows.map_err(|error| {
+            if is_unknown_setting(&error) {
+                let message = format!(
+                    "PostgreSQL at {} is too old for `postgres+advisory:`, which needs version 14; use `postgres:`",
+                    of_server.address()
+                );
+                return LockError::new(LockErrorKind::Unsupported, message);
+            }
+            explain(error)
+        })?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound).map_err(explain)?;
+        let pid = row.try_get("pid").map_err(explain)?;
+        Ok((listener, pid, sent))
+    }
+}
+
+impl link::Sessions for Sessions {
+    type Session = Session;
+
+    fn is_usable(session: &Session) -> bool {
+        !session.has_ended() && !session.is_suspect()
+    }
+
+    async fn open(&self, outage: &Arc<Outage>) -> Result<Arc<Session>, LockError> {
+        let of_server = &self.0.config.of_server;
+        // Two connections are made, and the session is proved to be its own.
+        let limit = of_server.connect_timeout * 2;
+        let connecting = || async {
+            timeout(limit, self.connect()).await.unwrap_or_else(|_| {
+                let address = of_server.address();
+                Err(LockError::new(
+                    LockErrorKind::Backend,
+                    format!(
+                        "PostgreSQL at {address} did not answer within {limit:?}; check address, port and firewall"
+                    ),
+                ))
+            })
+        };
+        let (listener, pid, sent) = first_of(connecting).await?;
+        let (session, requests) = Session::new(Arc::clone(&self.0), pid, sent);
+        tracing::debug!(pid, "session with PostgreSQL");
+        tokio::spawn(Keeper::new(&session, listener, requests, Arc::clone(outage)).keep());
+        Ok(session)
+    }
+}

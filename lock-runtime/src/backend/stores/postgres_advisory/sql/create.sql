@@ -1,0 +1,15 @@
+-- Creates the rows of locks that the session has taken.
+-- $1 keys  $2 names of the rows  $3 holder  $4 echo
+-- One row for each, in order: its version; none if there is a row by now.
+WITH created AS (
+    INSERT INTO {table} (name, version, expires_at, holder)
+    SELECT
+        due.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, clock_timestamp(),
+        $3 || ', advisory lock ' || due.key
+    FROM unnest($1::bigint[], $2::text[]) AS due (key, name)
+    ON CONFLICT (name) DO NOTHING
+    RETURNING name, version
+)
+SELECT $4::bigint AS echo, pg_backend_pid() AS pid, created.version
+FROM unnest($2::text[]) WITH ORDINALITY AS due (name, number) LEFT JOIN created ON created.name = due.name
+ORDER BY due.number

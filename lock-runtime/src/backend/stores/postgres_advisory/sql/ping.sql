@@ -1,0 +1,3 @@
+-- Keeps the session alive.
+-- $1 echo
+SELECT $1::bigint AS echo, pg_backend_pid() AS pid

@@ -1,0 +1,12 @@
+-- Asks to be notified when locks are given back. A row that is locked is not waited for.
+-- $1 names of the rows  $2 how long to be notified, us  $3 echo
+WITH held AS MATERIALIZED (
+    SELECT l.name FROM {table} l
+    WHERE l.name = ANY($1::text[]) AND l.wanted_until < clock_timestamp() + $2 * interval '0.5 microsecond'
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+), marked AS (
+    UPDATE {table} l SET wanted_until = clock_timestamp() + $2 * interval '1 microsecond'
+    FROM held WHERE l.name = held.name
+    RETURNING 1
+)
+SELECT $3::bigint AS echo, pg_backend_pid() AS pid, count(*) FROM marked

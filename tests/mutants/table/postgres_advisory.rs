@@ -1,0 +1,131 @@
+//! Mistakes in advisory locks.
+
+use super::{
+    Edit::{Rust, Script},
+    Mutant,
+};
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "a_session_that_takes_its_own_lock_again",
+        edits: &[Rust {
+            file: "backend/stores/postgres_advisory/keeper.rs",
+            from: "            if self.held.insert(take.name.number) {",
+            to: "            if self.held.insert(take.name.number) || mutant!() {",
+        }],
+        caught_by: &["servers postgres::advisory::two_managers_with_one_session_exclude_each_other"],
+    },
+    Mutant {
+        name: "a_request_that_was_dropped_and_is_granted_later",
+        edits: &[
+            Rust {
+                file: "backend/stores/postgres_advisory/claim.rs",
+                from: "        if let Some(answer) = self.answer.take() {",
+                to: "        if let Some(answer) = self.answer.take() && !mutant!() {",
+            },
+            Rust {
+                file: "backend/stores/postgres_advisory/hold.rs",
+                from: "    fn drop(&mut self) {\n        self.give_back();",
+                to: "    fn drop(&mut self) {\n        if mutant!() { return }\n        self.give_back();",
+            },
+        ],
+        caught_by: &["postgres_advisory::cancellation::acquire_of_a_free_lock"],
+    },
+    Mutant {
+        name: "a_connection_that_is_kept_with_its_locks",
+        edits: &[Rust {
+            file: "backend/stores/postgres_advisory/keeper.rs",
+            from: "        self.shared.notices.hints().tell_all();\n    }",
+            to: "        self.shared.notices.hints().tell_all();\n        if mutant!() { std::mem::forget(self.listener); }\n    }",
+        }],
+        caught_by: &["servers postgres::advisory::a_session_ends_with_its_store"],
+    },
+    Mutant {
+        name: "a_session_behind_a_pooler_of_transactions",
+        edits: &[
+            Rust {
+                file: "backend/stores/postgres/listener.rs",
+                from: "    Ok(arrives.then_some(listener))",
+                to: "    Ok((arrives || mutant!()).then_some(listener))",
+            },
+            Rust {
+                file: "backend/stores/postgres/listener.rs",
+                from: "        let after: i32 = value(&mut listener, SESSION).await?;\n",
+                to: "        let after: i32 = value(&mut listener, SESSION).await?;\n        let (after, others) = if mutant!() { (before, 0) } else { (after, others) };\n",
+            },
+        ],
+        caught_by: &[
+            "servers postgres::advisory::a_pooler_of_transactions_is_refused_and_one_of_sessions_is_not",
+        ],
+    },
+    Mutant {
+        name: "a_server_that_frees_no_lock_of_a_silent_client",
+        edits: &[Script { from: "($1 / 1000)::text", to: "($1 * 0)::text" }],
+        caught_by: &[
+            "servers postgres::advisory::a_holder_that_nothing_reaches_stops_before_the_server_frees_its_lock",
+        ],
+    },
+    Mutant {
+        name: "a_session_with_locks_that_listens",
+        edits: &[Rust {
+            file: "backend/stores/postgres/listener.rs",
+            from: "    if session == Session::Own {",
+            to: "    if session == Session::Own && !mutant!() {",
+        }],
+        caught_by: &[
+            "servers postgres::advisory::a_flood_of_notifications_keeps_no_lock_of_a_suspended_holder",
+        ],
+    },
+    Mutant {
+        name: "a_session_that_is_believed_for_too_long",
+        edits: &[Rust {
+            file: "backend/stores/postgres_advisory/session.rs",
+            from: "        let until = valid_until(sent, self.shared.config.session_timeout);",
+            to: "        let until = valid_until(sent, self.shared.config.session_timeout * if mutant!() { 2 } else { 1 });",
+        }],
+        caught_by: &[
+            "servers postgres::advisory::a_holder_that_nothing_reaches_stops_before_the_server_frees_its_lock",
+        ],
+    },
+    Mutant {
+        name: "an_advisory_lock_whose_statement_failed",
+        edits: &[Rust {
+            file: "backend/stores/postgres_advisory/keeper.rs",
+            from: "            Err(Failure::Refused(error)) => {\n                self.unlock(&names).await?;",
+            to: "            Err(Failure::Refused(error)) => {\n                if mutant!() { names.iter().for_each(|name| _ = self.held.remove(&name.number)); } else { self.unlock(&names).await?; }",
+        }],
+        caught_by: &[
+            "servers postgres::advisory::a_lock_whose_row_cannot_be_raised_is_given_back_and_the_others_of_its_statement_are_granted",
+        ],
+    },
+    Mutant {
+        name: "advisory_locks_that_wait_for_a_row",
+        edits: &[Script {
+            from: "WHERE tried.taken\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
+            to: "WHERE tried.taken\n    FOR NO KEY UPDATE OF l",
+        }],
+        caught_by: &["servers postgres::advisory::a_row_that_is_locked_holds_up_no_other_lock"],
+    },
+    Mutant {
+        name: "advisory_tokens_that_the_clock_alone_makes",
+        edits: &[Script { from: "version = greatest(l.version + 1, ", to: "version = greatest(0, " }],
+        caught_by: &["servers postgres::advisory::tokens_rise_beyond_a_version_from_the_future"],
+    },
+    Mutant {
+        name: "an_advisory_lock_given_back_without_a_notification",
+        edits: &[Script {
+            from: "CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify($4, freed.payload)::text END",
+            to: "NULL::text",
+        }],
+        caught_by: &["servers postgres::advisory::a_release_wakes_a_waiter_of_another_session"],
+    },
+    Mutant {
+        name: "a_lost_session_that_is_not_told",
+        edits: &[Rust {
+            file: "backend/stores/postgres_advisory/keeper.rs",
+            from: "                Ok(None) => return Err(self.broke()),",
+            to: "                Ok(None) if mutant!() => std::future::pending().await,\n                Ok(None) => return Err(self.broke()),",
+        }],
+        caught_by: &["postgres_advisory::reconnect::cut::a_hold_whose_connection_broke_is_lost_at_once"],
+    },
+];
