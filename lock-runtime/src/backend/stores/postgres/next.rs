@@ -67,7 +67,7 @@ impl FromStr for Pushed {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let (version, hex) = text.split_once(' ').ok_or(())?;
-        if hex.len() != 64 || !hex.is_ascii() {
+        if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(());
         }
         let mut proof = [0; 32];
