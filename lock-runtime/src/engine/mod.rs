@@ -146,8 +146,12 @@ impl Engine {
 
     /// Returns the least validity with which a hold of this `ttl` is handed out; with less it is given back.
     pub(crate) fn least_validity(&self, ttl: Duration) -> Duration {
-        // A session may be shorter, and a hold never has more than the session has left.
-        min_validity(ttl.min(self.backend.capabilities().session_timeout.unwrap_or(ttl)))
+        min_validity(self.longest_validity(ttl))
+    }
+
+    /// Returns the most that a hold of this `ttl` can have left: a session may be shorter.
+    fn longest_validity(&self, ttl: Duration) -> Duration {
+        ttl.min(self.backend.capabilities().session_timeout.unwrap_or(ttl))
     }
 
     /// Returns whether a turn that was handed over has enough validity left; if not, gives it back.
@@ -224,7 +228,8 @@ impl renewal::Above for Engine {
             // Otherwise it would last as long as the session, which may outlive its deadline. Unless its guard does so
             // sooner, it is released only after a margin: the holder has just been notified to stop.
             let now = Instant::now();
-            let stopped = now + margin(hold.terms.ttl);
+            let longest = self.longest_validity(hold.terms.ttl);
+            let stopped = now + margin(longest);
             self.releaser.release_after(hold.held_until().max(stopped), hold.releasable(), hold.gone_by(now));
         }
     }

@@ -360,8 +360,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_lost_session_frees_its_lock_at_once",
         edits: &[Rust {
             file: "engine/mod.rs",
-            from: "            let stopped = now + margin(hold.terms.ttl);",
-            to: "            let stopped = if mutant!() { now } else { now + margin(hold.terms.ttl) };",
+            from: "            let stopped = now + margin(longest);",
+            to: "            let stopped = if mutant!() { now } else { now + margin(longest) };",
         }],
         caught_by: &["zookeeper::loss::a_body_is_gone_before_another_enters_when_max_hold_is_over"],
     },

@@ -128,4 +128,14 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["postgres_advisory::reconnect::cut::a_hold_whose_connection_broke_is_lost_at_once"],
     },
+    Mutant {
+        name: "a_lost_session_kept_for_a_share_of_its_ttl",
+        edits: &[Rust {
+            file: "engine/mod.rs",
+            from: "let longest = self.longest_validity(hold.terms.ttl);",
+            to: "let ttl = hold.terms.ttl;
+            let longest = if mutant!() { ttl } else { self.longest_validity(ttl) };",
+        }],
+        caught_by: &["postgres_advisory::shutdown::it_does_not_sleep_when_the_store_is_back"],
+    },
 ];
