@@ -228,7 +228,9 @@ impl renewal::Above for Engine {
             // Otherwise it would last as long as the session, which may outlive its deadline. Unless its guard does so
             // sooner, it is released only after a margin: the holder has just been notified to stop.
             let now = Instant::now();
-            let longest = self.longest_validity(hold.terms.ttl);
+            // A session that has ended keeps it no longer than its own margin.
+            let (ttl, has_ended) = (hold.terms.ttl, now >= hold.deadline());
+            let longest = if has_ended { self.longest_validity(ttl) } else { ttl };
             let stopped = now + margin(longest);
             self.releaser.release_after(hold.held_until().max(stopped), hold.releasable(), hold.gone_by(now));
         }

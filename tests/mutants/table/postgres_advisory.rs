@@ -132,9 +132,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_lost_session_kept_for_a_share_of_its_ttl",
         edits: &[Rust {
             file: "engine/mod.rs",
-            from: "let longest = self.longest_validity(hold.terms.ttl);",
-            to: "let ttl = hold.terms.ttl;
-            let longest = if mutant!() { ttl } else { self.longest_validity(ttl) };",
+            from: "let longest = if has_ended {",
+            to: "let longest = if has_ended && !mutant!() {",
         }],
         caught_by: &["postgres_advisory::shutdown::it_does_not_sleep_when_the_store_is_back"],
     },
