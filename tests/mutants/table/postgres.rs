@@ -194,7 +194,7 @@ pub const MUTANTS: &[Mutant] = &[
             from: "        if pushed.proof != proof(owner, pushed.version) ||",
             to: "        if !mutant!() && pushed.proof != proof(owner, pushed.version) ||",
         }],
-        caught_by: &["servers postgres::next::forged_and_repeated_notifications_let_nobody_in"],
+        caught_by: &["servers postgres::next::forged_and_repeated_notifications_let_no_waiter_in"],
     },
     Mutant {
         name: "a_next_holder_that_believes_an_old_notification",

@@ -116,7 +116,7 @@ async fn tokens_rise_and_no_two_hold_the_lock_from_client_to_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forged_and_repeated_notifications_let_nobody_in() {
+async fn forged_and_repeated_notifications_let_no_waiter_in() {
     let server = PostgresServer::start(&[]);
     let (ours, theirs) = (client(&server).await, client(&server).await);
     let mut listener = sqlx::postgres::PgListener::connect_with(&super::pool(&server)).await.unwrap();
@@ -242,7 +242,7 @@ async fn a_waiter_that_was_dropped_is_granted_nothing() {
     })
     .await;
     guard.release().await.unwrap();
-    assert_eq!(owner(&server), None, "nobody waits");
+    assert_eq!(owner(&server), None, "the lock has no waiter");
     // One that was granted the lock before it could withdraw.
     let guard = ours.lock("k").ttl(LONG).acquire().await.unwrap();
     let dropped = waiter(&theirs);

@@ -67,7 +67,7 @@ impl Hints {
         lock(&self.by_channel).values().for_each(|watched| watched.releases.tell());
     }
 
-    /// Returns whether anyone waits for messages.
+    /// Returns whether there are waiters for messages.
     #[cfg(feature = "postgres")]
     pub(in crate::backend) fn is_watched(&self) -> bool {
         !lock(&self.by_channel).is_empty()

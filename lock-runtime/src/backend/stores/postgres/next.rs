@@ -42,7 +42,7 @@ pub(super) struct Pushed {
 pub(super) enum Push {
     /// The lock is this waiter's, with this version and until then.
     Ours { version: u64, valid_until: Instant },
-    /// It is another waiter's, or is older than the waiter's last request, or was sent by nobody knows who.
+    /// It is another waiter's, or is older than the waiter's last request, or was not sent by a release.
     NotOurs,
 }
 

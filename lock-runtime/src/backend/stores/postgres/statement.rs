@@ -29,8 +29,9 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// Reads the text of a file in the folder `sql`.
+    /// Reads the text of a file in the folder `sql`, which may contain `grant.sql`.
     pub(crate) fn of(text: &str, table: &Table, bit: u32) -> Self {
+        let text = &text.replace("{grant}", include_str!("sql/grant.sql"));
         let text = without_comments(text);
         Self { text: text.replace("{table}", &table.name()).into(), bit }
     }

@@ -1,22 +1,9 @@
--- Ends a hold, and grants the lock to the next holder, or notifies those who wait. It takes the server somewhat more time than
+-- Ends a hold, and grants the lock to the next holder, or notifies the waiters. It takes the server somewhat more time than
 -- release.sql, and gives the same answer.
 -- $1 name  $2 owner  $3 channel  $4 payload  $5 echo
 -- The notification of a grant proves that it comes from the row: only the next holder knows the secret that it is made from.
--- Whether there is one is asked of the time at which the statement arrived, which is the same for all columns. The lease is
--- dated after the row was locked: the next holder counts from before it locked the row itself.
 UPDATE {table} l SET
-    owner = CASE WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN l.next_owner END,
-    version = CASE
-        WHEN least(l.next_until, l.expires_at) > statement_timestamp()
-        THEN greatest(l.version + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) * 2048 / 2048
-        ELSE l.version
-    END,
-    expires_at = CASE
-        WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN clock_timestamp() + l.next_lease
-        ELSE l.expires_at
-    END,
-    holder = CASE WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN l.next_holder ELSE '' END,
-    next_until = '-infinity'
+    {grant}
 WHERE l.name = (
     SELECT o.name FROM {table} o WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED
 )

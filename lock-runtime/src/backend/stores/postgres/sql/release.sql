@@ -1,4 +1,4 @@
--- Ends a hold, and notifies those who wait: the cheapest way, for a lock that probably nobody waits for. No row if it is not
+-- Ends a hold, and notifies the waiters: the cheapest way, for a lock that probably has no waiters. No row if it is not
 -- held, or if its row is locked; release_many.sql tells which. A next holder stays that one, and asks when it is notified.
 -- $1 name  $2 owner  $3 channel  $4 payload  $5 echo
 -- While a transaction that the holder has checked in with is open, the row stays as it is (FOR UPDATE conflicts with it).

@@ -1,8 +1,8 @@
--- Ends holds, each at its own row, in one statement, and grants each lock to its next holder, or notifies those who wait; and
+-- Ends holds, each at its own row, in one statement, and grants each lock to its next holder, or notifies the waiters; and
 -- withdraws owners that were to be the next ones.
 -- $1 names  $2 owners  $3 payloads  $4 channel  $5 echo
 -- One row for each owner, in order: whether its lease had not ended, if it was released; otherwise whether it holds the lock,
--- or is the next to hold it, with a row that is locked. See release.sql and hand_over.sql.
+-- or is the next to hold it, with a row that is locked. See release.sql, hand_over.sql and grant.sql.
 WITH due AS MATERIALIZED (
     SELECT * FROM unnest($1::text[], $2::text[]::uuid[], $3::text[]) WITH ORDINALITY AS due (name, owner, payload, number)
 ), ours AS MATERIALIZED (
@@ -10,18 +10,7 @@ WITH due AS MATERIALIZED (
     FOR UPDATE OF l SKIP LOCKED
 ), freed AS (
     UPDATE {table} l SET
-        owner = CASE WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN l.next_owner END,
-        version = CASE
-            WHEN least(l.next_until, l.expires_at) > statement_timestamp()
-            THEN greatest(l.version + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint) * 2048 / 2048
-            ELSE l.version
-        END,
-        expires_at = CASE
-            WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN clock_timestamp() + l.next_lease
-            ELSE l.expires_at
-        END,
-        holder = CASE WHEN least(l.next_until, l.expires_at) > statement_timestamp() THEN l.next_holder ELSE '' END,
-        next_until = '-infinity'
+        {grant}
     FROM ours WHERE l.name = ours.name
     RETURNING
         ours.number,

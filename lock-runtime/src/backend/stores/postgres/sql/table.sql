@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS distributed_locks (
     version bigint NOT NULL,
     -- The end of the lease, or when the lock was released.
     expires_at timestamptz NOT NULL,
-    -- Until when a release notifies those who wait.
+    -- Until when a release notifies its waiters.
     wanted_until timestamptz NOT NULL DEFAULT '-infinity',
     -- Who holds it, for a human reader.
     holder text NOT NULL DEFAULT '',
