@@ -18,6 +18,8 @@ mod support;
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
 #[path = "../../tests/support/mod.rs"]
 mod tests_support;
+#[path = "../src/backend/stores/postgres/uuid.rs"]
+mod uuid;
 
 use std::{
     env,
@@ -39,6 +41,7 @@ use support::{
     targets::Target,
 };
 use tests_support::postgres_server::PostgresServer;
+use uuid::Uuid;
 
 const ROUNDS: usize = 9;
 const PROCESSES: usize = 4;
@@ -50,7 +53,7 @@ const TAKE: &str = "INSERT INTO bare AS b VALUES ($1, $2::uuid, 1, clock_timesta
      UPDATE SET owner = $2::uuid, version = b.version + 1, expires_at = clock_timestamp() + interval '30 s' WHERE b.owner \
      IS NULL OR b.expires_at <= clock_timestamp() RETURNING version";
 const FREE: &str = "UPDATE bare SET owner = NULL WHERE name = $1 AND owner = $2::uuid";
-const OWNER: &str = "0123456789abcdef0123456789abcdef";
+const OWNER: Uuid = Uuid(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
 
 const HOT: [&str; 4] = ["lock-runtime", "lock-runtime, advisory", "PgAdvisoryLock", "SELECT … FOR UPDATE"];
 /// The first of them that is not of this library.
@@ -265,7 +268,7 @@ async fn plain_cycle(connection: &mut PgConnection, name: &str) {
 /// The statements of this library, without it.
 async fn same_cycle(connection: &mut PgConnection, name: &str) {
     take(connection, name).await;
-    release(connection, name, "channel").await;
+    release(connection, name).await;
 }
 
 static TEXTS: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| {
@@ -275,7 +278,8 @@ static TEXTS: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| {
     ]
     .map(|text| {
         let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
-        lines.join("\n").replace("{table}", "distributed_locks").into()
+        let text = lines.join("\n").replace("{table}", "distributed_locks").replace("{channel}", "bare");
+        text.replace("{lock}", "'the lock'").into()
     })
 });
 
@@ -293,12 +297,10 @@ async fn take(connection: &mut PgConnection, name: &str) {
     assert_eq!(taken.len(), 1);
 }
 
-async fn release(connection: &mut PgConnection, name: &str, channel: &str) {
+async fn release(connection: &mut PgConnection, name: &str) {
     let released = sqlx::query(AssertSqlSafe(Arc::clone(&TEXTS[1])))
         .bind(name)
         .bind(OWNER)
-        .bind(channel)
-        .bind("payload")
         .bind(1_i64)
         .fetch_all(connection)
         .await
@@ -357,7 +359,7 @@ async fn bare_hand_overs(two: &mut [PgConnection; 2], listener: &mut PgListener)
     for _ in 0..HAND_OVERS {
         tokio::time::sleep(Duration::from_millis(5)).await;
         let sent = Instant::now();
-        let ((), entered) = tokio::join!(release(holder, "bare hand-over", "bare"), async {
+        let ((), entered) = tokio::join!(release(holder, "bare hand-over"), async {
             listener.recv().await.unwrap();
             take(next, "bare hand-over").await;
             sent.elapsed()
@@ -365,7 +367,7 @@ async fn bare_hand_overs(two: &mut [PgConnection; 2], listener: &mut PgListener)
         took.push(entered.as_secs_f64() * 1e6);
         std::mem::swap(holder, next);
     }
-    release(holder, "bare hand-over", "channel").await;
+    release(holder, "bare hand-over").await;
     took
 }
 

@@ -114,7 +114,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an_advisory_lock_given_back_without_a_notification",
         edits: &[Script {
-            from: "CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify($4, freed.payload)::text END",
+            from: "CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify('{channel}', {lock})::text END",
             to: "NULL::text",
         }],
         caught_by: &["servers postgres::advisory::a_release_wakes_a_waiter_of_another_session"],

@@ -222,7 +222,7 @@ async fn a_flood_of_notifications_keeps_no_lock_of_a_suspended_holder() {
     let began = Instant::now();
     let mut stranger = server.session();
     let flood =
-        "SELECT count(pg_notify('lock_81b303ca66f1e2e5', 'flood ' || n)) FROM generate_series(1, 50000) n";
+        "SELECT count(pg_notify('lock_40a8c6f599537c14', 'flood ' || n)) FROM generate_series(1, 50000) n";
     stranger.query(flood).unwrap();
     let next = locks.lock("k").wait(LONG).acquire().await.unwrap();
     let took = began.elapsed();

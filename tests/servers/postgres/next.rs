@@ -20,9 +20,9 @@ use crate::support::{
     until,
 };
 
-const CHANNEL: &str = "lock_81b303ca66f1e2e5";
-/// SHA-1 of the lock's name, `k`.
-const LOCK: &str = "13fbd79c3d390e5d6585a21e11ff5ec1970cff0c";
+const CHANNEL: &str = "lock_40a8c6f599537c14";
+/// SHA-256 of the lock's name, `k`.
+const LOCK: &str = "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a";
 
 fn waiter(locks: &LockManager) -> JoinHandle<LockGuard> {
     let lock = locks.lock("k").ttl(LONG).wait(LONG);

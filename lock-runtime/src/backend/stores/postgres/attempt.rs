@@ -6,13 +6,14 @@ use sqlx::Row;
 
 use super::{
     connections::{Answer, Lane, detached},
+    digest::sha256,
     error::{Failure, not_understood},
     flight::{Flight, InFlight, Landed},
     hold::PostgresLease,
     next::{CLAIM_WINDOW, Place, Push},
-    notices::{WANTED, Watch, payload},
+    notices::{WANTED, Watch},
     shared::Shared,
-    statement::{Arg, micros, owner},
+    statement::{Arg, micros},
 };
 use crate::{
     FencingToken, LockError, LockErrorKind, OwnerToken,
@@ -91,7 +92,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         request.progress.contended();
         let Some(watch) = &watch else {
             // Asks again at once, to be notified, and because the lock may have been released before.
-            watch = Some(Watch::begin(&shared.notices, payload(request.key.stored()).into()));
+            watch = Some(Watch::begin(&shared.notices, sha256(request.key.stored()).into()));
             likely = Likely::Held;
             continue;
         };
@@ -251,11 +252,11 @@ async fn ask(
         // Executed later, it would be a grant without a holder.
         limit = connections.clock().at(sent + connections.config().response_timeout);
         vec![
-            Arg::Text(id.key.stored().to_owned()),
-            owner(id.owner),
+            Arg::Text(id.key.stored().into()),
+            Arg::Owner(id.owner),
             micros(id.ttl),
             Arg::Number(i64::try_from(limit).unwrap_or(i64::MAX)),
-            Arg::Text(shared.label.clone()),
+            Arg::Text(shared.label.as_str().into()),
         ]
     };
     let taken = match likely {

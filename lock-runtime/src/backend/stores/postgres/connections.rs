@@ -8,12 +8,12 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use sqlx::{ConnectOptions, PgConnection, PgPool, Row, postgres::PgRow};
+use sqlx::{ConnectOptions, PgConnection, PgPool, postgres::PgRow};
 use tokio::{runtime, time::timeout};
 
 use super::{
@@ -65,8 +65,6 @@ pub(super) struct Connections {
     outage: Outage,
     clock: ServerClock,
     fitness: Fitness,
-    /// The number of the next statement.
-    echo: AtomicI64,
     /// Whether a connection keeps its session from one statement to the next, as far as is known; see `notices.rs`.
     keeps_sessions: Arc<AtomicBool>,
     /// Whether the user's pool leads to a server that can hold locks.
@@ -85,7 +83,6 @@ impl Connections {
             renewals: Mutex::default(),
             outage,
             clock: ServerClock::default(),
-            echo: AtomicI64::new(1),
             keeps_sessions: Arc::default(),
             pool_is_fit: AtomicBool::new(false),
         }
@@ -130,17 +127,15 @@ impl Connections {
 
     /// Executes a statement. A connection that broke while it was idle is replaced: every statement may be repeated.
     ///
-    /// `args` returns the arguments of a statement that is sent at this moment. One more is added, a number that each row
-    /// of the answer has to repeat: an answer to another statement, of a driver or pooler that has lost count, would let
-    /// two clients believe that they hold the lock.
+    /// `args` returns the arguments of a statement that is sent at this moment.
     ///
     /// # Cancel safety
     /// Not to be dropped, except with its runtime: the statement may still be executed.
-    pub(super) async fn run(
+    pub(super) async fn run<'a>(
         &self,
         lane: Lane,
         statement: &Statement,
-        mut args: impl FnMut(Instant) -> Vec<Arg>,
+        mut args: impl FnMut(Instant) -> Vec<Arg<'a>>,
     ) -> Result<Answer, Failure> {
         let (mut conflicts, mut may_have_run) = (0, false);
         // Refused now, it may have been executed over a connection that broke.
@@ -160,9 +155,7 @@ impl Connections {
             let round_trips = if prepared && taken.learn(statement) { 2 } else { 1 };
             let sent = Instant::now();
             let limit = self.config.response_timeout * round_trips;
-            let echo = self.echo.fetch_add(1, Ordering::Relaxed);
-            let mut args = args(sent);
-            args.push(Arg::Number(echo));
+            let args = args(sent);
             let Ok(answer) = timeout(limit, statement.fetch(&mut taken, &args, prepared)).await else {
                 taken.give_up();
                 let error = self.silent(limit);
@@ -170,9 +163,6 @@ impl Connections {
                 return Err(Failure::Unknown(error));
             };
             let cause = match answer {
-                Ok(rows) if !repeats(&rows, echo) => {
-                    sqlx::Error::Protocol("it belongs to another request".into())
-                }
                 Ok(rows) => {
                     taken.give_back();
                     return Ok(Answer { rows, sent, repeated: may_have_run });
@@ -220,21 +210,26 @@ impl Connections {
             return Box::pin(self.take_of_pool(pool)).await;
         }
         let slot = self.slot(lane);
+        let permit = if let Some(permit) = slot.try_permit() { permit } else { self.wait(&slot).await? };
+        if let Some(idle) = slot.pop() {
+            return Ok(Line::of(idle, permit));
+        }
+        // Its future is far larger than that of a statement, which is moved to a task.
+        Box::pin(self.make(lane, &slot, permit)).await
+    }
+
+    /// Waits for a place among the connections.
+    async fn wait(&self, slot: &Arc<Slot>) -> Result<Permit, LockError> {
         let limit = self.config.response_timeout;
-        let Ok(permit) = timeout(limit, slot.permit()).await else {
+        timeout(limit, slot.permit()).await.map_err(|_| {
             let message = format!(
                 "none of the {} connections to PostgreSQL at {} became free within {limit:?}; allow more with the \
                  setting `connections`",
                 slot.size(),
                 self.config.address()
             );
-            return Err(LockError::new(LockErrorKind::Backend, message));
-        };
-        if let Some(idle) = slot.pop() {
-            return Ok(Line::of(idle, permit));
-        }
-        // Its future is far larger than that of a statement, which is moved to a task.
-        Box::pin(self.make(lane, &slot, permit)).await
+            LockError::new(LockErrorKind::Backend, message)
+        })
     }
 
     /// Makes a connection, or takes one that became idle meanwhile.
@@ -352,11 +347,6 @@ impl fmt::Debug for Connections {
     }
 }
 
-/// Returns whether an answer belongs to the statement with this number.
-fn repeats(rows: &[PgRow], echo: i64) -> bool {
-    rows.iter().all(|row| row.try_get::<i64, _>("echo").is_ok_and(|number| number == echo))
-}
-
 /// Pings over a connection of the caller's runtime, and so makes one if there is none.
 pub(super) async fn ping(connections: &Connections) -> Result<(), LockError> {
     let mut line = connections.take(Lane::Here).await?;
@@ -375,12 +365,21 @@ pub(super) async fn ping(connections: &Connections) -> Result<(), LockError> {
     fit
 }
 
-/// Runs `work` in a task of its own on this runtime; an error if the runtime is shut down meanwhile.
-pub(super) async fn detached<T: Send + 'static>(
+/// Runs `work` in a task of its own on this runtime, beginning now; an error if the runtime is shut down meanwhile.
+///
+/// # Cancel safety
+/// Dropped, the work goes on.
+pub(super) fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, LockError>> + Send + 'static,
-) -> Result<T, LockError> {
-    let done = tokio::spawn(work).await;
-    done.unwrap_or_else(|_| {
-        Err(LockError::new(LockErrorKind::Backend, "the runtime was shut down while PostgreSQL was asked"))
-    })
+) -> impl Future<Output = Result<T, LockError>> {
+    // On the heap first: the future of a statement is large, and the runtime moves it several times.
+    let done = tokio::spawn(Box::pin(work));
+    async {
+        done.await.unwrap_or_else(|_| {
+            Err(LockError::new(
+                LockErrorKind::Backend,
+                "the runtime was shut down while PostgreSQL was asked",
+            ))
+        })
+    }
 }

@@ -46,7 +46,7 @@ use sqlx::{
 use super::{
     error::{Meaning, in_transaction},
     hold::PostgresLease,
-    statement::owner_text,
+    statement::uuid,
 };
 use crate::{FencingToken, HeldLock, LockError, LockErrorKind, LockGuard, backend::BoxFuture};
 
@@ -107,7 +107,7 @@ async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) 
     held.ensure_valid()?;
     let statement = &lease.shared.statements.check_in;
     let version = i64::try_from(lease.id.token.micros()).unwrap_or(i64::MAX);
-    let query = statement.query().bind(lease.id.key.stored()).bind(owner_text(lease.id.owner)).bind(version);
+    let query = statement.query().bind(lease.id.key.stored()).bind(uuid(lease.id.owner)).bind(version);
     match query.fetch_optional(&mut **transaction).await {
         Ok(Some(_)) => Ok(()),
         Ok(None) => {

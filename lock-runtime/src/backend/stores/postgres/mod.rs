@@ -3,6 +3,7 @@
 mod attempt;
 pub(super) mod config;
 mod connections;
+pub(super) mod digest;
 pub(super) mod error;
 pub mod fence;
 pub(super) mod fitness;
@@ -19,6 +20,7 @@ mod slot;
 pub(super) mod statement;
 pub(super) mod sweep;
 pub(super) mod table;
+mod uuid;
 
 use std::{fmt, sync::Arc};
 
@@ -105,7 +107,8 @@ impl Backend for Postgres {
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(connections::detached(async move { connections::ping(&shared.connections).await }))
+        let ping = async move { connections::ping(&shared.connections).await };
+        Box::pin(async { connections::detached(ping).await })
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

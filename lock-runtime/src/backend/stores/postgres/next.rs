@@ -80,13 +80,12 @@ impl FromStr for Pushed {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::digest::hex, *};
 
     const SEC: Duration = Duration::from_secs(1);
 
     fn pushed(version: u64, owner: OwnerToken) -> Pushed {
-        let hex = proof(owner, version).map(|byte| format!("{byte:02x}")).concat();
-        format!("{version} {hex}").parse().unwrap()
+        format!("{version} {}", hex(&proof(owner, version))).parse().unwrap()
     }
 
     #[test]

@@ -113,12 +113,6 @@ impl Drop for Notices {
     }
 }
 
-/// Returns the payload of a notification about the lock with this row. Any user of the database may listen, and therefore
-/// sees a hash instead of the name.
-pub(crate) fn payload(name: &str) -> String {
-    sha1_smol::Sha1::from(name).digest().to_string()
-}
-
 /// Waits for the releases of one lock; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {

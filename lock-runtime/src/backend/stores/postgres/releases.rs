@@ -9,10 +9,9 @@ use tokio::sync::oneshot;
 use super::{
     connections::{Answer, Lane},
     error::{Failure, not_understood},
-    notices,
     released::{Left, Released},
     shared::{Shared, Statements},
-    statement::{Arg, owner_text},
+    statement::Arg,
 };
 use crate::{LockError, LockErrorKind, backend::LeaseId, sync::lock};
 
@@ -68,10 +67,8 @@ async fn send_all(shared: Arc<Shared>) {
 pub(super) async fn send(shared: &Shared, ids: &[LeaseId]) -> Result<(Vec<Left>, bool), Failure> {
     let args = |_| {
         vec![
-            Arg::Texts(ids.iter().map(|id| id.key.stored().to_owned()).collect()),
-            Arg::Texts(ids.iter().map(|id| owner_text(id.owner)).collect()),
-            Arg::Texts(ids.iter().map(|id| notices::payload(id.key.stored())).collect()),
-            Arg::Text(shared.notices.channel().to_owned()),
+            Arg::Texts(ids.iter().map(|id| id.key.stored()).collect()),
+            Arg::Owners(ids.iter().map(|id| id.owner).collect()),
         ]
     };
     let answer = shared.connections.run(Lane::Here, &shared.statements.release_many, args).await?;
@@ -96,14 +93,7 @@ fn read(row: &PgRow) -> Result<Left, sqlx::Error> {
 pub(super) async fn alone(shared: &Shared, id: &LeaseId, others_wait: bool) -> Released {
     let Statements { release, hand_over, .. } = &shared.statements;
     let statement = if others_wait { hand_over } else { release };
-    let args = |_| {
-        vec![
-            Arg::Text(id.key.stored().to_owned()),
-            Arg::Text(owner_text(id.owner)),
-            Arg::Text(shared.notices.channel().to_owned()),
-            Arg::Text(notices::payload(id.key.stored())),
-        ]
-    };
+    let args = |_| vec![Arg::Text(id.key.stored().into()), Arg::Owner(id.owner)];
     let Answer { rows, repeated, .. } = shared.connections.run(Lane::Here, statement, args).await?;
     if let Some(row) = rows.first() {
         let was_valid = row.try_get("was_valid").map_err(|error| Failure::Unknown(not_understood(error)))?;

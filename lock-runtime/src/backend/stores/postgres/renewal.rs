@@ -8,7 +8,7 @@ use super::{
     connections::Lane,
     error::{Failure, not_understood},
     shared::Shared,
-    statement::{Arg, owner_text},
+    statement::Arg,
 };
 use crate::{
     LockError, LockErrorKind,
@@ -42,8 +42,8 @@ async fn renew_part(shared: Arc<Shared>, due: Vec<LeaseId>) -> Result<Vec<Renewa
     let args = |_| {
         let micros = |id: &LeaseId| i64::try_from(id.ttl.as_micros()).unwrap_or(i64::MAX);
         vec![
-            Arg::Texts(due.iter().map(|id| id.key.stored().to_owned()).collect()),
-            Arg::Texts(due.iter().map(|id| owner_text(id.owner)).collect()),
+            Arg::Texts(due.iter().map(|id| id.key.stored()).collect()),
+            Arg::Owners(due.iter().map(|id| id.owner).collect()),
             Arg::Numbers(due.iter().map(micros).collect()),
         ]
     };

@@ -75,6 +75,12 @@ impl Slot {
         self.size
     }
 
+    /// Takes a place among the connections if one is free, and no other waits for it.
+    pub(super) fn try_permit(self: &Arc<Self>) -> Option<Permit> {
+        self.permits.try_acquire().ok()?.forget();
+        Some(Permit(Arc::clone(self)))
+    }
+
     /// Waits for a place among the connections.
     ///
     /// # Cancel safety

@@ -1,23 +1,41 @@
 //! The statements, each with its arguments as parameters, or as literals behind a pooler that keeps no sessions.
 
-use std::{fmt::Write as _, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use sqlx::{
-    AssertSqlSafe, Executor, PgConnection, Postgres,
+    AssertSqlSafe, Executor, PgConnection, Postgres, Row,
     postgres::{PgArguments, PgRow},
     query::Query,
 };
 
-use super::table::{Table, without_comments};
-use crate::OwnerToken;
+use super::{
+    digest::hex,
+    table::{Table, without_comments},
+    uuid::Uuid,
+};
+use crate::{OwnerToken, time::backoff::random};
+
+/// The number of the next statement. It begins anywhere, so that processes that share a pooler have different ones.
+static ECHO: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(i64::from(random()) << 30));
 
 /// An argument of a statement.
 #[derive(Clone, Debug)]
-pub(crate) enum Arg {
-    Text(String),
+pub(crate) enum Arg<'a> {
+    Text(Cow<'a, str>),
     Number(i64),
-    Texts(Vec<String>),
+    /// A `uuid`.
+    Owner(OwnerToken),
+    Texts(Vec<&'a str>),
     Numbers(Vec<i64>),
+    Owners(Vec<OwnerToken>),
 }
 
 /// A statement about the locks of one table.
@@ -29,11 +47,16 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// Reads the text of a file in the folder `sql`, which may contain `grant.sql`.
+    /// Reads the text of a file in the folder `sql`, which may contain `grant.sql`; `{lock}`, the name of the lock in
+    /// notifications, which is a hash because any user of the database may listen; and `{channel}`, where to send them.
     pub(crate) fn of(text: &str, table: &Table, bit: u32) -> Self {
         let text = &text.replace("{grant}", include_str!("sql/grant.sql"));
         let text = without_comments(text);
-        Self { text: text.replace("{table}", &table.name()).into(), bit }
+        let text = text
+            .replace("{table}", &table.name())
+            .replace("{channel}", &table.channel())
+            .replace("{lock}", "encode(sha256(convert_to(l.name, 'UTF8')), 'hex')");
+        Self { text: text.into(), bit }
     }
 
     pub(crate) fn bit(&self) -> u32 {
@@ -41,6 +64,9 @@ impl Statement {
     }
 
     /// Executes the statement.
+    ///
+    /// One argument is added, a number that each row of the answer has to repeat: an answer to another statement, of a driver
+    /// or pooler that has lost count, would let two clients believe that they hold the lock.
     ///
     /// `prepared` is whether it is prepared once for the connection. Otherwise it needs nothing of its session, and the
     /// server makes a plan each time.
@@ -50,23 +76,27 @@ impl Statement {
     pub(crate) async fn fetch(
         &self,
         connection: &mut PgConnection,
-        args: &[Arg],
+        args: &[Arg<'_>],
         prepared: bool,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        if !prepared {
-            let statement = sqlx::raw_sql(AssertSqlSafe(self.with_literals(args)));
-            return Box::pin(connection.fetch_all(statement)).await;
+        let echo = ECHO.fetch_add(1, Ordering::Relaxed);
+        let rows = if prepared {
+            let mut query = self.query();
+            for arg in args {
+                query = bind(query, arg);
+            }
+            query.bind(echo).fetch_all(connection).await?
+        } else {
+            let args = [args, &[Arg::Number(echo)]].concat();
+            let statement = sqlx::raw_sql(AssertSqlSafe(self.with_literals(&args)));
+            Box::pin(connection.fetch_all(statement)).await?
+        };
+        let repeats = |row: &PgRow| row.try_get::<i64, _>("echo").is_ok_and(|number| number == echo);
+        if rows.iter().all(repeats) {
+            Ok(rows)
+        } else {
+            Err(sqlx::Error::Protocol("it belongs to another request".into()))
         }
-        let mut query = self.query();
-        for arg in args {
-            query = match arg {
-                Arg::Text(text) => query.bind(text.as_str()),
-                Arg::Number(number) => query.bind(*number),
-                Arg::Texts(texts) => query.bind(texts.as_slice()),
-                Arg::Numbers(numbers) => query.bind(numbers.as_slice()),
-            };
-        }
-        query.fetch_all(connection).await
     }
 
     /// Returns the statement without its arguments.
@@ -75,7 +105,7 @@ impl Statement {
     }
 
     /// Writes the arguments into the text.
-    fn with_literals(&self, args: &[Arg]) -> String {
+    fn with_literals(&self, args: &[Arg<'_>]) -> String {
         let mut parts = self.text.split('$');
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -94,12 +124,21 @@ impl Statement {
     }
 }
 
+fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<'a, Postgres, PgArguments> {
+    match arg {
+        Arg::Text(text) => query.bind(text.as_ref()),
+        Arg::Number(number) => query.bind(*number),
+        Arg::Owner(token) => query.bind(uuid(*token)),
+        Arg::Texts(texts) => query.bind(texts.as_slice()),
+        Arg::Numbers(numbers) => query.bind(numbers.as_slice()),
+        Arg::Owners(tokens) => query.bind(tokens.iter().copied().map(uuid).collect::<Vec<_>>()),
+    }
+}
+
 /// Texts are written in hexadecimal, so that none of their characters means anything in SQL.
-fn write_literal(text: &mut String, arg: &Arg) {
-    let quote = |value: &str| {
-        let hex = value.bytes().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        format!("convert_from(decode('{hex}', 'hex'), 'UTF8')")
-    };
+fn write_literal(text: &mut String, arg: &Arg<'_>) {
+    let quote = |value: &str| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex(value.as_bytes()));
+    let owner = |token: OwnerToken| format!("'{:032x}'::uuid", token.expose());
     let list = |values: Vec<String>| values.join(", ");
     let _ = match arg {
         Arg::Text(value) => write!(text, "{}", quote(value)),
@@ -110,21 +149,20 @@ fn write_literal(text: &mut String, arg: &Arg) {
         Arg::Numbers(values) => {
             write!(text, "ARRAY[{}]::bigint[]", list(values.iter().map(i64::to_string).collect()))
         }
+        Arg::Owner(token) => write!(text, "{}", owner(*token)),
+        Arg::Owners(tokens) => {
+            write!(text, "ARRAY[{}]::uuid[]", list(tokens.iter().copied().map(owner).collect()))
+        }
     };
 }
 
-/// An owner as an argument.
-pub(crate) fn owner(token: OwnerToken) -> Arg {
-    Arg::Text(owner_text(token))
-}
-
-/// An owner as the server reads a UUID.
-pub(crate) fn owner_text(token: OwnerToken) -> String {
-    format!("{:032x}", token.expose())
+/// An owner as the server has it.
+pub(super) fn uuid(token: OwnerToken) -> Uuid {
+    Uuid(token.expose())
 }
 
 /// A length of time as the statements take it.
-pub(crate) fn micros(length: Duration) -> Arg {
+pub(crate) fn micros(length: Duration) -> Arg<'static> {
     Arg::Number(i64::try_from(length.as_micros()).unwrap_or(i64::MAX))
 }
 
@@ -137,7 +175,7 @@ mod tests {
         let statement = Statement::of("-- $1\nSELECT $1, $2, $10 FROM {table}", &Table::default(), 0);
         let mut args = vec![Arg::Text("'; DROP".into()), Arg::Number(-7)];
         args.extend((0..7).map(Arg::Number));
-        args.push(Arg::Texts(vec!["a".into(), "$1".into()]));
+        args.push(Arg::Texts(vec!["a", "$1"]));
         assert_eq!(
             statement.with_literals(&args),
             "SELECT convert_from(decode('273b2044524f50', 'hex'), 'UTF8'), (-7)::bigint, \

@@ -39,10 +39,10 @@ impl Default for Sweeper {
 
 impl Sweeper {
     /// Counts a new row; returns the arguments of the statement that looks at a page of the table if it is time.
-    pub(crate) fn grown(&self) -> Option<Vec<Arg>> {
+    pub(crate) fn grown(&self) -> Option<Vec<Arg<'static>>> {
         (self.new_rows.fetch_add(1, Ordering::Relaxed) % NEW_ROWS == NEW_ROWS - 1).then(|| {
             let retention = i64::try_from(RETENTION.as_micros()).unwrap_or(i64::MAX);
-            vec![Arg::Text(lock(&self.last).clone()), Arg::Number(PAGE), Arg::Number(retention)]
+            vec![Arg::Text(lock(&self.last).clone().into()), Arg::Number(PAGE), Arg::Number(retention)]
         })
     }
 

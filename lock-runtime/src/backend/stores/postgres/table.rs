@@ -1,5 +1,7 @@
 //! The table of the locks.
 
+use super::digest::sha256;
+
 /// The statement that creates it under its usual name.
 pub(crate) const DDL: &str = include_str!("sql/table.sql");
 /// Upper bound on the length of an identifier in bytes; the server cuts longer ones off.
@@ -46,8 +48,7 @@ impl Table {
 
     /// Returns the channel of its notifications; cut to what the server allows for a channel.
     pub(crate) fn channel(&self) -> String {
-        let digest = sha1_smol::Sha1::from(&self.0).digest().to_string();
-        format!("lock_{}", &digest[..16])
+        format!("lock_{}", &sha256(&self.0)[..16])
     }
 }
 

@@ -75,9 +75,6 @@ pub(super) struct Keeper {
     outage: Arc<Outage>,
     /// The numbers of the locks that the session has, or may have.
     held: HashSet<i64>,
-    /// The number of the last statement, which its answer repeats: an answer to another one, of a driver or pooler that
-    /// has lost count, would let two clients believe that they hold the lock.
-    echo: i64,
     /// When the last statement was sent that was answered, and when its answer came.
     sent: Instant,
     answered: Instant,
@@ -100,7 +97,6 @@ impl Keeper {
             requests,
             outage,
             held: HashSet::new(),
-            echo: 0,
             sent: now,
             answered: now,
             used: now,
@@ -192,12 +188,7 @@ impl Keeper {
             return Ok(Vec::new());
         }
         let shared = Arc::clone(&self.shared);
-        let args = vec![
-            numbers(names),
-            rows(names),
-            Arg::Texts(names.iter().map(|name| name.payload.to_string()).collect()),
-            Arg::Text(shared.notices.channel().to_owned()),
-        ];
+        let args = vec![numbers(names), rows(names)];
         // An error that is not the end of the session leaves locks that would stay taken: it ends here.
         let answer = self.run(&shared.statements.unlock, args).await?;
         let session = self.session.upgrade();
@@ -264,7 +255,7 @@ impl Keeper {
         let waiting = due.iter().filter(|take| !take.wanted.is_zero());
         let Some(wanted) = waiting.clone().map(|take| take.wanted).max() else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
-        let names = waiting.map(|take| take.name.row.to_string()).collect();
+        let names = waiting.map(|take| &*take.name.row).collect();
         match self.run(&shared.statements.want, vec![Arg::Texts(names), micros(wanted)]).await {
             Err(Failure::Over(error)) => Err(error),
             // They ask again by themselves.
@@ -275,8 +266,9 @@ impl Keeper {
     /// Tries to take locks.
     async fn lock(&mut self, names: &[Name]) -> Result<Vec<Tried>, Failure> {
         let shared = Arc::clone(&self.shared);
-        let args = |names: &[Name]| vec![numbers(names), rows(names), Arg::Text(shared.label.clone())];
-        let answer = self.run(&shared.statements.lock, args(names)).await?;
+        let label = || Arg::Text(shared.label.as_str().into());
+        let args = vec![numbers(names), rows(names), label()];
+        let answer = self.run(&shared.statements.lock, args).await?;
         let read = |row: &PgRow| -> Result<Tried, sqlx::Error> {
             let version = row.try_get::<Option<i64>, _>("version")?;
             Ok(match version {
@@ -289,7 +281,8 @@ impl Keeper {
         let without: Vec<_> = (0..names.len()).filter(|at| matches!(tried[*at], Tried::NoRow)).collect();
         if !without.is_empty() {
             let names: Vec<_> = without.iter().map(|at| names[*at].clone()).collect();
-            let answer = self.run(&shared.statements.create, args(&names)).await?;
+            let args = vec![numbers(&names), rows(&names), label()];
+            let answer = self.run(&shared.statements.create, args).await?;
             let created = each(&answer, |row| row.try_get::<Option<i64>, _>("version"))?;
             for (at, version) in without.into_iter().zip(created) {
                 if let Some(version) = version {
@@ -342,7 +335,7 @@ impl Keeper {
     }
 
     /// Executes a statement whose answer tells in which session.
-    async fn run(&mut self, statement: &Statement, args: Vec<Arg>) -> Result<Vec<PgRow>, Failure> {
+    async fn run(&mut self, statement: &Statement, args: Vec<Arg<'_>>) -> Result<Vec<PgRow>, Failure> {
         let answer = self.run_without_pid(statement, args).await?;
         let is_ours = |row: &PgRow| row.try_get::<i32, _>("pid").is_ok_and(|pid| pid == self.pid);
         if !answer.is_empty() && answer.iter().all(is_ours) {
@@ -358,14 +351,12 @@ impl Keeper {
     async fn run_without_pid(
         &mut self,
         statement: &Statement,
-        mut args: Vec<Arg>,
+        args: Vec<Arg<'_>>,
     ) -> Result<Vec<PgRow>, Failure> {
         let server = &self.shared.config.of_server;
         let Some(session) = self.session.upgrade() else {
             return Err(Failure::Over(LockError::new(LockErrorKind::Backend, "the store was dropped")));
         };
-        self.echo += 1;
-        args.push(Arg::Number(self.echo));
         let sent = Instant::now();
         let answer = {
             let answer = async { statement.fetch(self.listener.acquire().await?, &args, true).await };
@@ -389,11 +380,6 @@ impl Keeper {
         };
         match answer {
             Ok(rows) => {
-                let repeats = |row: &PgRow| row.try_get::<i64, _>("echo").is_ok_and(|echo| echo == self.echo);
-                if !rows.iter().all(repeats) {
-                    let error = sqlx::Error::Protocol("it belongs to another request".into());
-                    return Err(Failure::Over(error::explain(error, server)));
-                }
                 session.answered(sent);
                 (self.sent, self.answered) = (sent, Instant::now());
                 Ok(rows)
@@ -425,10 +411,10 @@ fn each<T>(rows: &[PgRow], read: impl Fn(&PgRow) -> Result<T, sqlx::Error>) -> R
     rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| Failure::Over(not_understood(error)))
 }
 
-fn numbers(names: &[Name]) -> Arg {
+fn numbers(names: &[Name]) -> Arg<'_> {
     Arg::Numbers(names.iter().map(|name| name.number).collect())
 }
 
-fn rows(names: &[Name]) -> Arg {
-    Arg::Texts(names.iter().map(|name| name.row.to_string()).collect())
+fn rows(names: &[Name]) -> Arg<'_> {
+    Arg::Texts(names.iter().map(|name| &*name.row).collect())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlx::postgres::PgAdvisoryLock;
 
-use super::super::postgres::notices;
+use super::super::postgres::digest::sha256;
 use crate::LockKey;
 
 /// A lock, as the server knows it.
@@ -23,7 +23,7 @@ impl Name {
         let lock = PgAdvisoryLock::new(key.stored());
         let number = lock.key().as_bigint().expect("a lock of a name has one number");
         let row = format!("advisory\t{}", key.stored());
-        Self { number, payload: notices::payload(&row).into(), row: row.into() }
+        Self { number, payload: sha256(&row).into(), row: row.into() }
     }
 }
 

@@ -5,4 +5,4 @@
 -- key (compute_new_xmax_infomask in heapam.c, since 9.3). Grants and releases lock it so; then this statement reads the
 -- latest row, or fails if the transaction's snapshot is older.
 -- $1 name  $2 owner  $3 version
-SELECT 1 FROM {table} l WHERE l.name = $1 AND l.owner = $2::uuid AND l.version = $3 FOR KEY SHARE
+SELECT 1 FROM {table} l WHERE l.name = $1 AND l.owner = $2 AND l.version = $3 FOR KEY SHARE

@@ -1,5 +1,7 @@
 -- Whether the server and the table can hold locks, and which ones they are. Executed once for each server.
+-- $1 echo
 SELECT
+    $1::bigint AS echo,
     CASE
         WHEN t.relpersistence <> 'p' THEN 'the table is not logged'
         WHEN current_setting('fsync') = 'off' THEN 'fsync is off'

@@ -1,6 +1,6 @@
 -- Ends a hold, and grants the lock to the next holder, or notifies the waiters. It takes the server somewhat more time than
 -- release.sql, and gives the same answer.
--- $1 name  $2 owner  $3 channel  $4 payload  $5 echo
+-- $1 name  $2 owner  $3 echo
 -- The notification of a grant proves that it comes from the row: only the next holder knows the secret that it is made from.
 UPDATE {table} l SET
     {grant}
@@ -8,11 +8,11 @@ WHERE l.name = (
     SELECT o.name FROM {table} o WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED
 )
 RETURNING
-    $5::bigint AS echo,
+    $3::bigint AS echo,
     l.owner IS NOT NULL OR l.expires_at > clock_timestamp() AS was_valid,
     CASE
         WHEN l.owner IS NOT NULL THEN pg_notify(
-            $3, concat_ws(' ', $4, l.version, encode(sha256(uuid_send(l.owner) || int8send(l.version)), 'hex'))
+            '{channel}', concat_ws(' ', {lock}, l.version, encode(sha256(uuid_send(l.owner) || int8send(l.version)), 'hex'))
         )::text
-        WHEN l.wanted_until > clock_timestamp() THEN pg_notify($3, $4)::text
+        WHEN l.wanted_until > clock_timestamp() THEN pg_notify('{channel}', {lock})::text
     END AS told

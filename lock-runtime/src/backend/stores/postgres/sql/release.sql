@@ -1,12 +1,12 @@
 -- Ends a hold, and notifies the waiters: the cheapest way, for a lock that probably has no waiters. No row if it is not
 -- held, or if its row is locked; release_many.sql tells which. A next holder stays that one, and asks when it is notified.
--- $1 name  $2 owner  $3 channel  $4 payload  $5 echo
+-- $1 name  $2 owner  $3 echo
 -- While a transaction that the holder has checked in with is open, the row stays as it is (FOR UPDATE conflicts with it).
 UPDATE {table} l SET owner = NULL, holder = ''
 WHERE l.name = (
     SELECT o.name FROM {table} o WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED
 )
 RETURNING
-    $5::bigint AS echo,
+    $3::bigint AS echo,
     l.expires_at > clock_timestamp() AS was_valid,
-    CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify($3, $4)::text END AS told
+    CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify('{channel}', {lock})::text END AS told

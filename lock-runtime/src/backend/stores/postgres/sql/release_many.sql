@@ -1,12 +1,12 @@
 -- Ends holds, each at its own row, in one statement, and grants each lock to its next holder, or notifies the waiters; and
 -- withdraws owners that were to be the next ones.
--- $1 names  $2 owners  $3 payloads  $4 channel  $5 echo
+-- $1 names  $2 owners  $3 echo
 -- One row for each owner, in order: whether its lease had not ended, if it was released; otherwise whether it holds the lock,
 -- or is the next to hold it, with a row that is locked. See release.sql, hand_over.sql and grant.sql.
 WITH due AS MATERIALIZED (
-    SELECT * FROM unnest($1::text[], $2::text[]::uuid[], $3::text[]) WITH ORDINALITY AS due (name, owner, payload, number)
+    SELECT * FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS due (name, owner, number)
 ), ours AS MATERIALIZED (
-    SELECT l.name, due.payload, due.number FROM due JOIN {table} l ON l.name = due.name AND l.owner = due.owner
+    SELECT l.name, due.number FROM due JOIN {table} l ON l.name = due.name AND l.owner = due.owner
     FOR UPDATE OF l SKIP LOCKED
 ), freed AS (
     UPDATE {table} l SET
@@ -17,9 +17,9 @@ WITH due AS MATERIALIZED (
         l.owner IS NOT NULL OR l.expires_at > clock_timestamp() AS was_valid,
         CASE
             WHEN l.owner IS NOT NULL THEN pg_notify(
-                $4, concat_ws(' ', ours.payload, l.version, encode(sha256(uuid_send(l.owner) || int8send(l.version)), 'hex'))
+                '{channel}', concat_ws(' ', {lock}, l.version, encode(sha256(uuid_send(l.owner) || int8send(l.version)), 'hex'))
             )::text
-            WHEN l.wanted_until > clock_timestamp() THEN pg_notify($4, ours.payload)::text
+            WHEN l.wanted_until > clock_timestamp() THEN pg_notify('{channel}', {lock})::text
         END AS told
 ), nexts AS MATERIALIZED (
     SELECT l.name, due.number FROM due JOIN {table} l ON l.name = due.name AND l.next_owner = due.owner
@@ -30,7 +30,7 @@ WITH due AS MATERIALIZED (
     RETURNING nexts.number
 )
 SELECT
-    $5::bigint AS echo,
+    $3::bigint AS echo,
     freed.was_valid,
     withdrawn.number IS NULL AND EXISTS (
         SELECT FROM {table} l

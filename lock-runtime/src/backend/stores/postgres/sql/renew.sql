@@ -5,7 +5,7 @@
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), due AS MATERIALIZED (
-    SELECT * FROM unnest($1::text[], $2::text[]::uuid[], $3::bigint[]) WITH ORDINALITY AS due (name, owner, ttl, number)
+    SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[]) WITH ORDINALITY AS due (name, owner, ttl, number)
 ), ours AS MATERIALIZED (
     SELECT l.name, due.ttl, due.number FROM due JOIN {table} l ON l.name = due.name AND l.owner = due.owner, clock
     WHERE l.expires_at > clock.now

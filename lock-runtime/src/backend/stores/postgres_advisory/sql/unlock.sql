@@ -1,17 +1,17 @@
 -- Gives advisory locks back, and notifies the waiters. The notifications are sent when the locks are free.
--- $1 keys  $2 names of the rows  $3 payloads  $4 channel  $5 echo
+-- $1 keys  $2 names of the rows  $3 echo
 -- One row for each, in order: whether it was held, and whether others wait. It knows nothing of a waiter that
 -- began in this moment, which asks again soon.
 WITH due AS MATERIALIZED (
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS due (key, name, payload, number)
+    SELECT * FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS due (key, name, number)
 ), freed AS MATERIALIZED (
     SELECT due.*, pg_advisory_unlock(due.key) AS was_held FROM due
 )
 SELECT
-    $5::bigint AS echo,
+    $3::bigint AS echo,
     pg_backend_pid() AS pid,
     freed.was_held,
     coalesce(l.wanted_until > clock_timestamp(), false) AS wanted,
-    CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify($4, freed.payload)::text END AS told
+    CASE WHEN l.wanted_until > clock_timestamp() THEN pg_notify('{channel}', {lock})::text END AS told
 FROM freed LEFT JOIN {table} l ON l.name = freed.name
 ORDER BY freed.number

@@ -1,0 +1,25 @@
+//! Digests of names, as the server writes them, too.
+
+use sha2::{Digest, Sha256};
+
+/// Returns the SHA-256 of a text in hexadecimal.
+pub(crate) fn sha256(text: &str) -> String {
+    hex(&Sha256::digest(text))
+}
+
+/// Writes bytes in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let digit = |bits: u8| char::from(b"0123456789abcdef"[usize::from(bits)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the statements compute must be the same.
+    #[test]
+    fn a_digest_is_the_one_of_the_standard() {
+        assert_eq!(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

@@ -1,0 +1,32 @@
+//! Owners as the server has them. (The driver's own feature for them would put its other databases into each lock file.)
+
+use sqlx::{
+    Encode, Postgres, Type,
+    encode::IsNull,
+    error::BoxDynError,
+    postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo, types::Oid},
+};
+
+/// A `uuid`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Uuid(pub(crate) u128);
+
+/// The numbers of the type and of its arrays, the same on all servers (`pg_type.dat`).
+impl Type<Postgres> for Uuid {
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_oid(Oid(2950))
+    }
+}
+
+impl PgHasArrayType for Uuid {
+    fn array_type_info() -> PgTypeInfo {
+        PgTypeInfo::with_oid(Oid(2951))
+    }
+}
+
+impl Encode<'_, Postgres> for Uuid {
+    fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        buffer.extend_from_slice(&self.0.to_be_bytes());
+        Ok(IsNull::No)
+    }
+}
