@@ -368,6 +368,7 @@ async fn bare_hand_overs(two: &mut [PgConnection; 2], listener: &mut PgListener)
         std::mem::swap(holder, next);
     }
     release(holder, "bare hand-over").await;
+    listener.recv().await.unwrap();
     took
 }
 
