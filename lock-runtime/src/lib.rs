@@ -163,6 +163,7 @@ mod burst;
 mod engine;
 mod error;
 mod guard;
+mod hash;
 mod idle;
 mod key;
 mod lock;

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::Future,
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     ops::Range,
     pin::{Pin, pin},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,6 +11,8 @@ use std::{
 };
 
 use tokio::sync::Notify;
+
+use crate::hash::RandomState;
 
 /// Locks `mutex`, also after a panic under it: the data in our mutexes is consistent between any two steps.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,7 +58,7 @@ impl<T> Sharded<T> {
 
 impl<T: Default> Default for Sharded<T> {
     fn default() -> Self {
-        Self { shards: Default::default(), hasher: RandomState::new() }
+        Self { shards: Default::default(), hasher: RandomState::default() }
     }
 }
 

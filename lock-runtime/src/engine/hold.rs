@@ -81,7 +81,13 @@ enum InStore {
 }
 
 impl Hold {
-    pub(crate) fn new(held: Held, terms: Terms, max_hold: Duration, process: Option<Process>) -> Arc<Self> {
+    pub(crate) fn new(
+        held: Held,
+        terms: Terms,
+        now: Instant,
+        max_hold: Duration,
+        process: Option<Process>,
+    ) -> Arc<Self> {
         let (in_store, valid_until) = match held {
             Held::Lease { lease, valid_until } => {
                 (InStore::Lease { lease, deadline: AtomicU64::new(valid_until.as_nanos()) }, valid_until)
@@ -90,7 +96,7 @@ impl Hold {
                 (InStore::Session(session), deadline::valid_until(since, terms.ttl))
             }
         };
-        let turn_ends = terms.turn_ends(Instant::now(), max_hold, valid_until);
+        let turn_ends = terms.turn_ends(now, max_hold, valid_until);
         Arc::new(Self {
             process,
             in_store,

@@ -1,7 +1,7 @@
 //! The queues of all locks of one store.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -20,6 +20,7 @@ use crate::{
         hold::{Hold, Terms, Turn},
         limits::Limits,
     },
+    hash::HashMap,
     sync::{Sharded, check_or_wait},
     time::{clock::Instant, deadline::min_validity},
 };

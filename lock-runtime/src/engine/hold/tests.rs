@@ -41,7 +41,7 @@ fn turn(valid_for: Duration, turn_for: Duration) -> Arc<Turn> {
     let now = Instant::now();
     let held = Held::Lease { lease, valid_until: now + valid_for };
     Turn::first(
-        Hold::new(held, Terms { mode: Mode::Exclusive, ttl, auto_renew: true }, turn_for, None),
+        Hold::new(held, Terms { mode: Mode::Exclusive, ttl, auto_renew: true }, now, turn_for, None),
         token,
     )
 }

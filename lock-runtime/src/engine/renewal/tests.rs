@@ -53,7 +53,7 @@ fn in_session(engine: &Arc<Engine>, max_hold: Duration) -> (Arc<InSession>, Arc<
     });
     let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
     let terms = Terms { mode: Mode::Exclusive, ttl: Duration::from_secs(30), auto_renew: true };
-    let kept = Hold::new(held, terms, max_hold, None);
+    let kept = Hold::new(held, terms, Instant::now(), max_hold, None);
     Renewals::add(engine, &kept, Instant::now());
     (session, kept)
 }

@@ -128,7 +128,7 @@ pub(super) fn judge(
 /// Makes a turn from a grant. Gives back a grant that came too late to be useful, or whose token is unusable.
 fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Arc<Turn>, LockError> {
     let (now, options) = (Instant::now(), &request.options);
-    let hold = Hold::new(grant.held, request.terms(), options.max_hold, engine.process());
+    let hold = Hold::new(grant.held, request.terms(), now, options.max_hold, engine.process());
     let is_short = hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold));
     let is_misnumbered =
         hold.lease().is_some_and(|lease| lease.may_hand_over()) && !grant.token.begins_sequence();

@@ -25,6 +25,7 @@ use crate::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Mode, Releasable,
         Released, Renew, Renewal, Wait,
     },
+    hash,
     sync::{Sharded, lock},
     time::{clock::Instant, deadline::valid_until},
 };
@@ -53,7 +54,7 @@ struct Store {
 struct State {
     locks: Locks,
     /// How to notify the waiters.
-    waiting: HashMap<OwnerToken, oneshot::Sender<Told>>,
+    waiting: hash::HashMap<OwnerToken, oneshot::Sender<Told>>,
 }
 
 /// The notification to a waiter that the lock is now its own.

@@ -1,12 +1,8 @@
 //! The pure part: who holds which lock, who comes next. It reads no clock and wakes no task.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use crate::{LockKey, OwnerToken, time::clock::Instant};
+use crate::{LockKey, OwnerToken, hash::HashMap, time::clock::Instant};
 
 /// A part of the locks of one store.
 #[derive(Debug, Default)]

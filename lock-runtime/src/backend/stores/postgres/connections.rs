@@ -4,7 +4,6 @@
 //! unpolled halfway, keeps no connection from the others, and what the statement did is known in the end.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex,
@@ -27,6 +26,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::common::{first_of::first_of, outage::Outage, server_clock::ServerClock, single_flight::PAUSE},
     background,
+    hash::HashMap,
     sync::lock,
     time::clock::Instant,
 };

@@ -1,7 +1,6 @@
 //! The connections of one runtime, and one of them in use.
 
 use std::{
-    collections::HashMap,
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, Weak,
@@ -18,7 +17,7 @@ use tokio::{
 };
 
 use super::statement::Statement;
-use crate::{LockError, sync::lock, time::clock::Instant};
+use crate::{LockError, hash::HashMap, sync::lock, time::clock::Instant};
 
 /// How long a connection may be unused before it is closed.
 const IDLE: Duration = Duration::from_secs(60);

@@ -1,7 +1,6 @@
 //! The connections of one store: one for each runtime, replaced once it is unusable.
 
 use std::{
-    collections::HashMap,
     fmt,
     future::Future,
     sync::{
@@ -25,6 +24,7 @@ use crate::{
         single_flight::{self, SingleFlight},
     },
     background,
+    hash::HashMap,
     sync::lock,
     time::clock::Instant,
 };
