@@ -1,8 +1,10 @@
-//! Shared parts of the stores: the settings of a URL, connecting once, sessions, TLS, the server's clock, hints, and the
-//! log lines of an outage.
+//! Shared parts of the stores: the settings of a URL, connecting once, sessions, TLS, the server's clock, hints, digits,
+//! and the log lines of an outage.
 
 pub(super) mod contention;
 pub(super) mod first_of;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod hex;
 pub(super) mod hints;
 pub(super) mod host;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]

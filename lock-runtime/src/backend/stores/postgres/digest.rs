@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::backend::common::hex;
+
 /// Returns the SHA-256 of a text in hexadecimal.
 pub(crate) fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text))
@@ -9,8 +11,7 @@ pub(crate) fn sha256(text: &str) -> String {
 
 /// Writes bytes in hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
-    let digit = |bits: u8| char::from(b"0123456789abcdef"[usize::from(bits)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    bytes.iter().copied().flat_map(hex::digits).map(char::from).collect()
 }
 
 #[cfg(test)]

@@ -10,14 +10,17 @@
 //! holder. A version with another format keeps its own queue, and treats a holder of this format as a foreign client.
 
 use std::{
-    fmt::{self, Display},
+    fmt::{self, Display, Write},
     str::FromStr,
     time::Duration,
 };
 
 use crate::{
     LockKey, OwnerToken,
-    backend::{Mode, common::host},
+    backend::{
+        Mode,
+        common::{hex, host},
+    },
     key::{HashTag, hash_tag},
 };
 
@@ -106,17 +109,19 @@ pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
         let letter = match mode {
             Mode::Exclusive => 'x',
         };
-        write!(f, "{FORMAT}{letter}:{process}:")
+        // Faster than `write!`, for the same reason as `hex::digits`.
+        f.write_str(FORMAT)?;
+        f.write_char(letter)?;
+        [":", process, ":"].into_iter().try_for_each(|part| f.write_str(part))
     })
 }
 
 /// Returns the part that tells an owner from the others of its process.
 pub(crate) fn token(token: OwnerToken) -> impl Display {
     written(move |f| {
-        // Faster than the formatter's `{:x}`, and called for every lock of a group.
         let mut digits = [0; 32];
         for (two, byte) in digits.chunks_exact_mut(2).zip(token.expose().to_be_bytes()) {
-            two.copy_from_slice(&[byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+            two.copy_from_slice(&hex::digits(byte));
         }
         f.write_str(str::from_utf8(&digits).unwrap_or_default())
     })

@@ -1,0 +1,6 @@
+//! Hexadecimal digits.
+
+/// Returns the digits of a byte. Faster than the formatter's `{:02x}`, and called for every lock of a group.
+pub(crate) fn digits(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)])
+}
