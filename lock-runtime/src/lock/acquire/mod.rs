@@ -13,7 +13,7 @@ use std::{
 
 use self::{
     errors::{contended, missed, out_of_time},
-    store::{Judged, StoreCall, ask, ask_store, give_up, judge},
+    store::{Accepted, Judged, StoreCall, ask, ask_store, give_up, judge},
 };
 use crate::{
     LockError, LockGuard,
@@ -21,7 +21,6 @@ use crate::{
     engine::{
         Engine, Permit,
         cohort::{self, Entry, Follower, Leader, Waited},
-        hold::Turn,
         renewal::Renewals,
         request::Request,
         unpolled::{self, Keeps},
@@ -144,7 +143,7 @@ pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> R
                 }
                 Err(_) => At::Store(leader, Ok(call), give_up),
                 Ok(answer) => match judge(engine, leader.as_ref(), request, answer) {
-                    Judged::Over(turn) => return Ok(Begun::Acquired(enter(permit, leader, turn?))),
+                    Judged::Over(accepted) => return Ok(Begun::Acquired(enter(permit, leader, accepted?))),
                     Judged::AskAgain(error) => At::Store(leader, Err(error), give_up),
                 },
             }
@@ -168,8 +167,8 @@ impl Future for Rest {
                 Poll::Pending => At::Store(leader, Ok(call), give_up),
                 Poll::Ready(answer) => {
                     match judge(about.permit.engine(), leader.as_ref(), &about.request, answer) {
-                        Judged::Over(turn) => {
-                            return Poll::Ready(Ok(enter(about.permit, leader, turn?)));
+                        Judged::Over(accepted) => {
+                            return Poll::Ready(Ok(enter(about.permit, leader, accepted?)));
                         }
                         Judged::AskAgain(error) => At::Store(leader, Err(error), give_up),
                     }
@@ -214,8 +213,8 @@ impl About {
                 },
             };
         };
-        let turn = ask_store(&engine, leader.as_ref(), call, give_up, &request).await?;
-        Ok(enter(permit, leader, turn))
+        let accepted = ask_store(&engine, leader.as_ref(), call, give_up, &request).await?;
+        Ok(enter(permit, leader, accepted))
     }
 }
 
@@ -236,12 +235,11 @@ fn ask_first(engine: &Arc<Engine>, leader: Leader, request: &Request) -> Result<
 }
 
 /// Makes a guard of a granted turn, and adds its hold to the renewals.
-fn enter(permit: Permit, leader: Option<Leader>, turn: Arc<Turn>) -> LockGuard {
-    let now = Instant::now();
+fn enter(permit: Permit, leader: Option<Leader>, Accepted { turn, at }: Accepted) -> LockGuard {
     if let Some(leader) = leader {
-        leader.granted(&turn, now);
+        leader.granted(&turn, at);
     }
-    Renewals::add(permit.engine(), &turn.hold, now);
+    Renewals::add(permit.engine(), &turn.hold, at);
     tracing::trace!(key = %turn.hold.key(), fencing_token = %turn.token, "lock acquired");
     LockGuard::new(turn, permit)
 }

@@ -52,7 +52,7 @@ pub(super) async fn ask_store(
     mut call: StoreCall,
     give_up: Instant,
     request: &Request,
-) -> Result<Arc<Turn>, LockError> {
+) -> Result<Accepted, LockError> {
     let Request { key, options, wait, .. } = request;
     for attempt in 0.. {
         let error = match call {
@@ -65,7 +65,7 @@ pub(super) async fn ask_store(
                     () = clock::sleep_until(give_up) => return Err(no_answer(engine, leader, options)),
                 };
                 match judge(engine, leader, request, answer) {
-                    Judged::Over(turn) => return turn,
+                    Judged::Over(accepted) => return accepted,
                     Judged::AskAgain(error) => error,
                 }
             }
@@ -86,9 +86,16 @@ pub(super) async fn ask_store(
     unreachable!("the loop ends by returning")
 }
 
+/// A turn that the store has granted.
+pub(super) struct Accepted {
+    pub(super) turn: Arc<Turn>,
+    /// When the answer was judged.
+    pub(super) at: Instant,
+}
+
 /// What an answer of the store means for the acquisition.
 pub(super) enum Judged {
-    Over(Result<Arc<Turn>, LockError>),
+    Over(Result<Accepted, LockError>),
     AskAgain(LockError),
 }
 
@@ -102,7 +109,7 @@ pub(super) fn judge(
     let reporter = leader.map(Leader::reporter);
     let error = match answer {
         Ok(Acquired::Granted(grant)) => match accept(engine, grant, request) {
-            Ok(turn) => return Judged::Over(Ok(turn)),
+            Ok(accepted) => return Judged::Over(Ok(accepted)),
             Err(error) => error,
         },
         Ok(Acquired::Busy { holder_remaining }) => {
@@ -126,7 +133,7 @@ pub(super) fn judge(
 }
 
 /// Makes a turn from a grant. Gives back a grant that came too late to be useful, or whose token is unusable.
-fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Arc<Turn>, LockError> {
+fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accepted, LockError> {
     let (now, options) = (Instant::now(), &request.options);
     let hold = Hold::new(grant.held, request.terms(), now, options.max_hold, engine.process());
     let is_short = hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold));
@@ -138,5 +145,5 @@ fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Arc<T
     }
     let turn = Turn::first(hold, grant.token);
     turn.hold_until(now + options.hold_at_least);
-    Ok(turn)
+    Ok(Accepted { turn, at: now })
 }

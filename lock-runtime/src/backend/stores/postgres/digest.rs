@@ -1,4 +1,4 @@
-//! Digests of names, as the server writes them, too.
+//! The digest of a name, as the server writes it, too.
 
 use sha2::{Digest, Sha256};
 
@@ -6,12 +6,7 @@ use crate::backend::common::hex;
 
 /// Returns the SHA-256 of a text in hexadecimal.
 pub(crate) fn sha256(text: &str) -> String {
-    hex(&Sha256::digest(text))
-}
-
-/// Writes bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().copied().flat_map(hex::digits).map(char::from).collect()
+    hex::text(&Sha256::digest(text))
 }
 
 #[cfg(test)]

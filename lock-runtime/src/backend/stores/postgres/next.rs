@@ -80,12 +80,13 @@ impl FromStr for Pushed {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::digest::hex, *};
+    use super::*;
+    use crate::backend::common::hex;
 
     const SEC: Duration = Duration::from_secs(1);
 
     fn pushed(version: u64, owner: OwnerToken) -> Pushed {
-        format!("{version} {}", hex(&proof(owner, version))).parse().unwrap()
+        format!("{version} {}", hex::text(&proof(owner, version))).parse().unwrap()
     }
 
     #[test]

@@ -17,11 +17,10 @@ use sqlx::{
 };
 
 use super::{
-    digest::hex,
     table::{Table, without_comments},
     uuid::Uuid,
 };
-use crate::{OwnerToken, time::backoff::random};
+use crate::{OwnerToken, backend::common::hex, time::backoff::random};
 
 /// The number of the next statement. It begins anywhere, so that processes that share a pooler have different ones.
 static ECHO: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(i64::from(random()) << 30));
@@ -137,7 +136,8 @@ fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<
 
 /// Texts are written in hexadecimal, so that none of their characters means anything in SQL.
 fn write_literal(text: &mut String, arg: &Arg<'_>) {
-    let quote = |value: &str| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex(value.as_bytes()));
+    let quote =
+        |value: &str| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex::text(value.as_bytes()));
     let owner = |token: OwnerToken| format!("'{:032x}'::uuid", token.expose());
     let list = |values: Vec<String>| values.join(", ");
     let _ = match arg {
