@@ -255,6 +255,15 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers postgres::next::a_holder_does_not_grant_the_lock_to_itself"],
     },
     Mutant {
+        name: "an_answer_that_is_believed_whatever_its_statement",
+        edits: &[Rust {
+            file: "backend/stores/postgres/statement.rs",
+            from: "if rows.iter().all(repeats) {",
+            to: "if mutant!() || rows.iter().all(repeats) {",
+        }],
+        caught_by: &["servers postgres::pooler::the_answer_to_another_statement_grants_nothing"],
+    },
+    Mutant {
         name: "listening_behind_a_pooler",
         edits: &[
             Rust {

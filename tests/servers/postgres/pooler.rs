@@ -1,13 +1,27 @@
 //! Behind a pooler. The conformance suite runs behind one in transaction mode; here is what it does not see.
 
-use std::time::Instant;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockErrorKind, LockManager};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, UnixStream},
+};
 
 use super::{LONG, MS};
 use crate::support::{
     pgbouncer::PgBouncer, postgres_protocol::Session, postgres_server::PostgresServer, until,
 };
+
+/// What follows the number of a statement in its text.
+const ECHO: &[u8] = b")::bigint::bigint AS echo";
 
 async fn client(bouncer: &PgBouncer) -> LockManager {
     let url =
@@ -92,4 +106,50 @@ async fn a_pooler_of_sessions_is_used_like_the_server_or_polled() {
         .await;
         guard.release().await.unwrap();
     }
+}
+
+/// Passes connections on to a server; once it is confused, it asks each statement for the number of another one.
+async fn confusable(server: &PostgresServer) -> (SocketAddr, Arc<AtomicBool>) {
+    let (socket, confused) = (server.socket(), Arc::new(AtomicBool::new(false)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let is_confused = Arc::clone(&confused);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let upstream = UnixStream::connect(&socket).await.unwrap();
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), upstream.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+            let is_confused = Arc::clone(&is_confused);
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
+                    let sent = &mut buffer[..count];
+                    let number = sent.windows(ECHO.len()).position(|part| part == ECHO);
+                    if let Some(end) = number.filter(|_| is_confused.load(Ordering::SeqCst)) {
+                        let digit = &mut sent[end - 1];
+                        *digit = if *digit == b'9' { b'0' } else { *digit + 1 };
+                    }
+                    if to_server.write_all(sent).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, confused)
+}
+
+/// As of a driver or a pooler that has lost count.
+#[tokio::test]
+async fn the_answer_to_another_statement_grants_nothing() {
+    let server = PostgresServer::start(&[]);
+    let (address, confused) = confusable(&server).await;
+    let url = format!("postgres://postgres@{address}/postgres?sslmode=disable&create_table=true");
+    let locks = LockManager::connect(&url).await.unwrap();
+    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    confused.store(true, Ordering::SeqCst);
+    let error = locks.lock("k").try_acquire().await.expect_err("it is another statement's");
+    assert_eq!(error.kind(), LockErrorKind::Backend);
+    assert!(error.to_string().contains("gave an answer that is not understood"), "{error}");
 }

@@ -4,7 +4,6 @@ mod faults;
 mod queue;
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
@@ -25,7 +24,7 @@ use crate::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Mode, Releasable,
         Released, Renew, Renewal, Wait,
     },
-    hash,
+    hash::HashMap,
     sync::{Sharded, lock},
     time::{clock::Instant, deadline::valid_until},
 };
@@ -54,7 +53,7 @@ struct Store {
 struct State {
     locks: Locks,
     /// How to notify the waiters.
-    waiting: hash::HashMap<OwnerToken, oneshot::Sender<Told>>,
+    waiting: HashMap<OwnerToken, oneshot::Sender<Told>>,
 }
 
 /// The notification to a waiter that the lock is now its own.

@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// See `sql/release.sql`.
+/// See `sql/hand_over.sql`.
 fn proof(owner: OwnerToken, version: u64) -> [u8; 32] {
     let proven = Sha256::new().chain_update(owner.expose().to_be_bytes()).chain_update(version.to_be_bytes());
     proven.finalize().into()
