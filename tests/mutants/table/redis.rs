@@ -19,7 +19,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "grouped_release_without_owner_check",
-        edits: &[Script { from: "if values[i] == ARGV[i + 1] and", to: "if values[i] and" }],
+        edits: &[Script { from: "if values[i - 1] == ARGV[i] and", to: "if values[i - 1] and" }],
         caught_by: &[
             "redis_grouped::ownership::a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor",
         ],
@@ -177,7 +177,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_dead_waiter_has_its_whole_lease",
         edits: &[Script {
-            from: "tonumber(ttl) < CLAIM_WINDOW_MS and ttl or string.format('%d', CLAIM_WINDOW_MS)",
+            from: "tonumber(ttl) < tonumber(CLAIM_WINDOW_MS) and ttl or CLAIM_WINDOW_MS",
             to: "ttl",
         }],
         caught_by: &[
@@ -420,6 +420,14 @@ if not holder and mode",
         name: "a_refreshed_place_stays_in_the_list",
         edits: &[Script { from: "    redis.call('LSET', queue, index, owner)\n", to: "" }],
         caught_by: &["servers redis::places::places_are_found_in_the_list_and_in_the_hash"],
+    },
+    Mutant {
+        name: "a_queue_that_is_kept_is_forgotten_by_batches",
+        edits: &[Script {
+            from: "  redis.call('SET', string.sub(counter, 1, -6) .. 'queues', '', 'PX', RETENTION_MS)\nend",
+            to: "end",
+        }],
+        caught_by: &["servers redis::places::batches_find_a_queue_as_long_as_it_lasts"],
     },
     Mutant {
         name: "the_expiry_of_a_busy_queue_is_left_to_its_first_waiter",

@@ -139,7 +139,8 @@ async fn a_right_that_is_taken_away_under_one_prefix_ends_no_lease_under_another
 
 #[tokio::test]
 async fn a_user_of_no_more_names_than_locks_need_is_enough() {
-    let allowed = ["~lock:user:*", "~lock:{lock:user:*", "~lock:~1:fence", "&lock:~1:inbox:*"];
+    let allowed =
+        ["~lock:user:*", "~lock:{lock:user:*", "~lock:~1:fence", "~lock:~1:queues", "&lock:~1:inbox:*"];
     let user = narrow_user("least", &allowed);
     let server = RedisServer::start(&user.iter().map(String::as_str).collect::<Vec<_>>());
     let locks = LockManager::connect(&url(&server, "?user=least&pass=password")).await.unwrap();

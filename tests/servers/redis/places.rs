@@ -75,6 +75,39 @@ async fn places_are_found_in_the_list_and_in_the_hash() {
     assert_eq!(server.command(&["KEYS", "*places"]).texts(), Vec::<String>::new());
 }
 
+/// A batch looks for the queues of its locks only while `queues` exists.
+#[tokio::test]
+async fn batches_find_a_queue_as_long_as_it_lasts() {
+    const BOTH: &str = "return { redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]) }";
+    let server = RedisServer::start(&[]);
+    let ours = LockManager::connect(&url(&server, "?group_commit=always")).await.unwrap();
+    let theirs = LockManager::connect(&url(&server, "")).await.unwrap();
+    let guard = ours.lock("k").acquire().await.unwrap();
+    let (enters, entered) = tokio::sync::oneshot::channel();
+    let waiter = tokio::spawn(async move {
+        let guard = theirs.lock("k").wait(LONG).acquire().await.unwrap();
+        enters.send(guard.fencing_token()).unwrap();
+        std::future::pending::<()>().await;
+    });
+    until("it waits", || if queue_of(&server).2.len() == 1 { Ok(()) } else { Err(()) }).await;
+    // Longer than a queue lasts without a refresh.
+    let began = Instant::now();
+    while began.elapsed() < 10_000 * MS {
+        let lengths = server.command(&["EVAL", BOTH, "2", "lock:{lock:k}:~1:queue", "lock:~1:queues"]);
+        let Value::Array(lengths) = lengths else { panic!("two lengths, not {lengths:?}") };
+        let [queue, queues] = &lengths[..] else { panic!("two lengths, not {lengths:?}") };
+        assert!(queues.clone().int() >= queue.clone().int(), "{lengths:?}");
+        tokio::time::sleep(300 * MS).await;
+    }
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    // Handed over, or after a hold of this length left open for other clients.
+    let left = server.command(&["EXISTS", "lock:k", "lock:{lock:k}:~1:open"]);
+    assert_eq!(left.int(), 1, "it was released as one without waiters");
+    assert!(entered.await.unwrap() > token);
+    waiter.abort();
+}
+
 /// Number of commands that the scripts have run.
 fn commands_of_scripts(server: &RedisServer) -> u64 {
     let Value::Text(stats) = server.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };

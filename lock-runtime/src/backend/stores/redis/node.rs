@@ -102,7 +102,8 @@ pub(crate) async fn release<'a>(
     grants: impl ExactSizeIterator<Item = &'a LeaseId> + Clone,
 ) -> Result<Option<Vec<bool>>, Failure> {
     let (count, Some(first)) = (grants.len(), grants.clone().next()) else { return Ok(Some(Vec::new())) };
-    let mut call = call_about(&RELEASE_GROUP, count);
+    let mut call = call_about(&RELEASE_GROUP, count + 1);
+    call.write_arg_fmt(names::fence(&first.key));
     for grant in grants.clone() {
         call.arg(grant.key.stored());
     }

@@ -19,7 +19,6 @@ fn queue_constants() -> String {
         ("STALE_MS", place::STALE.as_millis()),
         ("NEAR", place::NEAR as u128),
         ("FAR", place::FAR as u128),
-        ("CLAIM_WINDOW_MS", place::CLAIM_WINDOW.as_millis()),
         ("OPEN_EVERY_US", usual.every.as_micros()),
         ("OPEN_MS", usual.length.as_millis()),
         ("OPEN_EVERY_FOREIGN_US", foreign.every.as_micros()),
@@ -27,8 +26,10 @@ fn queue_constants() -> String {
     ] {
         writeln!(text, "local {name} = {value}").expect("a String takes everything");
     }
-    let retention = place::RETENTION.as_millis();
-    writeln!(text, "local RETENTION_MS = '{retention}'").expect("a String takes everything");
+    // Texts, because these are arguments of commands.
+    for (name, value) in [("CLAIM_WINDOW_MS", place::CLAIM_WINDOW), ("RETENTION_MS", place::RETENTION)] {
+        writeln!(text, "local {name} = '{}'", value.as_millis()).expect("a String takes everything");
+    }
     text
 }
 

@@ -10,11 +10,11 @@ local now = t[1] .. string.sub('00000' .. t[2], -6)
 if tonumber(now) > tonumber(ARGV[2]) then return { now } end
 
 local process, suffix = ARGV[3], nil
-local queues, waited_for = queues_of(2)
+local queues = queues_of()
 local answers = { now, 0 }
 for i = 2, #KEYS do
   local set
-  local passes = not (waited_for and redis.call('EXISTS', queues[i - 1]) == 1)
+  local passes = not (queues and redis.call('EXISTS', queues[i]) == 1)
   -- After the first grant, SET finds out by itself.
   if passes and (suffix or redis.call('EXISTS', KEYS[i]) == 0) then
     if not suffix then

@@ -13,10 +13,11 @@ if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
     redis.call('LSET', KEYS[2], '-1', owner)
     if redis.call('HSET', KEYS[3], owner, place) == 1 then redis.call('PEXPIRE', KEYS[3], RETENTION_MS) end
   end
-  -- Both keys outlast the last place that is not stale; a check costs less than extending both each time.
+  -- All three outlast the last place that is not stale; a check costs less than extending them each time.
   if rank == 1 or redis.call('PTTL', KEYS[2]) < STALE_MS then
     redis.call('PEXPIRE', KEYS[2], RETENTION_MS)
     redis.call('PEXPIRE', KEYS[3], RETENTION_MS)
+    redis.call('SET', string.sub(KEYS[4], 1, -6) .. 'queues', '', 'PX', RETENTION_MS)
   end
   if rank > FAR then return 'waiting ' .. seen .. ' 2 0 -1 0 ' .. now end
   if rank > 1 then return 'waiting ' .. seen .. ' 0 0 -1 0 ' .. now end

@@ -43,16 +43,12 @@ local function ask(holder, owner, ttl, limit, mode, address)
     local index = redis.call('LPOS', queue, owner, 'MAXLEN', FAR)
     rank = index and index + 1 or FAR + 1
   end
-  -- Both keys outlast the last place that is not stale; a check costs less than extending both each time.
   local left = redis.call('PTTL', queue)
   if left == -2 then -- evicted
     redis.call('HDEL', places, owner)
     return 'gone'
   end
-  if left < STALE_MS then
-    redis.call('PEXPIRE', queue, RETENTION_MS)
-    redis.call('PEXPIRE', places, RETENTION_MS)
-  end
+  if left < STALE_MS then extend() end
 
   local ours = holder and string.find(holder, '^1%l:') ~= nil
   -- No grant of this lock before now has a larger fence than this one: the holder's, if it is one of ours, otherwise

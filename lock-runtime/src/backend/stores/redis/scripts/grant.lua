@@ -6,7 +6,9 @@
 -- A place is "<ttl ms> <refreshed us> <number> <inbox>". In a short queue most waiters are granted the lock before they
 -- refresh their places, so a place stands in the list at first, which saves two commands; its first refresh moves it
 -- into the hash. Only the first NEAR entries of a queue contain places, so such a place is found at little cost.
--- Next to the queue stands "open" while the lock is left to clients that do not queue; see release_hand_over.lua.
+-- Next to the queue stands "open" while the lock is left to clients that do not queue; see release_hand_over.lua. Next to
+-- the fence stands "queues", which expires with the last queue of all locks with that fence: without it, the scripts for
+-- many locks need not look for the queue of each.
 --
 -- Above this part stand `mint` and the constants of place.rs. Each call in a script is a good part of its cost, and so
 -- are each function that is created, each number formatted as text, and each table in an answer.
@@ -16,15 +18,10 @@ local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('00000' .. time[2], -6)
 local now = tonumber(now_text) -- below 2^53 until the year 2255
 
--- The key that exists while the lock is left open.
-local function open()
-  return string.sub(queue, 1, -6) .. 'open'
-end
-
 -- The parts of an entry of the queue, and whether its place is in the hash. Without a place, because it was evicted, only
 -- the owner.
 local function parts(entry)
-  local owner, ttl, refreshed, number, inbox = string.match(entry, '^([^ ]+) (%d+) (%d+) (%d+) (.*)$')
+  local owner, ttl, refreshed, number, inbox = string.match(entry, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
   if owner then return owner, ttl, refreshed, number, inbox, false end
   local place = redis.call('HGET', places, entry) or ''
   ttl, refreshed, number, inbox = string.match(place, '^(%d+) (%d+) (%d+) (.*)$')
@@ -40,7 +37,7 @@ end
 local function grant(owner, ttl, number, inbox, foreign)
   local fence = mint(counter, now_text)
   if not fence then return false end
-  local px = tonumber(ttl) < CLAIM_WINDOW_MS and ttl or string.format('%d', CLAIM_WINDOW_MS)
+  local px = tonumber(ttl) < tonumber(CLAIM_WINDOW_MS) and ttl or CLAIM_WINDOW_MS
   redis.call('SET', key, owner .. ':' .. fence, 'PX', px)
   local terms = fence .. ' ' .. px .. ' ' .. foreign
   local proof = redis.sha1hex(owner .. ' ' .. terms)

@@ -1,6 +1,11 @@
 -- The queue of a lock. This part stands between the shorter paths of a script and its long path: beginning it costs
 -- a good part of what they cost.
 
+-- The key that exists while the lock is left open.
+local function open()
+  return string.sub(queue, 1, -6) .. 'open'
+end
+
 -- The owner and the place of an entry of the queue. It is live unless it has not been refreshed for long; that of `me`
 -- always is. Without a place an entry is not live.
 local function read(entry, me)
@@ -39,6 +44,13 @@ local function near(owner)
   for i, entry in ipairs(redis.call('LRANGE', queue, '0', NEAR - 1)) do
     if string.sub(entry, 1, #owner + 1) == owner .. ' ' then return entry, i - 1 end
   end
+end
+
+-- Lets the queue outlast the last place that is not stale, and "queues" the queue.
+local function extend()
+  redis.call('PEXPIRE', queue, RETENTION_MS)
+  redis.call('PEXPIRE', places, RETENTION_MS)
+  redis.call('SET', string.sub(counter, 1, -6) .. 'queues', '', 'PX', RETENTION_MS)
 end
 
 -- Writes the place of `owner` into the hash; whether it was not there yet.

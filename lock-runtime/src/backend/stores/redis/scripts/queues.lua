@@ -1,10 +1,12 @@
--- The queues of the locks whose holders are KEYS from `first` on, and whether any of them exists: usually none does,
--- and one call shows that. ARGV[1] is the prefix; a name with a hash tag of its own keeps it (see names.rs).
-local function queues_of(first)
+-- The queues of the locks whose holders are KEYS from the second on; nil if none of them has one, which one call shows
+-- where no lock with this counter of fences, KEYS[1], has one (see grant.lua). ARGV[1] is the prefix; a name with a hash
+-- tag of its own keeps it (see names.rs).
+local function queues_of()
+  if redis.call('EXISTS', string.sub(KEYS[1], 1, -6) .. 'queues') == 0 then return nil end
   local queues, before = {}, ARGV[1] .. '{'
-  for i = first, #KEYS do
+  for i = 2, #KEYS do
     local holder = KEYS[i]
-    queues[i - first + 1] = string.find(holder, '{', 1, true) and holder .. QUEUE or before .. holder .. '}' .. QUEUE
+    queues[i] = string.find(holder, '{', 1, true) and holder .. QUEUE or before .. holder .. '}' .. QUEUE
   end
-  return queues, redis.call('EXISTS', unpack(queues)) ~= 0
+  if redis.call('EXISTS', unpack(queues, 2, #KEYS)) ~= 0 then return queues end
 end

@@ -11,13 +11,9 @@ if is_holder then
   local since = tonumber(string.sub(holder, #owner + 2)) or now
   -- Not at the same moments for all locks.
   local phase = every / 97 * ((31 * string.byte(key, -1) + string.byte(key, math.floor(#key / 2) + 1)) % 97)
-  if since <= now then
-    opens = math.floor((now + phase) / every) ~= math.floor((since + phase) / every)
-  else
-    -- The clock was set back, and the fence does not say when the hold began: every release in the first part of a
-    -- period opens the lock.
-    opens = (now + phase) % every < length * 1000
-  end
+  -- A period ended less than the hold's length ago. If the clock was set back, the fence does not say when the hold began:
+  -- every release in the first part of a period opens the lock.
+  opens = (now + phase) % every < (since <= now and now - since or length * 1000)
 end
 
 -- The path of most releases: the first waiter is live.

@@ -10,9 +10,7 @@ end
 
 if opens then
   redis.call('LPUSH', queue, entry)
-  -- If it was the last entry, the list is a new one.
-  redis.call('PEXPIRE', queue, RETENTION_MS)
-  redis.call('PEXPIRE', places, RETENTION_MS)
+  extend() -- if it was the last entry, the list is a new one
   redis.call('DEL', key)
   local first = head()
   if first then

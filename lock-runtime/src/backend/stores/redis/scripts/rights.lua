@@ -6,6 +6,7 @@
 
 local refused = {}
 local function need(command, ...)
+  if refused[#refused] == command then return end
   local may
   if redis.acl_check_cmd then
     may = redis.acl_check_cmd(command, ...)
@@ -15,9 +16,10 @@ local function need(command, ...)
   if not may then refused[#refused + 1] = command end
 end
 
-local key = KEYS[1]
+local key, queues = KEYS[1], string.sub(KEYS[1], 1, -6) .. 'queues'
 need('DEL', key)
 need('EXISTS', key)
+need('EXISTS', queues)
 need('GET', key)
 need('HDEL', key, 'field')
 need('HGET', key, 'field')
@@ -35,6 +37,7 @@ need('PTTL', key)
 need('PUBLISH', ARGV[1], '')
 need('RPUSH', key, 'element')
 need('SET', key, 'value')
+need('SET', queues, 'value')
 need('TIME')
 local t = redis.call('TIME')
 return { t[1] .. string.sub('00000' .. t[2], -6), refused }
