@@ -244,6 +244,8 @@ impl<'a> Attempt<'a> {
         if !address.line.connection().is_usable() {
             let line = self.line().await?;
             *address = Address::on(line, self.request.key.prefix(), self.owner).await?;
+            // First, because both mailboxes have the same number.
+            *notices = None;
             *notices = Some(address.listen());
         }
         if address.line.is_batch_due() {

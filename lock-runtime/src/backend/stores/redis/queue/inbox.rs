@@ -5,16 +5,18 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    future::poll_fn,
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::mpsc;
+use tokio::task::coop::cooperative;
 
 use super::super::{
     foreign::Foreign,
@@ -50,10 +52,21 @@ struct Boxes {
     unclaimed: VecDeque<(u64, Notice)>,
 }
 
+/// A mailbox. A channel would allocate three kilobytes for each.
 #[derive(Debug)]
 struct Waiter {
-    deliver: mpsc::Sender<Notice>,
+    notices: VecDeque<Notice>,
+    /// Wakes the waiter that has read all notices.
+    reader: Option<Waker>,
     connection: u64,
+}
+
+impl Waiter {
+    fn deliver(&mut self, notice: Notice) {
+        if self.notices.len() < KEPT_PER_WAITER {
+            self.notices.push_back(notice);
+        }
+    }
 }
 
 /// A message to a waiter.
@@ -124,17 +137,17 @@ impl Inbox {
 
     /// Opens the mailbox of a waiter, with the notices that have already come for it.
     pub(crate) fn listen(this: &Arc<Self>, number: u64, connection: u64) -> Notices {
-        let (deliver, delivered) = mpsc::channel(KEPT_PER_WAITER);
+        let mut waiter = Waiter { notices: VecDeque::new(), reader: None, connection };
         let mut boxes = lock(&this.boxes);
         boxes.unclaimed.retain(|(to, notice)| {
             let ours = *to == number;
             if ours {
-                let _ = deliver.try_send(*notice);
+                waiter.deliver(*notice);
             }
             !ours
         });
-        boxes.by_number.insert(number, Waiter { deliver, connection });
-        Notices { number, delivered, inbox: Arc::clone(this) }
+        boxes.by_number.insert(number, waiter);
+        Notices { number, inbox: Arc::clone(this) }
     }
 
     /// Returns whether others are known to wait for this hold.
@@ -149,7 +162,11 @@ impl Pushes for Inbox {
             return;
         }
         match push.data.get(1).and_then(Message::read) {
-            Some(Message::Notice { number, notice }) => lock(&self.boxes).put(number, notice),
+            Some(Message::Notice { number, notice }) => {
+                let reader = lock(&self.boxes).put(number, notice);
+                // Not under the mutex: a runtime may poll from within `wake`.
+                reader.into_iter().for_each(Waker::wake);
+            }
             Some(Message::Contended { fence, name }) => self.contended.insert(name, fence),
             None => {}
         }
@@ -157,21 +174,24 @@ impl Pushes for Inbox {
 
     /// Closes the mailboxes of the connection, which their waiters notice.
     fn hang_up(&self, connection: u64) {
-        lock(&self.boxes).by_number.retain(|_, waiter| waiter.connection != connection);
+        let closed: Vec<_> =
+            lock(&self.boxes).by_number.extract_if(|_, waiter| waiter.connection == connection).collect();
+        closed.into_iter().filter_map(|(_, waiter)| waiter.reader).for_each(Waker::wake);
     }
 }
 
 impl Boxes {
-    fn put(&mut self, number: u64, notice: Notice) {
-        if let Some(waiter) = self.by_number.get(&number) {
-            // A waiter that has gone gives its grant back by itself.
-            let _ = waiter.deliver.try_send(notice);
-            return;
+    /// Returns the waker of the waiter, if it waits for a notice.
+    fn put(&mut self, number: u64, notice: Notice) -> Option<Waker> {
+        if let Some(waiter) = self.by_number.get_mut(&number) {
+            waiter.deliver(notice);
+            return waiter.reader.take();
         }
         if self.unclaimed.len() >= UNCLAIMED {
             self.unclaimed.pop_front();
         }
         self.unclaimed.push_back((number, notice));
+        None
     }
 }
 
@@ -217,7 +237,6 @@ impl<'a> Message<'a> {
 #[derive(Debug)]
 pub(crate) struct Notices {
     number: u64,
-    delivered: mpsc::Receiver<Notice>,
     inbox: Arc<Inbox>,
 }
 
@@ -227,7 +246,20 @@ impl Notices {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Notice> {
-        self.delivered.recv().await
+        cooperative(poll_fn(|cx| self.poll_next(cx))).await
+    }
+
+    fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<Notice>> {
+        let mut boxes = lock(&self.inbox.boxes);
+        let Some(waiter) = boxes.by_number.get_mut(&self.number) else { return Poll::Ready(None) };
+        if let Some(notice) = waiter.notices.pop_front() {
+            return Poll::Ready(Some(notice));
+        }
+        match &mut waiter.reader {
+            Some(reader) => reader.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
     }
 }
 
@@ -272,6 +304,27 @@ mod tests {
         }
     }
 
+    fn now(notices: &mut Notices) -> Poll<Option<Notice>> {
+        notices.poll_next(&Context::from_waker(Waker::noop()))
+    }
+
+    /// A reader that is never woken waits for its next poll of the server.
+    #[tokio::test]
+    async fn a_reader_is_woken_by_a_notice_and_by_the_end_of_its_connection() {
+        let inbox = Arc::new(Inbox::new());
+        let mut notices = Inbox::listen(&inbox, 7, 0);
+        let reader = tokio::spawn(async move { (notices.next().await, notices.next().await) });
+        tokio::task::yield_now().await;
+        inbox.take(&PushInfo {
+            kind: PushKind::Message,
+            data: vec![Value::SimpleString("channel".into()), Value::BulkString("free 7 100".into())],
+        });
+        tokio::task::yield_now().await;
+        inbox.hang_up(0);
+        let free = Notice::Free { length: Duration::from_millis(100) };
+        assert_eq!(reader.await.expect("it ends"), (Some(free), None));
+    }
+
     #[test]
     fn a_notice_that_comes_before_its_waiter_listens_is_kept() {
         let inbox = Arc::new(Inbox::new());
@@ -280,12 +333,12 @@ mod tests {
         lock(&inbox.boxes).put(number, notice);
         lock(&inbox.boxes).put(number.wrapping_add(1), notice);
         let mut notices = Inbox::listen(&inbox, number, 0);
-        assert_eq!(notices.delivered.try_recv(), Ok(notice));
-        assert!(notices.delivered.try_recv().is_err());
+        assert_eq!(now(&mut notices), Poll::Ready(Some(notice)));
+        assert_eq!(now(&mut notices), Poll::Pending);
         inbox.hang_up(1);
-        assert!(matches!(notices.delivered.try_recv(), Err(mpsc::error::TryRecvError::Empty)));
+        assert_eq!(now(&mut notices), Poll::Pending);
         inbox.hang_up(0);
-        assert!(matches!(notices.delivered.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
+        assert_eq!(now(&mut notices), Poll::Ready(None));
     }
 
     #[test]
@@ -305,7 +358,7 @@ mod tests {
         }
         assert_eq!(lock(&inbox.boxes).unclaimed.len(), UNCLAIMED);
         let mut kept = 0;
-        while notices.delivered.try_recv().is_ok() {
+        while now(&mut notices).is_ready() {
             kept += 1;
         }
         assert_eq!(kept, KEPT_PER_WAITER);
