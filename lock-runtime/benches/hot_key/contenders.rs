@@ -10,10 +10,14 @@ use lock_runtime::{LockManager, OwnerToken};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
-use crate::support::peers::{self, DistributedLock};
+use crate::{
+    PROTOTYPE,
+    prototype::Prototype,
+    support::peers::{self, DistributedLock},
+};
 
-const KEY: &str = "hot";
-const TTL_MS: u64 = 30_000;
+pub(crate) const KEY: &str = "hot";
+pub(crate) const TTL_MS: u64 = 30_000;
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) if ARGV[2] then redis.call('PUBLISH', \
      ARGV[2], '') end return 1 end return 0";
 
@@ -25,6 +29,7 @@ pub(crate) enum Lock {
     DistributedLock(DistributedLock),
     Raw { connection: MultiplexedConnection, woken: Option<Arc<Notify>>, delete: Arc<redis::Script> },
     Ring(Ring),
+    Prototype(Prototype),
     None,
 }
 
@@ -33,6 +38,7 @@ pub(crate) enum Held {
     Rslock(rslock::Lock),
     DistributedLock(RedisLockHandle),
     Raw(u128),
+    Prototype(String),
     Nothing,
 }
 
@@ -40,6 +46,7 @@ impl Lock {
     pub(crate) async fn open(contender: &str, url: &str, process: u64, processes: u64) -> Self {
         match contender {
             "bare ring" => Self::Ring(Ring::open(url, process, processes).await),
+            PROTOTYPE => Self::Prototype(Prototype::open(url, process).await),
             "lock-runtime" => {
                 Self::Ours(LockManager::connect(url).await.unwrap().wait(Duration::from_mins(1)))
             }
@@ -53,7 +60,7 @@ impl Lock {
             raw => {
                 let races = raw == "publish and race";
                 let woken = Arc::new(Notify::new());
-                let mut connection = listening(url, &woken).await;
+                let mut connection = listening(url, waking(&woken)).await;
                 if races {
                     connection.subscribe("released").await.unwrap();
                 }
@@ -70,6 +77,7 @@ impl Lock {
             Self::Ring(ring) => {
                 tokio::time::timeout_at(end.into(), ring.mine.notified()).await.ok().map(|()| Held::Nothing)
             }
+            Self::Prototype(prototype) => prototype.acquire(end).await.map(Held::Prototype),
             Self::Ours(locks) => {
                 // No `wait`, which would be a timer per acquisition: it is served when the others stop at the end.
                 let guard = locks.lock(KEY).acquire().await.ok()?;
@@ -123,6 +131,7 @@ impl Lock {
                 let _: i64 = call.invoke_async(&mut connection.clone()).await.unwrap();
             }
             (Self::Ring(ring), _) => ring.pass_on().await,
+            (Self::Prototype(prototype), Held::Prototype(owner)) => prototype.release(&owner).await,
             (_, Held::Ours(guard)) => guard.release().await.unwrap(),
             _ => {}
         }
@@ -140,7 +149,7 @@ pub(crate) struct Ring {
 impl Ring {
     async fn open(url: &str, process: u64, processes: u64) -> Self {
         let mine = Arc::new(Notify::new());
-        let mut connection = listening(url, &mine).await;
+        let mut connection = listening(url, waking(&mine)).await;
         let channel = |process| format!("ring:{process}");
         connection.subscribe(channel(process)).await.unwrap();
         if process == 0 {
@@ -155,13 +164,21 @@ impl Ring {
     }
 }
 
-/// A connection whose messages notify `wake`.
-async fn listening(url: &str, wake: &Arc<Notify>) -> MultiplexedConnection {
+/// Notifies `wake` of each message.
+fn waking(wake: &Arc<Notify>) -> impl Fn(&PushInfo) + Send + Sync + 'static {
     let wake = Arc::clone(wake);
+    move |_| wake.notify_one()
+}
+
+/// A connection whose messages go to `take`.
+pub(crate) async fn listening(
+    url: &str,
+    take: impl Fn(&PushInfo) + Send + Sync + 'static,
+) -> MultiplexedConnection {
     let settings =
         AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push: PushInfo| {
             if push.kind == PushKind::Message {
-                wake.notify_one();
+                take(&push);
             }
             Ok::<(), redis::aio::SendError>(())
         });

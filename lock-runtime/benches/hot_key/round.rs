@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    OURS, Shape,
+    OURS, PROTOTYPE, Shape,
     child::place,
     support::{Server, link::Link},
 };
@@ -123,7 +123,7 @@ pub(crate) fn round(server: &Server, link: &Link, contender: &str, shape: Shape,
         calls.iter().filter(|(name, _)| names.contains(name)).map(|(_, calls)| calls).sum::<u64>()
     };
     let commands = match contender {
-        OURS => calls_of(&["evalsha", "eval"]),
+        OURS | PROTOTYPE => calls_of(&["evalsha", "eval"]),
         "bare ring" => calls_of(&["publish"]),
         _ => calls_of(&["evalsha", "eval", "set"]),
     };
@@ -135,7 +135,7 @@ pub(crate) fn round(server: &Server, link: &Link, contender: &str, shape: Shape,
         commands,
         scripted: all - commands - calls_of(&ADMINISTRATION),
         // Only hand-overs pop an entry from the head of a queue.
-        hand_overs: if contender == OURS { calls_of(&["lpop"]) } else { 0 },
+        hand_overs: if [OURS, PROTOTYPE].contains(&contender) { calls_of(&["lpop"]) } else { 0 },
         server_cpu,
         relay_cpu,
         overlaps,
