@@ -1,7 +1,6 @@
 //! One attempt to acquire a lock: ask, wait in the queue, enter.
 
 use std::{
-    fmt,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -64,11 +63,6 @@ impl<'a> Attempt<'a> {
 
     fn participant(&self) -> &'a Participant {
         self.connections.service()
-    }
-
-    /// Returns the owner as the server knows it.
-    fn name(&self) -> impl fmt::Display {
-        names::owner(self.request.mode, self.participant().process(), self.owner)
     }
 
     /// Returns the connection to use; retries an unreachable server while the caller waits for its lock.
@@ -144,7 +138,7 @@ impl<'a> Attempt<'a> {
                     match notice {
                         Some(Notice::Granted { proof, terms }) => {
                             let names::Terms { fence, px, foreign } = terms;
-                            let proven = proof == terms.proof(&self.name());
+                            let proven = proof == terms.proof(self.owner);
                             match place.judge(Pushed { fence, px, proven }, self.request.ttl) {
                                 Push::ValidUntil(until) => {
                                     let enough = Instant::now() + min_validity(self.request.ttl) <= until;

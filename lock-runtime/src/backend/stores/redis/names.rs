@@ -147,14 +147,14 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Returns the proof that a message with these terms comes from a script that read the owner's place: see
-    /// `queue.lua`.
+    /// Returns the proof that a message with these terms comes from a script that read the place of `owner`: see
+    /// `grant.lua`.
     ///
     /// It is computed from the parsed message, so nothing can be appended to an overheard one.
-    pub(crate) fn proof(&self, owner: &impl Display) -> Proof {
+    pub(crate) fn proof(&self, owner: OwnerToken) -> Proof {
         let Self { fence, px, foreign } = self;
         let (px, foreign) = (millis(*px), millis(*foreign));
-        let proven = format!("{owner} {fence} {px} {foreign}");
+        let proven = format!("{}{fence} {px} {foreign}", token(owner));
         Proof(sha1_smol::Sha1::from(proven).digest().bytes())
     }
 }

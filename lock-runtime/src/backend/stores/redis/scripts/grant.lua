@@ -33,14 +33,15 @@ end
 -- The message is "granted <number> <proof> <fence> <px ms> <foreign ms>". The proof shows that its sender knows the
 -- owner token, which the message does not contain: a client that may publish on the channel can neither make one nor
 -- turn an overheard one into one for another fence or length. `foreign` is how much longer this lock is remembered
--- as used by foreign clients.
+-- as used by foreign clients. The owner token is the last 32 characters of an owner: with the usual terms it fits into one
+-- block of the hash.
 local function grant(owner, ttl, number, inbox, foreign)
   local fence = mint(counter, now_text)
   if not fence then return false end
   local px = tonumber(ttl) < tonumber(CLAIM_WINDOW_MS) and ttl or CLAIM_WINDOW_MS
   redis.call('SET', key, owner .. ':' .. fence, 'PX', px)
   local terms = fence .. ' ' .. px .. ' ' .. foreign
-  local proof = redis.sha1hex(owner .. ' ' .. terms)
+  local proof = redis.sha1hex(string.sub(owner, -32) .. terms)
   redis.call('PUBLISH', inbox, 'granted ' .. number .. ' ' .. proof .. ' ' .. terms)
   return true
 end
