@@ -80,7 +80,7 @@ impl<'a> Attempt<'a> {
             }
             self.request.progress.failed(error);
             // At most 160 ms: a retry costs the server nothing, and the caller is waiting.
-            clock::sleep_until(end.min(Instant::now() + backoff(failures))).await;
+            Box::pin(clock::sleep_until(end.min(Instant::now() + backoff(failures)))).await;
             failures = 3.min(failures + 1);
         }
     }
@@ -99,7 +99,7 @@ impl<'a> Attempt<'a> {
                     let holder_remaining = Some(until.saturating_duration_since(now));
                     return Ok(Ended::With(Acquired::busy(holder_remaining)));
                 }
-                clock::sleep_until(until.min(self.request.wait.end())).await;
+                Box::pin(clock::sleep_until(until.min(self.request.wait.end()))).await;
             }
         }
         match self.ask_first(&address, want).await? {
@@ -292,7 +292,8 @@ impl<'a> Attempt<'a> {
             }
         }
         let _alone = line.alone();
-        self.ask(address, want).await
+        // Boxed, so that a call in a batch does not pay for its size.
+        Box::pin(self.ask(address, want)).await
     }
 
     /// Records that a request that may take the lock is sent now. Returns until when it may be executed.

@@ -33,6 +33,9 @@ use crate::backend::BoxFuture;
 
 /// Upper bound on the operations in one batch; more would hold up the server for too long.
 const MAX_BATCH: usize = 128;
+/// Number of operations for which a batch has room at first. Room for all would be returned to the system and asked for
+/// again with each batch.
+const USUAL_BATCH: usize = 32;
 /// Upper bound on concurrent single calls; further ones are batched. A smaller batch saves nothing, and its calls
 /// would wait for each other.
 const FEW: usize = 8;
@@ -113,7 +116,7 @@ async fn send_batches<O: Send + 'static>(
 ) {
     loop {
         let mut queue = due.lock().await;
-        let mut operations = Vec::with_capacity(MAX_BATCH);
+        let mut operations = Vec::with_capacity(USUAL_BATCH);
         if queue.recv_many(&mut operations, MAX_BATCH).await == 0 {
             return;
         }

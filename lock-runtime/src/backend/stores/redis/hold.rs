@@ -113,18 +113,19 @@ impl RedisLease {
                 }
             }
             let _alone = line.alone();
-            return self.release_over(&line, true).await;
+            // Boxed, as everything but a release in a batch, which does not pay for their size.
+            return Box::pin(self.release_over(&line, true)).await;
         };
         // Sent behind the unanswered request, the release is executed after it, even if the connection was given up.
         if !unanswered.on.connection().is_gone()
-            && let Ok(released) = self.release_behind(&unanswered.on).await
+            && let Ok(released) = Box::pin(self.release_behind(&unanswered.on)).await
         {
             return Ok(released);
         }
         let line = self.connections.here().await?;
         // Over another connection the release may overtake the request, until that is no longer executed.
         let definite = (unanswered.until + server_clock::ERROR).has_passed();
-        self.release_over(&line, definite).await
+        Box::pin(self.release_over(&line, definite)).await
     }
 
     async fn release_in_batch(&self, line: &Line, behind: Behind) -> Result<bool, Failure> {

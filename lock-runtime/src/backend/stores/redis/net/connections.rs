@@ -102,11 +102,22 @@ impl<S: Service> Connections<S> {
     /// Cancel safe.
     pub(crate) async fn here(self: &Arc<Self>) -> Result<Arc<S::Line>, Failure> {
         let slot = self.slot();
-        if let Some(line) = slot.flight.open(is_usable::<S>) {
+        let open = slot.flight.open(is_usable::<S>);
+        match open {
+            Some(line) if !(*line).as_ref().is_idle() => Ok(line),
+            // Boxed, so that a call over a connection in use does not pay for its size.
+            open => Box::pin(self.checked(slot, open)).await,
+        }
+    }
+
+    /// Returns the connection if it is open and the server has not closed it meanwhile; otherwise makes one.
+    async fn checked(
+        self: &Arc<Self>,
+        slot: Arc<Slot<S>>,
+        open: Option<Arc<S::Line>>,
+    ) -> Result<Arc<S::Line>, Failure> {
+        if let Some(line) = open {
             let connection: &Connection = (*line).as_ref();
-            if !connection.is_idle() {
-                return Ok(line);
-            }
             // A runtime that did not run does not know yet whether the server has closed the connection.
             connection::catch_up().await;
             if connection.is_usable() {

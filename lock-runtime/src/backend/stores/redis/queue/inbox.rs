@@ -255,17 +255,22 @@ impl Notices {
         if let Some(notice) = waiter.notices.pop_front() {
             return Poll::Ready(Some(notice));
         }
-        match &mut waiter.reader {
-            Some(reader) => reader.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
+        let last = match &waiter.reader {
+            Some(reader) if reader.will_wake(cx.waker()) => None,
+            _ => waiter.reader.replace(cx.waker().clone()),
+        };
+        // A waker may be the last handle to its task, which closes its mailbox when it is dropped.
+        drop(boxes);
+        drop(last);
         Poll::Pending
     }
 }
 
 impl Drop for Notices {
     fn drop(&mut self) {
-        lock(&self.inbox.boxes).by_number.remove(&self.number);
+        // As above, not under the mutex.
+        let closed = lock(&self.inbox.boxes).by_number.remove(&self.number);
+        drop(closed);
     }
 }
 

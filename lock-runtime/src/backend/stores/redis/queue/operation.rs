@@ -61,18 +61,18 @@ pub(crate) enum Behind {
 
 /// Sends a batch, and gives each caller its answer.
 pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operations: Vec<Operation>) {
-    let (connection, process) = (&*connection, &*process);
+    let (connection, process, room) = (&*connection, &*process, operations.len());
     let (mut acquisitions, mut looks, mut releases) = (Vec::new(), Vec::new(), Vec::new());
     for operation in operations {
         match operation {
-            Operation::Acquire(asked) => put(&mut acquisitions, asked, |one, other| {
+            Operation::Acquire(asked) => put(&mut acquisitions, room, asked, |one, other| {
                 one.what.mode == other.what.mode && share_a_call(&one.what.key, &other.what.key)
             }),
             Operation::Look(asked) => {
-                put(&mut looks, asked, |one, other| share_a_call(&one.what.key, &other.what.key));
+                put(&mut looks, room, asked, |one, other| share_a_call(&one.what.key, &other.what.key));
             }
             Operation::Release(release) => {
-                put(&mut releases, release, |one, other| share_a_call(&one.id.key, &other.id.key));
+                put(&mut releases, room, release, |one, other| share_a_call(&one.id.key, &other.id.key));
             }
         }
     }
@@ -99,12 +99,14 @@ fn share_a_call(one: &LockKey, other: &LockKey) -> bool {
     names::fence(one) == names::fence(other)
 }
 
-/// Adds an operation to those with which it shares a call.
-fn put<T>(parts: &mut Vec<Vec<T>>, operation: T, share_a_call: impl Fn(&T, &T) -> bool) {
-    match parts.iter_mut().find(|part| share_a_call(&part[0], &operation)) {
-        Some(part) => part.push(operation),
-        None => parts.push(vec![operation]),
+/// Adds an operation to those with which it shares a call; the first ones get `room` for all.
+fn put<T>(parts: &mut Vec<Vec<T>>, room: usize, operation: T, share_a_call: impl Fn(&T, &T) -> bool) {
+    if let Some(part) = parts.iter_mut().find(|part| share_a_call(&part[0], &operation)) {
+        return part.push(operation);
     }
+    let mut part = Vec::with_capacity(if parts.is_empty() { room } else { 1 });
+    part.push(operation);
+    parts.push(part);
 }
 
 async fn acquire(connection: &Connection, process: &str, part: Vec<Asked<Acquisition, Option<u64>>>) {
@@ -134,20 +136,18 @@ async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Opti
 
 /// Returns the requests of a part that are still wanted, and when the first of their callers gives up.
 ///
-/// Fails the late ones as not sent. `None` if nothing is left.
-fn still_wanted<W, A>(part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, Instant)> {
+/// Fails the others as not sent. `None` if nothing is left.
+fn still_wanted<W, A>(mut part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, Instant)> {
     let now = Instant::now();
-    let (part, late): (Vec<_>, Vec<_>) =
-        part.into_iter().filter(|one| !one.answer.is_closed()).partition(|one| one.give_up > now);
-    tell(late.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+    let others: Vec<_> = part.extract_if(.., |one| one.answer.is_closed() || one.give_up <= now).collect();
+    tell(others.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
     let give_up = part.iter().map(|one| one.give_up).min()?;
     Some((part, give_up))
 }
 
-async fn release(connection: &Connection, process: &str, part: Vec<Release>) {
-    let (part, unsent) = part
-        .into_iter()
-        .partition::<Vec<_>, _>(|one| one.behind == Behind::Unanswered || connection.is_usable());
+async fn release(connection: &Connection, process: &str, mut part: Vec<Release>) {
+    let unsent: Vec<_> =
+        part.extract_if(.., |one| one.behind == Behind::Nothing && !connection.is_usable()).collect();
     tell(unsent.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
     let released = node::release(connection, process, part.iter().map(|one| &one.id)).await;
     let answers = released.map(|released| released.unwrap_or_else(|| vec![false; part.len()]));
