@@ -9,7 +9,7 @@ use std::{
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
 use crate::support::{
-    pgbouncer::{PROGRAM, PgBouncer},
+    pgbouncer::PgBouncer,
     postgres_server::{PostgresServer, USER},
     proxy::{Proxy, Upstream},
 };
@@ -22,7 +22,7 @@ const LARGE: &[&dyn lock_conformance::Store] = &[
     &Store { name: "postgres_pooled", kind: Kind::Rows { pooled: true } },
 ];
 /// The package `postgresql` has its server outside of the path.
-pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql"), (PROGRAM, "pgbouncer")];
+pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql"), ("/usr/sbin/pgbouncer", "pgbouncer")];
 
 inventory::submit!(super::File {
     is_compiled_in: cfg!(feature = "postgres"),

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Its path on Debian.
-pub const PROGRAM: &str = "/usr/sbin/pgbouncer";
+const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
 #[derive(Debug)]
 pub struct PgBouncer {

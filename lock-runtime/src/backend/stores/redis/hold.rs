@@ -113,7 +113,7 @@ impl RedisLease {
                 }
             }
             let _alone = line.alone();
-            // Boxed, as everything but a release in a batch, which does not pay for their size.
+            // Boxed, like the calls below, so that a release in a batch does not pay for its size.
             return Box::pin(self.release_over(&line, true)).await;
         };
         // Sent behind the unanswered request, the release is executed after it, even if the connection was given up.
