@@ -22,7 +22,8 @@ const LARGE: &[&dyn lock_conformance::Store] = &[
     &Store { name: "postgres_pooled", kind: Kind::Rows { pooled: true } },
 ];
 /// The package `postgresql` has its server outside of the path.
-pub const NEEDS: &[(&str, &str)] = &[("/usr/lib/postgresql", "postgresql"), ("/usr/sbin/pgbouncer", "pgbouncer")];
+pub const NEEDS: &[(&str, &str)] =
+    &[("/usr/lib/postgresql", "postgresql"), ("/usr/sbin/pgbouncer", "pgbouncer")];
 
 inventory::submit!(super::File {
     is_compiled_in: cfg!(feature = "postgres"),
