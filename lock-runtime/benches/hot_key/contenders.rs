@@ -77,7 +77,7 @@ impl Lock {
             Self::Ring(ring) => {
                 tokio::time::timeout_at(end.into(), ring.mine.notified()).await.ok().map(|()| Held::Nothing)
             }
-            // Boxed, so that a thousand tasks of the others do not pay for its size: they did, with 5 %.
+            // Boxed, so that a thousand tasks of the others do not pay for its size: they did, with 6 %.
             Self::Prototype(prototype) => Box::pin(prototype.acquire(end)).await.map(Held::Prototype),
             Self::Ours(locks) => {
                 // No `wait`, which would be a timer per acquisition: it is served when the others stop at the end.
