@@ -315,7 +315,7 @@ impl LockLayer {
     /// Sets whether the inner service is cancelled or runs to completion if the lock is lost;
     /// [`Cancel`](OnLost::Cancel) by default.
     ///
-    /// Either way, the client gets 503 (in gRPC, `ABORTED`), even if the inner service's response had an error
+    /// Either way, the client gets 500 (in gRPC, `ABORTED`), even if the inner service's response had an error
     /// status. If the response is already being streamed, the stream ends with an error. The one exception: if the
     /// inner service's future resolves to `Err`, that error is passed on unchanged.
     #[must_use]

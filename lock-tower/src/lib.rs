@@ -125,13 +125,13 @@
 //!
 //! ## If the lock is lost
 //!
-//! If the lock is lost before the response is sent, the client gets 503 (in gRPC, `ABORTED`), and the inner future is
+//! If the lock is lost before the response is sent, the client gets 500 (in gRPC, `ABORTED`), and the inner future is
 //! dropped if it is still running. The client gets the same response if the handler has already finished and the loss
 //! is discovered only when the lock is released. (A function with `#[distributed_lock]` returns its result in this
 //! case.) A response that is already being streamed is aborted with an error.
 //!
 //! In all these cases, part of the work may have been done, and tasks that the handler spawned continue. With
-//! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 503 or an aborted
+//! [`on_lost`](LockLayer::on_lost), you can let the work finish first, but the client still gets 500 or an aborted
 //! stream. The one exception: if the inner service's future resolves to `Err`, that error is passed on unchanged. The
 //! [`HeldLock`] in the request's extensions (with several locks, a [`HeldLocks`]) provides the fencing token, and
 //! tells you how much longer the lock can be relied on.
@@ -211,7 +211,7 @@
 //! |---|---|---|---|
 //! | <span id="contended">`contended`</span> | 409, `Retry-After` | `ABORTED` | another caller holds the lock (kind `Contended`), or still held it at the end of the wait (kind `Timeout`) |
 //! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | `UNAVAILABLE` | the store does not respond, a limit on waiters or locks is reached, or the manager is shut down |
-//! | <span id="lost">`lost`</span> | 503, `Retry-After` | `ABORTED` | the lock was lost before the response was sent |
+//! | <span id="lost">`lost`</span> | 500 | `ABORTED` | the lock was lost before the response was sent; part of the work may have been done, so the response does not ask for a retry, and has no status after which proxies repeat a request by themselves |
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request has no valid key, for example because a header is missing or a value is too long |
 //! | <span id="failed">`failed`</span> | 500 | `INTERNAL` | the layer is misconfigured, or the store refuses this process for a reason that a retry will not fix, such as a wrong password; the log says why |
 //!

@@ -53,7 +53,7 @@ impl Seen {
         match status {
             200 => count(&self.served),
             409 => count(&self.refused),
-            503 => count(&self.ended),
+            500 => count(&self.ended),
             other => panic!("{path}: {other}"),
         }
     }

@@ -16,7 +16,8 @@ use crate::{HeldLock, HeldLocks, LockError, LockErrorKind};
 /// | kind | status |
 /// |---|---|
 /// | `Contended`, `Timeout` | 409 with `Retry-After` |
-/// | `Lost`, `Backend`, `Overloaded`, `ShutDown` | 503 with `Retry-After` |
+/// | `Backend`, `Overloaded`, `ShutDown` | 503 with `Retry-After` |
+/// | `Lost` | 500, because part of the work may have been done, and proxies repeat a request after 503 |
 /// | `InvalidKey` | 400 |
 /// | all other kinds, and every [permanent](LockError::is_permanent) error, whatever its kind | 500 |
 ///

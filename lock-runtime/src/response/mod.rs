@@ -68,10 +68,12 @@ impl Answer {
             LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
                 new("unavailable", 503, Code::Unavailable, "Locks are not available")
             }
-            // Not `UNAVAILABLE`, after which clients repeat the call by themselves.
+            // Part of the work may have been done. So neither 503 nor `UNAVAILABLE`, after which proxies and clients
+            // repeat a request by themselves, and no time after which to repeat it.
             LockErrorKind::Lost => Self {
                 detail: Some("The request may have been carried out in part.".into()),
-                ..new("lost", 503, Code::Aborted, "The lock was lost")
+                retry: Retry::No,
+                ..new("lost", 500, Code::Aborted, "The lock was lost")
             },
             LockErrorKind::InvalidKey => {
                 Self::invalid_key("the lock key in this request is empty, too long or not allowed")
@@ -234,7 +236,7 @@ mod tests {
         for (kind, status, code, word, retry_after) in [
             (Kind::Contended, 409, Code::Aborted, "contended", Some("2")),
             (Kind::Timeout, 409, Code::Aborted, "contended", Some("2")),
-            (Kind::Lost, 503, Code::Aborted, "lost", Some("2")),
+            (Kind::Lost, 500, Code::Aborted, "lost", None),
             (Kind::Backend, 503, Code::Unavailable, "unavailable", Some("2")),
             (Kind::Overloaded, 503, Code::Unavailable, "unavailable", Some("2")),
             (Kind::ShutDown, 503, Code::Unavailable, "unavailable", Some("2")),
@@ -255,6 +257,8 @@ mod tests {
             let shown =
                 headers.iter().find_map(|(name, value)| (*name == "retry-after").then_some(value.as_str()));
             assert_eq!(shown, retry_after, "{kind:?}");
+            assert_eq!(answer.retry_after().is_some(), retry_after.is_some(), "{kind:?}");
+            assert_eq!(answer.status_details().is_some(), retry_after.is_some(), "{kind:?}");
             assert!(!format!("{answer:?} {}", answer.body()).contains("secret"), "{kind:?}");
         }
     }

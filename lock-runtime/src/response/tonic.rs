@@ -17,7 +17,8 @@ use crate::LockError;
 /// | `InvalidKey` | `INVALID_ARGUMENT` |
 /// | all other kinds, and every [permanent](LockError::is_permanent) error, whatever its kind | `INTERNAL` |
 ///
-/// If it is known how long to wait before retrying, the status details include a `google.rpc.RetryInfo`. The client
+/// If it is known how long to wait before retrying, the status details include a `google.rpc.RetryInfo` (never for
+/// `Lost`, because part of the work may have been done). The client
 /// learns neither the key nor the store's message. Both are written to the log, and the error is the status's source.
 #[cfg_attr(docsrs, doc(cfg(feature = "tonic")))]
 impl From<LockError> for Status {
@@ -64,11 +65,20 @@ mod tests {
     #[test]
     fn the_details_repeat_code_and_message() {
         use prost::Message;
-        let error = LockError::new(LockErrorKind::Lost, "secret").advising(Duration::from_secs(u64::MAX));
+        let error = LockError::new(LockErrorKind::Timeout, "secret").advising(Duration::from_secs(u64::MAX));
         let status = Status::from(error);
         let details = tonic_types::pb::Status::decode(status.details()).expect("a google.rpc.Status");
         assert_eq!((details.code, details.message.as_str()), (10, status.message()));
+        assert_eq!(status.message(), "Another request holds the lock");
+    }
+
+    #[test]
+    fn what_may_be_done_in_part_is_not_to_be_repeated() {
+        let error = LockError::new(LockErrorKind::Lost, "secret").advising(Duration::from_secs(1));
+        let status = Status::from(error);
+        assert_eq!(status.code(), Code::Aborted);
         assert!(status.message().starts_with("The lock was lost: "), "{status}");
+        assert!(status.get_details_retry_info().is_none(), "{status:?}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub enum OnLost {
     /// replaced by an error of kind [`Lost`](LockErrorKind::Lost), unless the body itself returned an error. If the
     /// lock is lost before the body has started, the body does not run.
     ///
-    /// With `LockLayer`, any response, even one with an error status, is replaced by a 503 response (in gRPC,
+    /// With `LockLayer`, any response, even one with an error status, is replaced by a 500 response (in gRPC,
     /// `ABORTED`); a response that is already being streamed is aborted instead. The one exception: if the inner
     /// service's future resolves to `Err`, that error is passed on unchanged.
     ///

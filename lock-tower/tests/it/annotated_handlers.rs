@@ -140,7 +140,7 @@ async fn a_failing_store_and_a_bad_key_have_answers_too() {
 }
 
 #[tokio::test]
-async fn a_lost_lock_ends_the_handler_with_503() {
+async fn a_lost_lock_ends_the_handler_with_500_and_asks_for_no_retry() {
     #[distributed_lock(key = "job", manager = locks)]
     async fn job(State(locks): State<LockManager>) -> Result<(), LockError> {
         std::future::pending().await
@@ -152,8 +152,8 @@ async fn a_lost_lock_ends_the_handler_with_503() {
         until("the hold", || memory.len() == 1).await;
         assert!(memory.lose("job"));
     });
-    assert_eq!((answer.status.as_u16(), answer.problem()), (503, "lost"));
-    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!((answer.status.as_u16(), answer.problem()), (500, "lost"));
+    assert_eq!(answer.header("retry-after"), None);
 }
 
 #[tokio::test]

@@ -57,12 +57,12 @@ async fn text(response: Response<ResponseBody<Full<Bytes>>>) -> (u16, String) {
 }
 
 fn says_lost((status, body): &(u16, String)) {
-    assert_eq!(*status, 503, "{body}");
+    assert_eq!(*status, 500, "{body}");
     assert!(body.contains("#lost") && !body.contains("canary"), "{body}");
 }
 
 #[tokio::test]
-async fn a_lease_that_is_lost_drops_the_handler_and_is_503() {
+async fn a_lease_that_is_lost_drops_the_handler_and_is_500() {
     let (memory, locks) = store();
     let (started, probed, service) = working(pending);
     let service = layer(&locks).ttl(Duration::from_millis(200)).layer(service);
@@ -81,6 +81,7 @@ async fn a_hold_ends_at_its_limit_though_it_is_renewed() {
     let (_, probed, service) = working(pending);
     let service = layer(&locks).max_hold(Duration::from_millis(150)).layer(service);
     let response = soon("the limit", service.oneshot(post())).await.expect("infallible");
+    assert_eq!(response.headers().get("retry-after"), None, "the next attempt takes just as long");
     says_lost(&text(response).await);
     // In the store the lock is ours until then, and free before the client is notified.
     assert!(probed.dropped());

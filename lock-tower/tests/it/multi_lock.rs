@@ -81,7 +81,7 @@ async fn the_loss_of_one_ends_the_request() {
     };
     let app = Router::new().route("/{from}", post(handler).route_layer(transfers(&locks)));
     let answer = send(&app, "POST", "/1?to=2").await;
-    assert_eq!((answer.status.as_u16(), answer.problem()), (503, "lost"));
+    assert_eq!((answer.status.as_u16(), answer.problem()), (500, "lost"));
     drop(app);
     locks.shutdown().await;
     assert!(memory.is_empty());

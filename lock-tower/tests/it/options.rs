@@ -190,7 +190,7 @@ async fn work_is_finished_after_the_loss_if_that_is_asked_for() {
             }));
         let response = soon("the end", service.oneshot(support::post())).await.expect("infallible");
         // The client is notified in either case.
-        assert_eq!(response.status(), 503, "{on_lost:?}");
+        assert_eq!(response.status(), 500, "{on_lost:?}");
         assert_eq!(done.load(Ordering::Acquire), finished, "{on_lost:?}");
     }
 }

@@ -105,6 +105,6 @@ async fn the_response_to_a_lost_lock_is_withheld_at_once() {
         answer = answer(true) => answer,
         () = polled_often => panic!("the loss waits for a store that is silent"),
     };
-    assert_eq!(status, 503, "{body}");
+    assert_eq!(status, 500, "{body}");
     assert!(body.contains("#lost"), "{body}");
 }
