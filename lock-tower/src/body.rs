@@ -19,8 +19,6 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
     /// The response body of [`LockService`](crate::LockService).
-    ///
-    /// Its error is the inner body's error, or a [`LockError`] if the lock was lost before the body ended.
     pub struct ResponseBody<B> {
         // Declared before the section, so that the body is dropped before its lock. `None` once it has ended, so that
         // it is not polled again.
@@ -42,7 +40,7 @@ enum State {
     },
     Releasing {
         released: SyncFuture<Result<(), LockError>>,
-        last: Option<Result<Frame<Bytes>, BoxError>>,
+        last: Option<Result<Frame<Bytes>, ResponseBodyError>>,
     },
 }
 
@@ -73,19 +71,21 @@ where
     B::Error: Into<BoxError>,
 {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = ResponseBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         let mut this = self.project();
         loop {
             match this.state {
                 State::Own(data) => return Poll::Ready(data.take().map(|data| Ok(Frame::data(data)))),
                 State::Plain => {
                     let Some(body) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-                    return body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
+                    return body
+                        .poll_frame(cx)
+                        .map(|frame| frame.map(|frame| frame.map_err(ResponseBodyError::inner)));
                 }
                 State::Held { section, left } => {
                     let mut body = this.inner.as_mut().as_pin_mut().expect("held with its body");
@@ -101,7 +101,7 @@ where
                         Ok(Some(Ok(frame))) if !ended && *left != Some(0) => {
                             return Poll::Ready(Some(Ok(frame)));
                         }
-                        Ok(last) => last.map(|frame| frame.map_err(Into::into)),
+                        Ok(last) => last.map(|frame| frame.map_err(ResponseBodyError::inner)),
                         Err(loss) => Some(Err(broken_off(loss))),
                     };
                     if ended {
@@ -159,9 +159,34 @@ where
 }
 
 /// The error of a response whose lock was lost before it ended.
-fn broken_off(loss: LockError) -> BoxError {
+fn broken_off(loss: LockError) -> ResponseBodyError {
     tracing::warn!(error = %loss, "response broken off: its lock was lost before it ended");
-    loss.into()
+    ResponseBodyError(loss.into())
+}
+
+/// The error of a [`ResponseBody`]: the inner body's error, or a [`LockError`] if the lock was lost before the body
+/// ended.
+///
+/// That error is its [`source`](Error::source), and provides its message.
+#[derive(Debug)]
+pub struct ResponseBodyError(BoxError);
+
+impl ResponseBodyError {
+    fn inner(error: impl Into<BoxError>) -> Self {
+        Self(error.into())
+    }
+}
+
+impl fmt::Display for ResponseBodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for ResponseBodyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
 }
 
 impl<B> fmt::Debug for ResponseBody<B> {

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode, request::Parts};
+use http::{Method, Request, Response, StatusCode, Version, request::Parts};
 use lock_runtime::{
     __private::{Guards, SyncFuture},
     LockError, LockErrorKind, LockKey, LockManager,
@@ -91,15 +91,30 @@ pub(crate) enum Methods {
 }
 
 impl Methods {
-    pub(crate) fn contains(&self, method: &Method) -> bool {
+    pub(crate) fn contains<B>(&self, request: &Request<B>) -> bool {
+        let method = request.method();
+        // The handler of `GET` answers `HEAD` as well.
+        let counts_as_get = *method == Method::HEAD || is_extended_connect(request);
         match self {
-            Self::Writing => !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE),
-            // Servers pass a `HEAD` request to the handler of `GET`.
+            Self::Writing => {
+                !counts_as_get && !matches!(*method, Method::GET | Method::OPTIONS | Method::TRACE)
+            }
             Self::These(methods) => {
-                methods.contains(method) || (*method == Method::HEAD && methods.contains(&Method::GET))
+                methods.contains(method) || (counts_as_get && methods.contains(&Method::GET))
             }
         }
     }
+}
+
+/// Returns whether the request has a `:protocol` (RFC 8441 §4, RFC 9220), as the handshake of a WebSocket, which is a
+/// `GET` request in HTTP/1.1.
+///
+/// Such a `CONNECT` has a path, and any other has none: HTTP/2 and HTTP/3 forbid it. Servers put the protocol itself
+/// into an extension whose type is their own.
+fn is_extended_connect<B>(request: &Request<B>) -> bool {
+    *request.method() == Method::CONNECT
+        && request.version() >= Version::HTTP_2
+        && request.uri().path_and_query().is_some()
 }
 
 impl LockLayer {
@@ -276,7 +291,8 @@ impl LockLayer {
     /// Sets the HTTP methods whose requests are locked; by default, all except `GET`, `HEAD`, `OPTIONS` and `TRACE`.
     ///
     /// The list replaces the default: requests with any other method run without a lock. `GET` includes `HEAD`, because
-    /// axum calls the same handler for both.
+    /// axum calls the same handler for both, and the handshake of a WebSocket over HTTP/2, which is a `CONNECT` request
+    /// with a `:protocol` (RFC 8441), because it is a `GET` request in HTTP/1.1.
     ///
     /// ```
     /// # async fn example() -> Result<(), lock_runtime::LockError> {

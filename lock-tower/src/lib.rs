@@ -28,7 +28,8 @@
 //!
 //! **Read-only requests (`GET`, `HEAD`, `OPTIONS` and `TRACE`) run without a lock.** To lock them too, use
 //! [`LockLayer::methods`] to list every method whose requests are to be locked; the list replaces the default.
-//! Server-sent events, for example, are requested with `GET`, so they run without a lock unless you list `GET`.
+//! Server-sent events or a WebSocket, for example, are requested with `GET`, so they run without a lock unless you list
+//! `GET`. The handshake of a WebSocket over HTTP/2, a `CONNECT` request with a `:protocol`, counts as `GET` too.
 //!
 //! # Where to put the layer
 //!
@@ -62,11 +63,24 @@
 //! **Mind the response body.** The lock layer changes its type to [`ResponseBody`]. Layers that accept any body type
 //! can be combined with the lock layer directly. Among these are tower-http's `CorsLayer`, `TimeoutLayer` and
 //! `ValidateRequestHeaderLayer::bearer`: for their own responses, they only need a body type that implements
-//! `Default`, as `ResponseBody` does. Some other layers, such as axum-extra's `option_layer`, require the service
-//! inside them to return axum's `Response`. So does tower-http's `AsyncRequireAuthorizationLayer` if its
-//! `AsyncAuthorizeRequest` uses axum's response body. Combine such a layer and the lock in one `ServiceBuilder`, and
-//! call `.map_response(|response: http::Response<_>| response.map(axum::body::Body::new))` on it between the two
-//! `.layer` calls.
+//! `Default`, as `ResponseBody` does. Some other layers require the service inside them to return axum's `Response`. So
+//! does tower-http's `AsyncRequireAuthorizationLayer` if its `AsyncAuthorizeRequest` uses axum's response body. Combine
+//! such a layer and the lock in one `ServiceBuilder`, with axum's `ResponseAxumBodyLayer` between the two.
+//!
+//! **An optional lock** is `axum_extra::middleware::option_layer(lock)` with an `Option<LockLayer>`. In tower's
+//! `option_layer`, both services must return the same response, so the lock has to return axum's there:
+//!
+//! ```
+//! # #[cfg(feature = "axum")]
+//! # fn app(lock: Option<lock_tower::LockLayer>) -> axum::Router {
+//! use axum::{Router, middleware::ResponseAxumBodyLayer, routing::post};
+//! use tower::util::option_layer;
+//!
+//! let lock = option_layer(lock.map(|lock| (ResponseAxumBodyLayer, lock)));
+//! Router::new().route("/users/{id}/withdraw", post(withdraw).route_layer(lock))
+//! # }
+//! # async fn withdraw() {}
+//! ```
 //!
 //! Put the CORS layer on the `Router`: a preflight is an `OPTIONS` request, which a `post` route does not accept.
 //!
@@ -80,11 +94,11 @@
 //! | placeholder | value |
 //! |---|---|
 //! | `<id>` | the route parameter of this name (feature `axum`) |
-//! | `<header.x-tenant>` | a header; in gRPC, metadata |
+//! | `<header.x-tenant>` | a header; in gRPC, metadata. Several `cookie` fields, as browsers send them over HTTP/2, are one, joined by `; ` (RFC 9113 §8.2.3) |
 //! | `<query.name>` | a query parameter, decoded as `application/x-www-form-urlencoded` |
 //! | `<rpc.service>`, `<rpc.method>` | `package.Service` and `Method` in the path of a gRPC request |
 //!
-//! A header or query parameter that is missing or given twice is a client error (400). If a route parameter is
+//! A header or query parameter that is missing or given twice is a client error (400), except `cookie`. If a route parameter is
 //! missing, or occurs twice because nested routers use the same name, the layer is misconfigured (500; the log says how
 //! to fix it). With the option [`missing_key`](LockLayer::missing_key), requests that lack a value can run without a
 //! lock.
@@ -273,7 +287,7 @@ mod rejection;
 mod service;
 mod template;
 
-pub use body::ResponseBody;
+pub use body::{ResponseBody, ResponseBodyError};
 pub use future::ResponseFuture;
 pub use hold_until::HoldUntil;
 pub use key::{KeyExtractor, KeyRejection};

@@ -55,7 +55,7 @@ where
         // polled.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
-        if !self.layer.methods.contains(request.method()) {
+        if !self.layer.methods.contains(&request) {
             tracing::trace!(method = %request.method(), "not locked: not one of the layer's methods");
             return ResponseFuture::unlocked(ready, request);
         }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use http::{HeaderName, request::Parts};
+use http::{HeaderName, header, request::Parts};
 
 use crate::KeyRejection;
 
@@ -49,11 +49,14 @@ impl Source {
         match self {
             Self::Param(_) => Err(KeyRejection::internal("no route")),
             Self::Header(name) => {
-                let value = self.only(parts.headers.get_all(name).iter())?;
-                value
-                    .to_str()
-                    .map(Cow::Borrowed)
-                    .map_err(|_| KeyRejection::bad_request(format!("{self} is not visible ASCII")))
+                let not_ascii = |_| KeyRejection::bad_request(format!("{self} is not visible ASCII"));
+                let fields =
+                    || parts.headers.get_all(name).iter().map(|value| value.to_str().map_err(not_ascii));
+                // HTTP/2 splits this field and no other (RFC 9113 §8.2.3).
+                if *name == header::COOKIE && fields().nth(1).is_some() {
+                    return Ok(fields().collect::<Result<Vec<_>, _>>()?.join("; ").into());
+                }
+                self.only(fields())?.map(Cow::Borrowed)
             }
             Self::Query(name) => {
                 let query = parts.uri.query().unwrap_or_default();

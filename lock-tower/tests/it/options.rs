@@ -215,8 +215,9 @@ async fn a_stream_is_finished_after_the_loss_and_then_fails() {
         assert!(soon("an event", body.frame()).await.expect("a frame").is_ok());
     }
     let error = soon("the end", body.frame()).await.expect("a frame").expect_err("lost");
-    let error = error.downcast::<lock_runtime::LockError>().expect("ours");
-    assert_eq!(error.kind(), LockErrorKind::Lost);
+    let source = std::error::Error::source(&error).expect("the loss");
+    let loss = source.downcast_ref::<lock_runtime::LockError>().expect("ours");
+    assert_eq!((loss.kind(), loss.to_string()), (LockErrorKind::Lost, error.to_string()));
     assert!(soon("the end", body.frame()).await.is_none());
 }
 

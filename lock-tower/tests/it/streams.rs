@@ -17,7 +17,7 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Empty, Full, channel::Channel};
 use lock_runtime::{LockError, LockErrorKind, LockManager};
-use lock_tower::{HeldLock, ResponseBody};
+use lock_tower::{HeldLock, ResponseBody, ResponseBodyError};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{KEY, Probe, Probed, held, layer, post, slow_store, soon, store, until};
@@ -98,7 +98,7 @@ where
     soon("the head", layer(locks).layer(inner).oneshot(post())).await.expect("infallible")
 }
 
-async fn next<B>(body: &mut ResponseBody<B>) -> Option<Result<Frame<Bytes>, BoxError>>
+async fn next<B>(body: &mut ResponseBody<B>) -> Option<Result<Frame<Bytes>, ResponseBodyError>>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -237,7 +237,8 @@ async fn a_streams_own_error_is_kept_and_frees_the_lock() {
     let mut body = respond(&locks, |_| Frames::new([Ok(data("a")), Err(Broken)])).await.into_body();
     assert!(next(&mut body).await.expect("a frame").is_ok());
     assert_eq!(memory.len(), 1);
-    assert!(next(&mut body).await.expect("a frame").expect_err("fails").is::<Broken>());
+    let error = next(&mut body).await.expect("a frame").expect_err("fails");
+    assert!(error.source().expect("the inner body's").is::<Broken>());
     assert!(memory.is_empty());
     assert!(next(&mut body).await.is_none());
 }
@@ -289,9 +290,10 @@ async fn a_finished_stream_is_dropped_under_the_lock() {
 }
 
 /// The loss that a body ended with.
-fn loss(frame: Option<Result<Frame<Bytes>, BoxError>>) -> LockErrorKind {
+fn loss(frame: Option<Result<Frame<Bytes>, ResponseBodyError>>) -> LockErrorKind {
     let error = frame.expect("not a clean end").expect_err("an error");
-    error.downcast::<LockError>().expect("the lock's").kind()
+    let loss = error.source().and_then(|source| source.downcast_ref::<LockError>());
+    loss.expect("the lock's").kind()
 }
 
 #[tokio::test]

@@ -2,16 +2,11 @@
 
 use std::{future::pending, time::Duration};
 
-use axum::{
-    Router,
-    body::Body,
-    response::{IntoResponse, Response},
-    routing::post,
-};
+use axum::{Router, body::Body, middleware::ResponseAxumBodyLayer, response::IntoResponse, routing::post};
 use http::{Request, StatusCode, header};
 use lock_runtime::LockManager;
 use lock_tower::LockLayer;
-use tower::{ServiceBuilder, ServiceExt};
+use tower::{ServiceBuilder, ServiceExt, util::option_layer};
 use tower_http::{
     auth::AsyncRequireAuthorizationLayer, cors::CorsLayer, timeout::TimeoutLayer,
     validate_request::ValidateRequestHeaderLayer,
@@ -75,12 +70,22 @@ async fn what_answers_with_the_response_of_axum_gets_that_from_the_lock_too() {
         let is_known = request.headers().contains_key(header::AUTHORIZATION);
         if is_known { Ok(request) } else { Err(StatusCode::UNAUTHORIZED.into_response()) }
     });
-    let stack = ServiceBuilder::new()
-        .layer(authorise)
-        .map_response(|response: Response<_>| response.map(Body::new))
-        .layer(lock);
+    let stack = ServiceBuilder::new().layer(authorise).layer(ResponseAxumBodyLayer).layer(lock);
     let app = Router::new().route("/{id}", post(key).layer(stack));
     for (request, status) in [(request("POST", "/1"), 401), (authorised("/1"), 200)] {
         assert_eq!(app.clone().oneshot(request).await.expect("infallible").status(), status);
+    }
+}
+
+/// The stack is that of axum-extra's `option_layer`.
+#[tokio::test]
+async fn a_lock_may_be_optional() {
+    let (memory, locks) = store();
+    memory.set_failing(true);
+    let lock = LockLayer::new(locks, "user:<id>").expect("a template");
+    for (lock, status) in [(Some(lock), 503), (None, 200)] {
+        let lock = option_layer(lock.map(|lock| (ResponseAxumBodyLayer, lock)));
+        let app = Router::new().route("/{id}", post(|| async {}).route_layer(lock));
+        assert_eq!(app.oneshot(request("POST", "/1")).await.expect("infallible").status(), status);
     }
 }

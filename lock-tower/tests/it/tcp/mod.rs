@@ -3,6 +3,7 @@
 mod client;
 mod disconnects;
 mod early_ends;
+mod http_2;
 mod keep_alive;
 mod slow_clients;
 
