@@ -30,13 +30,18 @@ pub struct PgBouncer {
 impl PgBouncer {
     /// Starts one with this `pool_mode`.
     pub fn start(server: &PostgresServer, mode: &str) -> Self {
+        Self::start_with_pool(server, mode, 30)
+    }
+
+    /// Starts one with at most this many connections to the server.
+    pub fn start_with_pool(server: &PostgresServer, mode: &str, size: u32) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder =
             processes::folder().join(format!("pgbouncer-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(&folder).expect("a temporary folder can be made");
         let config = format!(
             "[databases]\npostgres = host={} port=5432 user=postgres\n[pgbouncer]\nlisten_addr =\nlisten_port = 5432\n\
-             unix_socket_dir = {}\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = 30\n\
+             unix_socket_dir = {}\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = {size}\n\
              server_login_retry = 0.05\nserver_check_delay = 0\n",
             server.folder().display(),
             folder.display(),

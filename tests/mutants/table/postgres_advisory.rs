@@ -45,13 +45,18 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/stores/postgres/listener.rs",
-                from: "    Ok(arrives.then_some(listener))",
-                to: "    Ok((arrives || mutant!()).then_some(listener))",
+                from: "        None if arrives => Found::Notified(listener),",
+                to: "        None if arrives || mutant!() => Found::Notified(listener),",
             },
             Rust {
                 file: "backend/stores/postgres/listener.rs",
-                from: "        let after: i32 = value(&mut listener, SESSION).await?;\n",
-                to: "        let after: i32 = value(&mut listener, SESSION).await?;\n        let (after, others) = if mutant!() { (before, 0) } else { (after, others) };\n",
+                from: "        let others: i32 = value(&mut *transaction, SESSION).await?;\n",
+                to: "        let others: i32 = value(&mut *transaction, SESSION).await?;\n        let others = if mutant!() { 0 } else { others };\n",
+            },
+            Rust {
+                file: "backend/stores/postgres/listener.rs",
+                from: "            after?\n        };",
+                to: "            let after = after?;\n            if mutant!() { before } else { after }\n        };",
             },
         ],
         caught_by: &[
@@ -91,11 +96,31 @@ pub const MUTANTS: &[Mutant] = &[
         name: "an_advisory_lock_whose_statement_failed",
         edits: &[Rust {
             file: "backend/stores/postgres_advisory/keeper.rs",
-            from: "            Err(Failure::Refused(error)) => {\n                self.unlock(&names).await?;",
-            to: "            Err(Failure::Refused(error)) => {\n                if mutant!() { names.iter().for_each(|name| _ = self.held.remove(&name.number)); } else { self.unlock(&names).await?; }",
+            from: "            Err(Failure::Refused(error) | Failure::Locked(error)) => {\n                self.free(&names).await?;",
+            to: "            Err(Failure::Refused(error) | Failure::Locked(error)) => {\n                if mutant!() { names.iter().for_each(|name| _ = self.held.remove(&name.number)); } else { self.free(&names).await?; }",
         }],
         caught_by: &[
             "servers postgres::advisory::a_lock_whose_row_cannot_be_raised_is_given_back_and_the_others_of_its_statement_are_granted",
+        ],
+    },
+    Mutant {
+        name: "a_session_that_a_refused_statement_ends",
+        edits: &[Rust {
+            file: "backend/stores/postgres_advisory/keeper.rs",
+            from: "            Err(Failure::Refused(_) | Failure::Locked(_)) => {\n                self.free(names).await?;",
+            to: "            Err(Failure::Refused(error) | Failure::Locked(error)) => {\n                if mutant!() { return Err(error); }\n                self.free(names).await?;",
+        }],
+        caught_by: &[
+            "servers postgres::refused::a_table_that_is_locked_costs_no_session_its_advisory_locks",
+            "servers postgres::refused::advisory_locks_are_released_without_the_right_to_notify",
+            "servers postgres::refused::statements_that_are_cancelled_cost_no_session_its_advisory_locks",
+        ],
+    },
+    Mutant {
+        name: "an_advisory_lock_that_waits_for_a_row_that_is_being_created",
+        edits: &[Script { from: " || left(set_config('lock_timeout', '10ms', true), 0)", to: "" }],
+        caught_by: &[
+            "servers postgres::advisory::a_row_that_is_being_created_holds_up_no_other_lock_and_its_own_lock_is_not_taken_twice",
         ],
     },
     Mutant {

@@ -5,6 +5,7 @@ mod check_in;
 mod failover;
 mod next;
 mod pooler;
+mod refused;
 mod table;
 mod waiting;
 

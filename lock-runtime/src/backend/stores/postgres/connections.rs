@@ -193,7 +193,7 @@ impl Connections {
                     taken.give_up();
                     return Err(not_here(cause, may_have_run));
                 }
-                Meaning::Conflict | Meaning::OtherSession | Meaning::Refused => {
+                Meaning::Conflict | Meaning::Locked | Meaning::OtherSession | Meaning::Refused => {
                     taken.give_back();
                     return Err(not_here(cause, may_have_run));
                 }

@@ -32,6 +32,8 @@ pub(crate) enum Meaning {
     Broken,
     /// It met another one; it can be repeated at once.
     Conflict,
+    /// It has waited for a lock of another transaction, for as long as it may.
+    Locked,
     /// It is not prepared in this session, or another one is under its name: a pooler has changed the session.
     OtherSession,
     /// The server takes no changes here: it is a replica, perhaps since a moment ago.
@@ -46,8 +48,10 @@ impl Meaning {
             return Self::Broken;
         };
         match database.code() {
-            // serialization_failure, deadlock_detected, lock_not_available
-            "40001" | "40P01" | "55P03" => Self::Conflict,
+            // serialization_failure, deadlock_detected
+            "40001" | "40P01" => Self::Conflict,
+            // lock_not_available
+            "55P03" => Self::Locked,
             // invalid_sql_statement_name, duplicate_prepared_statement
             "26000" | "42P05" => Self::OtherSession,
             // read_only_sql_transaction
@@ -71,6 +75,18 @@ pub(crate) fn is_unknown_setting(error: &Error) -> bool {
     database(error).is_some_and(|error| error.code() == "42704")
 }
 
+/// Returns whether it is a notification that the server refuses: its queue, which all databases share, is full, or the user
+/// may not notify.
+pub(crate) fn is_of_notification(error: &Error) -> bool {
+    database(error).is_some_and(|error| match error.code() {
+        // program_limit_exceeded
+        "54000" => true,
+        // insufficient_privilege
+        "42501" => error.message().contains("pg_notify"),
+        _ => false,
+    })
+}
+
 fn backend(message: String) -> LockError {
     LockError::new(LockErrorKind::Backend, message)
 }
@@ -91,6 +107,10 @@ pub(crate) fn explain(error: Error, config: &Config) -> LockError {
         // undefined_table, invalid_schema_name
         "42P01" | "3F000" => missing(&config.table),
         "42501" => may_not(config, message),
+        // lock_not_available
+        "55P03" => backend(format!(
+            "another transaction locks the table {table} or the row of the lock; it is to be found in pg_locks"
+        )),
         // undefined_column, datatype_mismatch, undefined_function
         "42703" | "42804" | "42883" => backend(format!(
             "the table {table} has other columns than locks need ({message}); create it with: {}",

@@ -2,9 +2,9 @@
 //!
 //! Behind a pooler that gives each transaction another session of the server, a `LISTEN` would go on in a session of other
 //! clients, and so would an advisory lock. So it is first found out whether the connection keeps its session while another
-//! one is in a transaction. Then it is sent a notification.
+//! one is in a transaction. Then it is sent a notification, unless the server refuses that.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Decode, Executor, PgConnection, Row, Type,
@@ -13,7 +13,7 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-use super::config::Config;
+use super::{config::Config, error::Meaning};
 use crate::OwnerToken;
 
 /// How often the session is compared with that of another connection.
@@ -31,15 +31,21 @@ pub(crate) enum Session {
     Own,
 }
 
-/// Connects; returns `None` if the connection has no such session.
+/// A connection, as it was found.
+pub(crate) enum Found {
+    /// Its session is its own, and notifications arrive.
+    Notified(PgListener),
+    /// As far as can be seen, its session is its own, but the server refuses to notify.
+    Unnotified(PgListener, sqlx::Error),
+    /// It has no session of its own.
+    Pooled,
+}
+
+/// Connects.
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(crate) async fn connect(
-    channel: &str,
-    config: &Config,
-    session: Session,
-) -> Result<Option<PgListener>, sqlx::Error> {
+pub(crate) async fn connect(channel: &str, config: &Config, session: Session) -> Result<Found, sqlx::Error> {
     let mut other: PgConnection = config.options.connect().await?;
     let now: String = value(&mut other, "SELECT clock_timestamp()::text").await?;
     // The pool has this connection alone, and makes no other: a new one has to be proved. It keeps none.
@@ -55,7 +61,7 @@ pub(crate) async fn connect(
         "SELECT backend_start >= '{now}'::timestamptz FROM pg_stat_activity WHERE pid = pg_backend_pid()"
     );
     if session == Session::New && !value::<bool>(&mut listener, &is_new).await? {
-        return Ok(None);
+        return Ok(Found::Pooled);
     }
     for _ in 0..SWAPS {
         const SESSION: &str = "SELECT pg_backend_pid()";
@@ -63,30 +69,59 @@ pub(crate) async fn connect(
         let before: i32 = value(&mut listener, SESSION).await?;
         let mut transaction = other.begin().await?;
         let others: i32 = value(&mut *transaction, SESSION).await?;
-        let after: i32 = value(&mut listener, SESSION).await?;
+        let after = {
+            let mut after = pin!(value::<i32>(&mut listener, SESSION));
+            let Ok(after) = timeout(PROOF, &mut after).await else {
+                // The transaction may have the only session of a pooler. If the server is slow, its answer comes late, too.
+                let _: i32 = value(&mut *transaction, SESSION).await?;
+                if timeout(PROOF, after).await.is_err() {
+                    return Ok(Found::Pooled);
+                }
+                continue;
+            };
+            after?
+        };
         transaction.rollback().await?;
         if before != after || before == others {
-            return Ok(None);
+            return Ok(Found::Pooled);
         }
     }
     listener.listen(channel).await?;
     let proof = format!("proof {:016x}", OwnerToken::random().expose() >> 64);
-    other.execute(sqlx::raw_sql(AssertSqlSafe(format!("NOTIFY \"{channel}\", '{proof}'")))).await?;
+    // As a release does, and without a wait for a transaction that is about to notify.
+    let notify = format!(
+        "SET LOCAL lock_timeout = '{}ms'; SELECT pg_notify('{channel}', '{proof}')",
+        PROOF.as_millis()
+    );
+    let refusal = match other.execute(sqlx::raw_sql(AssertSqlSafe(notify))).await {
+        Ok(_) => None,
+        Err(error) if matches!(Meaning::of(&error), Meaning::Refused | Meaning::Locked) => Some(error),
+        Err(error) => return Err(error),
+    };
+    let arrives = refusal.is_none() && receives(&mut listener, &proof).await?;
+    if session == Session::Own {
+        listener.unlisten_all().await?;
+    }
+    other.close().await?;
+    Ok(match refusal {
+        Some(refusal) => Found::Unnotified(listener, refusal),
+        None if arrives => Found::Notified(listener),
+        None => Found::Pooled,
+    })
+}
+
+/// Waits for a notification with this payload; returns whether it came.
+async fn receives(listener: &mut PgListener, payload: &str) -> Result<bool, sqlx::Error> {
     let arrives = timeout(PROOF, async {
         loop {
             match listener.try_recv().await? {
-                Some(message) if message.payload() == proof => return Ok(true),
+                Some(message) if message.payload() == payload => return Ok(true),
                 Some(_) => {}
                 None => return Err(sqlx::Error::PoolClosed),
             }
         }
     });
-    let arrives = arrives.await.unwrap_or(Ok(false))?;
-    if session == Session::Own {
-        listener.unlisten_all().await?;
-    }
-    other.close().await?;
-    Ok(arrives.then_some(listener))
+    arrives.await.unwrap_or(Ok(false))
 }
 
 /// Returns the only value of a query without parameters. It is not prepared.

@@ -19,7 +19,7 @@ use tokio::{sync::Notify, time::timeout};
 
 use super::{
     config::Config,
-    listener::{self, Session},
+    listener::{self, Found, Session},
 };
 use crate::{
     backend::common::hints::{self, Hints},
@@ -42,8 +42,8 @@ const PAUSE_OF_NOTIFIED: [Duration; 2] = [Duration::from_millis(200), Duration::
 const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// Number of acquisitions after which a process locks often.
 const OFTEN: u64 = 64;
-/// Pause before that is tried again.
-const PAUSE_BEHIND_POOLER: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
+/// Pause before that is tried again, behind a pooler or with a server that refuses notifications.
+const PAUSE_WITHOUT_NOTICES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 /// Pause after a connection was lost or not made.
 const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 /// How long without a message until the connection is checked.
@@ -61,6 +61,8 @@ pub(crate) struct Notices {
     keeps_sessions: Arc<AtomicBool>,
     /// Whether notifications arrive.
     arrive: AtomicBool,
+    /// Whether the server refuses notifications, as far as is known.
+    refuses: AtomicBool,
     /// The number of acquisitions.
     asked: AtomicU64,
     /// Whether the task that listens runs.
@@ -77,6 +79,7 @@ impl Notices {
             keeps_sessions,
             hints: Arc::default(),
             arrive: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             runs: AtomicBool::new(false),
             wake: Arc::default(),
@@ -89,6 +92,18 @@ impl Notices {
 
     pub(crate) fn hints(&self) -> &Hints {
         &self.hints
+    }
+
+    /// Notes that the server has refused a notification: until it takes one, waiters poll.
+    pub(crate) fn refused(&self, cause: &sqlx::Error) {
+        if !self.refuses.swap(true, Ordering::AcqRel) {
+            tracing::warn!(
+                "PostgreSQL at {} refuses notifications ({cause}): locks are released without, and waiters ask for them \
+                 every 50 to 100 ms",
+                self.config.address()
+            );
+            self.wake.notify_one();
+        }
     }
 
     /// Counts an acquisition. A process that locks often begins to listen before it has to wait: then its statements can be
@@ -163,6 +178,8 @@ enum End {
     Lost,
     /// It is behind a pooler.
     Pooled,
+    /// The server refuses to notify.
+    Refused,
     /// No task has waited for long.
     Unused,
 }
@@ -188,8 +205,9 @@ async fn listen(store: Weak<Notices>, wake: Arc<Notify>) {
                     );
                     told = true;
                 }
-                PAUSE_BEHIND_POOLER
+                PAUSE_WITHOUT_NOTICES
             }
+            Some(End::Refused) => PAUSE_WITHOUT_NOTICES,
             Some(End::Unused) => {
                 let used = || store.upgrade().is_none_or(|notices| notices.hints.is_watched()).then_some(());
                 while check_or_wait(&wake, used).await.is_none() {}
@@ -210,14 +228,19 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
     let config = &notices.config;
     let limit = (config.connect_timeout + config.response_timeout) * 2;
     let mut listener = match timeout(limit, listener::connect(&notices.channel, config, Session::New)).await {
-        Ok(Ok(Some(listener))) => listener,
-        Ok(Ok(None)) => {
+        Ok(Ok(Found::Notified(listener))) => listener,
+        Ok(Ok(Found::Unnotified(_, cause))) => {
+            notices.refused(&cause);
+            return Some(End::Refused);
+        }
+        Ok(Ok(Found::Pooled)) => {
             notices.keeps_sessions.store(false, Ordering::Release);
             return Some(End::Pooled);
         }
         Ok(Err(_)) | Err(_) => return Some(End::Lost),
     };
     notices.keeps_sessions.store(true, Ordering::Release);
+    notices.refuses.store(false, Ordering::Release);
     notices.arrive.store(true, Ordering::Release);
     notices.hints.tell_all();
     let (silence, response_timeout) = (SILENCE.min(config.response_timeout), config.response_timeout);
@@ -227,6 +250,9 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
             used = Instant::now();
         } else if (used + UNUSED).has_passed() {
             return Some(End::Unused);
+        }
+        if notices.refuses.load(Ordering::Acquire) {
+            return Some(End::Refused);
         }
         // Only this task has the store.
         if store.strong_count() <= 1 {

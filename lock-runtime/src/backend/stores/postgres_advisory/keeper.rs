@@ -37,11 +37,15 @@ const MOST: usize = 256;
 const PINGS: u32 = 5;
 /// How long a session is kept without locks, waiters and requests.
 const UNUSED: Duration = Duration::from_secs(60);
+/// Upper bound on attempts to give locks back that are refused, as by an operator who cancels statements.
+const MAX_REFUSALS: u32 = 16;
 
 /// Why a statement has no answer.
 enum Failure {
-    /// The server refused it.
+    /// The server refused it; that says nothing about the session.
     Refused(LockError),
+    /// It met a transaction that locks the row or the table.
+    Locked(LockError),
     /// The session is over.
     Over(LockError),
 }
@@ -49,7 +53,7 @@ enum Failure {
 impl From<Failure> for LockError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Refused(error) | Failure::Over(error) => error,
+            Failure::Refused(error) | Failure::Locked(error) | Failure::Over(error) => error,
         }
     }
 }
@@ -189,25 +193,57 @@ impl Keeper {
         }
         let shared = Arc::clone(&self.shared);
         let args = vec![numbers(names), rows(names)];
-        // An error that is not the end of the session leaves locks that would stay taken: it ends here.
-        let answer = self.run(&shared.statements.unlock, args).await?;
-        let session = self.session.upgrade();
-        let freed = each(&answer, |row| Ok((row.try_get("was_held")?, row.try_get("wanted")?)))?;
+        let read = |row: &PgRow| Ok((row.try_get("was_held")?, row.try_get("wanted")?));
+        let answer = self.run(&shared.statements.unlock, args).await;
+        let freed = match answer.and_then(|answer| each(&answer, read)) {
+            Ok(freed) => freed,
+            Err(Failure::Over(error)) => return Err(error),
+            Err(Failure::Refused(_) | Failure::Locked(_)) => {
+                self.free(names).await?;
+                vec![(true, false); names.len()]
+            }
+        };
         let mut had = Vec::with_capacity(names.len());
         for (name, (was_held, wanted)) in names.iter().zip(freed) {
-            self.held.remove(&name.number);
-            if let Some(session) = &session {
-                session.forget(name.number);
-            }
             if wanted {
                 let way = Contention { asked_at: self.sent, answered_at: self.answered, others_wait: true };
                 shared.left_free.leave(name.number, Instant::now() + way.head_start(HEAD_START));
             }
+            self.has_not(name);
             // Waiters of this process are not in the table.
             shared.notices.hints().tell(&name.payload);
             had.push(was_held);
         }
         Ok(had)
+    }
+
+    /// Gives those of the locks back that the session has, without a notification: after a statement that was refused, or
+    /// where the lock was not granted and its waiters are not to ask at once.
+    async fn free(&mut self, names: &[Name]) -> Result<(), LockError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        for refusals in 1.. {
+            match self.run(&shared.statements.free, vec![numbers(names)]).await {
+                Ok(_) => break,
+                Err(Failure::Refused(_) | Failure::Locked(_)) if refusals < MAX_REFUSALS => {}
+                // Locks without a holder would stay taken.
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+        for name in names {
+            self.has_not(name);
+        }
+        Ok(())
+    }
+
+    /// Notes that the session does not have a lock any more.
+    fn has_not(&mut self, name: &Name) {
+        self.held.remove(&name.number);
+        if let Some(session) = self.session.upgrade() {
+            session.forget(name.number);
+        }
     }
 
     /// Answers requests for locks.
@@ -234,8 +270,8 @@ impl Keeper {
             Ok(tried) => self.grant(due, tried, sent).await,
             Err(Failure::Over(error)) => Err(error),
             // A lock is taken whatever becomes of the statement.
-            Err(Failure::Refused(error)) => {
-                self.unlock(&names).await?;
+            Err(Failure::Refused(error) | Failure::Locked(error)) => {
+                self.free(&names).await?;
                 // One of several may be the reason.
                 let is_alone = due.len() == 1;
                 for take in due {
@@ -259,15 +295,14 @@ impl Keeper {
         match self.run(&shared.statements.want, vec![Arg::Texts(names), micros(wanted)]).await {
             Err(Failure::Over(error)) => Err(error),
             // They ask again by themselves.
-            Ok(_) | Err(Failure::Refused(_)) => Ok(()),
+            Ok(_) | Err(Failure::Refused(_) | Failure::Locked(_)) => Ok(()),
         }
     }
 
     /// Tries to take locks.
     async fn lock(&mut self, names: &[Name]) -> Result<Vec<Tried>, Failure> {
         let shared = Arc::clone(&self.shared);
-        let label = || Arg::Text(shared.label.as_str().into());
-        let args = vec![numbers(names), rows(names), label()];
+        let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
         let answer = self.run(&shared.statements.lock, args).await?;
         let read = |row: &PgRow| -> Result<Tried, sqlx::Error> {
             let version = row.try_get::<Option<i64>, _>("version")?;
@@ -279,18 +314,40 @@ impl Keeper {
         };
         let mut tried = each(&answer, read)?;
         let without: Vec<_> = (0..names.len()).filter(|at| matches!(tried[*at], Tried::NoRow)).collect();
-        if !without.is_empty() {
-            let names: Vec<_> = without.iter().map(|at| names[*at].clone()).collect();
-            let args = vec![numbers(&names), rows(&names), label()];
-            let answer = self.run(&shared.statements.create, args).await?;
-            let created = each(&answer, |row| row.try_get::<Option<i64>, _>("version"))?;
-            for (at, version) in without.into_iter().zip(created) {
-                if let Some(version) = version {
-                    tried[at] = Tried::Created(version);
+        if without.is_empty() {
+            return Ok(tried);
+        }
+        let names: Vec<_> = without.iter().map(|at| names[*at].clone()).collect();
+        let created = match self.create(&names).await {
+            Ok(created) => created,
+            Err(Failure::Locked(_)) if names.len() == 1 => vec![None],
+            Err(Failure::Locked(_)) => {
+                // One of several may be the reason.
+                let mut created = Vec::with_capacity(names.len());
+                for name in names.chunks(1) {
+                    created.extend(match self.create(name).await {
+                        Err(Failure::Locked(_)) => vec![None],
+                        answer => answer?,
+                    });
                 }
+                created
+            }
+            Err(failure) => return Err(failure),
+        };
+        for (at, version) in without.into_iter().zip(created) {
+            if let Some(version) = version {
+                tried[at] = Tried::Created(version);
             }
         }
         Ok(tried)
+    }
+
+    /// Creates the rows of locks that are taken; returns the version of each, and none if it cannot be created now.
+    async fn create(&mut self, names: &[Name]) -> Result<Vec<Option<i64>>, Failure> {
+        let shared = Arc::clone(&self.shared);
+        let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
+        let answer = self.run(&shared.statements.create, args).await?;
+        each(&answer, |row| row.try_get("version"))
     }
 
     /// Answers requests for locks that were tried.
@@ -322,13 +379,13 @@ impl Keeper {
             let _ = take.answer.send(taken);
         }
         drop(session);
-        self.unlock(&locked).await?;
+        self.free(&locked).await?;
         for args in sweeps {
             let shared = Arc::clone(&self.shared);
             match self.run_without_pid(&shared.statements.sweep, args).await {
                 Ok(swept) => shared.sweeper.swept(&swept),
                 Err(Failure::Over(error)) => return Err(error),
-                Err(Failure::Refused(_)) => {}
+                Err(Failure::Refused(_) | Failure::Locked(_)) => {}
             }
         }
         Ok(())
@@ -384,15 +441,21 @@ impl Keeper {
                 (self.sent, self.answered) = (sent, Instant::now());
                 Ok(rows)
             }
-            Err(cause) => match Meaning::of(&cause) {
-                Meaning::Conflict | Meaning::Refused => {
-                    session.answered(sent);
-                    Err(Failure::Refused(error::explain(cause, server)))
+            Err(cause) => {
+                let meaning = Meaning::of(&cause);
+                if error::is_of_notification(&cause) {
+                    self.shared.notices.refused(&cause);
                 }
-                Meaning::Broken | Meaning::OtherSession | Meaning::ReadOnly => {
-                    Err(Failure::Over(error::explain(cause, server)))
+                let error = error::explain(cause, server);
+                match meaning {
+                    Meaning::Broken | Meaning::OtherSession => return Err(Failure::Over(error)),
+                    // Tokens cannot be raised here, but perhaps where the address leads by now.
+                    Meaning::ReadOnly => session.suspect(),
+                    Meaning::Conflict | Meaning::Locked | Meaning::Refused => {}
                 }
-            },
+                session.answered(sent);
+                Err(if meaning == Meaning::Locked { Failure::Locked(error) } else { Failure::Refused(error) })
+            }
         }
     }
 
@@ -406,9 +469,9 @@ impl Keeper {
     }
 }
 
-/// Reads each row; an answer that is not understood ends the session.
+/// Reads each row. An answer that is not understood tells as little as a refusal.
 fn each<T>(rows: &[PgRow], read: impl Fn(&PgRow) -> Result<T, sqlx::Error>) -> Result<Vec<T>, Failure> {
-    rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| Failure::Over(not_understood(error)))
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| Failure::Refused(not_understood(error)))
 }
 
 fn numbers(names: &[Name]) -> Arg<'_> {

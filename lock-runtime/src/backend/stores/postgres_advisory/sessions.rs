@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::{
     super::postgres::{
         error::{self, is_unknown_setting},
-        listener,
+        listener::{self, Found},
         statement::micros,
     },
     config::Config,
@@ -59,13 +59,20 @@ impl Sessions {
             &*self.0;
         let listener = listener::connect(notices.channel(), of_server, listener::Session::Own).await;
         let listener = listener.map_err(|error| error::cannot_connect(error, of_server))?;
-        let Some(mut listener) = listener else {
-            let message = format!(
-                "PostgreSQL at {} is behind a pooler that gives each transaction another session, in which strangers \
-                 would hold the locks; connect past it, or use `postgres:`",
-                of_server.address()
-            );
-            return Err(LockError::new(LockErrorKind::Unsupported, message));
+        let mut listener = match listener {
+            Found::Notified(listener) => listener,
+            Found::Unnotified(listener, cause) => {
+                notices.refused(&cause);
+                listener
+            }
+            Found::Pooled => {
+                let message = format!(
+                    "PostgreSQL at {} is behind a pooler that gives each transaction another session, in which strangers \
+                     would hold the locks; connect past it, or use `postgres:`",
+                    of_server.address()
+                );
+                return Err(LockError::new(LockErrorKind::Unsupported, message));
+            }
         };
         let explain = |error| error::explain(error, of_server);
         let connection = listener.acquire().await.map_err(explain)?;

@@ -49,6 +49,7 @@ pub(super) struct Statements {
     pub(super) create: Statement,
     pub(super) want: Statement,
     pub(super) unlock: Statement,
+    pub(super) free: Statement,
     pub(super) sweep: Statement,
 }
 
@@ -62,6 +63,7 @@ impl Statements {
             create: of(include_str!("sql/create.sql")),
             want: of(include_str!("sql/want.sql")),
             unlock: of(include_str!("sql/unlock.sql")),
+            free: of(include_str!("sql/free.sql")),
             sweep: of(include_str!("../postgres/sql/sweep.sql")),
         }
     }

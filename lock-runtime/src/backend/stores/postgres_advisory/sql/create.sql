@@ -1,11 +1,12 @@
 -- Creates the rows of locks that the session has taken.
 -- $1 keys  $2 names of the rows  $3 holder  $4 echo
--- One row for each, in order: its version; none if there is a row by now.
+-- One row for each, in order: its version; none if there is a row by now. A row of the same name that another transaction
+-- has inserted is waited for, until that ends; only for a moment, because all locks of the session wait.
 WITH created AS (
     INSERT INTO {table} (name, version, expires_at, holder)
     SELECT
         due.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, clock_timestamp(),
-        $3 || ', advisory lock ' || due.key
+        $3 || ', advisory lock ' || due.key || left(set_config('lock_timeout', '10ms', true), 0)
     FROM unnest($1::bigint[], $2::text[]) AS due (key, name)
     ON CONFLICT (name) DO NOTHING
     RETURNING name, version
