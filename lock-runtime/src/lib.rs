@@ -198,7 +198,7 @@ pub use lock::{Lock, MultiLock};
 #[cfg(feature = "macros")]
 #[doc(inline)]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use manager::{LockManager, global, set_global, with_manager};
+pub use manager::{AlreadySet, LockManager, global, set_global, with_manager};
 pub use section::{OnLost, Run, current, ensure_locked};
 pub use token::{FencingToken, OwnerToken};
 

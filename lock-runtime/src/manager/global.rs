@@ -1,6 +1,6 @@
 //! The manager of functions whose `#[distributed_lock]` has no `manager` argument.
 
-use std::{future::Future, sync::OnceLock};
+use std::{error::Error, fmt, future::Future, sync::OnceLock};
 
 use crate::LockManager;
 
@@ -16,21 +16,52 @@ tokio::task_local! {
 /// Only the first call sets it; later calls return an error.
 ///
 /// # Errors
-/// Returns `manager` if a default manager is already set. `LockManager` does not implement `Error`, so `?` does not
-/// convert it.
+/// [`AlreadySet`] if a default manager is already set.
 ///
 /// # Example
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), lock_runtime::LockError> {
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let locks = lock_runtime::LockManager::connect("memory:").await?;
-/// lock_runtime::set_global(locks).expect("set once, at start");
+/// lock_runtime::set_global(locks)?;
 /// # Ok(())
 /// # }
 /// ```
-pub fn set_global(manager: LockManager) -> Result<(), LockManager> {
-    GLOBAL.set(manager)
+pub fn set_global(manager: LockManager) -> Result<(), AlreadySet> {
+    GLOBAL.set(manager).map_err(AlreadySet)
 }
+
+/// The error of [`set_global`] if a process-wide default manager is already set.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use lock_runtime::{LockManager, set_global};
+/// set_global(LockManager::connect("memory:").await?)?;
+/// let second = LockManager::connect("memory:").await?;
+/// let error = set_global(second).expect_err("the first one stays");
+/// error.into_manager().shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AlreadySet(LockManager);
+
+impl AlreadySet {
+    /// Returns the manager that was not set.
+    #[must_use]
+    pub fn into_manager(self) -> LockManager {
+        self.0
+    }
+}
+
+impl fmt::Display for AlreadySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the process-wide lock manager is already set: call `set_global` once, at start")
+    }
+}
+
+impl Error for AlreadySet {}
 
 /// Returns the process-wide default manager, if [`set_global`] was called.
 #[must_use]

@@ -3,7 +3,7 @@
 mod global;
 
 pub(crate) use self::global::current_manager;
-pub use self::global::{global, set_global, with_manager};
+pub use self::global::{AlreadySet, global, set_global, with_manager};
 
 use std::{fmt, sync::Arc, time::Duration};
 
