@@ -15,6 +15,15 @@ pub(super) fn check(plan: &Plan, contention: Option<Span>) -> Result<()> {
             format!("`hold_at_least` is longer than `max_hold`, which is {most:?}: no lock can meet both"),
         );
     }
+    if let Some((ttl, most)) = longer(plan.ttl.as_ref(), plan.max_hold.as_ref()) {
+        return refuse(
+            ttl,
+            format!(
+                "`ttl` is longer than `max_hold`, which is {most:?}: after a crash the lock would stay held for longer \
+                 than any section may hold it; make `ttl` shorter or `max_hold` longer"
+            ),
+        );
+    }
     if !renewed && let Some((least, ttl)) = longer(plan.hold_at_least.as_ref(), plan.ttl.as_ref()) {
         return refuse(
             least,

@@ -275,6 +275,7 @@ fn options_that_contradict_each_other_are_refused() {
             quote!(hold_at_least = "10s", ttl = "9s", auto_renew = false),
             "`hold_at_least` is longer than `ttl`, which is \"9s\"",
         ),
+        (quote!(ttl = "30s", max_hold = "10s"), "`ttl` is longer than `max_hold`, which is \"10s\""),
         (
             quote!(max_hold = "10s", ttl = "9s", auto_renew = false),
             "`max_hold` is longer than `ttl`, which is \"9s\"",
@@ -293,6 +294,8 @@ fn options_that_contradict_each_other_are_refused() {
         quote!(hold_at_least = "10s", ttl = "9s", auto_renew = true),
         quote!(hold_at_least = "10s", ttl = "10s", auto_renew = false),
         quote!(hold_at_least = "10s", max_hold = most),
+        quote!(ttl = "10s", max_hold = "10s"),
+        quote!(ttl = ttl, max_hold = "1s"),
         quote!(hold_at_least = least, max_hold = "1s"),
         quote!(on_contention = error, wait = "forever"),
         quote!(on_contention = skip, wait = "0s"),

@@ -216,7 +216,7 @@ async fn not_renewed(mark: &str, gone: &Cell<Option<Moment>>) -> Result<(), Lock
     pending().await
 }
 
-#[distributed_lock(key = "<mark>:k", ttl = "5s", max_hold = "500ms")]
+#[distributed_lock(key = "<mark>:k", ttl = Duration::from_secs(5), max_hold = "500ms")]
 async fn capped(mark: &str, gone: &Cell<Option<Moment>>) -> Result<(), LockError> {
     let _dropped = Dropped(gone);
     pending().await

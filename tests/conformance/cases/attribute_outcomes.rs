@@ -156,14 +156,14 @@ async fn an_error_of_the_bodys_own_is_kept_beside_or_else(fixture: Fixture) {
     fixture.clean().await;
 }
 
-#[distributed_lock(key = "<mark>:k", ttl = "5s", max_hold = "300ms", on_lost = finish)]
+#[distributed_lock(key = "<mark>:k", ttl = Duration::from_secs(5), max_hold = "300ms", on_lost = finish)]
 async fn finishes(mark: &str, ended: &AtomicBool) -> Result<(), LockError> {
     tokio::time::sleep(ms(800)).await;
     ended.store(true, SeqCst);
     Ok(())
 }
 
-#[distributed_lock(key = "<mark>:k", ttl = "5s", max_hold = "300ms", on_lost = cancel)]
+#[distributed_lock(key = "<mark>:k", ttl = Duration::from_secs(5), max_hold = "300ms", on_lost = cancel)]
 async fn is_cancelled(mark: &str, ended: &AtomicBool) -> Result<(), LockError> {
     tokio::time::sleep(ms(800)).await;
     ended.store(true, SeqCst);

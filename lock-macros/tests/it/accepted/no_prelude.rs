@@ -9,7 +9,7 @@ mod lock_runtime {}
 struct Result;
 
 #[distributed_lock(
-    key = "user:<id>", ttl = "1s", wait = "0s", auto_renew = false, max_hold = "900ms", hold_at_least = "500ms",
+    key = "user:<id>", ttl = "1s", wait = "0s", auto_renew = false, max_hold = "1s", hold_at_least = "500ms",
     on_contention = skip, on_lost = finish, reentrant = true, guard = held
 )]
 pub(crate) async fn locked(id: u64) -> ::std::result::Result<(), LockError> {

@@ -6,4 +6,9 @@ async fn least_and_most(id: u64) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "user:<id>", ttl = "30s", max_hold = "10s")]
+async fn lease_and_most(id: u64) -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}
