@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::request::Parts;
+use http::{Request, request::Parts};
 use lock_runtime::{LockError, LockErrorKind, LockKey};
 
 /// Determines the key of a request's lock.
@@ -102,6 +102,23 @@ impl KeyRejection {
         self.missing = true;
         self
     }
+
+    /// Adds the route to a text for the log.
+    pub(crate) fn at<B>(mut self, request: &Request<B>) -> Self {
+        if self.fault == Fault::Server {
+            self.text = format!("{} {}: {}", request.method(), route(request), self.text).into();
+        }
+        self
+    }
+}
+
+/// Returns the route as it was written, or the path if no route is known.
+fn route<B>(request: &Request<B>) -> &str {
+    #[cfg(feature = "axum")]
+    if let Some(route) = request.extensions().get::<axum::extract::MatchedPath>() {
+        return route.as_str();
+    }
+    request.uri().path()
 }
 
 impl From<LockError> for KeyRejection {

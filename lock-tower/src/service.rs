@@ -66,7 +66,7 @@ where
         match found {
             Ok(Some(keys)) => ResponseFuture::locked(ready, request, &self.layer, keys, wire),
             Ok(None) => ResponseFuture::unlocked(ready, request),
-            Err(rejection) => ResponseFuture::rejected(rejection, &self.layer, wire),
+            Err(rejection) => ResponseFuture::rejected(rejection.at(&request), &self.layer, wire),
         }
     }
 }

@@ -78,10 +78,10 @@ async fn wrong_wiring_is_explained_in_the_log_and_not_to_the_client() {
             "POST",
             "/wrong/1",
             Level::ERROR,
-            &["`<user>`", "it has: `id`", "post(handler).route_layer(lock)"][..],
+            &["POST /wrong/{id}: ", "`<user>`", "it has: `id`", "post(handler).route_layer(lock)"][..],
         ),
-        ("PUT", "/nothing", Level::ERROR, &["`<all>`", "it has: none", "`Router::layer`"]),
-        ("POST", "/1/twice/1", Level::ERROR, &["two parameters `id`", "rename"]),
+        ("PUT", "/nothing", Level::ERROR, &["PUT /nothing: ", "`<all>`", "it has: none", "`Router::layer`"]),
+        ("POST", "/1/twice/1", Level::ERROR, &["POST /{id}/twice/{id}: ", "two parameters `id`", "rename"]),
         ("POST", "/right/%ff", Level::DEBUG, &["UTF-8"]),
     ] {
         let answer = send(&app, method, uri).await;
