@@ -242,7 +242,8 @@ fn texts(input: ParseStream<'_>) -> Result<Vec<LitStr>> {
         Expr::Array(list) => list.elems.into_iter().map(|one| template(ungrouped(one))).collect(),
         other => Err(Error::new_spanned(
             other,
-            "`keys` is a list, such as `keys = [\"account:<from>\", \"account:<to>\"]`",
+            "`keys` is a list of literals, such as `keys = [\"account:<from>\", \"account:<to>\"]`; for keys whose number \
+             is known only at run time, call `LockManager::all` in the body",
         )),
     }
 }

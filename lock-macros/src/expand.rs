@@ -8,7 +8,7 @@ pub(crate) mod lock;
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{Result, ReturnType, spanned::Spanned};
+use syn::{Result, ReturnType, Type, spanned::Spanned};
 
 use crate::{
     args::{Args, OnContention, OnLost},
@@ -62,8 +62,8 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
     };
     let (moved, used) = moved.unzip();
     let never_run = never_run(plan.output.ty.as_ref(), moved.as_ref(), place);
-    let [wanted, acquire] = acquire(plan, &runtime);
-    let answer = answer(plan, &runtime, place);
+    let [wanted, acquire] = acquire(plan, &function.sig.ident, &runtime);
+    let answer = returned(&function.sig.output, answer(plan, &runtime, place));
 
     let [lock, guard, ended, outcome, error] = ["lock", "guard", "ended", "outcome", "error"].map(local);
     let held = plan.guard.as_ref().map(|name| quote!(let #name = #guard.held();));
@@ -99,6 +99,18 @@ fn expand(plan: &Plan, function: Function) -> TokenStream {
             #answer
         }
     })
+}
+
+/// Returns the expression as a statement. As the last expression of the function it would raise
+/// `clippy::implicit_return`, which no attribute inside of the function can allow.
+fn returned(output: &ReturnType, answer: TokenStream) -> TokenStream {
+    if matches!(output, ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_))) {
+        return answer;
+    }
+    quote! {
+        #[allow(unknown_lints, clippy::needless_return)]
+        return #answer;
+    }
 }
 
 /// Creates the expression that the function returns.

@@ -142,7 +142,7 @@ impl AsyncBlock {
             let remedy = if is_entry_point {
                 ": write it above `#[tokio::main]`, `#[tokio::test]` and the like, which make the function blocking"
             } else {
-                ""
+                ", or a body that is a single `async` block, like `Box::pin(async move { … })`"
             };
             let message = format!("`#[distributed_lock]` needs an `async fn`{remedy}");
             return Err(Error::new_spanned(sig.fn_token, message));

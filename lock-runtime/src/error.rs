@@ -43,6 +43,22 @@ pub enum LockErrorKind {
 /// The message is one line for a human reader: what happened, to which lock or setting, and what to do. It never
 /// contains a password or an [owner token](crate::OwnerToken). The errors of the store's client library are available
 /// through [`source`](Error::source), except those whose text is already part of the message.
+///
+/// # What clients see
+/// The message is meant for the log: it names the lock, and may name the address of the store. The responses that this
+/// crate and lock-tower make contain neither. But an error type that is made from the text of any error shows it to
+/// clients, as `?` does in a resolver of the GraphQL servers async-graphql and juniper. Choose a text by
+/// [`kind`](Self::kind) there; `#[distributed_lock]` has the option
+/// [`or_else`](https://docs.rs/lock-macros/latest/lock_macros/attr.distributed_lock.html#or_else) for that.
+///
+/// # In axum handlers
+/// A handler that returns a `LockError` needs the feature `axum` of this crate, as in
+/// `lock-runtime = { version = "0.1", features = ["axum"] }`. Without it, rustc reports one of these:
+///
+/// ```text
+/// error[E0277]: the trait bound `fn() -> impl Future<Output = Result<(), LockError>> {report}: Handler<_, _>` is not satisfied
+/// error[E0277]: the trait bound `LockError: IntoResponse` is not satisfied
+/// ```
 #[derive(Clone)]
 pub struct LockError(Box<Inner>);
 

@@ -35,10 +35,13 @@ fn several_keys_are_a_list() {
     let Keys::Several(keys) = args.keys else { panic!("one key") };
     assert_eq!(keys.iter().map(LitStr::value).collect::<Vec<_>>(), ["a:<x>", "b"]);
 
-    assert_eq!(
-        refusal(quote!(keys = "a:<x>")),
-        r#"`keys` is a list, such as `keys = ["account:<from>", "account:<to>"]`"#
-    );
+    for no_list in [quote!("a:<x>"), quote!(ids)] {
+        let told = refusal(quote!(keys = #no_list));
+        assert!(
+            told.starts_with("`keys` is a list of literals") && told.contains("`LockManager::all`"),
+            "{told}"
+        );
+    }
     assert_eq!(
         refusal(quote!(keys = [])),
         r#"`keys` is empty: write at least one, like `keys = ["user:<id>"]`"#

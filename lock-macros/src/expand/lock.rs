@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{ExprReference, Token, spanned::Spanned};
+use syn::{ExprReference, Token, ext::IdentExt, spanned::Spanned};
 
 use crate::{
     check::{Key, KeyPart, Keys, Length, Plan, Wait},
@@ -15,7 +15,10 @@ use crate::{
 /// Returns the expression of the lock, and the function that acquires it.
 ///
 /// The lock borrows nothing: the borrows of its arguments end before anything is awaited.
-pub(super) fn acquire(plan: &Plan, runtime: &TokenStream) -> [TokenStream; 2] {
+pub(super) fn acquire(plan: &Plan, function: &Ident, runtime: &TokenStream) -> [TokenStream; 2] {
+    // For errors.
+    let function = format!("::{}", function.unraw());
+    let function = quote!(::core::concat!(::core::module_path!(), #function));
     let manager = plan.manager.as_ref().map_or_else(
         || quote!(#runtime::default_manager()),
         |manager| {
@@ -33,11 +36,14 @@ pub(super) fn acquire(plan: &Plan, runtime: &TokenStream) -> [TokenStream; 2] {
     match &plan.keys {
         Keys::One(one) => {
             let name = name(one, runtime);
-            [quote!(#runtime::lock(#manager, #name, #options)), quote!(#runtime::acquire)]
+            [quote!(#runtime::lock(#function, #manager, #name, #options)), quote!(#runtime::acquire)]
         }
         Keys::Several(several) => {
             let names = several.iter().map(|key| name(key, runtime));
-            [quote!(#runtime::all(#manager, [#(#names),*], #options)), quote!(#runtime::acquire_all)]
+            [
+                quote!(#runtime::all(#function, #manager, [#(#names),*], #options)),
+                quote!(#runtime::acquire_all),
+            ]
         }
     }
 }

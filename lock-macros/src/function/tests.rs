@@ -65,7 +65,10 @@ fn a_function_that_is_not_async_is_refused() {
         quote!(Box::pin(Box::pin(async move { 1 }))),
         quote!(Box::new(async move { 1 })),
     ] {
-        assert_eq!(refusal(quote!(fn f() -> F { #body })), "`#[distributed_lock]` needs an `async fn`");
+        assert_eq!(
+            refusal(quote!(fn f() -> F { #body })),
+            "`#[distributed_lock]` needs an `async fn`, or a body that is a single `async` block, like `Box::pin(async move { … })`"
+        );
     }
     let main = quote!(
         fn main() -> R {

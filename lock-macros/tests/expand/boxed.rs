@@ -4,6 +4,7 @@ fn charge<'a>(
 ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>> {
     Box::pin(async move {
         let lock = ::lock_runtime::__private::lock(
+            ::core::concat!(::core::module_path!(), "::charge"),
             ::lock_runtime::__private::default_manager(),
             {
                 let mut key = ::lock_runtime::__private::KeyParts::new();
@@ -56,6 +57,7 @@ fn charge<'a>(
             }
             ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
         };
-        ::lock_runtime::__private::or_error(outcome)
+        #[allow(unknown_lints, clippy::needless_return)]
+        return ::lock_runtime::__private::or_error(outcome);
     })
 }

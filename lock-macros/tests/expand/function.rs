@@ -1,6 +1,7 @@
 /// Documentation.
 pub async fn charge(id: u64) -> Result<(), Error> {
     let lock = ::lock_runtime::__private::lock(
+        ::core::concat!(::core::module_path!(), "::charge"),
         ::lock_runtime::__private::default_manager(),
         {
             let mut key = ::lock_runtime::__private::KeyParts::new();
@@ -47,5 +48,6 @@ pub async fn charge(id: u64) -> Result<(), Error> {
         }
         ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
     };
-    ::lock_runtime::__private::or_error(outcome)
+    #[allow(unknown_lints, clippy::needless_return)]
+    return ::lock_runtime::__private::or_error(outcome);
 }

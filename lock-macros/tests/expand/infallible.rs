@@ -1,5 +1,6 @@
 async fn report() {
     let lock = ::lock_runtime::__private::lock(
+        ::core::concat!(::core::module_path!(), "::report"),
         ::lock_runtime::__private::default_manager(),
         {
             let mut key = ::lock_runtime::__private::KeyParts::new();
@@ -38,5 +39,6 @@ async fn report() {
         }
         ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
     };
-    ::lock_runtime::__private::or_else(outcome, |error| eprintln!("{error}"))
+    #[allow(unknown_lints, clippy::needless_return)]
+    return ::lock_runtime::__private::or_else(outcome, |error| eprintln!("{error}"));
 }

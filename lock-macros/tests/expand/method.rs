@@ -9,6 +9,7 @@ async fn charge(
 ) -> Result<Option<impl Display>, Error> {
     #![allow(clippy::unused_async)]
     let lock = crate::facade::__private::all(
+        ::core::concat!(::core::module_path!(), "::charge"),
         crate::facade::__private::manager(&self.locks),
         [
             {
@@ -90,12 +91,13 @@ async fn charge(
         }
         ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
     };
-    match outcome {
+    #[allow(unknown_lints, clippy::needless_return)]
+    return match outcome {
         ::core::result::Result::Err(
             error,
         ) if crate::facade::__private::is_contention(&error) => {
             crate::facade::__private::nothing()
         }
         outcome => crate::facade::__private::or_else(outcome, Self::refused),
-    }
+    };
 }

@@ -1,6 +1,7 @@
 //! The macros in code that compiles: `lock_key!`, and the attribute among other names and lints.
 
 mod accepted {
+    pub(crate) mod every_lint;
     pub(crate) mod facade;
     pub(crate) mod no_prelude;
     pub(crate) mod unused_allowed;

@@ -41,7 +41,7 @@ use crate::{
 /// Code that relies on the lock should stop when the lock is lost. Pass it as a future to [`run`](Self::run), which
 /// drops the future if the lock is lost, or await [`lost`](Self::lost). Tasks that this code has spawned are not
 /// stopped.
-#[must_use = "the lock is released as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped: bind it to a name, like `let guard = …`"]
 pub struct LockGuard {
     turn: Arc<Turn>,
     permit: Permit,

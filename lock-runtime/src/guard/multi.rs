@@ -19,7 +19,7 @@ use crate::{HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, 
 /// Losing one lock counts as losing all: from then on, none of them can be relied on. The others stay held until the
 /// guard is released or dropped, so that no other client can acquire them while code under this guard is still running.
 /// The documentation of [`LockGuard`] describes how code learns of a loss.
-#[must_use = "the locks are released as soon as the guard is dropped"]
+#[must_use = "the locks are released as soon as the guard is dropped: bind it to a name, like `let guard = …`"]
 pub struct MultiGuard {
     held: Vec<LockGuard>,
 }

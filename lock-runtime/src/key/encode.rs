@@ -13,7 +13,8 @@ use std::{
     message = "`{Self}` cannot be a part of a lock key",
     label = "has no text to put into the key",
     note = "a placeholder's value is written with `Display`: implement it, or name a field that has it, like `<user.id>`",
-    note = "an `Option` has none, because a missing value would make one lock for all: unwrap it first"
+    note = "an `Option` has none, because a missing value would make one lock for all: unwrap it first",
+    note = "a list has none, because it names several locks: acquire them with `LockManager::all`"
 )]
 pub trait KeyValue: fmt::Display {}
 

@@ -6,6 +6,7 @@ mod outcome;
 use std::{
     fmt,
     future::Future,
+    panic::Location,
     pin::Pin,
     sync::{Arc, LazyLock},
     task::{Context, Poll},
@@ -56,6 +57,7 @@ pub struct Options {
 #[diagnostic::on_unimplemented(
     message = "`manager` must be a `LockManager`, or a reference, an `Arc` or a `LazyLock` of one, not `{Self}`",
     label = "not a `LockManager`",
+    note = "for a wrapper such as `State`, `Extension` or `web::Data`, dereference it: `manager = *locks`",
     note = "for a `OnceLock` or an `Option`, name the value inside, like `manager = LOCKS.get().expect(\"set at start\")`"
 )]
 pub trait AsLockManager {
@@ -90,19 +92,18 @@ impl<M: AsLockManager, F: FnOnce() -> M> AsLockManager for LazyLock<M, F> {
     }
 }
 
+/// The error if neither `manager = …` nor a default manager is there.
+#[derive(Clone, Copy, Debug)]
+pub struct NoManager;
+
 /// Returns the manager from `manager = …`.
-pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, LockError> {
+pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, NoManager> {
     Ok(manager.as_lock_manager())
 }
 
 /// Returns the manager to use without `manager = …`.
-pub fn default_manager() -> Result<LockManager, LockError> {
-    current_manager().ok_or_else(|| {
-        LockError::new(
-            LockErrorKind::NoManager,
-            "no lock manager: write `manager = …` in the attribute, or call `lock_runtime::set_global` at start",
-        )
-    })
+pub fn default_manager() -> Result<LockManager, NoManager> {
+    current_manager().ok_or(NoManager)
 }
 
 impl Options {
@@ -120,23 +121,37 @@ impl Options {
     }
 }
 
-fn name(key: KeyParts) -> Result<String, LockError> {
-    key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, empty.to_string()))
+/// Returns the name of a lock. The error says where the template stands.
+fn name(key: KeyParts, place: impl fmt::Display) -> Result<String, LockError> {
+    key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, format!("{place}: {empty}")))
 }
 
 /// Returns the result of `lock_key!`.
+#[track_caller]
 pub fn lock_key(key: KeyParts) -> Result<LockKey, LockError> {
-    LockKey::new(name(key)?)
+    LockKey::new(name(key, format_args!("`lock_key!` at {}", Location::caller()))?)
 }
 
-/// Returns the requested lock.
+fn no_manager(function: &str) -> LockError {
+    LockError::new(
+        LockErrorKind::NoManager,
+        format!(
+            "`{function}` has no lock manager: write `manager = …` in its attribute, or call \
+             `lock_runtime::set_global` at start"
+        ),
+    )
+}
+
+/// Returns the lock that this function requests.
 pub fn lock<M: AsLockManager>(
-    manager: Result<M, LockError>,
+    function: &str,
+    manager: Result<M, NoManager>,
     key: KeyParts,
     options: Options,
 ) -> Result<Lock, LockError> {
-    let name = name(key)?;
-    let mut lock = manager?.as_lock_manager().lock(name);
+    let name = name(key, format_args!("`{function}`"))?;
+    let manager = manager.map_err(|NoManager| no_manager(function))?;
+    let mut lock = manager.as_lock_manager().lock(name);
     options.apply(&mut lock.options);
     Ok(lock)
 }
@@ -147,14 +162,17 @@ pub async fn acquire(lock: Result<Lock, LockError>) -> Result<LockGuard, LockErr
     lock.as_ref().map_err(Clone::clone)?.acquire().await
 }
 
-/// Returns all the requested locks.
+/// Returns all the locks that this function requests.
 pub fn all<M: AsLockManager, const N: usize>(
-    manager: Result<M, LockError>,
+    function: &str,
+    manager: Result<M, NoManager>,
     keys: [KeyParts; N],
     options: Options,
 ) -> Result<MultiLock, LockError> {
-    let names: Vec<_> = keys.into_iter().map(name).collect::<Result<_, _>>()?;
-    let mut locks = manager?.as_lock_manager().all(names);
+    let names = keys.into_iter().map(|key| name(key, format_args!("`{function}`")));
+    let names: Vec<_> = names.collect::<Result<_, _>>()?;
+    let manager = manager.map_err(|NoManager| no_manager(function))?;
+    let mut locks = manager.as_lock_manager().all(names);
     options.apply(&mut locks.options);
     Ok(locks)
 }
