@@ -124,6 +124,13 @@ impl LockError {
         self
     }
 
+    /// Marks the error as one that may pass by itself, for example because credentials are about to change.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    pub(crate) fn into_passing(mut self) -> Self {
+        self.0.permanent = false;
+        self
+    }
+
     /// Adds the cause of the error. The text of the cause must not contain a secret.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
@@ -194,7 +201,7 @@ impl LockError {
     }
 
     /// Returns the cause, even if its text is part of the message.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn cause(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
     }

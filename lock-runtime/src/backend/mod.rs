@@ -38,6 +38,8 @@ mod common;
 mod reports;
 pub(crate) mod stores;
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub use self::common::credentials::Credentials;
 pub(crate) use self::reports::{Reporter, Reports};
 #[allow(unused_imports, unreachable_pub, reason = "all of them may be compiled out")]
 pub use self::stores::*;

@@ -279,4 +279,36 @@ pub const MUTANTS: &[Mutant] = &[
         ],
         caught_by: &["servers postgres::pooler::no_client_listens_in_a_session_of_others"],
     },
+    Mutant {
+        name: "a_pool_s_hook_that_does_not_run_for_renewals",
+        edits: &[Rust {
+            file: "backend/stores/postgres/dial.rs",
+            from: "        Some(pool) => like_the_pool",
+            to: "        Some(_) if mutant!() => options.connect().await,
+        Some(pool) => like_the_pool",
+        }],
+        caught_by: &[
+            "servers postgres::own_pool::leases_are_renewed_in_sessions_that_the_pool_s_hook_has_prepared",
+        ],
+    },
+    Mutant {
+        name: "options_of_a_pool_read_once",
+        edits: &[Rust {
+            file: "backend/stores/postgres/config.rs",
+            from: "        if let Some(pool) = &self.pool {",
+            to: "        if let Some(pool) = self.pool.as_ref().filter(|_| !mutant!()) {",
+        }],
+        caught_by: &["servers postgres::own_pool::leases_are_renewed_with_the_options_that_the_pool_has_now"],
+    },
+    Mutant {
+        name: "a_row_granted_without_a_way_to_renew_it",
+        edits: &[Rust {
+            file: "backend/stores/postgres/attempt.rs",
+            from: "        if request.auto_renew {
+            shared",
+            to: "        if request.auto_renew && !mutant!() {
+            shared",
+        }],
+        caught_by: &["postgres::one_connection::a_lock_that_could_not_be_renewed_is_not_granted"],
+    },
 ];

@@ -2,8 +2,10 @@
 
 mod advisory;
 mod check_in;
+mod credentials;
 mod failover;
 mod next;
+mod own_pool;
 mod pooler;
 mod refused;
 mod table;

@@ -1,5 +1,6 @@
 //! Tests of one Redis server, and so not cases of the conformance suite; shared helpers for the files below it.
 
+mod credentials;
 mod failover;
 mod false_alarms;
 mod forged_messages;

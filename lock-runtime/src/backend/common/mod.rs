@@ -2,6 +2,8 @@
 //! and the log lines of an outage.
 
 pub(super) mod contention;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod credentials;
 pub(super) mod first_of;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod hex;
@@ -10,6 +12,8 @@ pub(super) mod host;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(super) mod link;
 pub(super) mod outage;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod renewable;
 pub(super) mod server_clock;
 pub(super) mod settings;
 pub(super) mod single_flight;

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use sqlx::{
-    ConnectOptions,
+    ConnectOptions, PgPool,
     postgres::{PgConnectOptions, PgSslMode},
 };
 use url::Url;
@@ -11,7 +11,10 @@ use url::Url;
 use super::table::Table;
 use crate::{
     LockError, LockErrorKind,
-    backend::common::settings::{Settings, invalid},
+    backend::common::{
+        credentials::{Credentials, Provider},
+        settings::{Settings, invalid},
+    },
 };
 
 /// Settings of PostgreSQL's own library, as its documentation names them. The driver reads them.
@@ -49,8 +52,13 @@ pub(crate) struct Urls {
 /// The configuration of one store.
 #[derive(Clone)]
 pub(crate) struct Config {
-    /// Never shown, because it contains the password.
+    /// Those that were given first; a new connection is made with the [`current`](Self::current) ones. Never shown,
+    /// because they contain the password.
     pub(crate) options: PgConnectOptions,
+    /// The user's own pool, over which locks are acquired and released.
+    pub(crate) pool: Option<PgPool>,
+    /// Provides the credentials of each new connection.
+    pub(crate) credentials: Option<Provider>,
     pub(crate) table: Table,
     /// Whether the table is created if it is missing; `create_table` in the URL.
     pub(crate) create_table: bool,
@@ -68,6 +76,8 @@ impl Config {
     pub(crate) fn new(options: PgConnectOptions) -> Self {
         Self {
             options: of_locks(options),
+            pool: None,
+            credentials: None,
             table: Table::default(),
             create_table: false,
             connect_timeout: Duration::from_secs(2),
@@ -75,6 +85,33 @@ impl Config {
             connections: 4,
             strict: false,
         }
+    }
+
+    /// Creates the settings of a store on the user's own pool.
+    pub(crate) fn of_pool(pool: PgPool) -> Self {
+        let options = pool.connect_options().as_ref().clone();
+        Self { pool: Some(pool), ..Self::new(options) }
+    }
+
+    /// Returns the options for a connection that is made now: the pool may have got others, and the credentials may have
+    /// changed.
+    pub(crate) async fn current(&self) -> Result<PgConnectOptions, LockError> {
+        if let Some(pool) = &self.pool {
+            return Ok(of_locks(pool.connect_options().as_ref().clone()));
+        }
+        let options = self.options.clone();
+        Ok(match &self.credentials {
+            Some(provider) => {
+                let Credentials { user, password } = provider.ask(self.connect_timeout).await?;
+                options.username(&user).password(&password)
+            }
+            None => options,
+        })
+    }
+
+    /// Returns whether the next connection may be made with other options than the last one.
+    pub(crate) fn may_change(&self) -> bool {
+        self.pool.is_some() || self.credentials.is_some()
     }
 
     /// Reads `postgres://[user[:password]@][host][:port][/database][?setting=value&…]`.

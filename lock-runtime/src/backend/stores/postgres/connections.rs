@@ -12,11 +12,12 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{ConnectOptions, PgConnection, PgPool, postgres::PgRow};
-use tokio::{runtime, time::timeout};
+use sqlx::{PgConnection, PgPool, postgres::PgRow};
+use tokio::{runtime, sync::oneshot, time::timeout};
 
 use super::{
     config::Config,
+    dial,
     error::{self, Failure, Meaning},
     fitness::Fitness,
     slot::{Line, Permit, Slot},
@@ -24,7 +25,10 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::common::{first_of::first_of, outage::Outage, server_clock::ServerClock, single_flight::PAUSE},
+    backend::common::{
+        first_of::first_of, outage::Outage, renewable::cannot_renew, server_clock::ServerClock,
+        single_flight::PAUSE,
+    },
     background,
     hash::HashMap,
     sync::lock,
@@ -58,8 +62,6 @@ pub(super) struct Answer {
 /// The connections of one store.
 pub(super) struct Connections {
     config: Config,
-    /// The user's own, for the statements of the caller.
-    pool: Option<PgPool>,
     by_runtime: Arc<Mutex<HashMap<runtime::Id, Arc<Slot>>>>,
     renewals: Mutex<Option<Arc<Slot>>>,
     outage: Outage,
@@ -72,13 +74,12 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(config: Config, pool: Option<PgPool>) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         let outage =
             Outage::of(format!("PostgreSQL at {}", config.address()), "locks cannot be acquired or renewed");
         Self {
             fitness: Fitness::of(&config.table, true),
             config,
-            pool,
             by_runtime: Arc::default(),
             renewals: Mutex::default(),
             outage,
@@ -119,6 +120,34 @@ impl Connections {
                 line.give_back();
             }
         });
+    }
+
+    /// Returns when there is a connection for renewals, or an error if there is none: a lock that is granted then would be
+    /// lost at the end of its `ttl`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn can_renew(self: &Arc<Self>) -> Result<(), LockError> {
+        if lock(&self.renewals).as_ref().is_some_and(|slot| slot.is_reached() && slot.has_connections()) {
+            return Ok(());
+        }
+        // Boxed, because it is rare and large.
+        Box::pin(self.connect_for_renewals()).await
+    }
+
+    async fn connect_for_renewals(self: &Arc<Self>) -> Result<(), LockError> {
+        // The caller's connection comes first: without it, there is nothing to renew.
+        self.take(Lane::Here).await?.give_back();
+        let (tell, told) = oneshot::channel();
+        let this = Arc::clone(self);
+        background::handle().spawn(async move {
+            let taken = this.take(Lane::Renewals).await;
+            let _ = tell.send(taken.map(Line::give_back));
+        });
+        let made = told.await.unwrap_or_else(|_| {
+            Err(LockError::new(LockErrorKind::Backend, "the library's own thread ended"))
+        });
+        made.map_err(|error| cannot_renew(&error, error::is_full(&error)))
     }
 
     pub(super) fn keeps_sessions(&self) -> &Arc<AtomicBool> {
@@ -204,7 +233,7 @@ impl Connections {
     /// Takes an idle connection, or makes one.
     async fn take(&self, lane: Lane) -> Result<Line, LockError> {
         // Releases in the background do not depend on the pool, whose runtime may be gone.
-        if let (Lane::Here, Some(pool)) = (lane, &self.pool)
+        if let (Lane::Here, Some(pool)) = (lane, &self.config.pool)
             && !background::handle().is_here()
         {
             return Box::pin(self.take_of_pool(pool)).await;
@@ -300,9 +329,12 @@ impl Connections {
     async fn connect(&self, lane: Lane) -> Result<PgConnection, LockError> {
         let limit = self.config.connect_timeout;
         let connecting = async {
-            let connected = self.config.options.connect().await;
-            let mut connection = connected.map_err(|error| error::cannot_connect(error, &self.config))?;
+            let mut connection = dial::connect(&self.config).await?;
             self.check(&mut connection, lane).await?;
+            if !self.fitness.is_of_one_table() {
+                // A pool that leads to another table than this connection is refused at the next statement.
+                self.pool_is_fit.store(false, Ordering::Release);
+            }
             Ok(connection)
         };
         timeout(limit, connecting).await.unwrap_or_else(|_| {

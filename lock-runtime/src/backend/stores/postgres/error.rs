@@ -1,5 +1,7 @@
 //! What the driver's errors mean.
 
+use std::fmt;
+
 use sqlx::{
     Error,
     postgres::{PgDatabaseError, PgSeverity},
@@ -142,7 +144,10 @@ pub(crate) fn in_transaction(error: Error, is_conflict: bool, config: &Config) -
     if is_conflict {
         let message = "the row of the lock was changed after the transaction had begun: the lock may be lost; roll it back, \
                        and repeat it if the lock is still held";
-        return backend(message.into()).with_source(error);
+        return match database(&error).map(Said::of) {
+            Some(said) => backend(message.into()).with_source(said),
+            None => backend(message.into()).with_source(error),
+        };
     }
     let text = explain(error, config);
     let message = format!("the transaction cannot depend on the lock: {}", text.message());
@@ -155,6 +160,9 @@ pub(crate) fn cannot_connect(error: Error, config: &Config) -> LockError {
     let Some(refusal) = database(&error) else {
         return match error {
             Error::Io(error) => backend(format!("cannot connect to PostgreSQL at {address}: {error}")),
+            Error::Configuration(error) if error.is::<LockError>() => {
+                *error.downcast().expect("just looked at")
+            }
             Error::Tls(error) => {
                 backend(format!("cannot connect to PostgreSQL at {address} with TLS: {error}"))
             }
@@ -168,10 +176,40 @@ pub(crate) fn cannot_connect(error: Error, config: &Config) -> LockError {
     let refused = backend(format!("PostgreSQL at {address} refuses us: {message} ({code})"));
     match code {
         // invalid_authorization, invalid_password, invalid_catalog_name
-        "28000" | "28P01" | "3D000" => refused.into_permanent(),
+        "28000" | "28P01" | "3D000" if !config.may_change() => refused.into_permanent(),
+        // too_many_connections
+        "53300" => refused.with_source(Said::of(refusal)),
         _ => refused,
     }
 }
+
+/// Returns whether no connection was made because the server allows no more.
+pub(crate) fn is_full(error: &LockError) -> bool {
+    let said = error.cause().and_then(|cause| cause.downcast_ref::<Said>());
+    // too_many_connections
+    said.is_some_and(|said| said.code == "53300")
+}
+
+/// What the server said, without the place in the server's source.
+#[derive(Debug)]
+struct Said {
+    message: String,
+    code: String,
+}
+
+impl Said {
+    fn of(refusal: &PgDatabaseError) -> Self {
+        Self { message: refusal.message().to_owned(), code: refusal.code().to_owned() }
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)
+    }
+}
+
+impl std::error::Error for Said {}
 
 /// Returns the error for a server that takes no changes.
 pub(crate) fn read_only(address: &str) -> LockError {
@@ -187,6 +225,18 @@ pub(crate) fn missing(table: &Table) -> LockError {
         "the table {} does not exist; add `create_table=true` to the URL, or create it with: {}",
         table.name(),
         table.ddl()
+    ))
+    .into_permanent()
+}
+
+/// Returns the error for a pool whose connections lead to another table than those for renewals.
+pub(crate) fn other_table(config: &Config) -> LockError {
+    backend(format!(
+        "the pool's connections to PostgreSQL at {} and those for renewals, which are made with the pool's options and its \
+         hook `after_connect`, lead to two tables {}: the lock would be lost at the end of its `ttl`. Make each connection \
+         of the pool find the same table, or name it with its schema (`from_pool_with_table`)",
+        config.address(),
+        config.table.name()
     ))
     .into_permanent()
 }

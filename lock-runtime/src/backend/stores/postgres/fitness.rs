@@ -22,6 +22,10 @@ pub(crate) struct Fitness {
 #[derive(Debug, Default)]
 struct Seen {
     identity: Option<String>,
+    /// The identity of the table that the user's pool leads to.
+    of_pool: Option<String>,
+    /// The identity of the table in which leases are renewed beside the user's pool.
+    of_renewals: Option<String>,
     /// What was last warned of.
     danger: Option<String>,
     /// When the server was started that was last found fit.
@@ -44,6 +48,12 @@ impl Fitness {
         lock(&self.seen).identity.clone()
     }
 
+    /// Returns whether the user's pool and the connections for renewals lead to one table, as far as is known.
+    pub(crate) fn is_of_one_table(&self) -> bool {
+        let Seen { of_pool, of_renewals, .. } = &*lock(&self.seen);
+        of_pool.is_none() || of_renewals.is_none() || of_pool == of_renewals
+    }
+
     /// Checks that the server and the table can hold locks; creates the table if that is wanted.
     ///
     /// Over a connection for renewals no lock is acquired, so `strict` does not apply there: held locks are kept.
@@ -59,7 +69,8 @@ impl Fitness {
         if server.is_read_only {
             return Err(error::read_only(&config.address()));
         }
-        if lock(&self.seen).fit == Some(server.started) {
+        // A hook of the user's pool may give each session another table.
+        if config.pool.is_none() && lock(&self.seen).fit == Some(server.started) {
             return Ok(());
         }
         let mut fitness = self.table(connection).await.map_err(failed)?;
@@ -82,6 +93,13 @@ impl Fitness {
         });
         let mut seen = lock(&self.seen);
         seen.identity = Some(format!("{}/{identity}", server.started));
+        if config.pool.is_some() {
+            let identity = seen.identity.clone();
+            *(if for_renewals { &mut seen.of_renewals } else { &mut seen.of_pool }) = identity;
+            if !for_renewals && seen.of_renewals.is_some() && seen.of_renewals != seen.of_pool {
+                return Err(error::other_table(config));
+            }
+        }
         if seen.danger != danger {
             if let Some(danger) = &danger {
                 tracing::warn!("{danger}");

@@ -46,13 +46,14 @@ pub(crate) enum Found {
 /// # Cancel safety
 /// Cancel safe.
 pub(crate) async fn connect(channel: &str, config: &Config, session: Session) -> Result<Found, sqlx::Error> {
-    let mut other: PgConnection = config.options.connect().await?;
+    let options = config.current().await.map_err(|error| sqlx::Error::Configuration(error.into()))?;
+    let mut other: PgConnection = options.connect().await?;
     let now: String = value(&mut other, "SELECT clock_timestamp()::text").await?;
     // The pool has this connection alone, and makes no other: a new one has to be proved. It keeps none.
     let pool = PoolOptions::<Postgres>::new()
         .max_connections(1)
         .after_release(|_, _| Box::pin(async { Ok(false) }))
-        .connect_lazy_with(config.options.clone());
+        .connect_lazy_with(options);
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.ignore_pool_close_event(true);
     listener.eager_reconnect(false);

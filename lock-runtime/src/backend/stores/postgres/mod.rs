@@ -3,6 +3,7 @@
 mod attempt;
 pub(super) mod config;
 mod connections;
+pub(super) mod dial;
 pub(super) mod digest;
 pub(super) mod error;
 pub mod fence;
@@ -22,14 +23,17 @@ pub(super) mod sweep;
 pub(super) mod table;
 mod uuid;
 
-use std::{fmt, sync::Arc};
+use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use sqlx::PgPool;
 
 use self::{config::Config, shared::Shared, table::Table};
 use crate::{
     LockError, LockErrorKind,
-    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal},
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
+        common::credentials::Provider,
+    },
 };
 
 /// The statement that creates the table of the locks, `distributed_locks`.
@@ -65,19 +69,40 @@ impl Postgres {
     /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid,
     /// [`Unsupported`](LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
-        Ok(Self { shared: Shared::new(Config::from_url(url)?, None) })
+        Ok(Self { shared: Shared::new(Config::from_url(url)?) })
     }
 
-    /// Creates the store on a connection pool of your own, with its address and user.
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with credentials that may change.
+    ///
+    /// `credentials` is called for each new connection, also on the library's own thread. It has to return within the
+    /// setting `connect_timeout` (2 s by default), so a token that takes longer to get is best kept by the program. User
+    /// and password in the URL are not used. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+    ///
+    /// # Errors
+    /// Those of [`connect_lazy`](Self::connect_lazy).
+    pub fn with_credentials<F, E>(
+        url: &str,
+        credentials: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Result<Self, LockError>
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let config = Config { credentials: Some(Provider::new(credentials)), ..Config::from_url(url)? };
+        Ok(Self { shared: Shared::new(config) })
+    }
+
+    /// Creates the store on a connection pool of your own.
     ///
     /// Locks are acquired and released over the pool's connections, so size it accordingly. A task that keeps one of its
     /// connections while it acquires or releases a lock needs two: if all tasks do that, they wait for each other.
     /// Leases are renewed over up to two connections of their own, so that they are not lost when the pool is busy; one
-    /// more receives notifications.
+    /// more receives notifications. They are made with the options that the pool has at that moment
+    /// ([`set_connect_options`](PgPool::set_connect_options)). On those for renewals, the pool's hook
+    /// [`after_connect`](sqlx::postgres::PgPoolOptions::after_connect) runs, but not its other hooks.
     #[must_use]
     pub fn from_pool(pool: PgPool) -> Self {
-        let config = Config::new(PgPool::connect_options(&pool).as_ref().clone());
-        Self { shared: Shared::new(config, Some(pool)) }
+        Self { shared: Shared::new(Config::of_pool(pool)) }
     }
 
     /// Creates the store on a connection pool of your own, with a table of this name, perhaps with a schema:
@@ -86,11 +111,10 @@ impl Postgres {
     /// # Errors
     /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the name is not one in lower-case letters, digits and `_`.
     pub fn from_pool_with_table(pool: PgPool, table: &str) -> Result<Self, LockError> {
-        let mut config = Config::new(PgPool::connect_options(&pool).as_ref().clone());
-        config.table = Table::from_name(table).map_err(|why| {
+        let table = Table::from_name(table).map_err(|why| {
             LockError::new(LockErrorKind::InvalidOptions, format!("the table's name: {why}"))
         })?;
-        Ok(Self { shared: Shared::new(config, Some(pool)) })
+        Ok(Self { shared: Shared::new(Config { table, ..Config::of_pool(pool) }) })
     }
 }
 

@@ -50,9 +50,9 @@ impl Statements {
 }
 
 impl Shared {
-    pub(super) fn new(config: Config, pool: Option<sqlx::PgPool>) -> Arc<Self> {
+    pub(super) fn new(config: Config) -> Arc<Self> {
         let statements = Statements::of(&config.table);
-        let connections = Arc::new(Connections::new(config.clone(), pool));
+        let connections = Arc::new(Connections::new(config.clone()));
         let notices = Notices::new(config, Arc::clone(connections.keeps_sessions()));
         let label = format!("{} pid {}", host::name(), std::process::id());
         Arc::new(Self {

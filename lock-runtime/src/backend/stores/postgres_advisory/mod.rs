@@ -10,12 +10,15 @@ mod session;
 mod sessions;
 mod shared;
 
-use std::{fmt, sync::Arc};
+use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use self::{config::Config, sessions::Sessions};
 use crate::{
     LockError,
-    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, common::link::Link},
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials,
+        common::{credentials::Provider, link::Link},
+    },
 };
 
 /// Advisory locks in a PostgreSQL database.
@@ -50,6 +53,27 @@ impl PostgresAdvisory {
     /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         Ok(Self { link: Sessions::link(Config::from_url(url)?) })
+    }
+
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with credentials that may change.
+    ///
+    /// `credentials` is called for each new connection, also on the library's own thread. It has to return within the
+    /// setting `connect_timeout` (2 s by default), so a token that takes longer to get is best kept by the program. User
+    /// and password in the URL are not used. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+    ///
+    /// # Errors
+    /// Those of [`connect_lazy`](Self::connect_lazy).
+    pub fn with_credentials<F, E>(
+        url: &str,
+        credentials: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Result<Self, LockError>
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut config = Config::from_url(url)?;
+        config.of_server.credentials = Some(Provider::new(credentials));
+        Ok(Self { link: Sessions::link(config) })
     }
 }
 

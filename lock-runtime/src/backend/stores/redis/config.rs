@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 use url::Url;
@@ -11,6 +11,7 @@ use url::Url;
 use crate::{
     LockError,
     backend::common::{
+        credentials::{Credentials, Provider},
         settings::{Settings, invalid},
         tls::{Tls, settings::Files},
     },
@@ -64,6 +65,8 @@ pub(crate) enum GroupCommit {
 pub(crate) struct Config {
     /// Never shown, because it contains the password.
     pub(crate) info: ConnectionInfo,
+    /// Provides the credentials of each new connection.
+    pub(crate) credentials: Option<Provider>,
     /// The certificates of `rediss:`; `tls_ca`, `tls_cert` and `tls_key` in the URL. The driver does not get them.
     pub(crate) tls: Option<Tls>,
     /// How long to wait for a connection; `connect_timeout` in the URL.
@@ -84,6 +87,7 @@ impl Config {
         let info = info.set_redis_settings(redis).set_tcp_settings(tcp_settings());
         Self {
             info,
+            credentials: None,
             tls: None,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(1),
@@ -97,6 +101,18 @@ impl Config {
     /// `redis+unix:///path[?db=1&…]`.
     pub(crate) fn from_url(text: &str) -> Result<Self, LockError> {
         URLS.read(text, |_, _| Ok(false))
+    }
+
+    /// Returns the settings of a connection that is made now: the credentials may have changed.
+    pub(crate) async fn current(&self) -> Result<RedisConnectionInfo, LockError> {
+        let settings = self.info.redis_settings().clone();
+        Ok(match &self.credentials {
+            Some(provider) => {
+                let Credentials { user, password } = provider.ask(self.connect_timeout).await?;
+                settings.set_username(user).set_password(password)
+            }
+            None => settings,
+        })
     }
 
     /// Returns host and port of the server. `None` for a Unix socket, and for a client with TLS of its own.

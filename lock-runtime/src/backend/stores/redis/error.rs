@@ -15,6 +15,9 @@ pub(crate) const SENTINEL: &str =
 pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
      several nodes; use one without `cluster-enabled`";
 
+/// What is true of a server of something else.
+pub(super) const FOREIGN: &str = "does not speak the Redis protocol; check address and port";
+
 /// Why a call got no usable answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
@@ -121,6 +124,12 @@ fn not_fit(error: &RedisError) -> Option<String> {
             | ServerErrorKind::ClusterDown,
         ) => Some(CLUSTER.into()),
         _ if detail.contains("cluster mode") => Some(CLUSTER.into()),
+        // The text of a script's error does not name the command.
+        _ if detail.contains("Unknown Redis command called from script") => Some(
+            "a command that locks need is switched off on the server (`rename-command`): TIME, PUBLISH or another one \
+             that the documentation of the store names in its minimal ACL"
+                .into(),
+        ),
         _ if detail.contains("unknown command") => {
             let command = detail.split(['\'', '`']).nth(1).unwrap_or("a command of locks");
             Some(format!(
@@ -130,6 +139,17 @@ fn not_fit(error: &RedisError) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Returns the beginning of what the server says. Digests of scripts are left out, and with them everything of the length
+/// of a secret, and so are places in scripts.
+fn words(detail: &str) -> String {
+    let line = detail.lines().next().unwrap_or_default();
+    let words =
+        line.split_whitespace().take_while(|word| !word.starts_with("script:") && !word.starts_with('@'));
+    let words: Vec<_> =
+        words.filter(|word| word.len() < 32 && !word.contains(char::is_control)).take(24).collect();
+    words.join(" ").trim_end_matches([',', ':', '.']).to_owned()
 }
 
 /// Explains what happened and what to do, with the driver's error as the source.
@@ -157,6 +177,7 @@ pub(crate) fn explain(error: RedisError) -> LockError {
         ErrorKind::AuthenticationFailed
         | ErrorKind::RESP3NotSupported
         | ErrorKind::Server(ServerErrorKind::NoPerm) => true,
+        _ if error.detail().is_some_and(|detail| detail.contains("DB index")) => true,
         _ => matches!(error.code(), Some("NOAUTH" | "WRONGPASS")),
     };
     let message = match error.kind() {
@@ -195,7 +216,10 @@ pub(crate) fn explain(error: RedisError) -> LockError {
             _ if error.detail().is_some_and(|detail| detail.contains("DB index")) => {
                 "Redis has no database of this number; check the one in the URL".into()
             }
-            Some(code) => format!("Redis refused the call: {code}"),
+            Some(code) => match words(error.detail().unwrap_or_default()) {
+                words if words.is_empty() => format!("Redis refused the call: {code}"),
+                words => format!("Redis refused the call: {words} ({code})"),
+            },
             None => "the call to Redis failed".into(),
         },
     };
@@ -215,6 +239,12 @@ pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
         format!("Redis at {address}: {}", error.message())
     };
     error.saying(message)
+}
+
+/// Returns whether no connection was made because the server allows no more.
+pub(super) fn is_full(error: &LockError) -> bool {
+    let cause = error.cause().and_then(|cause| cause.downcast_ref::<RedisError>());
+    cause.and_then(RedisError::detail).is_some_and(|detail| detail.contains("max number of clients"))
 }
 
 /// Explains what is wrong with TLS, if that is known to be why no connection was made.
@@ -268,6 +298,23 @@ mod tests {
     }
 
     #[test]
+    fn what_the_server_says_is_kept_without_secrets_and_places() {
+        for (text, shown) in [
+            ("ERR max number of clients reached", "max number of clients reached (ERR)"),
+            (
+                "ERR value is not an integer script: 1fe59c1ff5b4f27c7b0f6f8f0b4f3bd8c7e56b1d, on @user_script:7.",
+                "value is not an integer (ERR)",
+            ),
+            ("ERR 0123456789abcdef0123456789abcdef is unknown", "is unknown (ERR)"),
+            ("ODD", "Redis refused the call: ODD"),
+        ] {
+            let error = explain(answer(text));
+            assert!(error.is_retryable() && error.to_string().ends_with(shown), "{error}");
+        }
+        assert!(!explain(answer("ERR DB index is out of range")).is_retryable());
+    }
+
+    #[test]
     fn a_server_of_another_kind_is_named_and_the_call_is_not_repeated_in_the_text() {
         for (text, word) in [
             ("CROSSSLOT Keys in request don't hash to the same slot", "Redis Cluster"),
@@ -275,6 +322,7 @@ mod tests {
             ("CLUSTERDOWN Hash slot not served", "Redis Cluster"),
             ("ERR SELECT is not allowed in cluster mode", "Redis Cluster"),
             ("ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' '-- Takes'", "SCRIPT"),
+            ("ERR Unknown Redis command called from script script: 0a, on @user_script:4.", "switched off"),
             ("ERR unknown command `SCRIPT`, with args beginning with: `LOAD`, `-- Takes`, ", "SCRIPT"),
         ] {
             let error = explain(answer(text));

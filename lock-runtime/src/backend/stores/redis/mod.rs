@@ -12,7 +12,7 @@ pub(super) mod node;
 mod queue;
 pub(super) mod race;
 
-use std::{fmt, sync::Arc};
+use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use self::{
     attempt::{Attempt, Ended},
@@ -24,7 +24,10 @@ use self::{
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
-    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal, Wait},
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
+        Wait, common::credentials::Provider,
+    },
     time::{clock::Instant, deadline::valid_until},
 };
 
@@ -67,6 +70,25 @@ impl Redis {
     /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         Self::with_config(Config::from_url(url)?)
+    }
+
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with credentials that may change.
+    ///
+    /// `credentials` is called for each new connection, also on the library's own thread. It has to return within the
+    /// setting `connect_timeout` (2 s by default), so a token that takes longer to get is best kept by the program. User
+    /// and password in the URL are not used. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+    ///
+    /// # Errors
+    /// Those of [`connect_lazy`](Self::connect_lazy).
+    pub fn with_credentials<F, E>(
+        url: &str,
+        credentials: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Result<Self, LockError>
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        Self::with_config(Config { credentials: Some(Provider::new(credentials)), ..Config::from_url(url)? })
     }
 
     /// Connects with the address, credentials and TLS settings of a `redis` crate client.

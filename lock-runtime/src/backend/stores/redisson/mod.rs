@@ -3,13 +3,19 @@
 mod config;
 mod protocol;
 
-use std::{fmt, sync::Arc};
+use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use self::protocol::{Fences, RLock};
-use super::redis::race::{self, Nodes, Rules, Shared};
+use super::redis::{
+    config::Config,
+    race::{self, Nodes, Rules, Shared},
+};
 use crate::{
     LockError,
-    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal},
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
+        common::credentials::Provider,
+    },
 };
 
 /// A Redis server whose locks are shared with Redisson's `RLock` or `RFencedLock`.
@@ -46,6 +52,31 @@ impl Redisson {
     /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         let (config, fenced) = config::from_url(url)?;
+        Self::with(config, fenced)
+    }
+
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with credentials that may change.
+    ///
+    /// `credentials` is called for each new connection, also on the library's own thread. It has to return within the
+    /// setting `connect_timeout` (2 s by default), so a token that takes longer to get is best kept by the program. User
+    /// and password in the URL are not used. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+    ///
+    /// # Errors
+    /// Those of [`connect_lazy`](Self::connect_lazy).
+    pub fn with_credentials<F, E>(
+        url: &str,
+        credentials: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Result<Self, LockError>
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (mut config, fenced) = config::from_url(url)?;
+        config.credentials = Some(Provider::new(credentials));
+        Self::with(config, fenced)
+    }
+
+    fn with(config: Config, fenced: bool) -> Result<Self, LockError> {
         let protocol = RLock::new(if fenced { Fences::Counter } else { Fences::Clock });
         // With one server nothing is known better than its own data: it answers as soon as it is there.
         let rules = Rules { durable: true, ..Rules::default() };

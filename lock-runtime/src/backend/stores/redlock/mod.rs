@@ -3,7 +3,7 @@
 mod config;
 mod protocol;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
 use self::protocol::Plain;
 use super::redis::{
@@ -13,8 +13,8 @@ use super::redis::{
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, LeaseId, Mode, Renew, Renewal,
-        common::settings::invalid,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
+        common::{credentials::Provider, settings::invalid},
     },
 };
 
@@ -47,6 +47,30 @@ impl Redlock {
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
         let (nodes, rules) = config::from_url(url)?;
+        Self::with(nodes, rules)
+    }
+
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with credentials that may change.
+    ///
+    /// `credentials` is called for each new connection, also on the library's own thread. It has to return within the
+    /// setting `connect_timeout` (2 s by default), so a token that takes longer to get is best kept by the program. User
+    /// and password in the URL are not used. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+    ///
+    /// # Errors
+    /// Those of [`connect_lazy`](Self::connect_lazy).
+    pub fn with_credentials<F, E>(
+        url: &str,
+        credentials: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Result<Self, LockError>
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (mut nodes, rules) = config::from_url(url)?;
+        let provider = Provider::new(credentials);
+        for node in &mut nodes {
+            node.credentials = Some(provider.clone());
+        }
         Self::with(nodes, rules)
     }
 

@@ -1,12 +1,15 @@
 //! Makes connections: by the driver, or over a TLS stream of our own.
 
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Client, ErrorKind, RedisConnectionInfo, RedisError, aio::MultiplexedConnection,
+};
 use tokio::task::AbortHandle;
 
 #[cfg(feature = "tls")]
 use super::tls;
 use super::{
     super::{config::Config, error},
+    greeting::{self, Greeting},
     port::Port,
 };
 #[cfg(feature = "tls")]
@@ -51,10 +54,7 @@ impl Dial {
         }
         let way = match config.tls.clone().map(Way::Tls) {
             Some(way) => way,
-            None => Way::Driver(Client::open(config.info.clone()).map_err(|error| {
-                LockError::new(LockErrorKind::InvalidOptions, "the Redis settings are not understood")
-                    .with_source(error)
-            })?),
+            None => Way::Driver(Client::open(config.info.clone()).map_err(not_understood)?),
         };
         Ok(Self { way, port: Port::new(config) })
     }
@@ -72,8 +72,26 @@ impl Dial {
         if simulated::is_on() {
             return in_simulation(config, settings).await;
         }
+        let redis = config.current().await?;
+        let made = self.connect_with(config, redis, settings).await;
+        // The program may provide others the next time.
+        made.map_err(|error| if config.credentials.is_some() { error.into_passing() } else { error })
+    }
+
+    async fn connect_with(
+        &self,
+        config: &Config,
+        redis: RedisConnectionInfo,
+        settings: &AsyncConnectionConfig,
+    ) -> Result<(MultiplexedConnection, Option<Task>), LockError> {
         let made = match &self.way {
             Way::Driver(client) => {
+                let changed =
+                    config.credentials.is_some().then(|| config.info.clone().set_redis_settings(redis));
+                let client = match changed.map(Client::open) {
+                    None => client,
+                    Some(changed) => &changed.map_err(not_understood)?,
+                };
                 match client.get_multiplexed_async_connection_with_config(settings).await {
                     Ok(driver) => (driver, None),
                     Err(error) => return Err(self.why_not(config, error).await),
@@ -81,7 +99,7 @@ impl Dial {
             }
             #[cfg(feature = "tls")]
             Way::Tls(tls) => {
-                let (driver, task) = tls::connect(tls, &self.port, config, settings).await?;
+                let (driver, task) = tls::connect(tls, &self.port, config, &redis, settings).await?;
                 (driver, Some(Task(task)))
             }
             #[cfg(not(feature = "tls"))]
@@ -102,8 +120,28 @@ impl Dial {
             let what = format!("wants TLS; write `{}://`, or name its port without TLS", config.schemes.tls);
             return self.port.wrong(error::unfit(&config.address(), &what));
         }
+        if was_closed {
+            match greeting::of(config.info.addr()).await {
+                Some(Greeting::Refusal(refusal)) => return error::cannot_connect(&config.address(), refusal),
+                Some(Greeting::Foreign) => {
+                    return self.port.wrong(error::unfit(&config.address(), error::FOREIGN));
+                }
+                Some(Greeting::Nothing) if !self.port.is_right() => {
+                    let what = "closed the connection without an answer: does it speak Redis? Check address and port";
+                    return error::unfit(&config.address(), what).with_source(error);
+                }
+                Some(Greeting::Nothing) | None => {}
+            }
+        }
+        if error.kind() == ErrorKind::Parse {
+            return self.port.wrong(error::unfit(&config.address(), error::FOREIGN));
+        }
         error::cannot_connect(&config.address(), error)
     }
+}
+
+fn not_understood(error: RedisError) -> LockError {
+    LockError::new(LockErrorKind::InvalidOptions, "the Redis settings are not understood").with_source(error)
 }
 
 #[cfg(test)]

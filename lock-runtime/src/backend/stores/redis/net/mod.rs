@@ -4,6 +4,7 @@ mod connection;
 mod connections;
 mod dial;
 pub(crate) mod fitness;
+mod greeting;
 mod port;
 mod script;
 mod server;

@@ -2,7 +2,10 @@
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
-use redis::{AsyncConnectionConfig, RedisError, aio::MultiplexedConnection, io::tcp::socket2::SockRef};
+use redis::{
+    AsyncConnectionConfig, RedisConnectionInfo, RedisError, aio::MultiplexedConnection,
+    io::tcp::socket2::SockRef,
+};
 use rustls::pki_types::ServerName;
 use tokio::{
     net::{TcpStream, lookup_host},
@@ -35,6 +38,7 @@ pub(super) async fn connect(
     tls: &Tls,
     port: &Port,
     config: &Config,
+    redis: &RedisConnectionInfo,
     settings: &AsyncConnectionConfig,
 ) -> Result<(MultiplexedConnection, AbortHandle), LockError> {
     let address = config.address();
@@ -45,8 +49,7 @@ pub(super) async fn connect(
     // Only now, so that no file is read while nothing listens.
     let certificates = Arc::new(tls.read().await?);
     let stream = shake_hands(&certificates, host, stream, port, config).await?;
-    let made =
-        MultiplexedConnection::new_with_config(config.info.redis_settings(), stream, settings.clone()).await;
+    let made = MultiplexedConnection::new_with_config(redis, stream, settings.clone()).await;
     match made {
         Ok((driver, task)) => Ok((driver, tokio::spawn(task).abort_handle())),
         Err(error) => Err(why_not(certificates, config, port, error).await),

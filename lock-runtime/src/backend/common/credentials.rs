@@ -1,0 +1,90 @@
+//! Credentials that a program provides anew for each connection.
+
+use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use crate::{LockError, LockErrorKind, backend::BoxFuture};
+
+/// The user name and password for a new connection to a store, from a program whose credentials change while it runs.
+///
+/// The password does not appear in `Debug` output.
+#[derive(Clone)]
+pub struct Credentials {
+    pub(in crate::backend) user: String,
+    pub(in crate::backend) password: String,
+}
+
+impl Credentials {
+    /// Creates credentials. Redis calls the user of a password alone `default`.
+    #[must_use]
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: user.into(), password: password.into() }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+type Provide = dyn Fn() -> BoxFuture<'static, Result<Credentials, LockError>> + Send + Sync;
+
+/// The program's function that returns its credentials of the moment.
+#[derive(Clone)]
+pub(in crate::backend) struct Provider(Arc<Provide>);
+
+impl Provider {
+    pub(in crate::backend) fn new<F, E>(provide: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        Self(Arc::new(move || {
+            let provided = provide();
+            Box::pin(async {
+                provided.await.map_err(|error| {
+                    let message = "the program provided no credentials for a new connection to its store";
+                    LockError::new(LockErrorKind::Backend, message).with_source(Provided(error.into()))
+                })
+            })
+        }))
+    }
+
+    /// Asks the program, at most for this time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe, if the program's function is.
+    pub(in crate::backend) async fn ask(&self, limit: Duration) -> Result<Credentials, LockError> {
+        timeout(limit, (self.0)()).await.unwrap_or_else(|_| {
+            let message = format!(
+                "the program provided no credentials for a new connection to its store within {limit:?} \
+                 (`connect_timeout`)"
+            );
+            Err(LockError::new(LockErrorKind::Backend, message))
+        })
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Provider")
+    }
+}
+
+/// The program's own error, with a size.
+#[derive(Debug)]
+struct Provided(Box<dyn Error + Send + Sync>);
+
+impl fmt::Display for Provided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Provided {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}

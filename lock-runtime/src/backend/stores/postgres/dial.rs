@@ -1,0 +1,61 @@
+//! Makes a connection: as the user's pool would make it now, or with the credentials of the moment.
+
+use std::time::Duration;
+
+use sqlx::{
+    ConnectOptions, Connection, Error, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use super::{config::Config, error};
+use crate::{LockError, LockErrorKind};
+
+/// Connects, without a time limit.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn connect(config: &Config) -> Result<PgConnection, LockError> {
+    let options = config.current().await?;
+    let made = match &config.pool {
+        Some(pool) => like_the_pool(pool, &options, config.connect_timeout).await,
+        None => options.connect().await,
+    };
+    made.map_err(|error| match error {
+        Error::PoolTimedOut => LockError::new(
+            LockErrorKind::Backend,
+            format!(
+                "the pool's hook `after_connect` did not succeed on a connection for renewals to PostgreSQL at {}; the \
+                 log of sqlx has its error",
+                config.address()
+            ),
+        ),
+        error => error::cannot_connect(error, config),
+    })
+}
+
+/// Connects as the pool does, whose hook prepares the session, for example with `SET search_path`.
+async fn like_the_pool(
+    pool: &PgPool,
+    options: &PgConnectOptions,
+    limit: Duration,
+) -> Result<PgConnection, Error> {
+    match prepared(pool.options().clone(), options.clone(), limit / 4).await {
+        // A pool repeats what the server refuses, and at the end does not return why.
+        Err(Error::PoolTimedOut) => {
+            options.connect().await?.close().await?;
+            prepared(pool.options().clone(), options.clone(), limit / 2).await
+        }
+        made => made,
+    }
+}
+
+/// Takes a connection out of a pool that is made for it alone: no other way leads to the hooks.
+async fn prepared(
+    hooks: PgPoolOptions,
+    options: PgConnectOptions,
+    limit: Duration,
+) -> Result<PgConnection, Error> {
+    let alone = hooks.min_connections(0).max_connections(1).idle_timeout(None).max_lifetime(None);
+    let pool = alone.acquire_timeout(limit).connect_lazy_with(options);
+    Ok(pool.acquire().await?.detach())
+}

@@ -1,0 +1,96 @@
+//! Reads what a server says that closes new connections. The driver writes first, and so does not read it.
+
+use std::{io, time::Duration};
+
+use redis::{ConnectionAddr, RedisError};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+/// How long to listen before the first word, and after it.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Upper bound on an answer that is read.
+const LONGEST: usize = 512;
+
+/// What a server said.
+#[derive(Debug)]
+pub(super) enum Greeting {
+    /// An error of Redis, for example that it allows no more clients.
+    Refusal(RedisError),
+    /// Something that Redis does not say.
+    Foreign,
+    /// Nothing that tells.
+    Nothing,
+}
+
+/// Connects to the server without TLS, and listens; `None` if that cannot be done.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(super) async fn of(address: &ConnectionAddr) -> Option<Greeting> {
+    let heard = match address {
+        ConnectionAddr::Tcp(host, port) => {
+            let made = timeout(PATIENCE, TcpStream::connect((host.as_str(), *port))).await;
+            listen(made.ok()?.ok()?).await
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => listen(tokio::net::UnixStream::connect(path).await.ok()?).await,
+        _ => return None,
+    };
+    Some(judge(&heard))
+}
+
+/// Reads the first line. Only asks a server that says nothing: one that refuses clients has closed the connection, and
+/// what it said would be lost with a request that it does not take.
+async fn listen(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Vec<u8> {
+    let mut heard = Vec::new();
+    if timeout(PATIENCE, read_line(&mut stream, &mut heard)).await.is_err() {
+        let asked = async {
+            stream.write_all(b"PING\r\n").await?;
+            read_line(&mut stream, &mut heard).await
+        };
+        let _ = timeout(PATIENCE, asked).await;
+    }
+    heard
+}
+
+async fn read_line(stream: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) -> io::Result<()> {
+    while into.len() < LONGEST && !into.contains(&b'\n') && stream.read_buf(into).await? > 0 {}
+    Ok(())
+}
+
+fn judge(heard: &[u8]) -> Greeting {
+    let line = heard.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
+    match line.first() {
+        None => Greeting::Nothing,
+        Some(b'-') => match redis::parse_redis_value(line).and_then(redis::Value::extract_error) {
+            Err(refusal) if line.ends_with(b"\r\n") => Greeting::Refusal(refusal),
+            _ => Greeting::Nothing,
+        },
+        Some(b'+') => Greeting::Nothing,
+        // A record of TLS is another matter.
+        Some(0x15 | 0x16) => Greeting::Nothing,
+        Some(_) => Greeting::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_from_what_redis_does_not_say() {
+        let refusal = judge(b"-ERR max number of clients reached\r\n");
+        let Greeting::Refusal(error) = refusal else { panic!("{refusal:?}") };
+        assert_eq!(error.detail(), Some("max number of clients reached"));
+        for foreign in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"SSH-2.0-OpenSSH_9\r\n", b"E\0\0\0\x20SFATAL"]
+        {
+            assert!(matches!(judge(foreign), Greeting::Foreign));
+        }
+        for nothing in [&b""[..], b"+PONG\r\n", b"-ERR cut", b"\x15\x03\x01\0\x02"] {
+            assert!(matches!(judge(nothing), Greeting::Nothing));
+        }
+    }
+}
