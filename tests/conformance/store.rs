@@ -232,6 +232,8 @@ pub enum Fault {
     ForgetsCaches,
     /// The server has no room for anything new.
     Full,
+    /// The server allows the user of [`Site::url_with_password`] one connection.
+    OneConnection,
     /// The server's wall clock is ahead by this.
     ClockForward(Duration),
     /// The server's wall clock is behind by this.
@@ -259,6 +261,7 @@ impl Fault {
             | Self::Slow(_)
             | Self::DataLost
             | Self::Full
+            | Self::OneConnection
             | Self::ClockForward(_)
             | Self::ClockBack(_) => false,
         }
@@ -284,6 +287,7 @@ impl Fault {
             Self::ForgetsCaches => "forgets_caches",
             Self::RestartedWithItsData => "restarted_with_its_data",
             Self::Full => "full",
+            Self::OneConnection => "one_connection",
             Self::ClockForward(_) => "clock_forward",
             Self::ClockBack(_) => "clock_back",
         }

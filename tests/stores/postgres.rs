@@ -297,6 +297,9 @@ impl Site for PostgresSite {
             Fault::RestartedWithItsData => self.server().restart(),
             Fault::ForgetsCaches => self.server().terminate_clients(),
             Fault::Full => self.server().fill("distributed_locks"),
+            Fault::OneConnection => {
+                self.server().query(&format!("ALTER ROLE {USER} CONNECTION LIMIT 1"));
+            }
             Fault::ClockForward(by) => self.server().clock().expect("asked for").set_forward(by),
             Fault::ClockBack(by) => self.server().clock().expect("asked for").set_back(by),
             fault => super::hurt_network(self.proxy(), fault),
@@ -308,6 +311,7 @@ impl Site for PostgresSite {
         let mut server = self.server();
         server.make_room();
         server.bring_back();
+        server.query(&format!("ALTER ROLE {USER} CONNECTION LIMIT -1"));
         if let Some(clock) = server.clock() {
             clock.set_right();
         }

@@ -2,6 +2,7 @@
 //! the permissions the documentation asks for.
 
 use std::{
+    os::unix::net::UnixStream,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -14,7 +15,7 @@ use lock_runtime::{LockErrorKind, backend::Capabilities};
 use crate::support::{
     proxy::{Proxy, Upstream},
     redis_server::RedisServer,
-    resp::Value,
+    resp::{self, Value},
 };
 use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
 
@@ -79,7 +80,10 @@ impl lock_conformance::Store for Store {
             Arc::new(Mutex::new(RedisServer::start(&user.split(' ').collect::<Vec<_>>())))
         };
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
-        Box::new(RedisSite { node: Node { server, proxy: None }, grouped: self.grouped })
+        Box::new(RedisSite {
+            node: Node { server, proxy: None, operator: Mutex::default() },
+            grouped: self.grouped,
+        })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -131,6 +135,8 @@ pub(super) struct Node {
     pub(super) server: Arc<Mutex<RedisServer>>,
     /// Between the clients and a server that may be hurt.
     pub(super) proxy: Option<Proxy>,
+    /// The connection of an operator, while the server allows one more.
+    pub(super) operator: Mutex<Option<UnixStream>>,
 }
 
 impl Node {
@@ -141,7 +147,7 @@ impl Node {
             Server::Own | Server::Shared => RedisServer::start(settings),
         };
         let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-        Self { server: Arc::new(Mutex::new(server)), proxy: Some(proxy) }
+        Self { server: Arc::new(Mutex::new(server)), proxy: Some(proxy), operator: Mutex::default() }
     }
 
     pub(super) fn command(&self, words: &[&str]) -> Value {
@@ -178,11 +184,19 @@ impl Node {
             Fault::Full => {
                 self.command(&["CONFIG", "SET", "maxmemory", "1"]);
             }
+            Fault::OneConnection => {
+                let operator = UnixStream::connect(lock(&self.server).socket()).expect("the server is there");
+                allow(&operator, "2");
+                *lock(&self.operator) = Some(operator);
+            }
             fault => super::hurt_network(self.proxy(), fault),
         }
     }
 
     pub(super) fn heal(&self) {
+        if let Some(operator) = lock(&self.operator).take() {
+            allow(&operator, "10000");
+        }
         self.proxy().heal();
         let mut server = lock(&self.server);
         server.bring_back();
@@ -192,6 +206,12 @@ impl Node {
         drop(server);
         self.command(&["CONFIG", "SET", "maxmemory", "0"]);
     }
+}
+
+/// Allows this number of connections, including the operator's.
+fn allow(operator: &UnixStream, connections: &str) {
+    let answer = resp::command_over(operator, &["CONFIG", "SET", "maxclients", connections]);
+    assert_eq!(answer.expect("the server answers"), Value::Text("OK".into()));
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -76,7 +76,10 @@ impl lock_conformance::Store for Store {
         }
         let start = || Arc::new(Mutex::new(RedisServer::start(&settings)));
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
-        Box::new(RedissonSite { node: Node { server, proxy: None }, fenced: self.fenced })
+        Box::new(RedissonSite {
+            node: Node { server, proxy: None, operator: Mutex::default() },
+            fenced: self.fenced,
+        })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {

@@ -102,8 +102,11 @@ impl lock_conformance::Store for Store {
         while shared.len() < self.nodes {
             shared.push(Arc::new(Mutex::new(RedisServer::start(&[]))));
         }
-        let nodes =
-            shared[..self.nodes].iter().map(|server| Node { server: Arc::clone(server), proxy: None });
+        let nodes = shared[..self.nodes].iter().map(|server| Node {
+            server: Arc::clone(server),
+            proxy: None,
+            operator: Mutex::default(),
+        });
         Box::new(RedlockSite { nodes: nodes.collect() })
     }
 

@@ -62,6 +62,7 @@ impl lock_conformance::Store for Store {
                 | Fault::Restarted
                 | Fault::ForgetsCaches
                 | Fault::Full
+                | Fault::OneConnection
                 | Fault::ClockForward(_)
                 | Fault::ClockBack(_)
         )

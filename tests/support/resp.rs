@@ -41,14 +41,19 @@ impl Value {
 
 /// Runs one command on its own connection.
 pub fn command(socket: &Path, words: &[&str]) -> io::Result<Value> {
-    let stream = UnixStream::connect(socket)?;
+    command_over(&UnixStream::connect(socket)?, words)
+}
+
+/// Runs one command on a connection that is kept.
+pub fn command_over(stream: &UnixStream, words: &[&str]) -> io::Result<Value> {
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut request = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         write!(request, "${}\r\n{word}\r\n", word.len())?;
     }
-    (&stream).write_all(&request)?;
-    answer(&mut BufReader::new(&stream))
+    let mut writer = stream;
+    writer.write_all(&request)?;
+    answer(&mut BufReader::new(stream))
 }
 
 fn answer(reader: &mut impl BufRead) -> io::Result<Value> {

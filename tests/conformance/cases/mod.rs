@@ -16,6 +16,7 @@ mod lease;
 mod limits;
 mod loss;
 mod multi_lock;
+mod one_connection;
 mod outage;
 mod ownership;
 mod paused;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Case> {
         reentrance::cases(),
         multi_lock::cases(),
         limits::cases(),
+        one_connection::cases(),
         cohort::cases(),
         attribute_options::cases(),
         attribute_outcomes::cases(),

@@ -446,4 +446,19 @@ if not holder and mode",
             "servers redis::queue::a_counter_of_fences_that_has_no_numbers_left_is_named_and_one_that_is_none_is_mended",
         ],
     },
+    Mutant {
+        name: "a_lock_granted_without_a_way_to_renew_it",
+        edits: &[Rust {
+            file: "backend/stores/redis/net/connections.rs",
+            from: "        lock(&self.renewals).upgrade()",
+            to: "        if mutant!() {
+            return true;
+        }
+        lock(&self.renewals).upgrade()",
+        }],
+        caught_by: &[
+            "redis::one_connection::a_lock_that_could_not_be_renewed_is_not_granted",
+            "redlock::one_connection::a_lock_that_could_not_be_renewed_is_not_granted",
+        ],
+    },
 ];

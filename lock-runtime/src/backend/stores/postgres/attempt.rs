@@ -73,6 +73,9 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
             }
             Some(_) => Wanted { notice: WANTED, lease: Duration::ZERO },
         };
+        if request.auto_renew {
+            shared.connections.can_renew().await?;
+        }
         let remaining = match claim.ask(likely, wanted).await? {
             Outcome::Granted(grant) => return Ok(Acquired::Granted(grant)),
             Outcome::Late if late < LATE => {

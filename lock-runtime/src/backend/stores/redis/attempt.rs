@@ -18,7 +18,7 @@ use super::{
     },
 };
 use crate::{
-    FencingToken, OwnerToken,
+    FencingToken, LockErrorKind, OwnerToken,
     backend::{Acquire, Acquired, Grant, Held, Wait, common::server_clock},
     time::{
         backoff::{backoff, random},
@@ -69,13 +69,14 @@ impl<'a> Attempt<'a> {
     async fn line(&self) -> Result<Arc<Line>, Failure> {
         let mut failures = 0;
         loop {
-            let answer = self.connections.here().await;
+            let answer = self.connected().await;
             let (Err(Failure::Refused(error)), Wait::Until(_) | Wait::Forever) = (&answer, self.request.wait)
             else {
                 return answer;
             };
             let end = self.request.wait.end();
-            if !error.is_retryable() || end.has_passed() {
+            let may_be_repeated = error.kind() == LockErrorKind::Backend && error.is_retryable();
+            if !may_be_repeated || end.has_passed() {
                 return answer;
             }
             self.request.progress.failed(error);
@@ -83,6 +84,16 @@ impl<'a> Attempt<'a> {
             Box::pin(clock::sleep_until(end.min(Instant::now() + backoff(failures)))).await;
             failures = 3.min(failures + 1);
         }
+    }
+
+    /// Returns the connection to use, once there is one for renewals, too.
+    async fn connected(&self) -> Result<Arc<Line>, Failure> {
+        let line = self.connections.here().await?;
+        if self.request.auto_renew && !self.connections.can_renew() {
+            // Boxed, because it is rare and large.
+            Box::pin(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
+        }
+        Ok(line)
     }
 
     pub(super) async fn run(&mut self) -> Result<Ended, Failure> {

@@ -9,10 +9,10 @@ use std::{
     },
 };
 
-use tokio::runtime;
+use tokio::{runtime, sync::oneshot};
 
 use super::{
-    super::error::Failure,
+    super::error::{self, Failure},
     connection::{self, Connection, Pushes},
     fitness,
     server::Server,
@@ -21,6 +21,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::common::{
         first_of::first_of,
+        renewable::cannot_renew,
         single_flight::{self, SingleFlight},
     },
     background,
@@ -57,6 +58,8 @@ pub(crate) struct Connections<S: Service> {
     server: Server,
     service: S,
     by_runtime: Mutex<HashMap<runtime::Id, Arc<Slot<S>>>>,
+    /// The connection of the library's own thread.
+    renewals: Mutex<Weak<S::Line>>,
     seen: Mutex<Seen>,
 }
 
@@ -71,7 +74,13 @@ enum Seen {
 
 impl<S: Service> Connections<S> {
     pub(crate) fn new(server: Server, service: S) -> Self {
-        Self { server, service, by_runtime: Mutex::default(), seen: Mutex::default() }
+        Self {
+            server,
+            service,
+            by_runtime: Mutex::default(),
+            renewals: Mutex::new(Weak::new()),
+            seen: Mutex::default(),
+        }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -108,6 +117,29 @@ impl<S: Service> Connections<S> {
             // Boxed, so that a call over a connection in use does not pay for its size.
             open => Box::pin(self.checked(slot, open)).await,
         }
+    }
+
+    /// Returns whether there is a connection for renewals.
+    pub(crate) fn can_renew(&self) -> bool {
+        lock(&self.renewals).upgrade().as_ref().is_some_and(is_usable::<S>)
+    }
+
+    /// Returns when there is a connection for renewals, or an error if there is none: a lock that is granted then would be
+    /// lost at the end of its `ttl`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn connect_for_renewals(self: &Arc<Self>) -> Result<(), LockError> {
+        let (tell, told) = oneshot::channel();
+        let this = Arc::clone(self);
+        background::handle().spawn(async move {
+            let _ = tell.send(this.here().await.map(drop));
+        });
+        let made = told.await.unwrap_or_else(|_| Err(Failure::runtime_gone()));
+        made.map_err(|failure| {
+            let error = failure.into_error();
+            cannot_renew(&error, error::is_full(&error))
+        })
     }
 
     /// Returns the connection if it is open and the server has not closed it meanwhile; otherwise makes one.
@@ -232,6 +264,9 @@ impl<S: Service> Slot<S> {
             Ok(line) => {
                 connections.server.outage().ends();
                 sentinel.line = Arc::downgrade(line);
+                if background::handle().is_here() {
+                    *lock(&connections.renewals) = Arc::downgrade(line);
+                }
             }
             Err(error) => connections.server.outage().begins(began, error),
         }

@@ -64,14 +64,12 @@ async fn read_line(stream: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) ->
 fn judge(heard: &[u8]) -> Greeting {
     let line = heard.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
     match line.first() {
-        None => Greeting::Nothing,
         Some(b'-') => match redis::parse_redis_value(line).and_then(redis::Value::extract_error) {
             Err(refusal) if line.ends_with(b"\r\n") => Greeting::Refusal(refusal),
             _ => Greeting::Nothing,
         },
-        Some(b'+') => Greeting::Nothing,
         // A record of TLS is another matter.
-        Some(0x15 | 0x16) => Greeting::Nothing,
+        None | Some(b'+' | 0x15 | 0x16) => Greeting::Nothing,
         Some(_) => Greeting::Foreign,
     }
 }

@@ -58,6 +58,9 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
             watch.subscribe_over(nodes.lines());
         }
         let before = watch.as_ref().map_or(0, Watch::count);
+        if request.auto_renew {
+            nodes.can_renew().await?;
+        }
         let refusal = match Attempt::new(shared, request).run().await? {
             Round::Granted(grant) => return Ok(Acquired::Granted(grant)),
             Round::Refused(refusal) => refusal,

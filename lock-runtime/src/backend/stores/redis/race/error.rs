@@ -33,5 +33,6 @@ pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> L
     let (causes, count) = (causes.join("; "), errors.len());
     let message = format!("{count} of {all} nodes cannot be used, and {needed} must agree ({causes})");
     let message = [&[message.as_str()], &remedies[..]].concat().join(". ");
-    LockError::new(LockErrorKind::Backend, message)
+    let is_full = errors.iter().any(|(_, error)| error.kind() == LockErrorKind::Overloaded);
+    LockError::new(if is_full { LockErrorKind::Overloaded } else { LockErrorKind::Backend }, message)
 }

@@ -121,6 +121,46 @@ impl Nodes {
         if count.has_majority() == Decision::Yes { Ok(()) } else { Err(out_of_reach(&self.of, failures)) }
     }
 
+    /// Returns when leases can be renewed on a majority of the nodes, or an error if they cannot.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn can_renew(&self) -> Result<(), LockError> {
+        let able = self.of.iter().filter(|node| node.connections.can_renew()).count();
+        if able >= self.majority() {
+            return Ok(());
+        }
+        // Boxed, because it is rare and large.
+        Box::pin(self.connect_for_renewals()).await
+    }
+
+    async fn connect_for_renewals(&self) -> Result<(), LockError> {
+        let connecting = self.of.iter().map(|node| {
+            let connections = Arc::clone(&node.connections);
+            let connecting = async move {
+                // The caller's connection comes first: without it, there is nothing to renew.
+                connections.here().await?;
+                if !connections.can_renew() {
+                    connections.connect_for_renewals().await.map_err(Failure::Refused)?;
+                }
+                Ok(1)
+            };
+            Some(Reply::Connecting(Box::pin(connecting)))
+        });
+        let mut replies = Replies { pending: connecting.collect() };
+        let (mut count, mut failures) = (Count::of(self.of.len()), Vec::new());
+        while let Some((node, answer)) = replies.next().await {
+            count.add(answer.is_ok().then_some(true));
+            failures.extend(answer.err().map(|failure| (node, failure)));
+            match count.has_majority() {
+                Decision::Yes => return Ok(()),
+                Decision::No => break,
+                Decision::Open => {}
+            }
+        }
+        Err(out_of_reach(&self.of, failures))
+    }
+
     /// Withdraws an acquisition whose caller has gone over the same connections, and so behind it. No caller waits for
     /// the answers: it is also released in the background, which may be earlier, and is then repeated.
     pub(super) fn withdraw_behind(&self, claim: &Claim) {
