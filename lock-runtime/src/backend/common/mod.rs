@@ -12,6 +12,7 @@ pub(super) mod host;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(super) mod link;
 pub(super) mod outage;
+pub(super) mod parts;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod renewable;
 pub(super) mod server_clock;

@@ -16,7 +16,16 @@ pub(in crate::backend) struct Settings {
 impl Settings {
     /// Parses a duration above zero.
     pub(in crate::backend) fn length(&self, name: &str, value: &str) -> Result<Duration, LockError> {
-        let length = duration::parse(value).map_err(|error| self.wrong(name, &error.to_string()))?;
+        // The value is not repeated: it may be a part of a password with a `?` in it.
+        let length = duration::parse(value).map_err(|_| {
+            let has_no_unit = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+            self.wrong(name, if has_no_unit {
+                "its value has no unit: write `s` or `ms` after it"
+            } else {
+                "its value is not a duration: write whole numbers with the units `h`, `m`, `s` and `ms`, such as `250ms` or \
+                 `1m30s`"
+            })
+        })?;
         if length.is_zero() {
             return Err(self.wrong(name, "must be above zero"));
         }
@@ -31,18 +40,32 @@ impl Settings {
         invalid(format!("setting `{name}` in the {} URL: {problem}", self.store))
     }
 
-    /// Returns the error for an unknown setting.
-    pub(in crate::backend) fn unknown(&self, name: &str) -> LockError {
-        self.unknown_beside(name, &[])
+    /// Returns the error for an unknown setting in this query.
+    pub(in crate::backend) fn unknown(&self, name: &str, query: &str) -> LockError {
+        self.unknown_beside(name, query, &[])
     }
 
     /// The same, where the URL may have these settings, too, which are the driver's.
-    pub(in crate::backend) fn unknown_beside(&self, name: &str, of_driver: &[&str]) -> LockError {
+    ///
+    /// The name is repeated only if it looks like one, and the query is no rest of a password.
+    pub(in crate::backend) fn unknown_beside(
+        &self,
+        name: &str,
+        query: &str,
+        of_driver: &[&str],
+    ) -> LockError {
+        let is_name = name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        if !is_name || query.contains('@') {
+            return invalid(format!(
+                "the {} URL has an unknown setting after its `?`, which is not repeated here; settings are `a-z` and `_`, \
+                 and in a user name or a password a `?` is written `%3F` and an `&` is written `%26`",
+                self.store
+            ));
+        }
         let known: Vec<_> = self.known.iter().chain(of_driver).map(|known| format!("`{known}`")).collect();
         let (last, others) = known.split_last().expect("a store has settings");
         invalid(format!(
-            "unknown setting `{}` in the {} URL; known settings are {} and {last}",
-            name.escape_debug(),
+            "unknown setting `{name}` in the {} URL; known settings are {} and {last}",
             self.store,
             others.join(", ")
         ))

@@ -72,8 +72,44 @@ const STORES: &[Store] = &[
     store!("zookeeper", "zookeeper" | "zookeeper+tls", zookeeper::ZooKeeper),
 ];
 
-/// Schemes of planned stores, which get a better error message than "unknown".
-const PLANNED: &[&str] = &["redis-cluster", "redis-sentinel", "mysql", "mariadb", "sqlite"];
+/// Schemes of planned stores, which get a better error message than "unknown", and what to write today.
+const PLANNED: &[(&[&str], &str)] = &[
+    (
+        &["redis-sentinel", "redis+sentinel", "rediss+sentinel", "rediss-sentinel", "sentinel"],
+        "; write `redis://host:6379` with a name that follows the primary",
+    ),
+    (
+        &["redis-cluster", "redis+cluster", "rediss+cluster", "rediss-cluster"],
+        "; write `redis://host:6379` for a Redis without `cluster-enabled`",
+    ),
+    (&["mysql", "mariadb", "sqlite"], ""),
+];
+
+/// Spellings of other programs, and what to write.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &["redis+tls", "redis+ssl", "rediss+tls", "redis+rediss", "valkeys", "valkey+tls", "valkey+ssl"],
+        "rediss://host:6379",
+    ),
+    (&["valkey", "keydb", "dragonfly", "redis+tcp", "tcp"], "redis://host:6379"),
+    (&["unix", "redis+socket", "redis-socket", "valkey+unix"], "redis+unix:///path"),
+    (&["redisson+ssl", "redissons"], "redisson+tls://host:6379"),
+    (&["redlock+tls", "redlock+ssl", "redlocks"], "rediss://host:6379` for each node, in `Redlock::new"),
+    (
+        &["pgsql", "postgis", "pg", "jdbc", "cockroachdb", "timescaledb"],
+        "postgresql://user:password@host:5432/database",
+    ),
+    (&["zk", "zookeeper+ssl", "zookeepers"], "zookeeper://host:2181` or `zookeeper+tls://host:2281"),
+];
+
+/// Returns what to write instead of a scheme that other programs have.
+fn meant(scheme: &str) -> Option<&'static str> {
+    // With a driver of another language, such as `postgresql+asyncpg`.
+    if scheme.starts_with("postgresql+") || scheme.starts_with("postgres+") {
+        return Some("postgresql://user:password@host:5432/database");
+    }
+    ELSEWHERE.iter().find(|(spellings, _)| spellings.contains(&scheme)).map(|(_, meant)| *meant)
+}
 
 /// Returns the store that a URL selects. The store connects at its first request.
 pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
@@ -91,16 +127,24 @@ pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
             ))),
         };
     }
-    if PLANNED.contains(&scheme.as_str()) {
-        let message =
-            format!("the store `{scheme}:` is not in this version of lock-runtime; it has {}", known());
+    if let Some((_, today)) = PLANNED.iter().find(|(schemes, _)| schemes.contains(&scheme.as_str())) {
+        let message = format!(
+            "the store `{scheme}:` is not in this version of lock-runtime{today}; known schemes are {}",
+            known()
+        );
         return Err(unsupported(message));
     }
-    // The text is shown only if it looks like a scheme: if the URL has no scheme, the text may be a password.
-    if scheme.len() > 32 || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
+    if let Some(meant) = meant(&scheme) {
+        return Err(invalid(format!("unknown scheme `{scheme}:` in a store URL; write `{meant}`")));
+    }
+    // The text is shown only if it is a scheme, as it seems: in a URL without one, it may be a user or a password.
+    let is_scheme =
+        scheme.len() <= 32 && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    let is_port = rest.parse::<u16>().is_ok();
+    if !is_scheme || !(is_port || rest.starts_with("//")) {
         return Err(no_scheme());
     }
-    let remedy = if rest.parse::<u16>().is_ok() {
+    let remedy = if is_port {
         format!("; for Redis at that host and port write `redis://{scheme}:{rest}`")
     } else {
         String::new()
@@ -137,6 +181,14 @@ mod tests {
             ("localhost:6379", "write `redis://localhost:6379`"),
             ("mysql://u:canary@h", "not in this version"),
             ("MariaDB://u:canary@h", "not in this version"),
+            ("redis+sentinel://u:canary@h", "a name that follows the primary"),
+            ("redis-cluster://u:canary@h", "without `cluster-enabled`"),
+            ("redis+tls://u:canary@h", "write `rediss://host:6379`"),
+            ("valkey://u:canary@h", "write `redis://host:6379`"),
+            ("postgresql+asyncpg://u:canary@h/db", "write `postgresql://user:password@host:5432/database`"),
+            ("jdbc:postgresql://h/db?password=canary", "write `postgresql://"),
+            ("canary:secret@h:6379", "begins with its scheme"),
+            ("canary:", "begins with its scheme"),
             #[cfg(feature = "memory")]
             ("memory:a/b", "nothing but a name"),
         ] {
@@ -160,6 +212,99 @@ mod tests {
                 next = error.source();
             }
         }
+    }
+
+    /// A subscriber that keeps all texts of this thread.
+    #[derive(Clone, Default)]
+    struct Log(Arc<std::sync::Mutex<String>>);
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            struct Text<'a>(&'a mut String);
+            impl tracing::field::Visit for Text<'_> {
+                fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                    use std::fmt::Write;
+                    let _ = writeln!(self.0, "{value:?}");
+                }
+            }
+            event.record(&mut Text(&mut self.0.lock().expect("not poisoned")));
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// Every reserved character at every place of a URL, written as it is and encoded, in every scheme.
+    #[tokio::test]
+    async fn no_part_of_a_user_or_a_password_is_in_any_text() {
+        use std::fmt::Write;
+        let log = Log::default();
+        let _log = tracing::subscriber::set_default(log.clone());
+        let mut understood = 0;
+        for scheme in STORES.iter().filter(|store| store.open.is_some()).flat_map(|store| store.schemes) {
+            // PostgreSQL's user is no secret: the statements that grant it rights name it.
+            let (of_postgres, user_name) =
+                if scheme.starts_with("postgres") { (true, "someone") } else { (false, "canary") };
+            for reserved in "#?/@:%&=+[]\\ ;,!$'()*<>\"|^`{}~".chars() {
+                let encoded = format!("%{:02X}", u32::from(reserved));
+                for c in [reserved.to_string(), encoded] {
+                    for place in 0..8 {
+                        let at = |here: i32| if here == place { c.as_str() } else { "" };
+                        // With a number before it, a password looks like a port.
+                        let (user, password) =
+                            (format!("usr{}{user_name}", at(0)), format!("12{}canary{}canary", at(1), at(2)));
+                        let hosts = if *scheme == "redlock" {
+                            format!("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3{}", at(3))
+                        } else {
+                            format!("127.0.0.1{}:1", at(3))
+                        };
+                        let (path, name, value) = (
+                            format!("{}{}", at(4), if of_postgres { "db" } else { "0" }),
+                            format!("strict{}", at(5)),
+                            format!("true{}", at(6)),
+                        );
+                        let urls = [
+                            format!("{scheme}://{user}:{password}@{hosts}/{path}?{name}={value}{}", at(7)),
+                            format!("{scheme}://{user}:{password}@{hosts}/{path}"),
+                            format!("{scheme}://:{password}@{hosts}"),
+                            format!("{scheme}:{user}:{password}@{hosts}"),
+                            format!("{scheme}://{user}:{password}@/{path}?host={hosts}"),
+                            format!("{scheme}://{}@{hosts}", if of_postgres { user } else { password }),
+                        ];
+                        for url in urls {
+                            let mut shown = String::new();
+                            match store(&url) {
+                                Ok(store) => {
+                                    understood += 1;
+                                    let _ = write!(shown, "{store:?} {:?}", store.names());
+                                }
+                                Err(error) => {
+                                    let _ = write!(shown, "{error} {error:?}");
+                                    let mut source = std::error::Error::source(&error);
+                                    while let Some(cause) = source {
+                                        let _ = write!(shown, " {cause} {cause:?}");
+                                        source = cause.source();
+                                    }
+                                }
+                            }
+                            // The memory's store has a name, and no credentials.
+                            let is_shown = shown.to_lowercase().contains("canary") && *scheme != "memory";
+                            assert!(!is_shown, "{url}: {shown}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(understood > 1_000, "{understood}");
+        let log = log.0.lock().expect("not poisoned");
+        assert!(!log.contains("canary"), "{log}");
     }
 
     #[cfg(feature = "memory")]

@@ -13,6 +13,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::common::{
         credentials::{Credentials, Provider},
+        parts::Parts,
         settings::{Settings, invalid},
     },
 };
@@ -123,6 +124,10 @@ impl Config {
     pub(crate) fn address(&self) -> String {
         match self.options.get_socket() {
             Some(folder) => format!("{}:{}", folder.display(), self.options.get_port()),
+            // An address with colons.
+            None if self.options.get_host().contains(':') => {
+                format!("[{}]:{}", self.options.get_host(), self.options.get_port())
+            }
             None => format!("{}:{}", self.options.get_host(), self.options.get_port()),
         }
     }
@@ -151,17 +156,28 @@ impl Urls {
         let store = settings.store;
         let not_understood = |why: &str| invalid(format!("the {store} URL is not understood: {why}"));
         let example = format!("write `{scheme}://user:password@host:5432/database`");
-        let authority =
-            text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
-        if authority.rsplit('@').next().unwrap_or("").contains(',') {
+        let Some((of_url, rest)) = text.split_once("://") else {
+            return Err(not_understood(&example));
+        };
+        let parts = Parts::of(rest, store)?;
+        if parts.hosts.contains(',') {
             return Err(invalid(format!(
                 "the {store} URL names several servers: write one, with a name that leads to the primary"
             )));
         }
+        let text = match parts {
+            // Credentials without a host, as in the URLs of sockets: the setting `host` then replaces this one.
+            Parts { credentials: Some(credentials), hosts: "", path, query } => {
+                if !query.split('&').any(|setting| setting.starts_with("host=")) {
+                    return Err(not_understood(&format!(
+                        "it names no host; {example}, or add the folder of a socket, `?host=/run/postgresql`"
+                    )));
+                }
+                &format!("{of_url}://{credentials}@localhost{path}?{query}")
+            }
+            _ => text,
+        };
         let mut url = Url::parse(text).map_err(|error| not_understood(&error.to_string()))?;
-        if !text.contains("://") {
-            return Err(not_understood(&example));
-        }
         let all: Vec<(String, String)> =
             url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
         let (for_driver, ours): (Vec<_>, Vec<_>) =
@@ -180,6 +196,12 @@ impl Urls {
                 format!("a value of {} is not valid", names.join(", "))
             })
         })?;
+        // The driver would look an address in brackets up as a name.
+        let address = options.get_host().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let options = match address.map(str::to_owned) {
+            Some(address) if options.get_socket().is_none() => options.host(&address),
+            _ => options,
+        };
         if cfg!(not(feature = "tls"))
             && matches!(
                 options.get_ssl_mode(),
@@ -201,7 +223,7 @@ impl Urls {
         };
         for (name, value) in &ours {
             if !settings.known.contains(&name.as_str()) {
-                return Err(settings.unknown_beside(name, OF_DRIVER));
+                return Err(settings.unknown_beside(name, parts.query, OF_DRIVER));
             }
             match name.as_str() {
                 "connect_timeout" => config.connect_timeout = settings.length(name, value)?,
@@ -258,8 +280,15 @@ mod tests {
         assert_eq!(config.options.get_application_name(), Some("me"));
         assert!(config.table.ddl().contains("CREATE TABLE IF NOT EXISTS \"app\".\"locks\" ("));
         assert!(!format!("{config:?}").contains("canary"));
-        let socket = Config::from_url("postgresql:///db?host=/run/pg&user=u").expect("valid");
-        assert_eq!(socket.address(), "/run/pg:5432");
+        for url in ["postgresql:///db?host=/run/p:g&user=u", "postgresql://u:canary@/db?host=/run/p:g"] {
+            let socket = Config::from_url(url).expect(url);
+            assert_eq!((socket.address(), socket.options.get_username()), ("/run/p:g:5432".into(), "u"));
+            assert_eq!(socket.options.get_database(), Some("db"));
+        }
+        for url in ["postgres://u@[::1]:7000/db", "postgres://u@/db?host=[::1]&port=7000"] {
+            let config = Config::from_url(url).expect(url);
+            assert_eq!((config.options.get_host(), config.address()), ("::1", "[::1]:7000".into()));
+        }
     }
 
     #[test]
@@ -269,6 +298,12 @@ mod tests {
             ("postgres://u:canary@h:port", "not understood"),
             ("postgres://u:canary@a,b/db", "several servers"),
             ("postgres://u:canary@h?tabel=x", "unknown setting `tabel`"),
+            ("postgres://u:12?canary@h/db", "`%3F`"),
+            ("postgres://u:12?a=canary@h/db", "`%3F`"),
+            ("postgres://u:12/canary@h/db", "`%2F`"),
+            ("postgres://u:p#canary@h/db", "`%23`"),
+            ("postgres://h/db#canary", "`%23`"),
+            ("postgres://u:canary@/db", "names no host"),
             ("postgres://u:canary@h?table=Drop%20it", "lower-case"),
             ("postgres://u:canary@h?table=a.b.c", "schema.table"),
             ("postgres://u:canary@h?connections=0", "from 1 to 64"),

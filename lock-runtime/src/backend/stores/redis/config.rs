@@ -12,6 +12,7 @@ use crate::{
     LockError,
     backend::common::{
         credentials::{Credentials, Provider},
+        parts::Parts,
         settings::{Settings, invalid},
         tls::{Tls, settings::Files},
     },
@@ -154,10 +155,17 @@ impl Urls {
         let drivers = [(scheme, SCHEMES.plain), (scheme_of_tls, SCHEMES.tls), (scheme_of_unix, SCHEMES.unix)];
         let drivers = drivers.into_iter().find_map(|(ours, drivers)| (ours == of_url).then_some(drivers));
         let text = &drivers.map_or_else(|| text.to_owned(), |drivers| format!("{drivers}:{rest}"));
-        let authority =
-            text.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
-        let hosts = authority.rsplit('@').next().unwrap_or("");
-        if hosts.contains(',') {
+        let Some(after) = rest.strip_prefix("//") else {
+            return Err(not_understood(&format!("write `{scheme}://user:password@host:6379/0`")));
+        };
+        if after.ends_with("#insecure") {
+            return Err(not_understood(
+                "certificates are always checked; a CA of your own is named by the setting `tls_ca`",
+            ));
+        }
+        let parts = Parts::of(after, known.store)?;
+        check_credentials(parts.credentials, known.store, scheme)?;
+        if parts.hosts.contains(',') {
             return Err(invalid(format!(
                 "the {} URL names several servers, but `{scheme}:` is for one: write `{scheme}://host:6379`, with a name \
                  that leads to the primary",
@@ -173,19 +181,13 @@ impl Urls {
         url.set_query(None);
         let with_tls = url.scheme() == "rediss";
         if with_tls {
-            if url.fragment().is_some() {
-                return Err(not_understood(
-                    "nothing may follow a `#` (in a password it is written `%23`), and certificates are always checked; \
-                     a CA of your own is named by `tls_ca`",
-                ));
-            }
             // The driver gets the same address without TLS, which is added here.
             url.set_scheme("redis").expect("neither scheme is special (RFC 3986, section 3.1)");
         }
         if !for_driver.is_empty() {
             url.query_pairs_mut().extend_pairs(&for_driver);
         }
-        let info = url.into_connection_info().map_err(|error| {
+        let mut info = url.into_connection_info().map_err(|error| {
             // The driver's text names the part that is wrong and never its value.
             not_understood(&format!(
                 "write `{scheme}://user:password@host:6379/0`, where 0 is the number of the database ({})",
@@ -193,6 +195,15 @@ impl Urls {
             ))
             .with_source(error)
         })?;
+        let redis = info.redis_settings();
+        if redis.username().is_some() && redis.password().is_none() {
+            // What is empty in the URL is missing for the driver. A socket has both as settings.
+            if !parts.credentials.is_some_and(|credentials| credentials.ends_with(':')) {
+                return Err(user_alone(known.store, scheme));
+            }
+            let redis = redis.clone().set_password("");
+            info = info.set_redis_settings(redis);
+        }
         if info.redis_settings().db() < 0 {
             return Err(not_understood("databases are numbered from 0"));
         }
@@ -225,7 +236,7 @@ impl Urls {
                 }
                 _ => match files.of_setting(&name) {
                     Some(file) => *file = Some(value.into()),
-                    None => return Err(known.unknown(&name)),
+                    None => return Err(known.unknown(&name, parts.query)),
                 },
             }
         }
@@ -240,6 +251,26 @@ impl Urls {
         }
         Ok(config)
     }
+}
+
+/// Refuses a user without a password: for the driver, that would be the default user, who may do everything.
+pub(crate) fn check_credentials(
+    credentials: Option<&str>,
+    store: &str,
+    scheme: &str,
+) -> Result<(), LockError> {
+    match credentials {
+        Some(user) if !user.is_empty() && !user.contains(':') => Err(user_alone(store, scheme)),
+        _ => Ok(()),
+    }
+}
+
+/// The name is not repeated: it may be a password.
+fn user_alone(store: &str, scheme: &str) -> LockError {
+    invalid(format!(
+        "the {store} URL has a user but no password; write `{scheme}://user:password@…`, `{scheme}://:password@…` if this is \
+         the password, or `{scheme}://user:@…` for a user without one"
+    ))
 }
 
 /// Returns the settings that keep a quiet connection, such as that for renewals, from being forgotten on its way, and
@@ -301,6 +332,24 @@ mod tests {
         assert_eq!(socket.info.redis_settings().db(), 2);
     }
 
+    #[test]
+    fn a_user_may_have_an_empty_password_and_a_password_no_user() {
+        let read = |url: &str| {
+            let config = Config::from_url(url).expect(url);
+            let redis = config.info.redis_settings();
+            (redis.username().map(str::to_owned), redis.password().map(str::to_owned))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(read("redis://u:@h"), (some("u"), some("")));
+        assert_eq!(read("redis+unix:///run/r?user=u&pass="), (some("u"), some("")));
+        assert_eq!(read("redis://:p@h"), (None, some("p")));
+        assert_eq!(read("redis://u:p%40%3A%23@h"), (some("u"), some("p@:#")));
+        assert_eq!(read("redis://u:p@:q@h"), (some("u"), some("p@:q")));
+        for without in ["redis://h", "redis://@h", "redis://:@h"] {
+            assert_eq!(read(without), (None, None), "{without}");
+        }
+    }
+
     #[cfg(feature = "tls")]
     #[test]
     fn tls_is_for_the_same_address_and_wants_both_parts_of_an_identity() {
@@ -322,7 +371,7 @@ mod tests {
             ("h?tls_key=/k.pem", "`tls_cert`"),
             ("-h-", "`-h-`"),
             ("h/#insecure", "always checked"),
-            ("h/#canary", "always checked"),
+            ("h/#canary", "`%23`"),
             ("h?tls_insecure=true", "tls_insecure"),
             ("a,b", "several servers"),
         ] {
@@ -355,6 +404,17 @@ mod tests {
             ("redis://:canary@a,b:6379/1", "several servers"),
             ("redis://:canary@a:6379,b:6379", "several servers"),
             ("redis://:canary@h/-1", "database"),
+            ("redis:canary@h", "write `redis://"),
+            ("redis://canary@h", "no password; write `redis://user:password@"),
+            ("redis+unix:///run/r?user=canary", "no password"),
+            ("redis://h#canary", "`%23`"),
+            ("redis://:c#canary@h", "`%23`"),
+            ("redis://u:12/canary@h", "`%2F`"),
+            ("redis://u:12?canary@h", "`%3F`"),
+            ("redis://u:12?a=canary@h", "`%3F`"),
+            ("redis://u:12?canary&b@h", "`%3F`"),
+            ("redis://h?CANARY-canary", "`%3F`"),
+            ("redis://h?response_timeout=canary", "not a duration"),
             ("redis://:canary@h?tls_ca=/ca.pem", "write `rediss://`"),
             ("redis+unix:///canary?tls_key=/k.pem", "write `rediss://`"),
         ] {

@@ -2,10 +2,16 @@
 
 use std::time::Duration;
 
-use super::super::redis::{config::Config as NodeConfig, race::Rules};
+use super::super::redis::{
+    config::{Config as NodeConfig, check_credentials},
+    race::Rules,
+};
 use crate::{
     LockError,
-    backend::common::settings::{Settings, invalid},
+    backend::common::{
+        parts::Parts,
+        settings::{Settings, invalid},
+    },
 };
 
 const SETTINGS: Settings = Settings {
@@ -22,18 +28,19 @@ pub(super) fn from_url(url: &str) -> Result<(Vec<NodeConfig>, Rules), LockError>
     let rest = url.strip_prefix(SCHEME).ok_or_else(|| {
         invalid("the Redlock URL is not understood: write `redlock://host:6379,host:6379,host:6379`".into())
     })?;
-    let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, db) = match rest.find('/') {
-        Some(at) => rest.split_at(at),
-        None => (rest, ""),
-    };
-    let (credentials, servers) = match authority.rsplit_once('@') {
-        Some((credentials, servers)) => (format!("{credentials}@"), servers),
-        None => (String::new(), authority),
-    };
+    if ["redis:", "rediss:", "redis+unix:"].iter().any(|nested| rest.starts_with(nested)) {
+        return Err(invalid(
+            "the Redlock URL is not understood: it has other URLs in it; write the hosts alone, \
+             `redlock://host:6379,host:6379,host:6379`, or give the URLs of the nodes to `Redlock::new`"
+                .into(),
+        ));
+    }
+    let Parts { credentials, hosts, path: db, query } = Parts::of(rest, SETTINGS.store)?;
+    check_credentials(credentials, SETTINGS.store, "redlock")?;
+    let credentials = credentials.map_or_else(String::new, |credentials| format!("{credentials}@"));
     let mut rules = Rules::default();
     let (mut node_timeout, mut connect_timeout, mut strict) = (NODE_TIMEOUT, None, None);
-    for (name, value) in url::form_urlencoded::parse(settings.as_bytes()) {
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let switch = || {
             value
                 .parse()
@@ -45,10 +52,10 @@ pub(super) fn from_url(url: &str) -> Result<(Vec<NodeConfig>, Rules), LockError>
             "max_ttl" => rules.max_ttl = SETTINGS.length(&name, &value)?,
             "durable" => rules.durable = switch()?,
             "strict" => strict = Some(switch()?),
-            _ => return Err(SETTINGS.unknown(&name)),
+            _ => return Err(SETTINGS.unknown(&name, query)),
         }
     }
-    let nodes = servers.split(',').map(|server| {
+    let nodes = hosts.split(',').map(|server| {
         let mut node = NodeConfig::from_url(&format!("redis://{credentials}{server}{db}"))?;
         node.response_timeout = node_timeout;
         node.connect_timeout = connect_timeout.unwrap_or(node.connect_timeout);
@@ -126,6 +133,11 @@ mod tests {
         for (url, word) in [
             ("redlock:a,b,c", "write `redlock://"),
             ("redlock://u:canary@a", "write `redis://"),
+            ("redlock://canary@a,b,c", "no password; write `redlock://user:password@"),
+            ("redlock://u:12?canary@a,b,c", "`%3F`"),
+            ("redlock://u:1/canary@a,b,c", "`%2F`"),
+            ("redlock://u:1#canary@a,b,c", "`%23`"),
+            ("redlock://redis://u:canary@a,redis://b,redis://c", "the hosts alone"),
             ("redlock://u:canary@a,b", "none may fail"),
             ("redlock://u:canary@a,b,c,d", "an odd number"),
             ("redlock://u:canary@a,b,A:6379", "twice"),

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     LockError,
     backend::common::{
+        parts::Parts,
         settings::{Settings, invalid},
         tls::{Tls, settings::Files},
     },
@@ -66,15 +67,7 @@ impl Config {
                     .into(),
             )
         })?;
-        let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, chroot) = match rest.find('/') {
-            Some(at) => rest.split_at(at),
-            None => (rest, ""),
-        };
-        let (credentials, servers) = match authority.rsplit_once('@') {
-            Some((credentials, servers)) => (Some(credentials), servers),
-            None => (None, authority),
-        };
+        let Parts { credentials, hosts: servers, path: chroot, query } = Parts::of(rest, SETTINGS.store)?;
         if servers.split(',').any(|server| host_and_port(server).is_none()) {
             return Err(invalid(
                 "the ZooKeeper URL is not understood: servers are `host:port`, with commas between them"
@@ -97,7 +90,7 @@ impl Config {
             ));
         }
         let (mut scheme, mut files) = (None, Files::default());
-        for (name, value) in form_urlencoded::parse(settings.as_bytes()) {
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
                 "session_timeout" => config.session_timeout = SETTINGS.length(&name, &value)?,
                 "connect_timeout" => config.connect_timeout = SETTINGS.length(&name, &value)?,
@@ -105,7 +98,7 @@ impl Config {
                 "auth" => scheme = Some(Scheme::from_text(&value)?),
                 _ => match files.of_setting(&name) {
                     Some(file) => *file = Some(value.into_owned().into()),
-                    None => return Err(SETTINGS.unknown(&name)),
+                    None => return Err(SETTINGS.unknown(&name, query)),
                 },
             }
         }
@@ -276,6 +269,9 @@ mod tests {
             ("//u:canary@h,,i", "host:port"),
             ("//u:canary@[::1", "host:port"),
             ("//canary@h", "user:password@"),
+            ("//u:12?canary@h", "`%3F`"),
+            ("//u:12/canary@h", "`%2F`"),
+            ("//u:12#canary@h", "`%23`"),
             ("//u:canary@h/a//b", "not a valid node"),
             ("//u:canary@h/a/../b", "not a valid node"),
             ("//u:canary@h?auth=plain", "`digest` or `sasl`"),
