@@ -9,6 +9,7 @@ mod own_pool;
 mod pooler;
 mod refused;
 mod table;
+mod urls;
 mod waiting;
 
 use std::time::Duration;

@@ -173,7 +173,7 @@ impl Connections {
             if may_have_run { Failure::Unknown(error) } else { Failure::NotExecuted(error) }
         };
         loop {
-            let mut taken = match self.take(lane).await {
+            let mut taken = match self.take_for(lane, statement).await {
                 Ok(taken) => taken,
                 Err(error) if may_have_run => return Err(Failure::Unknown(error)),
                 Err(error) => return Err(Failure::NotExecuted(error)),
@@ -238,6 +238,18 @@ impl Connections {
         {
             return Box::pin(self.take_of_pool(pool)).await;
         }
+        self.take_own(lane).await
+    }
+
+    /// Takes a connection for a statement. One that releases locks is executed also when the program has closed its pool.
+    async fn take_for(&self, lane: Lane, statement: &Statement) -> Result<Line, LockError> {
+        if !statement.acquires() && self.config.pool.as_ref().is_some_and(PgPool::is_closed) {
+            return self.take_own(lane).await;
+        }
+        self.take(lane).await
+    }
+
+    async fn take_own(&self, lane: Lane) -> Result<Line, LockError> {
         let slot = self.slot(lane);
         let permit = if let Some(permit) = slot.try_permit() { permit } else { self.wait(&slot).await? };
         if let Some(idle) = slot.pop() {

@@ -108,6 +108,7 @@ pub(crate) fn explain(error: Error, config: &Config) -> LockError {
     match code {
         // undefined_table, invalid_schema_name
         "42P01" | "3F000" => missing(&config.table),
+        "42501" if message.contains("row-level security") => row_security(&config.table),
         "42501" => may_not(config, message),
         // lock_not_available
         "55P03" => backend(format!(
@@ -163,6 +164,16 @@ pub(crate) fn cannot_connect(error: Error, config: &Config) -> LockError {
             Error::Configuration(error) if error.is::<LockError>() => {
                 *error.downcast().expect("just looked at")
             }
+            // The driver does not do as the server does, which then takes the password as it is.
+            Error::Configuration(error) if error.to_string().contains("saslprep") => backend(format!(
+                "the password for PostgreSQL at {address} has a character that SASLprep (RFC 4013) does not allow, such as \
+                 an emoji, and the driver does not send it; the user needs another password"
+            ))
+            .into_permanent(),
+            Error::PoolClosed => backend(format!(
+                "the program has closed its pool of connections to PostgreSQL at {address}"
+            ))
+            .into_permanent(),
             Error::Tls(error) => {
                 backend(format!("cannot connect to PostgreSQL at {address} with TLS: {error}"))
             }
@@ -237,6 +248,16 @@ pub(crate) fn other_table(config: &Config) -> LockError {
          of the pool find the same table, or name it with its schema (`from_pool_with_table`)",
         config.address(),
         config.table.name()
+    ))
+    .into_permanent()
+}
+
+/// Returns the error for a table whose rows the user may see or change in part only.
+pub(crate) fn row_security(table: &Table) -> LockError {
+    let table = table.name();
+    backend(format!(
+        "row security is on for the table {table}, and hides rows from the user: the owner of the table can switch it off \
+         (ALTER TABLE {table} DISABLE ROW LEVEL SECURITY;) or add a policy FOR ALL commands"
     ))
     .into_permanent()
 }

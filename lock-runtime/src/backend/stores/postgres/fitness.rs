@@ -78,12 +78,15 @@ impl Fitness {
             create_table(connection, config).await?;
             fitness = self.table(connection).await.map_err(failed)?;
         }
-        let OfTable { may_change, danger, identity } = fitness;
+        let OfTable { may_change, hides_rows, danger, identity } = fitness;
         let Some(identity) = identity else {
             return Err(error::missing(&config.table));
         };
         if !may_change {
             return Err(error::may_not(config, "permission denied"));
+        }
+        if hides_rows {
+            return Err(error::row_security(&config.table));
         }
         let danger = danger.filter(|_| self.outlives).map(|danger| {
             format!(
@@ -138,6 +141,7 @@ impl Fitness {
         Ok(OfTable {
             danger: row.try_get("danger")?,
             may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
+            hides_rows: row.try_get::<Option<bool>, _>("hides_rows")?.unwrap_or_default(),
             identity: row.try_get("identity")?,
         })
     }
@@ -180,6 +184,8 @@ struct OfTable {
     /// Why it may lose data that it has confirmed.
     danger: Option<String>,
     may_change: bool,
+    /// Whether row security applies to the user, and no policy is for all commands.
+    hides_rows: bool,
     /// `None` without the table.
     identity: Option<String>,
 }

@@ -25,6 +25,9 @@ use crate::{OwnerToken, backend::common::hex, time::backoff::random};
 /// The number of the next statement. It begins anywhere, so that processes that share a pooler have different ones.
 static ECHO: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(i64::from(random()) << 30));
 
+/// The bits of the statements that acquire a lock.
+pub(crate) const ACQUIRING: u32 = 1 | 2;
+
 /// An argument of a statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Arg<'a> {
@@ -60,6 +63,11 @@ impl Statement {
 
     pub(crate) fn bit(&self) -> u32 {
         self.bit
+    }
+
+    /// Returns whether it acquires a lock.
+    pub(crate) fn acquires(&self) -> bool {
+        self.bit & ACQUIRING != 0
     }
 
     /// Executes the statement.

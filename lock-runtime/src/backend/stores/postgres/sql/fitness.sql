@@ -9,6 +9,9 @@ SELECT
     END AS danger,
     has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'INSERT')
         AND has_table_privilege(t.oid, 'UPDATE') AND has_table_privilege(t.oid, 'DELETE') AS may_change,
+    row_security_active(t.oid) AND NOT EXISTS (
+        SELECT FROM pg_policy p WHERE p.polrelid = t.oid AND p.polpermissive AND p.polcmd = '*'
+    ) AS hides_rows,
     d.oid || '/' || t.oid AS identity
 FROM pg_database d LEFT JOIN pg_class t ON t.oid = to_regclass('{table}')
 WHERE d.datname = current_database()
