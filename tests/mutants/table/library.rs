@@ -482,4 +482,20 @@ pub const MUTANTS: &[Mutant] = &[
             "templates what_is_read_as_a_duration_is_its_sum",
         ],
     },
+    Mutant {
+        name: "a_setting_repeated_that_is_the_rest_of_a_password",
+        edits: &[
+            Rust {
+                file: "backend/common/parts.rs",
+                from: "        if names.any(",
+                to: "        if !mutant!() && names.any(",
+            },
+            Rust {
+                file: "backend/common/settings.rs",
+                from: "        if !is_name || query.contains('@') {",
+                to: "        if !mutant!() && (!is_name || query.contains('@')) {",
+            },
+        ],
+        caught_by: &["unit backend::stores::tests::no_part_of_a_user_or_a_password_is_in_any_text"],
+    },
 ];

@@ -461,4 +461,22 @@ if not holder and mode",
             "redlock::one_connection::a_lock_that_could_not_be_renewed_is_not_granted",
         ],
     },
+    Mutant {
+        name: "a_user_without_a_password_is_the_default_user",
+        edits: &[
+            Rust {
+                file: "backend/stores/redis/config.rs",
+                from: "        Some(user) if !user.is_empty()",
+                to: "        Some(user) if !mutant!() && !user.is_empty()",
+            },
+            Rust {
+                file: "backend/stores/redis/config.rs",
+                from: "            if !parts.credentials.is_some_and(",
+                to: "            if !mutant!() && !parts.credentials.is_some_and(",
+            },
+        ],
+        caught_by: &[
+            "servers redis::urls::a_user_with_an_empty_password_is_that_user_and_one_without_is_refused",
+        ],
+    },
 ];

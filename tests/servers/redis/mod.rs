@@ -11,6 +11,7 @@ mod places;
 mod queue;
 mod release;
 mod renewal;
+mod urls;
 
 use std::{
     net::TcpListener,

@@ -18,6 +18,10 @@ pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which
 /// What is true of a server of something else.
 pub(super) const FOREIGN: &str = "does not speak the Redis protocol; check address and port";
 
+/// What a script says of a command that the server does not have.
+const SWITCHED_OFF: [&str; 2] =
+    ["Unknown Redis command called from script", "Invalid command passed to redis.acl_check_cmd()"];
+
 /// Why a call got no usable answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
@@ -125,9 +129,9 @@ fn not_fit(error: &RedisError) -> Option<String> {
         ) => Some(CLUSTER.into()),
         _ if detail.contains("cluster mode") => Some(CLUSTER.into()),
         // The text of a script's error does not name the command.
-        _ if detail.contains("Unknown Redis command called from script") => Some(
-            "a command that locks need is switched off on the server (`rename-command`): TIME, PUBLISH or another one \
-             that the documentation of the store names in its minimal ACL"
+        _ if SWITCHED_OFF.iter().any(|text| detail.contains(text)) => Some(
+            "a command that locks need is switched off on the server (`rename-command`): TIME, PUBLISH or another one that \
+             the documentation of the store names in its minimal ACL"
                 .into(),
         ),
         _ if detail.contains("unknown command") => {
