@@ -166,7 +166,9 @@ impl LockLayer {
     /// Creates a layer whose keys come from a closure.
     ///
     /// The closure can take the key from the caller's session, from a claim in its access token, or from an extension
-    /// that another layer has inserted. If it returns `None`, the request runs without a lock.
+    /// that another layer has inserted. If it returns `None`, the request runs without a lock. A layer that provides the
+    /// session is outside the lock, so it [saves the session too late](crate#where-to-put-the-layer): save it in the
+    /// handler.
     ///
     /// ```
     /// use lock_runtime::lock_key;

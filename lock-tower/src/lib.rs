@@ -31,6 +31,28 @@
 //! Server-sent events or a WebSocket, for example, are requested with `GET`, so they run without a lock unless you list
 //! `GET`. The handshake of a WebSocket over HTTP/2, a `CONNECT` request with a `:protocol`, counts as `GET` too.
 //!
+//! A browser's `EventSource` gives up for good after any response but 200. If its stream is locked, answer contention
+//! with a stream that ends at once and tells it when to try again:
+//!
+//! ```
+//! use http::{HeaderValue, Method, Response, header::CONTENT_TYPE};
+//! use lock_runtime::{LockError, LockErrorKind, LockManager};
+//! use lock_tower::LockLayer;
+//!
+//! fn one_stream_per_user(locks: LockManager) -> Result<LockLayer, LockError> {
+//!     let lock = LockLayer::new(locks, "news:<header.x-user>")?.methods([Method::GET]);
+//!     Ok(lock.on_rejection(|rejection| match rejection.kind() {
+//!         LockErrorKind::Contended | LockErrorKind::Timeout => {
+//!             let mut response = Response::new("retry: 1000\n\n".into());
+//!             let event_stream = HeaderValue::from_static("text/event-stream");
+//!             response.headers_mut().insert(CONTENT_TYPE, event_stream);
+//!             response
+//!         }
+//!         _ => rejection.response(),
+//!     }))
+//! }
+//! ```
+//!
 //! # Where to put the layer
 //!
 //! In axum, add the layer to the route's method router: `post(handler).route_layer(lock)`. It then runs only for
@@ -47,7 +69,10 @@
 //! layer that is added to a `Router` does not cover routes that are added to the `Router` afterwards.
 //!
 //! In tonic, put the layer around the whole server with `Server::builder().layer(lock)`, or around one service with
-//! `lock.named_layer(service)`, a method of `tonic::service::LayerExt`.
+//! `lock.named_layer(service)`, a method of `tonic::service::LayerExt`. Around the whole server, a key from metadata
+//! refuses every request without it, health checks (`grpc.health.v1.Health`) included. With
+//! [`missing_key(MissingKey::Skip)`](LockLayer::missing_key) they run, but so does any other request that leaves the
+//! metadata out; a lock around one service does not concern them.
 //!
 //! **Authorise before locking.** Any client whose requests reach the lock can keep other clients from getting it, so
 //! put authorisation outside the lock: in axum, add the authorisation layer after this layer.
@@ -56,6 +81,12 @@
 //! cut off a running handler and send their own response. In axum, add such layers before this layer. If one of them is
 //! outside the lock, it drops the request together with its lock. The lock is then released in the background, perhaps
 //! only after the client has received the response and sent its next request.
+//!
+//! **Put layers that commit or save inside the lock.** A layer that commits a transaction, or saves a session, does so
+//! after the handler has returned. If it is outside the lock, it does so after the release, and the next request works
+//! on what was there before. In axum, add such layers before this layer. If the key comes from what such a layer has
+//! loaded, it has to be outside the lock: then commit or save in the handler (with tower-sessions, by
+//! `session.save().await`), or take the key from the request itself, as with `<header.cookie>`.
 //!
 //! **Mind the order of layers.** In axum, the layer added last is the outermost. Within a `ServiceBuilder`, it is the
 //! layer added first.
@@ -88,8 +119,8 @@
 //!
 //! The key of a request is built from a template, that is, text with placeholders, such as
 //! `order:<header.x-tenant>/<id:u64>`. Route and query parameters are URL-decoded first. Characters in a value that
-//! could be mistaken for the template's own text are then percent-encoded, so different values never produce the same
-//! key.
+//! could be mistaken for the template's own text are then percent-encoded, so values with different text never produce
+//! the same key.
 //!
 //! | placeholder | value |
 //! |---|---|
@@ -108,6 +139,23 @@
 //! client could therefore choose among several locks for the same user; with `<id:u64>`, it cannot. The supported types
 //! are `u64`, `i64` and `uuid`. For smaller integers, use `u64` or `i64`. A value that cannot be parsed as the given
 //! type is a client error (400).
+//!
+//! Text has no such type: `/users/alice`, `/users/Alice` and `/users/alice%20` are three locks, as are `café` with one
+//! character for `é` and with two (Unicode's NFC and NFD), or an `Idempotency-Key` with and without quotes. If the
+//! handler takes them for the same, bring them into one form in a closure:
+//!
+//! ```
+//! use lock_runtime::{LockManager, lock_key};
+//! use lock_tower::{KeyRejection, LockLayer};
+//!
+//! fn one_per_user(locks: LockManager) -> LockLayer {
+//!     LockLayer::with_key_fn(locks, |parts| {
+//!         let user = parts.headers.get("x-user").and_then(|value| value.to_str().ok());
+//!         let user = user.ok_or_else(|| KeyRejection::bad_request("no `x-user`"))?.trim().to_lowercase();
+//!         Ok(Some(lock_key!("user:<user>")?))
+//!     })
+//! }
+//! ```
 //!
 //! To take the key from elsewhere, such as the caller's session, use a closure: see [`LockLayer::with_key_fn`]. The
 //! fields of a gRPC message are not yet known when the layer runs. To use them in a key, put lock-runtime's
@@ -156,12 +204,49 @@
 //! may notice a disconnection late, or not at all, if they have not read the whole request body, or if another
 //! request on the same connection is waiting behind this one.
 //!
-//! To cover such cases, [`max_hold`](LockLayer::max_hold) limits how long a request can hold its lock. The default is 5
-//! minutes. When that time is up, the request ends as if it had lost its lock, and the lock is released. This works
-//! only while the server keeps polling the response future or body. If the server stops polling, for example because
-//! the client does not read the response, the lock becomes free a little later: with Redis and the in-memory store, the
-//! [lease](lock_runtime::docs::glossary) is no longer renewed and expires within one [`ttl`](LockLayer::ttl); a
-//! ZooKeeper lock is released in the background.
+//! The work may then stand half-done, for example between a debit and a credit, when the next request enters. Work that
+//! must not stop there runs in a task of its own, together with its lock:
+//!
+//! ```
+//! # #[cfg(feature = "axum")]
+//! # mod example {
+//! use axum::{
+//!     Router,
+//!     extract::Request,
+//!     http::StatusCode,
+//!     middleware::{Next, from_fn},
+//!     response::Response,
+//!     routing::post,
+//! };
+//! use lock_runtime::{LockError, LockManager};
+//! use lock_tower::LockLayer;
+//!
+//! /// Finishes the request even if its client leaves.
+//! async fn finish(request: Request, next: Next) -> Result<Response, StatusCode> {
+//!     tokio::spawn(next.run(request)).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+//! }
+//!
+//! fn app(locks: LockManager) -> Result<Router, LockError> {
+//!     let lock = LockLayer::new(locks, "account:<id:u64>")?;
+//!     // The layer added last is the outermost.
+//!     let transfer = post(transfer).route_layer(lock).route_layer(from_fn(finish));
+//!     Ok(Router::new().route("/accounts/{id}/transfer", transfer))
+//! }
+//! # async fn transfer() {}
+//! # }
+//! ```
+//!
+//! A request that [waits](#waiting) for its lock goes on waiting, too. A server that shuts down does not wait for those
+//! tasks whose clients have left: spawn them on a `tokio_util::task::TaskTracker`, and await it before
+//! [`LockManager::shutdown`](lock_runtime::LockManager::shutdown). A response that is streamed still ends with its
+//! client.
+//!
+//! If the server does not notice that a client is gone, [`max_hold`](LockLayer::max_hold) limits how long the request
+//! holds its lock. The default is 5 minutes. When that time is up, the request ends as if it had lost its lock, and the
+//! lock is released. This works only while the server keeps polling the response future or body. If the server stops
+//! polling, for example because the client does not read the response, the lock becomes free a little later: with Redis
+//! and the in-memory store, the [lease](lock_runtime::docs::glossary) is no longer renewed and expires within one
+//! [`ttl`](LockLayer::ttl); a ZooKeeper lock is released in the background.
 //!
 //! # Slow senders
 //!
@@ -259,9 +344,10 @@
 //!
 //! # Shutting down
 //!
-//! Let the server finish its requests (axum's `with_graceful_shutdown`, tonic's `serve_with_shutdown`), and then
-//! await [`LockManager::shutdown`](lock_runtime::LockManager::shutdown). This keeps the process alive while locks are
-//! still being released in the background. An endless stream keeps a graceful shutdown waiting: end the stream
+//! At Ctrl-C and at SIGTERM (see [operation](lock_runtime::docs::operation#stopping)), let the server finish its requests
+//! (axum's `with_graceful_shutdown`, tonic's `serve_with_shutdown`), and then await
+//! [`LockManager::shutdown`](lock_runtime::LockManager::shutdown). This keeps the process alive while locks are still
+//! being released in the background. An endless stream keeps a graceful shutdown waiting: end the stream
 //! yourself, or let [`max_hold`](LockLayer::max_hold) end it.
 //!
 //! The locks of a killed process stay held until their leases expire or, in ZooKeeper, until the process's session

@@ -13,6 +13,8 @@ mod multi_lock;
 #[cfg(feature = "axum")]
 mod options;
 #[cfg(feature = "axum")]
+mod other_layers;
+#[cfg(feature = "axum")]
 mod rejections;
 #[cfg(feature = "axum")]
 mod routes;

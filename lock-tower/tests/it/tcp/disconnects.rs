@@ -12,11 +12,13 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    response::{Sse, sse::Event},
+    extract::Request,
+    middleware::{Next, from_fn},
+    response::{Response, Sse, sse::Event},
     routing::post,
 };
 use bytes::Bytes;
-use http::request::Parts;
+use http::{StatusCode, request::Parts};
 use http_body_util::{Empty, channel::Channel};
 use lock_runtime::{Limits, LockKey};
 use lock_tower::{KeyRejection, LockLayer};
@@ -45,6 +47,45 @@ async fn a_client_that_disconnects_frees_its_lock() {
 
     drop(client);
     until("the release", || memory.is_empty()).await;
+}
+
+/// Finishes the request even if its client leaves, as the crate's page has it.
+async fn finish(request: Request, next: Next) -> Result<Response, StatusCode> {
+    tokio::spawn(next.run(request)).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+#[tokio::test]
+async fn work_whose_client_leaves_stands_half_done_unless_it_runs_in_a_task_of_its_own() {
+    for finishes in [false, true] {
+        let (memory, locks) = store();
+        let total = Arc::new(AtomicUsize::new(100));
+        let both = Arc::clone(&total);
+        let transfer = move || async move {
+            let before = both.fetch_sub(30, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            both.fetch_add(30, Ordering::SeqCst);
+            before.to_string()
+        };
+        let route = post(transfer).route_layer(lock(&locks, "transfer"));
+        let route = if finishes { route.route_layer(from_fn(finish)) } else { route };
+        let server = serve(Router::new().route("/", route)).await;
+        let mut client = Client::connect(server).await;
+        client.send("/").await;
+        until("the debit", || total.load(Ordering::SeqCst) == 70).await;
+        drop(client);
+
+        let mut next = Client::connect(server).await;
+        let answer = loop {
+            next.send("/").await;
+            let answer = next.answer().await;
+            if answer.status != 409 {
+                break answer;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        assert_eq!((answer.status, &*answer.body), (200, if finishes { "100" } else { "70" }));
+        until("the end", || memory.is_empty()).await;
+    }
 }
 
 #[tokio::test]
