@@ -22,7 +22,10 @@
 //! curl -i localhost:3000/transfer --json '{"from": 1, "to": 2, "amount": 1000}'
 //! ```
 //!
-//! Ctrl-C lets pending requests finish, and leaves no lock behind.
+//! Ctrl-C or SIGTERM lets pending requests finish, and leaves no lock behind.
+
+#[path = "support/signals.rs"]
+mod signals;
 
 use std::{
     collections::HashMap,
@@ -113,8 +116,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
     let state = App { locks: locks.clone(), accounts: Arc::default() };
     let app = Router::new().route("/transfer", post(transfer)).with_state(state);
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
-    axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app).with_graceful_shutdown(stop).await?;
+    axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app)
+        .with_graceful_shutdown(signals::stop())
+        .await?;
     // Background releases need this process a moment longer.
     locks.shutdown().await;
     Ok(())

@@ -20,7 +20,10 @@
 //! curl -i -X POST localhost:3000/accounts/everybody/withdraw
 //! ```
 //!
-//! Ctrl-C lets pending requests finish, and leaves no lock behind.
+//! Ctrl-C or SIGTERM lets pending requests finish, and leaves no lock behind.
+
+#[path = "support/signals.rs"]
+mod signals;
 
 use std::{
     collections::HashMap,
@@ -74,8 +77,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/accounts/{id}", get(balance))
         .route("/accounts/{id}/withdraw", post(withdraw).route_layer(lock))
         .with_state(Accounts::default());
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
-    axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app).with_graceful_shutdown(stop).await?;
+    axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app)
+        .with_graceful_shutdown(signals::stop())
+        .await?;
     // Background releases need this process a moment longer.
     locks.shutdown().await;
     Ok(())

@@ -15,6 +15,8 @@
 
 #[path = "tonic_service/rpc.rs"]
 mod rpc;
+#[path = "support/signals.rs"]
+mod signals;
 
 use std::{env, error::Error, time::Duration};
 
@@ -65,8 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?.tap_io(|connection| {
         let _ = connection.set_nodelay(true);
     });
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
-    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
+    axum::serve(listener, app).with_graceful_shutdown(signals::stop()).await?;
     // Background releases need this process a moment longer.
     locks.shutdown().await;
     Ok(())

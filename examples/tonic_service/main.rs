@@ -28,6 +28,8 @@
 //! ```
 
 mod rpc;
+#[path = "../support/signals.rs"]
+mod signals;
 
 use std::{
     collections::HashMap,
@@ -106,9 +108,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let port = env::var("PORT").map_or(Ok(50051), |port| port.parse())?;
     let bank = Bank { locks: locks.clone(), accounts: Mutex::default() };
     let bank = LockLayer::with_key(locks.clone(), account).named_layer(BankServer::new(bank));
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    Server::builder().add_service(bank).serve_with_shutdown(address, stop).await?;
+    Server::builder().add_service(bank).serve_with_shutdown(address, signals::stop()).await?;
     // Background releases need this process a moment longer.
     locks.shutdown().await;
     Ok(())

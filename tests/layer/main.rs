@@ -7,6 +7,7 @@ mod client;
 #[cfg(feature = "http2")]
 mod http_2;
 mod load;
+mod stop;
 #[path = "../stores/mod.rs"]
 mod stores;
 
