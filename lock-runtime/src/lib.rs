@@ -69,7 +69,8 @@
 //!
 //! Each store needs the feature of the same name (`redlock:` and `redisson:` that of `redis`, `postgres+advisory:` that of `postgres`); `rediss:`,
 //! `redisson+tls:` and `zookeeper+tls:` also need the `tls` feature. To add another store, implement
-//! [`backend::Backend`]. How to move from another library is on the page [migration](docs::migration).
+//! [`backend::Backend`]. Which store suits which program is on the page [which store](docs::which_store), and how to move
+//! from another library on the page [migration](docs::migration).
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
 #![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]

@@ -1,4 +1,4 @@
-//! The guide: guarantees, operation, migration, design, and how to write a store.
+//! The guide: guarantees, choosing a store, operation, migration, design, and how to write a store.
 
 /// The design of the crate, and the life cycle of a lock.
 ///
@@ -22,6 +22,9 @@ pub mod operation {}
 
 #[doc = include_str!("safety.md")]
 pub mod safety {}
+
+#[doc = include_str!("which_store.md")]
+pub mod which_store {}
 
 #[doc = include_str!("why_not.md")]
 pub mod why_not {}
