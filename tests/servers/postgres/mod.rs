@@ -5,6 +5,7 @@ mod check_in;
 mod credentials;
 mod failover;
 mod next;
+mod order;
 mod own_pool;
 mod pooler;
 mod refused;
