@@ -209,13 +209,15 @@ pub enum Acquired {
     /// Other clients held the lock until the wait ended.
     #[non_exhaustive]
     Busy {
-        /// The remaining time of the holder's lease, if the store knows it.
+        /// The remaining time of the holder's lease, if the store knows it; [`Duration::MAX`] if another client holds
+        /// the lock without an expiry, so that it never becomes free by itself.
         holder_remaining: Option<Duration>,
     },
 }
 
 impl Acquired {
-    /// Creates [`Busy`](Self::Busy), with the remaining time of the holder's lease, if known.
+    /// Creates [`Busy`](Self::Busy), with the remaining time of the holder's lease, if known; [`Duration::MAX`] if it
+    /// has no end.
     #[must_use]
     pub const fn busy(holder_remaining: Option<Duration>) -> Self {
         Self::Busy { holder_remaining }

@@ -4,6 +4,15 @@ use super::{Edit::Rust, Mutant};
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "a_lost_lock_is_a_503_that_proxies_repeat",
+        edits: &[Rust {
+            file: "response/mod.rs",
+            from: "..new(\"lost\", 500, Code::Aborted",
+            to: "..new(\"lost\", if mutant!() { 503 } else { 500 }, Code::Aborted",
+        }],
+        caught_by: &["unit response::tests::every_kind_has_its_answer"],
+    },
+    Mutant {
         name: "no_drift",
         edits: &[Rust {
             file: "time/deadline.rs",

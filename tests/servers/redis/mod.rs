@@ -3,6 +3,7 @@
 mod credentials;
 mod failover;
 mod false_alarms;
+mod foreign_keys;
 mod forged_messages;
 mod formats;
 pub(crate) mod overheard;

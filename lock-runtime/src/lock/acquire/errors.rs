@@ -1,5 +1,7 @@
 //! The errors of an acquisition, with their texts.
 
+use std::time::Duration;
+
 use crate::{
     LockError, LockErrorKind,
     engine::{
@@ -21,7 +23,11 @@ pub(super) fn timeout(options: &LockOptions, holder: Holder) -> LockError {
     is_held(LockErrorKind::Timeout, format!("it was still held after {waited}"), options, holder)
 }
 
-fn is_held(kind: LockErrorKind, message: String, options: &LockOptions, holder: Holder) -> LockError {
+fn is_held(kind: LockErrorKind, mut message: String, options: &LockOptions, holder: Holder) -> LockError {
+    if holder.remaining == Some(Duration::MAX) {
+        message += ", by a client that set no expiry: it will not end by itself";
+        return LockError::new(kind, message).advising(options.retry_after);
+    }
     // While a lease is renewed, its remaining time says nothing about the section under it.
     let advice = holder.remaining.filter(|_| holder.is_final).unwrap_or(options.retry_after);
     LockError::new(kind, message).with_retry_after(holder.remaining).advising(advice)

@@ -27,6 +27,9 @@ use crate::{
     },
 };
 
+/// The answer of `PTTL` for a key without an expiry.
+const NO_EXPIRY: i64 = -1;
+
 /// How an attempt ended without an error.
 pub(super) enum Ended {
     With(Acquired),
@@ -125,7 +128,10 @@ impl<'a> Attempt<'a> {
             }
             (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
                 self.open = false;
-                let holder_remaining = u64::try_from(pttl_ms).ok().map(Duration::from_millis);
+                let holder_remaining = match pttl_ms {
+                    NO_EXPIRY => Some(Duration::MAX),
+                    _ => u64::try_from(pttl_ms).ok().map(Duration::from_millis),
+                };
                 Ok(Ended::With(Acquired::busy(holder_remaining)))
             }
             (_, Answer::Waiting(_) | Answer::Held { .. } | Answer::Gone) => {

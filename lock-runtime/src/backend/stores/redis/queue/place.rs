@@ -213,9 +213,16 @@ impl Place {
         look.map_or(refresh, |look| look.min(refresh))
     }
 
-    /// Returns the time left of the holder's lease, or of the opening.
+    /// Returns the time left of the holder's lease, or of the opening; [`Duration::MAX`] if a foreign client holds the
+    /// lock without an expiry.
+    ///
+    /// The place must be that of the last poll: unlike other answers, one to a poll always has the expiry.
     pub(crate) fn holder_remaining(&self, now: Instant) -> Option<Duration> {
-        self.ends.map(|ends| ends.saturating_duration_since(now))
+        match (self.ends, self.standing) {
+            (Some(ends), _) => Some(ends.saturating_duration_since(now)),
+            (None, Standing::HeldByForeign { .. }) => Some(Duration::MAX),
+            (None, _) => None,
+        }
     }
 }
 
