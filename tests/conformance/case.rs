@@ -41,6 +41,8 @@ pub enum Need {
     /// Clients of other libraries can hold its locks.
     ForeignClients,
     Passwords,
+    /// Calls about many locks go together, and a name can be spoilt.
+    SharedCalls,
     /// Clients make connections to it, and log its outages.
     Connections,
     /// The store can report the number of calls it answered.
@@ -110,6 +112,7 @@ impl Case {
             Need::Fault(fault) => store.offers(*fault),
             Need::ForeignClients => store.has_foreign_clients(),
             Need::Passwords => store.has_passwords(),
+            Need::SharedCalls => store.shares_calls(),
             Need::Connections => store.has_connections(),
             Need::CountedCalls => store.calls_of_a_refused_attempt().is_some(),
             Need::HoldsOutliveConnections => !store.holds_end_with_their_connection(),
@@ -127,6 +130,7 @@ impl Case {
                 Need::Can(_)
                 | Need::ForeignClients
                 | Need::Connections
+                | Need::SharedCalls
                 | Need::HoldsOutliveConnections
                 | Need::HoldsEndWithTheirConnection => {}
             }

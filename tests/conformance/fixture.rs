@@ -152,6 +152,11 @@ impl Fixture {
         assert!(self.site.lose(key), "the store knew of no holder of {key}");
     }
 
+    /// Puts something that is no lock in the place of this one.
+    pub fn spoil(&self, key: &str) {
+        self.site.spoil(key);
+    }
+
     pub fn lost_an_answer(&self) -> bool {
         self.site.lost_an_answer()
     }

@@ -62,6 +62,12 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Whether calls about many locks go together, so that what stands under one of their names could harm the others;
+    /// its [`Site`] can then spoil a name.
+    fn shares_calls(&self) -> bool {
+        false
+    }
+
     /// Whether its [`Site`] has a URL with a password.
     fn has_passwords(&self) -> bool {
         false
@@ -146,6 +152,11 @@ pub trait Site: Send + Sync {
     /// Takes the lock away from its holder without a notice; returns whether there was one. The holder may lose others with
     /// it only where holds end with their connection.
     fn lose(&self, key: &str) -> bool;
+
+    /// Puts something that the store cannot read as a lock in the place of this one, whether it is held or not.
+    fn spoil(&self, _key: &str) {
+        unreachable!("selected by `Store::shares_calls`")
+    }
 
     /// Does this to the store.
     fn hurt(&self, _fault: Fault) {

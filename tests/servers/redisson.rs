@@ -329,3 +329,80 @@ async fn an_attempt_that_is_given_up_and_granted_late_is_released_with_a_message
     })
     .await;
 }
+
+/// An operator or another client may have set Redisson's counter, for example to a token of another store. Above 2^53, a
+/// script's numbers no longer tell neighbours apart.
+#[tokio::test]
+async fn a_counter_whose_numbers_are_not_exact_grants_nothing() {
+    const LAST: u64 = (1 << 52) - 1;
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "?fenced=true").await;
+    let too_large =
+        [LAST, LAST + 1, 3_677_432_469_113_288_704, i64::MAX.cast_unsigned()].map(|n| n.to_string());
+    for counter in too_large.into_iter().chain(["-7".into(), "hello".into(), "99999999999999999999".into()]) {
+        server.command(&["SET", "redisson_lock_token:{x}", &counter]);
+        for wait in [Duration::ZERO, LONG] {
+            let error =
+                locks.lock("x").wait(wait).acquire().await.map(|guard| guard.fencing_token()).unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::Backend, "{counter}: {error}");
+            assert!(!error.is_retryable(), "{counter}: {error}");
+            assert!(error.to_string().contains("`redisson_lock_token:{x}`"), "{counter}: {error}");
+            assert_eq!(server.command(&["EXISTS", "x"]).int(), 0, "{counter}");
+        }
+    }
+    server.command(&["SET", "redisson_lock_token:{x}", &(LAST - 3).to_string()]);
+    for token in LAST - 2..=LAST {
+        let guard = locks.lock("x").acquire().await.unwrap();
+        assert_eq!(guard.fencing_token().get(), token);
+        guard.release().await.unwrap();
+    }
+    locks.lock("x").acquire().await.map(drop).unwrap_err();
+}
+
+/// Nobody is told to wait for what only an operator can change, and no hold stays behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_permission_that_is_missing_is_an_error_that_says_so() {
+    let page = include_str!("../../lock-runtime/src/backend/stores/redisson/docs.md");
+    let (user, _) = page.split_once("ACL SETUSER ").unwrap().1.split_once("```").unwrap();
+    let user: Vec<&str> = ["--user"].into_iter().chain(user.split_whitespace()).collect();
+    for missing in user.iter().filter(|word| word.starts_with('+')) {
+        let rest: Vec<&str> = user.iter().copied().filter(|word| word != missing).collect();
+        let server = RedisServer::start(&rest);
+        let url = format!("redisson+unix://{}?user=locks&pass=password", server.socket().display());
+        let locks = LockManager::connect_lazy(&url).unwrap();
+        let began = Instant::now();
+        let cycle = async { locks.lock("user:42").ttl(300 * MS).acquire().await?.release().await };
+        match cycle.await {
+            // The count of waiters, and the text of a script, can be done without; a waiter looks from time to time, and
+            // only one that is refused reads the rest of a lease.
+            Ok(()) => assert!(
+                [
+                    "+@connection",
+                    "+hexists",
+                    "+info",
+                    "+subscribe",
+                    "+unsubscribe",
+                    "+pubsub|numsub",
+                    "+eval",
+                    "+pttl",
+                    "+get"
+                ]
+                .contains(missing),
+                "{missing} is not needed"
+            ),
+            Err(error) => {
+                let may_be_repeated = error.to_string().contains("the release was not confirmed");
+                assert!(
+                    error.is_retryable() == may_be_repeated && began.elapsed() < LONG / 4,
+                    "{missing}: {error}"
+                );
+                assert!(error.to_string().contains("ACL"), "{missing}: {error}");
+            }
+        }
+        until("no hold is left", || match server.command(&["EXISTS", "user:42"]) {
+            Value::Int(0) => Ok(()),
+            other => Err((*missing, other)),
+        })
+        .await;
+    }
+}

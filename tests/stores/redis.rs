@@ -59,6 +59,10 @@ impl lock_conformance::Store for Store {
         true
     }
 
+    fn shares_calls(&self) -> bool {
+        true
+    }
+
     fn has_passwords(&self) -> bool {
         true
     }
@@ -272,6 +276,11 @@ impl Site for RedisSite {
 
     fn lose(&self, key: &str) -> bool {
         self.node.command(&["DEL", &holder(key)]).int() == 1
+    }
+
+    fn spoil(&self, key: &str) {
+        self.node.command(&["DEL", &holder(key)]);
+        self.node.command(&["LPUSH", &holder(key), "no lock"]);
     }
 
     fn hurt(&self, fault: Fault) {

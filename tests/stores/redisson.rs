@@ -55,6 +55,10 @@ impl lock_conformance::Store for Store {
         true
     }
 
+    fn shares_calls(&self) -> bool {
+        true
+    }
+
     fn has_passwords(&self) -> bool {
         true
     }
@@ -155,6 +159,11 @@ impl Site for RedissonSite {
 
     fn lose(&self, key: &str) -> bool {
         self.node.command(&["DEL", key]).int() == 1
+    }
+
+    fn spoil(&self, key: &str) {
+        self.node.command(&["DEL", key]);
+        self.node.command(&["LPUSH", key, "no lock"]);
     }
 
     fn hurt(&self, fault: Fault) {

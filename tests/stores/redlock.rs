@@ -40,7 +40,7 @@ const BETWEEN: char = '|';
 
 impl Store {
     fn open(urls: &str) -> Result<LockManager, LockError> {
-        // The servers are new, and forget nothing unless a case makes them.
+        // The servers are new, say that they forget nothing, and do so only where a case makes them.
         Ok(LockManager::new(Redlock::new(urls.split(BETWEEN))?.durable()))
     }
 }
@@ -82,6 +82,10 @@ impl lock_conformance::Store for Store {
     }
 
     fn has_foreign_clients(&self) -> bool {
+        true
+    }
+
+    fn shares_calls(&self) -> bool {
         true
     }
 
@@ -189,6 +193,13 @@ impl Site for RedlockSite {
 
     fn lose(&self, key: &str) -> bool {
         self.nodes.iter().filter(|node| node.command(&["DEL", &holder(key)]).int() == 1).count() > 0
+    }
+
+    fn spoil(&self, key: &str) {
+        self.each(|node| {
+            node.command(&["DEL", &holder(key)]);
+            node.command(&["LPUSH", &holder(key), "no lock"]);
+        });
     }
 
     fn hurt(&self, fault: Fault) {

@@ -20,6 +20,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_release_by_a_foreign_holder_lets_a_waiter_in),
         case!(the_end_of_a_foreign_lease_lets_a_waiter_in),
         case!(a_foreign_holder_without_an_end_excludes_us),
+        case!(a_foreign_lease_of_any_length_excludes_us),
         case!(a_name_under_which_something_else_is_kept_is_an_error_in_words),
         case!(a_foreign_client_gets_in_although_we_hand_over_among_ourselves),
         case!(a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us),
@@ -27,6 +28,27 @@ pub fn cases() -> Vec<Case> {
     .into_iter()
     .map(|case| case.needs(Need::ForeignClients))
     .collect()
+}
+
+/// Longer than 10^14 ms, the number from which a script would write a power of ten.
+async fn a_foreign_lease_of_any_length_excludes_us(fixture: Fixture) {
+    for (number, millis) in [1_u64 << 47, 1 << 53, 9_000_000_000_000_000_000].into_iter().enumerate() {
+        let (locks, key) = (fixture.client().await, fixture.key(&format!("k{number}")));
+        let owner = fixture.foreign().take(&key, ms(millis)).expect("it is free");
+        assert!(locks.lock(&key).try_acquire().await.unwrap().is_none());
+        // The first of the queue, and one behind it.
+        let waits = [ms(300); 2].map(|wait| {
+            let lock = locks.lock(&key).wait(wait);
+            async move { lock.acquire().await.map(drop).unwrap_err() }
+        });
+        let [first, second] = waits;
+        let (first, second) = tokio::join!(first, second);
+        for error in [first, second] {
+            assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+        }
+        assert!(fixture.foreign().free(&key, &owner));
+        fixture.is_free(&key).await;
+    }
 }
 
 async fn a_held_lock_looks_to_others_as_one_of_their_own(fixture: Fixture) {

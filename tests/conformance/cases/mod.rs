@@ -25,6 +25,7 @@ mod reentrance;
 mod runtimes;
 pub mod self_test;
 mod shutdown;
+mod spoilt_key;
 pub mod torture;
 mod unpolled;
 mod wait;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Case> {
         loss::cases(),
         reconnect::cases(),
         shutdown::cases(),
+        spoilt_key::cases(),
         interop::cases(),
         attribute_under_faults::cases(),
         torture::cases(),

@@ -127,7 +127,10 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_node_with_a_newer_grant_is_joined",
-        edits: &[Script { from: "if not ours and last <= tonumber(fence) and", to: "if not ours and" }],
+        edits: &[Script {
+            from: "if not ours and last_of(counter) <= tonumber(fence) and",
+            to: "if not ours and",
+        }],
         caught_by: &["servers redlock::renewal::a_node_with_a_newer_grant_is_not_joined"],
     },
     Mutant {

@@ -7,6 +7,30 @@ use super::{
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "a_long_lease_is_a_power_of_ten",
+        edits: &[Script {
+            from: "return string.format('held %.0f ', left) .. now_text",
+            to: "return 'held ' .. left .. ' ' .. now_text",
+        }],
+        caught_by: &["redis::interop::a_foreign_lease_of_any_length_excludes_us"],
+    },
+    Mutant {
+        name: "a_missing_right_to_the_time_has_no_name",
+        edits: &[Script { from: "local t = redis.pcall('TIME')", to: "local t = redis.call('TIME')" }],
+        caught_by: &["servers redis::permissions::each_permission_that_is_missing_is_named"],
+    },
+    Mutant {
+        name: "renewals_are_failed_by_one_of_their_names",
+        edits: &[Rust {
+            file: "backend/stores/redis/mod.rs",
+            from: "if answer.as_ref().is_err_and(|error| !error.is_retryable()) && part.len() > 1 {",
+            to: "if answer.as_ref().is_err_and(|error| !error.is_retryable()) && part.len() > 1 && !mutant!() {",
+        }],
+        caught_by: &[
+            "servers redis::permissions::a_name_that_is_forbidden_while_it_is_held_ends_no_other_lease",
+        ],
+    },
+    Mutant {
         name: "release_without_owner_check",
         edits: &[Script {
             from: "local is_holder = holder and string.sub(holder, 1, #owner + 1) == owner .. ':'",

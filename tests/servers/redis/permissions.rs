@@ -89,6 +89,53 @@ async fn a_user_that_may_not_do_what_locks_need_is_told_so_before_anything_is_wr
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_permission_that_is_missing_is_named() {
+    let commands = published_user().into_iter().filter(|word| word.starts_with('+'));
+    // Those of the connection itself, of which the server's own answers name each that is needed.
+    let of_scripts = commands.filter(|word| {
+        !["+@connection", "+info", "+eval", "+evalsha", "+script|load", "+subscribe"].contains(word)
+    });
+    for missing in of_scripts {
+        let mut user = published_user();
+        user.retain(|word| *word != missing);
+        let server = RedisServer::start(&[&["--user"], &user[..]].concat());
+        let began = Instant::now();
+        let locks = LockManager::connect(&url(&server, "?user=locks&pass=password")).await.unwrap();
+        let error = locks.lock("user:42").wait(LONG).acquire().await.expect_err(missing);
+        assert!(!error.is_retryable() && began.elapsed() < LONG / 4, "{missing}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("ACL") && text.contains(&missing[1..].to_uppercase()), "{missing}: {error}");
+        assert!(matches!(server.command(&["KEYS", "*"]), Value::Array(keys) if keys.is_empty()), "{missing}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_is_forbidden_while_it_is_held_ends_no_other_lease() {
+    let names = |without: usize| -> Vec<String> {
+        let allowed = (0..20).filter(move |number| *number != without);
+        allowed
+            .flat_map(|number| [format!("~lock:a{number}"), format!("~lock:{{lock:a{number}}}:*")])
+            .collect()
+    };
+    let user = narrow_user("narrow", &["~lock:a*", "~lock:{lock:a*", "~lock:~1:*", "&lock:~1:*"]);
+    let server = RedisServer::start(&user.iter().map(String::as_str).collect::<Vec<_>>());
+    let locks = LockManager::connect(&url(&server, "?user=narrow&pass=password")).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        guards.push(
+            locks.lock(format!("a{number}")).ttl(Duration::from_millis(1_500)).acquire().await.unwrap(),
+        );
+    }
+    let rules = ["ACL", "SETUSER", "narrow", "resetkeys", "~lock:~1:*"].map(str::to_owned);
+    let rules: Vec<String> = rules.into_iter().chain(names(7)).collect();
+    server.command(&rules.iter().map(String::as_str).collect::<Vec<_>>());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for (number, guard) in guards.iter().enumerate() {
+        assert_eq!(guard.is_valid(), number != 7, "{number}");
+    }
+}
+
 /// A user with these names and channels, and with the commands that locks need.
 fn narrow_user(name: &str, allowed: &[&str]) -> Vec<String> {
     let mut user = vec!["--user", name, "on", ">password"];

@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use super::names;
 #[cfg(feature = "tls")]
 use crate::backend::common::tls::{self, Look, Trust};
-use crate::{LockError, LockErrorKind};
+use crate::{FencingToken, LockError, LockErrorKind};
 
 /// The messages about servers of other kinds.
 pub(crate) const SENTINEL: &str =
@@ -163,6 +163,16 @@ pub(crate) fn explain(error: RedisError) -> LockError {
         let message = "a key with the lock's name exists and is not a lock; choose another name or prefix";
         return LockError::new(LockErrorKind::InvalidKey, message).into_permanent().with_source(error);
     }
+    if error.code() == Some("FENCE")
+        && let Some((number, counter)) = error.detail().and_then(|detail| detail.split_once(' '))
+    {
+        let message = format!(
+            "the counter of fencing tokens `{counter}` stands at {number}, and tokens are numbers from 1 to {}: it was set \
+             by hand. Set it to the last token that the resources remember",
+            FencingToken::LAST_MICROS,
+        );
+        return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
+    }
     if error.code() == Some("FENCE") {
         let message = format!(
             "the counter of fencing tokens stands at {}, beyond the year 2112: a clock was wrong, or it was set by hand. \
@@ -171,6 +181,12 @@ pub(crate) fn explain(error: RedisError) -> LockError {
             error.detail().unwrap_or("a number"),
             names::FORMAT,
         );
+        return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
+    }
+    // Redis 7 does not say which command of a script it was, and other versions name it differently.
+    if error.detail().is_some_and(|detail| detail.contains("The user executing the script can't")) {
+        let message = "the Redis user may not do all that locks need; compare its ACL with the one in the documentation of \
+                       the store";
         return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
     }
     if let Some(message) = not_fit(&error) {
@@ -316,6 +332,35 @@ mod tests {
             assert!(error.is_retryable() && error.to_string().ends_with(shown), "{error}");
         }
         assert!(!explain(answer("ERR DB index is out of range")).is_retryable());
+    }
+
+    #[test]
+    fn a_counter_is_named_where_it_is_not_the_usual_one() {
+        for (text, words) in [
+            ("FENCE 4503599627370496", &["4503599627370496", "beyond the year 2112", "`~1:fence`"][..]),
+            (
+                "FENCE 9007199254740993 redisson_lock_token:{x y}",
+                &["9007199254740993", "`redisson_lock_token:{x y}`", "to 4503599627370495", "set by hand"],
+            ),
+        ] {
+            let error = explain(answer(text));
+            assert!(!error.is_retryable(), "{error}");
+            for word in words {
+                assert!(error.to_string().contains(word), "{word}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_user_may_not_do_is_permanent_also_inside_of_a_script() {
+        for text in [
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "ERR The user executing the script can't run this command or subcommand",
+            "ERR Error running script (call to f_0a): @user_script:1: The user executing the script can't run this command",
+        ] {
+            let error = explain(answer(text));
+            assert!(!error.is_retryable() && error.to_string().contains("ACL"), "{text}: {error}");
+        }
     }
 
     #[test]

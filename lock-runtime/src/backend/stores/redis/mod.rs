@@ -12,7 +12,7 @@ pub(super) mod node;
 mod queue;
 pub(super) mod race;
 
-use std::{error::Error, fmt, future::Future, sync::Arc};
+use std::{collections::VecDeque, error::Error, fmt, future::Future, sync::Arc};
 
 use self::{
     attempt::{Attempt, Ended},
@@ -188,21 +188,24 @@ impl Renew for Redis {
             let parts: Vec<&[usize]> = alike.flat_map(|alike| alike.chunks(RENEWALS_PER_CALL)).collect();
             let sent = Instant::now();
             // All calls are started before the first answer is awaited.
-            let calls: Vec<_> = parts
-                .iter()
-                .map(|part| {
-                    let process = self.connections.service().process();
-                    let call = Renewals::of(process, part.iter().map(|number| &due[*number]));
-                    let connections = Arc::clone(&self.connections);
-                    Call(tokio::spawn(async move { send_renewals(&connections, &call).await }))
-                })
-                .collect();
+            let begin = |part: &[usize]| {
+                let process = self.connections.service().process();
+                let call = Renewals::of(process, part.iter().map(|number| &due[*number]));
+                let connections = Arc::clone(&self.connections);
+                Call(tokio::spawn(async move { send_renewals(&connections, &call).await }))
+            };
+            let mut calls: VecDeque<_> = parts.into_iter().map(|part| (begin(part), part)).collect();
             let mut answers: Vec<Option<Renewal>> = (0..due.len()).map(|_| None).collect();
-            for (mut call, part) in calls.into_iter().zip(parts) {
+            while let Some((mut call, part)) = calls.pop_front() {
                 let answer = match (&mut call.0).await {
                     Ok(answer) => answer.map_err(Failure::into_error),
                     Err(_) => Err(error::unexpected("a renewal")),
                 };
+                // One key that this user may not name any more fails the whole call.
+                if answer.as_ref().is_err_and(|error| !error.is_retryable()) && part.len() > 1 {
+                    calls.extend(part.chunks(1).map(|alone| (begin(alone), alone)));
+                    continue;
+                }
                 for (index, number) in part.iter().enumerate() {
                     answers[*number] = Some(match &answer {
                         Ok(renewed) if renewed[index] => {

@@ -15,6 +15,8 @@ use crate::{FencingToken, LockKey, OwnerToken, backend::LeaseId, backend::Mode, 
 /// How long the counter of fences outlasts the last grant: twice the longest lease, 24 h.
 pub(crate) const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
 const QUEUES: &str = include_str!("scripts/queues.lua");
+/// The Lua function that answers for each of many locks.
+pub(crate) const EACH: &str = include_str!("scripts/each.lua");
 /// The Lua function that mints a fence.
 pub(crate) const MINT: &str = include_str!("scripts/fence.lua");
 

@@ -13,7 +13,7 @@ use redis::{Cmd, RedisWrite};
 use super::super::redis::{
     names,
     net::Script,
-    node::{FENCE_RETENTION, MINT, fence_constants},
+    node::{EACH, FENCE_RETENTION, MINT, fence_constants},
     race::protocol::{Kind, Protocol},
 };
 use crate::{FencingToken, LockKey, OwnerToken, backend::Mode};
@@ -33,10 +33,8 @@ pub(super) enum Fences {
     Counter,
 }
 
-static BY_CLOCK: LazyLock<Scripts> = LazyLock::new(|| {
-    let constants = fence_constants(FENCE_RETENTION);
-    Scripts::with(&[&constants, MINT, include_str!("scripts/clock.lua")])
-});
+static BY_CLOCK: LazyLock<Scripts> =
+    LazyLock::new(|| Scripts::with(&[MINT, include_str!("scripts/clock.lua")]));
 static BY_COUNTER: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(&[include_str!("scripts/fenced.lua")]));
 
 struct Scripts {
@@ -48,7 +46,9 @@ struct Scripts {
 
 impl Scripts {
     fn with(fences: &[&str]) -> Self {
-        let of = |text| Script::of(&[fences, &[include_str!("scripts/common.lua"), text]].concat());
+        let constants = fence_constants(FENCE_RETENTION);
+        let common = include_str!("scripts/common.lua");
+        let of = |text| Script::of(&[&[constants.as_str()][..], fences, &[EACH, common, text]].concat());
         Self {
             acquire: of(include_str!("scripts/acquire.lua")),
             renew: of(include_str!("scripts/renew.lua")),

@@ -10,7 +10,7 @@ use redis::{Cmd, RedisWrite};
 use super::super::redis::{
     names::{self, FORMAT},
     net::Script,
-    node::fence_constants,
+    node::{EACH, fence_constants},
     race::protocol::{Kind, Protocol},
 };
 use crate::{
@@ -41,7 +41,7 @@ static WITHDRAW: LazyLock<Script> = LazyLock::new(|| release(false));
 fn script(text: &str) -> Script {
     let fence = fence_constants(FENCE_RETENTION);
     let ours = format!("local OWNERS, AHEAD_US = '{OWNERS}{FORMAT}', {}", MOST_AHEAD.as_micros());
-    Script::of(&[&fence, &ours, include_str!("scripts/common.lua"), text])
+    Script::of(&[&fence, &ours, EACH, include_str!("scripts/common.lua"), text])
 }
 
 fn release(notifies: bool) -> Script {

@@ -256,6 +256,17 @@ impl Connection {
         answer.map_err(|error| self.failure(error))
     }
 
+    /// Returns what an error means that a script answered with about one of many locks; see `each.lua`.
+    pub(crate) fn failure_of(&self, text: &str) -> Failure {
+        let error = redis::parse_redis_value(format!("{}\r\n", text.replace(['\r', '\n'], " ")).as_bytes())
+            .and_then(redis::Value::extract_error)
+            .err();
+        error.map_or_else(
+            || Failure::Refused(error::unexpected("a question about a lock")),
+            |error| self.failure(error),
+        )
+    }
+
     /// Returns what an error means for the call; gives the connection up if the call may succeed over another one.
     fn failure(&self, error: RedisError) -> Failure {
         let refusal = Refusal::of(&error);

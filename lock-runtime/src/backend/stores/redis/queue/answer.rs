@@ -46,7 +46,12 @@ impl Told {
 impl FromRedisValue for Told {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let Value::BulkString(text) = &value else { return Err("not a text".into()) };
-        let text = str::from_utf8(text).map_err(|_| "not a text")?;
+        Self::of(str::from_utf8(text).map_err(|_| "not a text")?)
+    }
+}
+
+impl Told {
+    pub(super) fn of(text: &str) -> Result<Self, ParsingError> {
         let mut words = text.split(' ');
         let first = words.next().unwrap_or_default();
         if let Ok(fence) = first.parse() {

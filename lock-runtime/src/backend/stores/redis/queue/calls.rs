@@ -74,7 +74,7 @@ pub(crate) struct Look {
     pub(crate) address: String,
 }
 
-/// Polls many places of locks with one counter of fences.
+/// Polls many places of locks with one counter of fences; each has an answer of its own.
 ///
 /// # Cancel safety
 /// Dropped, the places may still be refreshed, and locks taken for their owners.
@@ -83,7 +83,7 @@ pub(crate) async fn look<'a>(
     process: &str,
     places: impl ExactSizeIterator<Item = &'a Look> + Clone,
     give_up: Instant,
-) -> Result<Vec<Told>, Failure> {
+) -> Result<Vec<Result<Told, Failure>>, Failure> {
     let (count, Some(first)) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
     let keys = 1 + 3 * count;
     let mut call = scripts::POLL_GROUP.call_with_room(keys, 4 + 2 * keys, 128 + 512 * count);
@@ -98,9 +98,15 @@ pub(crate) async fn look<'a>(
         call.write_arg_fmt(names::owner(place.mode, process, place.owner));
         call.arg(place.ttl_ms).arg(&place.address);
     }
-    let answers = connection.run::<Vec<Told>>(&scripts::POLL_GROUP, &call).await?;
+    let answers = connection.run::<Vec<String>>(&scripts::POLL_GROUP, &call).await?;
     if answers.len() == count {
-        Ok(answers)
+        let one = |answer: String| {
+            if answer.starts_with('-') {
+                return Err(connection.failure_of(&answer));
+            }
+            Told::of(&answer).map_err(|_| Failure::Refused(error::unexpected("a poll of a queue")))
+        };
+        Ok(answers.into_iter().map(one).collect())
     } else {
         Err(Failure::Refused(error::unexpected("a poll of many queues")))
     }

@@ -126,12 +126,19 @@ async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Opti
     let answers = if connection.is_usable() {
         let sent = Instant::now();
         let places = part.iter().map(|one| &one.what);
-        let answers = calls::look(connection, process, places, give_up).await;
-        answers.map(|answers| answers.into_iter().map(|told| told.learn(sent, connection.clock())).collect())
+        calls::look(connection, process, places, give_up).await.map(|answers| (sent, answers))
     } else {
         Err(Failure::not_sent())
     };
-    tell(part.into_iter().map(|one| one.answer), answers);
+    let callers = part.into_iter().map(|one| one.answer);
+    match answers {
+        Ok((sent, answers)) => {
+            for (caller, answer) in callers.zip(answers) {
+                let _ = caller.send(answer.map(|told| told.learn(sent, connection.clock())));
+            }
+        }
+        Err(failure) => tell(callers, Err(failure)),
+    }
 }
 
 /// Returns the requests of a part that are still wanted, and when the first of their callers gives up.

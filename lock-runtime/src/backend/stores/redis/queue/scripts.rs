@@ -64,6 +64,7 @@ pub(crate) static POLL_GROUP: LazyLock<Script> = LazyLock::new(|| {
         GRANT,
         QUEUE,
         ASK,
+        node::EACH,
         poll,
     ])
 });

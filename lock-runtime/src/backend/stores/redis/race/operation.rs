@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, iter, sync::Arc};
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
 use super::{
@@ -58,7 +58,7 @@ pub(super) async fn send(connection: &Connection, protocol: &dyn Protocol, opera
                 let mut call = redis::cmd(command);
                 call.arg(&*channel);
                 // If it fails, the waiter looks from time to time.
-                calls.push(Box::pin(async move { _ = connection.call::<redis::Value>(&call).await }));
+                calls.push(Box::pin(async move { _ = connection.call::<Value>(&call).await }));
             }
             What::About(kind, claim) => {
                 let last = last.entry(claim.key.stored_name()).or_default();
@@ -112,21 +112,25 @@ impl Part {
             Answers::Each(answers) => {
                 for ((claim, caller), answer) in self.asked.into_iter().zip(answers) {
                     // It was executed behind the acquisition.
-                    if kind.is_owed() && claim.trail.leads_over(claim.node, connection.id()) {
+                    if answer.is_ok() && kind.is_owed() && claim.trail.leads_over(claim.node, connection.id())
+                    {
                         claim.trail.ends_at(claim.node);
                     }
-                    caller.tell(Ok(answer), connection);
+                    caller.tell(answer, connection);
                 }
             }
-            // A script that fails has done what it did until then, and each question may be repeated: alone, each gets
-            // its own answer.
-            Answers::Failed(Failure::Refused(_)) if self.asked.len() > 1 => {
-                for (claim, caller) in self.asked {
-                    if is_asked_again(kind, &claim, &caller) {
+            // One key that this user may not name fails the whole call before it begins. Alone, each gets its own answer,
+            // all of them in one more round trip.
+            Answers::Failed(Failure::Refused(error)) if !error.is_retryable() && self.asked.len() > 1 => {
+                let again =
+                    self.asked.into_iter().filter(|(claim, caller)| is_asked_again(kind, claim, caller));
+                let alone = again.map(|(claim, caller)| -> BoxFuture<'_, ()> {
+                    Box::pin(async move {
                         let answer = ask(connection, protocol, kind, iter::once(&claim)).await;
                         caller.tell(answer.alone(), connection);
-                    }
-                }
+                    })
+                });
+                join_all(alone.collect()).await;
             }
             failed => {
                 let failure = failed.alone().err().unwrap_or_else(unexpected);
@@ -163,7 +167,7 @@ const ATTEMPTS: u32 = 3;
 
 /// The outcome of one call about many locks.
 enum Answers {
-    Each(Vec<i64>),
+    Each(Vec<Result<i64, Failure>>),
     /// Nothing was done, and the next attempt may succeed: the server did not know the script, or its clock is known
     /// better now.
     NotExecuted,
@@ -174,7 +178,7 @@ impl Answers {
     /// Returns the answer to a question about one lock.
     fn alone(self) -> Result<i64, Failure> {
         match self {
-            Self::Each(answers) => answers.first().copied().ok_or_else(unexpected),
+            Self::Each(answers) => answers.into_iter().next().unwrap_or_else(|| Err(unexpected())),
             Self::NotExecuted => Err(Failure::too_late()),
             Self::Failed(failure) => Err(failure),
         }
@@ -191,12 +195,13 @@ async fn ask<'a>(
     let (sent, count) = (Instant::now(), claims.len());
     let Some(script) = protocol.script(kind) else { return Answers::Failed(unexpected()) };
     let call = call(connection, protocol, script, claims);
-    let answers = match connection.run_once::<Vec<i64>>(script, &call).await {
+    let answers = match connection.run_once::<Vec<Value>>(script, &call).await {
         Ok(Some(answers)) => answers,
         Ok(None) => return Answers::NotExecuted,
         Err(failure) => return Answers::Failed(failure),
     };
     let Some((time, answers)) = answers.split_first() else { return Answers::Failed(unexpected()) };
+    let Value::Int(time) = time else { return Answers::Failed(unexpected()) };
     let Ok(time) = u64::try_from(*time) else { return Answers::Failed(unexpected()) };
     if answers.is_empty() {
         connection.clock().replace(Instant::now(), time);
@@ -206,7 +211,16 @@ async fn ask<'a>(
         return Answers::Failed(unexpected());
     }
     connection.clock().learn(sent, Instant::now(), time);
-    Answers::Each(answers.to_vec())
+    Answers::Each(answers.iter().map(|answer| one(connection, answer)).collect())
+}
+
+/// Returns the answer about one lock, which may be an error.
+fn one(connection: &Connection, answer: &Value) -> Result<i64, Failure> {
+    match answer {
+        Value::Int(number) => Ok(*number),
+        Value::BulkString(text) => Err(connection.failure_of(&String::from_utf8_lossy(text))),
+        _ => Err(unexpected()),
+    }
 }
 
 fn call<'a>(

@@ -31,5 +31,6 @@ if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
   if inbox_id then
     redis.pcall('PUBLISH', string.sub(inbox, 1, -1 - #inbox_id) .. inbox_id, 'contended ' .. seen .. ' ' .. KEYS[1])
   end
-  return 'waiting ' .. seen .. ' 1 0 ' .. redis.call('PTTL', KEYS[1]) .. ' 0 ' .. now
+  -- Without a format, Lua writes a large number as a power of ten.
+  return 'waiting ' .. seen .. string.format(' 1 0 %.0f 0 ', redis.call('PTTL', KEYS[1])) .. now
 end

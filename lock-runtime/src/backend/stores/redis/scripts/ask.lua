@@ -32,7 +32,9 @@ local function ask(holder, owner, ttl, limit, mode, address)
     if left_open < 0 then hand_over(0) end -- another waiter is first
   end
   if mode == 'try' then
-    return 'held ' .. (left_open < 0 and redis.call('PTTL', key) or left_open) .. ' ' .. now_text
+    local left = left_open < 0 and redis.call('PTTL', key) or left_open
+    -- Without a format, Lua writes a large number as a power of ten.
+    return string.format('held %.0f ', left) .. now_text
   end
 
   local rank
@@ -53,7 +55,11 @@ local function ask(holder, owner, ttl, limit, mode, address)
   local ours = holder and string.find(holder, '^1%l:') ~= nil
   -- No grant of this lock before now has a larger fence than this one: the holder's, if it is one of ours, otherwise
   -- the counter's. Without a counter, for example after a loss of all data, no earlier push may count.
-  local seen = ours and string.match(holder, ':(%d+)$', -17) or redis.call('GET', counter) or now_text
+  local seen = ours and string.match(holder, ':(%d+)$', -17)
+  if not seen then
+    seen = string.match(redis.call('GET', counter) or '', '^%d+$') or now_text
+    if tonumber(seen) > LAST_FENCE then return redis.error_reply('FENCE ' .. seen) end
+  end
   local state, pttl, hold = 0, -1, 0
   if left_open >= 0 then
     state, pttl = 2, left_open
@@ -69,6 +75,5 @@ local function ask(holder, owner, ttl, limit, mode, address)
     if rank == 1 or mode == 'poll' then pttl = redis.call('PTTL', key) end
   end
   local where = rank == 1 and 1 or rank > FAR and 2 or 0
-  local standing = state == 1 and string.format('1 %d %d', pttl, hold) or state .. ' ' .. pttl .. ' 0'
-  return 'waiting ' .. seen .. ' ' .. where .. ' ' .. standing .. ' ' .. now_text
+  return 'waiting ' .. seen .. string.format(' %d %d %.0f %.0f ', where, state, pttl, hold) .. now_text
 end

@@ -1,13 +1,12 @@
 -- Refreshes places in the queues of many locks of one prefix, as acquire_short.lua does with one.
 -- KEYS: 1 fence  then for each lock its holder, queue, places
 -- ARGV: 1 limit us  then for each lock owner, ttl ms, "<number> <inbox>"
--- Answer: for each lock the answer to a "poll"
+-- Answer: for each lock the answer to a "poll", or an error as in each.lua
 
-local answers, keys = {}, KEYS
+local keys = KEYS
 counter = keys[1]
-for i = 1, (#keys - 1) / 3 do
+return each({}, (#keys - 1) / 3, function(i)
   key, queue, places = keys[3 * i - 1], keys[3 * i], keys[3 * i + 1]
   local holder = redis.call('GET', key)
-  answers[i] = ask(holder, ARGV[3 * i - 1], ARGV[3 * i], ARGV[1], 'poll', ARGV[3 * i + 1])
-end
-return answers
+  return ask(holder, ARGV[3 * i - 1], ARGV[3 * i], ARGV[1], 'poll', ARGV[3 * i + 1])
+end)

@@ -39,5 +39,9 @@ need('RPUSH', key, 'element')
 need('SET', key, 'value')
 need('SET', queues, 'value')
 need('TIME')
-local t = redis.call('TIME')
+local t = redis.pcall('TIME')
+if t.err then
+  if refused[#refused] ~= 'TIME' then refused[#refused + 1] = 'TIME' end
+  return { '0', refused }
+end
 return { t[1] .. string.sub('00000' .. t[2], -6), refused }

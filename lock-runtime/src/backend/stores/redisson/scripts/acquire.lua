@@ -1,7 +1,8 @@
 -- Takes locks, and numbers the grants. All scripts have the same keys and arguments:
 -- KEYS: for each lock 1 name  hash owner -> number of holds  2 counter  string the last fence
 -- ARGV: 1 limit us  then for each lock owner, ttl ms, number
--- Answer: {time us, for each lock a number}; {time us} alone if the limit had passed: nothing was done
+-- Answer: {time us, for each lock a number, or an error as in each.lua}; {time us} alone if the limit had passed: nothing
+-- was done
 --
 -- A repeated request of the holder is granted again, and counts no further hold.
 -- Numbers: twice the fence of a lock that was taken, and 1 more if clients wait for it, or may; for one that was refused
@@ -9,19 +10,20 @@
 
 local now = time()
 if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
-local answers = { tonumber(now) }
-for i = 1, #KEYS / 2 do
+return each({ tonumber(now) }, #KEYS / 2, function(i)
   local name, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, ttl = ARGV[3 * i - 1], ARGV[3 * i]
-  if redis.call('EXISTS', name) == 0 or held(name, owner) then
+  if redis.call('EXISTS', name) == 0 or redis.call('HEXISTS', name, owner) == 1 then
     local fence, none_left = mint(counter, now)
     if not fence then return none_left end
     redis.call('HSET', name, owner, 1)
-    redis.call('PEXPIRE', name, ttl)
+    local ends = redis.pcall('PEXPIRE', name, ttl)
+    if type(ends) == 'table' then -- this user may not, and the lock would never end
+      redis.call('DEL', name)
+      return ends
+    end
     local waiting = redis.pcall('PUBSUB', 'NUMSUB', channel(name))
-    answers[i + 1] = 2 * tonumber(fence) + (waiting[2] == 0 and 0 or 1)
-  else
-    answers[i + 1] = -2 * (redis.call('PTTL', name) + 2)
+    return 2 * tonumber(fence) + (waiting[2] == 0 and 0 or 1)
   end
-end
-return answers
+  return -2 * (left(name) + 2)
+end)

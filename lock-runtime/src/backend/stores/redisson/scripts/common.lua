@@ -10,7 +10,18 @@ local function channel(name)
   return 'redisson_lock__channel:{' .. name .. '}'
 end
 
--- Whether `owner` holds the lock. Nothing but owners are in the hash, and one at most.
+-- Whether `owner` holds the lock, which it does not when the key has another type by now. Nothing but owners are in the
+-- hash, and one at most.
 local function held(name, owner)
-  return redis.call('HEXISTS', name, owner) == 1
+  local present = redis.pcall('HEXISTS', name, owner)
+  if type(present) == 'table' then
+    if string.find(present.err, 'WRONGTYPE', 1, true) then return false end
+    error(present.err, 0)
+  end
+  return present == 1
+end
+
+-- The rest of a lease, ms; of a foreign one at most so much that an answer can carry it exactly.
+local function left(name)
+  return math.min(redis.call('PTTL', name), 2 ^ 50)
 end

@@ -2,11 +2,9 @@
 -- acquire.lua.
 -- Numbers: 1 if the owner holds the lock, otherwise 0
 
-local answers = { tonumber((time())) }
-for i = 1, #KEYS / 2 do
+return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local name, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
   local ours = held(name, owner)
   if ours then redis.call('HSET', name, owner, ARGV[3 * i + 1]) end
-  answers[i + 1] = ours and 1 or 0
-end
-return answers
+  return ours and 1 or 0
+end)

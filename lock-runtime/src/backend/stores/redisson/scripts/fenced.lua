@@ -1,5 +1,11 @@
--- Numbers a grant as Redisson's RFencedLock does. Its counter never expires.
+-- Numbers a grant as Redisson's RFencedLock does. Its counter never expires, and other clients and operators set it. A
+-- number that a Lua number cannot hold with the answer's last bit is refused: equal tokens would not tell holders apart.
 local function mint(counter)
-  return redis.call('INCR', counter)
+  local fence = redis.pcall('INCR', counter)
+  if type(fence) == 'number' and fence > 0 and fence <= LAST_FENCE then return fence end
+  local no_number = type(fence) == 'number' or string.find(fence.err, 'not an integer', 1, true)
+    or string.find(fence.err, 'overflow', 1, true)
+  if not no_number then return nil, fence end
+  return nil, redis.error_reply('FENCE ' .. redis.call('GET', counter) .. ' ' .. counter)
 end
 local function keep() end

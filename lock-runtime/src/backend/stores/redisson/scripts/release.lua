@@ -2,12 +2,10 @@
 -- that deleted it may not have notified them. See acquire.lua.
 -- Numbers: 1 if the lock was released, 0 if the owner did not hold it
 
-local answers = { tonumber((time())) }
-for i = 1, #KEYS / 2 do
+return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local name = KEYS[2 * i - 1]
   local ours = held(name, ARGV[3 * i - 1])
   if ours then redis.call('DEL', name) end
   if redis.call('EXISTS', name) == 0 then redis.call('PUBLISH', channel(name), '0') end
-  answers[i + 1] = ours and 1 or 0
-end
-return answers
+  return ours and 1 or 0
+end)

@@ -1,7 +1,8 @@
 -- Takes locks on this node, and mints their fences. All scripts of a node have the same keys and arguments:
 -- KEYS: for each lock 1 holder  string "<owner>:<fence>"  2 counter  string the last fence
 -- ARGV: 1 limit us  then for each lock owner, ttl ms, fence us
--- Answer: {time us, for each lock a number}; {time us} alone if the limit had passed: nothing was done
+-- Answer: {time us, for each lock a number, or an error as in each.lua}; {time us} alone if the limit had passed: nothing
+-- was done
 --
 -- The fence in the arguments is a proposal, a little ahead of this node's time, so that nodes agree on it. A node that
 -- has minted it or a larger one mints the next number. No number is lower than the node's time, so that a node that has
@@ -13,30 +14,26 @@
 
 local now = time()
 if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
-local answers = { tonumber(now) }
 
 local function granted(fence, counter)
   local waiting = redis.pcall('PUBSUB', 'NUMSUB', channel(counter))
   return 2 * fence + (waiting[2] == 0 and 0 or 1)
 end
 
-for i = 1, #KEYS / 2 do
+return each({ tonumber(now) }, #KEYS / 2, function(i)
   local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, ttl, proposal = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   local present = redis.call('GET', holder)
   if not present then
-    local last = tonumber(redis.call('GET', counter) or 0) or 0
-    local fence = math.max(last + 1, tonumber(now), math.min(tonumber(proposal), tonumber(now) + AHEAD_US))
+    local fence = math.max(last_of(counter) + 1, tonumber(now), math.min(tonumber(proposal), tonumber(now) + AHEAD_US))
     local text = string.format('%.0f', fence)
     if fence > LAST_FENCE then return redis.error_reply('FENCE ' .. text) end
     redis.call('SET', counter, text, 'PX', FENCE_RETENTION_MS)
     redis.call('SET', holder, owner .. ':' .. text, 'PX', ttl)
-    answers[i + 1] = granted(fence, counter)
+    return granted(fence, counter)
   elseif string.sub(present, 1, #owner + 1) == owner .. ':' then
-    answers[i + 1] = granted(tonumber(string.sub(present, #owner + 2)), counter)
-  else
-    local foreign = string.sub(present, 1, #OWNERS) ~= OWNERS and 1 or 0
-    answers[i + 1] = -2 * (redis.call('PTTL', holder) + 2) - foreign
+    return granted(tonumber(string.sub(present, #owner + 2)), counter)
   end
-end
-return answers
+  local foreign = string.sub(present, 1, #OWNERS) ~= OWNERS and 1 or 0
+  return -2 * (left(holder) + 2) - foreign
+end)

@@ -4,17 +4,33 @@ local function time()
   return t[1] .. string.sub('00000' .. t[2], -6)
 end
 
--- The fence with which `owner` holds the lock, as text; nil if it does not.
+-- The fence with which `owner` holds the lock, as text; nil if it does not, as when the key has another type by now.
 local function held(holder, owner)
-  local present = redis.call('GET', holder)
+  local present = redis.pcall('GET', holder)
+  if type(present) == 'table' then
+    if string.find(present.err, 'WRONGTYPE', 1, true) then return nil end
+    error(present.err, 0)
+  end
   return present and string.sub(present, 1, #owner + 1) == owner .. ':' and string.sub(present, #owner + 2) or nil
 end
 
--- Sets a counter to a fence, unless it is larger.
+-- The rest of a lease, ms; of a foreign one at most so much that an answer can carry it exactly.
+local function left(holder)
+  return math.min(redis.call('PTTL', holder), 2 ^ 50)
+end
+
+-- The last fence of a counter; 0 without one, and where anything but a number stands.
+local function last_of(counter)
+  return tonumber(string.match(redis.call('GET', counter) or '', '^%d+$') or 0)
+end
+
+-- Sets a counter to a fence, unless it is larger, and keeps it.
 local function raise(counter, fence)
-  local last = redis.call('GET', counter)
-  if tonumber(last) and tonumber(last) > tonumber(fence) then fence = last end
-  redis.call('SET', counter, fence, 'PX', FENCE_RETENTION_MS)
+  if last_of(counter) > tonumber(fence) then
+    redis.call('PEXPIRE', counter, FENCE_RETENTION_MS)
+  else
+    redis.call('SET', counter, fence, 'PX', FENCE_RETENTION_MS)
+  end
 end
 
 -- The channel on which releases are announced.

@@ -4,17 +4,14 @@
 
 local now = time()
 if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
-local answers = { tonumber(now) }
-for i = 1, #KEYS / 2 do
+return each({ tonumber(now) }, #KEYS / 2, function(i)
   local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, ttl, fence = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   local ours = held(holder, owner)
-  local last = tonumber(redis.call('GET', counter) or 0) or 0
-  if not ours and last <= tonumber(fence) and redis.call('EXISTS', holder) == 0 then
+  if not ours and last_of(counter) <= tonumber(fence) and redis.call('EXISTS', holder) == 0 then
     raise(counter, fence)
     redis.call('SET', holder, owner .. ':' .. fence, 'PX', ttl)
     ours = fence
   end
-  answers[i + 1] = ours and 1 or 0
-end
-return answers
+  return ours and 1 or 0
+end)

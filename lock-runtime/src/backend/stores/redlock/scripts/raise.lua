@@ -3,8 +3,7 @@
 -- and another client may have held the lock in between. See acquire.lua.
 -- Numbers: 1 if the owner holds the lock, otherwise 0
 
-local answers = { tonumber((time())) }
-for i = 1, #KEYS / 2 do
+return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, fence = ARGV[3 * i - 1], ARGV[3 * i + 1]
   local with = held(holder, owner)
@@ -13,6 +12,5 @@ for i = 1, #KEYS / 2 do
     raise(counter, fence)
     redis.call('SET', holder, owner .. ':' .. fence, 'KEEPTTL')
   end
-  answers[i + 1] = ours and 1 or 0
-end
-return answers
+  return ours and 1 or 0
+end)

@@ -2,8 +2,7 @@
 -- acquire.lua.
 -- Numbers: 1 if the lock was released, 0 if the owner did not hold it
 
-local answers = { tonumber((time())) }
-for i = 1, #KEYS / 2 do
+return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local ours = held(holder, ARGV[3 * i - 1])
   if ours then
@@ -11,6 +10,5 @@ for i = 1, #KEYS / 2 do
     -- Waiters look from time to time anyway, so a user without this permission releases all the same.
     if NOTIFIES then redis.pcall('PUBLISH', channel(counter), '') end
   end
-  answers[i + 1] = ours and 1 or 0
-end
-return answers
+  return ours and 1 or 0
+end)
