@@ -43,7 +43,7 @@ async fn main() {
     let length = Duration::from_millis(numbers.next().unwrap_or(1_000));
     let (mut rows, mut targets) = (Vec::new(), Vec::new());
     for nodes in [3, 5] {
-        let servers: Vec<Server> = (0..nodes).map(|_| Server::start()).collect();
+        let servers: Vec<Server> = (0..nodes).map(|_| Server::start_durable()).collect();
         let mut contenders = vec![ours(&servers).await, rslock(&servers)];
         contenders.extend(npm(&servers));
         for section in SECTIONS {

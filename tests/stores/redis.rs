@@ -146,10 +146,13 @@ pub(super) struct Node {
 impl Node {
     /// A server of one case.
     pub(super) fn start(server: Server, settings: &[&str]) -> Self {
-        let server = match server {
+        Self::behind_a_proxy(match server {
             Server::OwnWithClock => RedisServer::start_with_clock(settings),
             Server::Own | Server::Shared => RedisServer::start(settings),
-        };
+        })
+    }
+
+    pub(super) fn behind_a_proxy(server: RedisServer) -> Self {
         let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
         Self { server: Arc::new(Mutex::new(server)), proxy: Some(proxy), operator: Mutex::default() }
     }

@@ -99,12 +99,18 @@ impl lock_conformance::Store for Store {
 
     fn site(&self, server: Server) -> Box<dyn Site> {
         if server != Server::Shared {
-            let node = |_| Node::start(server, &["--maxmemory-policy", "noeviction"]);
+            let settings = ["--maxmemory-policy", "noeviction"];
+            let node = |_| {
+                Node::behind_a_proxy(match server {
+                    Server::OwnWithClock => RedisServer::start_durable_with_clock(&settings),
+                    Server::Own | Server::Shared => RedisServer::start_durable(&settings),
+                })
+            };
             return Box::new(RedlockSite { nodes: (0..self.nodes).map(node).collect() });
         }
         let mut shared = lock(&SHARED);
         while shared.len() < self.nodes {
-            shared.push(Arc::new(Mutex::new(RedisServer::start(&[]))));
+            shared.push(Arc::new(Mutex::new(RedisServer::start_durable(&[]))));
         }
         let nodes = shared[..self.nodes].iter().map(|server| Node {
             server: Arc::clone(server),

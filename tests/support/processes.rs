@@ -7,7 +7,7 @@ use std::{
     env, fs,
     io::Write,
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
@@ -23,13 +23,15 @@ while read -r what pid; do
     esac
 done
 [ -z "$pids" ] || kill -9 $pids 2>/dev/null
-rm -rf "$1"
+rm -rf "$1" "$2"
 "#;
 
 struct Guardian {
     shell: Child,
     pipe: Option<ChildStdin>,
     folder: PathBuf,
+    /// In memory, where the system has a file system there.
+    folder_in_memory: PathBuf,
 }
 
 fn guardian() -> MutexGuard<'static, Guardian> {
@@ -42,9 +44,12 @@ fn guardian() -> MutexGuard<'static, Guardian> {
         }
         folder.push(format!("lock-suite-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a temporary folder can be made");
+        let folder_in_memory = Path::new("/dev/shm").join(folder.file_name().expect("it was just pushed"));
+        let folder_in_memory =
+            if fs::create_dir_all(&folder_in_memory).is_ok() { folder_in_memory } else { folder.clone() };
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "guardian"])
-            .arg(&folder)
+            .args([&folder, &folder_in_memory])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -52,7 +57,7 @@ fn guardian() -> MutexGuard<'static, Guardian> {
             .spawn()
             .expect("there is a shell");
         let pipe = shell.stdin.take();
-        Mutex::new(Guardian { shell, pipe, folder })
+        Mutex::new(Guardian { shell, pipe, folder, folder_in_memory })
     });
     guardian.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -60,6 +65,11 @@ fn guardian() -> MutexGuard<'static, Guardian> {
 /// The folder of this process for temporary files; removed with the process.
 pub fn folder() -> PathBuf {
     guardian().folder.clone()
+}
+
+/// The same, in memory where the system has a file system there: for servers that write each request to the disk.
+pub fn folder_in_memory() -> PathBuf {
+    guardian().folder_in_memory.clone()
 }
 
 fn tell(what: &str, pid: u32) {

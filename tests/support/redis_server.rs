@@ -16,6 +16,10 @@ use super::{
     wall_clock::Clock,
 };
 
+/// The log is rewritten before it is large: a file system in memory may be small.
+const DURABLE: &[&str] =
+    &["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-min-size", "4mb"];
+
 /// Listens on a unix socket, so there is no race for a port; a [`Proxy`](super::proxy::Proxy) gives it one.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -24,27 +28,40 @@ pub struct RedisServer {
     socket: PathBuf,
     settings: Vec<String>,
     clock: Option<Clock>,
+    /// Whether its data outlasts it.
+    keeps_data: bool,
 }
 
 impl RedisServer {
     /// Starts one with these settings in addition to the usual ones, for example `["--requirepass", "secret"]`.
     pub fn start(settings: &[&str]) -> Self {
-        Self::start_with(settings, None)
+        Self::start_with(&processes::folder(), settings, None)
+    }
+
+    /// Starts one that writes everything to the disk before it answers. All the same it loses its data when it ends, as if
+    /// its disk had been lost, until it is told to [`persist`](Self::persist) them.
+    pub fn start_durable(settings: &[&str]) -> Self {
+        Self::start_with(&processes::folder_in_memory(), &[DURABLE, settings].concat(), None)
+    }
+
+    /// Starts a [durable](Self::start_durable) one whose wall clock can be moved.
+    pub fn start_durable_with_clock(settings: &[&str]) -> Self {
+        Self::start_with(&processes::folder_in_memory(), &[DURABLE, settings].concat(), Some(Clock::new()))
     }
 
     /// Starts one whose wall clock can be moved.
     pub fn start_with_clock(settings: &[&str]) -> Self {
-        Self::start_with(settings, Some(Clock::new()))
+        Self::start_with(&processes::folder(), settings, Some(Clock::new()))
     }
 
-    fn start_with(settings: &[&str], clock: Option<Clock>) -> Self {
+    fn start_with(folder: &Path, settings: &[&str], clock: Option<Clock>) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let folder = processes::folder().join(format!("redis-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let folder = folder.join(format!("redis-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(&folder).expect("a temporary folder can be made");
         let socket = folder.join("s");
         let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();
         let process = launch(&folder, &socket, &settings, clock.as_ref());
-        Self { process, folder, socket, settings, clock }
+        Self { process, folder, socket, settings, clock, keeps_data: false }
     }
 
     pub fn socket(&self) -> &Path {
@@ -78,6 +95,9 @@ impl RedisServer {
     }
 
     fn launch(&mut self) {
+        if !self.keeps_data {
+            let _ = fs::remove_dir_all(self.folder.join("appendonlydir"));
+        }
         self.process = launch(&self.folder, &self.socket, &self.settings, self.clock.as_ref());
     }
 
@@ -99,6 +119,7 @@ impl RedisServer {
 
     /// From now on everything is on disk before it is answered, and a restart loses nothing.
     pub fn persist(&mut self) {
+        self.keeps_data = true;
         for (setting, value) in [("appendfsync", "always"), ("appendonly", "yes")] {
             self.settings.extend([format!("--{setting}"), value.to_owned()]);
             assert_eq!(self.command(&["CONFIG", "SET", setting, value]), Value::Text("OK".into()));

@@ -13,7 +13,7 @@ pub(crate) mod targets;
 use std::{
     fmt, fs,
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -30,12 +30,26 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_in(&std::env::temp_dir(), &[])
+    }
+
+    /// Starts one that writes everything to the disk before it answers: a file system in memory, where there is one.
+    pub(crate) fn start_durable() -> Self {
+        let memory = Path::new("/dev/shm");
+        let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let settings =
+            ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-min-size", "16mb"];
+        Self::start_in(&folder, &settings)
+    }
+
+    fn start_in(folder: &Path, settings: &[&str]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let dir = std::env::temp_dir().join(format!("lock-bench-{}-{port}", std::process::id()));
+        let dir = folder.join(format!("lock-bench-{}-{port}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
             .arg(&dir)
+            .args(settings)
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is installed (Debian: apt-get install redis-server)");

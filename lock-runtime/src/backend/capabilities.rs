@@ -14,6 +14,9 @@ pub struct Capabilities {
     /// session lock stays held until the session has timed out. The library therefore refuses a `ttl` shorter than this
     /// timeout: the lock would not become free within the `ttl`.
     pub session_timeout: Option<Duration>,
+    /// The longest `ttl` of the store's leases, if it bounds them. A manager's default `ttl` is never longer; the store
+    /// itself refuses a longer one that a lock asks for.
+    pub longest_ttl: Option<Duration>,
     /// The modes in which locks can be held. The library refuses other modes before it asks the store.
     pub modes: &'static [Mode],
     /// The default prefix for lock names. [`LockManager::with_prefix`](crate::LockManager::with_prefix) overrides it.
@@ -29,6 +32,7 @@ impl Capabilities {
             shared_between_processes: false,
             fair: false,
             session_timeout: None,
+            longest_ttl: None,
             modes: &[Mode::Exclusive],
             default_prefix: "lock:",
         }
@@ -53,6 +57,13 @@ impl Capabilities {
     #[must_use]
     pub const fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
+        self
+    }
+
+    /// Declares that no lease of the store lasts longer than this.
+    #[must_use]
+    pub const fn longest_ttl(mut self, ttl: Duration) -> Self {
+        self.longest_ttl = Some(ttl);
         self
     }
 

@@ -119,11 +119,13 @@ impl LockManager {
     }
 
     pub(crate) fn from_backend(backend: Arc<dyn Backend>) -> Self {
-        Self {
-            prefix: backend.capabilities().default_prefix.into(),
-            engine: Engine::new(backend, Limits::default()),
-            defaults: LockOptions::default(),
+        let can = backend.capabilities();
+        let mut defaults = LockOptions::default();
+        if let Some(longest) = can.longest_ttl.filter(|longest| *longest < defaults.ttl) {
+            tracing::info!(ttl = ?longest, "the default ttl is the longest that this store allows");
+            defaults.ttl = longest;
         }
+        Self { prefix: can.default_prefix.into(), engine: Engine::new(backend, Limits::default()), defaults }
     }
 
     #[cfg(test)]
@@ -149,8 +151,8 @@ impl LockManager {
         MultiLock::new(Arc::clone(&self.engine), keys, self.defaults)
     }
 
-    /// Sets how long a [lease](crate::docs::glossary#locks) lasts if it is not renewed: between 100 ms and 24 h, 30 s
-    /// by default.
+    /// Sets how long a [lease](crate::docs::glossary#locks) lasts if it is not renewed: between 100 ms and 24 h; by
+    /// default 30 s, or the longest that the store allows if that is shorter (Redlock's `max_ttl`).
     ///
     /// If the holder crashes, the lock becomes free within this time (with ZooKeeper, within the session timeout plus
     /// two ZooKeeper ticks, `tickTime`).

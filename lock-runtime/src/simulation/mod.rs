@@ -165,8 +165,12 @@ impl World<'_> {
             .build();
         // Otherwise most messages take the shortest time, and those of one host always arrive first.
         sim.set_message_latency_curve(1.0);
-        let servers: Vec<_> =
-            plan.clocks.iter().enumerate().map(|(number, clock)| Server::new(number, *clock)).collect();
+        let servers: Vec<_> = plan
+            .clocks
+            .iter()
+            .enumerate()
+            .map(|(number, clock)| Server::new(number, *clock, plan.durable))
+            .collect();
         for (number, server) in servers.iter().enumerate() {
             let server = server.clone();
             sim.host(node_name(number), move || server.clone().serve());

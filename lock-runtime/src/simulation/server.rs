@@ -40,6 +40,8 @@ struct State {
     number: usize,
     clock: Clock,
     data: BTreeMap<Vec<u8>, Entry>,
+    /// Whether it persists each write, as it says.
+    durable: bool,
     started: Duration,
     starts: u32,
     /// Until when it neither reads nor answers.
@@ -74,11 +76,12 @@ enum Reply {
 }
 
 impl Server {
-    pub(super) fn new(number: usize, clock: Clock) -> Self {
+    pub(super) fn new(number: usize, clock: Clock, durable: bool) -> Self {
         let server = Self(Rc::new(RefCell::new(State {
             number,
             clock,
             data: BTreeMap::new(),
+            durable,
             // Long ago, so that it votes.
             started: Duration::ZERO,
             starts: 0,
@@ -191,6 +194,7 @@ impl Server {
             b"CLIENT" => Reply::Ok,
             b"PING" => Reply::text("PONG"),
             b"INFO" => self.info(),
+            b"CONFIG" => Reply::Map(vec![(Reply::text("appendfsync"), Reply::text("always"))]),
             b"SCRIPT" => match self.load(&arguments[1]) {
                 Ok(sha) => Reply::Text(sha.into_bytes()),
                 Err(error) => Reply::Error(format!("ERR {error}")),
@@ -238,12 +242,13 @@ impl Server {
         Reply::Text(
             format!(
                 "# Server\r\nrun_id:{}-{}\r\nuptime_in_seconds:{}\r\nserver_time_usec:{}\r\nmaxmemory:0\r\n\
-                 maxmemory_policy:noeviction\r\n",
+                 maxmemory_policy:noeviction\r\naof_enabled:{}\r\n",
                 state.number,
                 state.starts,
                 // As if the first start had been an hour before the simulation.
                 now().saturating_sub(state.started).as_secs() + if state.starts == 0 { 3600 } else { 0 },
                 state.clock.micros(now()),
+                u8::from(state.durable),
             )
             .into_bytes(),
         )

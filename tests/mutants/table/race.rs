@@ -117,9 +117,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_node_that_forgot_its_locks_votes",
         edits: &[Rust {
-            file: "backend/stores/redis/race/nodes.rs",
-            from: "        Some(Duration::ZERO) => return Ok(()),",
-            to: "        Some(wait) if wait.is_zero() || mutant!() => return Ok(()),",
+            file: "backend/stores/redis/race/rules.rs",
+            from: "        (!left.is_zero()).then(|| {",
+            to: "        (!left.is_zero() && !mutant!()).then(|| {",
         }],
         caught_by: &[
             "servers redlock::rules::a_node_that_may_have_forgotten_locks_votes_after_the_longest_lease",

@@ -33,12 +33,7 @@ struct Node {
 
 impl Quorum {
     fn start(nodes: usize) -> Self {
-        let node = |_| {
-            let server = RedisServer::start(&[]);
-            let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-            Node { server, proxy }
-        };
-        Self { nodes: (0..nodes).map(node).collect() }
+        Self { nodes: (0..nodes).map(|_| Node::of(RedisServer::start_durable(&[]))).collect() }
     }
 
     /// `host:port,host:port,…`.
@@ -86,6 +81,11 @@ impl Quorum {
 }
 
 impl Node {
+    fn of(server: RedisServer) -> Self {
+        let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
+        Self { server, proxy }
+    }
+
     fn holder(&self) -> Option<String> {
         match self.server.command(&["GET", "lock:k"]) {
             Value::Text(holder) => {

@@ -44,7 +44,8 @@ impl Site {
     }
 
     fn of(servers: usize) -> Self {
-        let servers: Vec<_> = (0..servers).map(|_| RedisServer::start(&[])).collect();
+        let start = |_| if servers == 1 { RedisServer::start(&[]) } else { RedisServer::start_durable(&[]) };
+        let servers: Vec<_> = (0..servers).map(start).collect();
         let counter = servers[0].socket().with_file_name("entries");
         fs::write(&counter, "0").unwrap();
         Self { servers, counter }

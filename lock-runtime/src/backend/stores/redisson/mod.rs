@@ -8,7 +8,7 @@ use std::{error::Error, fmt, future::Future, sync::Arc};
 use self::protocol::{Fences, RLock};
 use super::redis::{
     config::Config,
-    race::{self, Nodes, Rules, Shared},
+    race::{self, Nodes, Shared},
 };
 use crate::{
     LockError,
@@ -78,9 +78,7 @@ impl Redisson {
 
     fn with(config: Config, fenced: bool) -> Result<Self, LockError> {
         let protocol = RLock::new(if fenced { Fences::Counter } else { Fences::Clock });
-        // With one server nothing is known better than its own data: it answers as soon as it is there.
-        let rules = Rules { durable: true, ..Rules::default() };
-        Ok(Self { shared: Arc::new(Shared::of(Nodes::new(vec![config], Arc::new(protocol))?, rules)) })
+        Ok(Self { shared: Arc::new(Shared::of(Nodes::new(vec![config], Arc::new(protocol), None)?)) })
     }
 }
 
@@ -94,7 +92,7 @@ impl Backend for Redisson {
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
-        Box::pin(async { self.shared.nodes.ping(&self.shared.rules).await })
+        Box::pin(async { self.shared.nodes.ping().await })
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

@@ -24,6 +24,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Redlock {
     shared: Arc<Shared>,
+    rules: Rules,
 }
 
 impl Redlock {
@@ -88,11 +89,14 @@ impl Redlock {
 
     fn with(nodes: Vec<Config>, rules: Rules) -> Result<Self, LockError> {
         config::check(&nodes)?;
-        Ok(Self { shared: Arc::new(Shared::of(Nodes::new(nodes, Arc::new(Plain::new()))?, rules)) })
+        let nodes = Nodes::new(nodes, Arc::new(Plain::new()), Some(rules))?;
+        Ok(Self { shared: Arc::new(Shared::of(nodes)), rules })
     }
 
     /// Declares that every node persists each write before it answers (`appendonly yes`, `appendfsync always`), so that
     /// it may vote as soon as it was started. The default is that it may have forgotten locks.
+    ///
+    /// A node that shows another setting is refused; see [the page of the module](self#restarts).
     #[must_use]
     pub fn durable(self) -> Self {
         self.with_rules(|rules| rules.durable = true)
@@ -106,16 +110,17 @@ impl Redlock {
     }
 
     fn with_rules(self, change: impl FnOnce(&mut Rules)) -> Self {
-        let mut rules = self.shared.rules;
+        let mut rules = self.rules;
         change(&mut rules);
-        let nodes = self.shared.nodes.clone();
-        Self { shared: Arc::new(Shared::of(nodes, rules)) }
+        Self { shared: Arc::new(Shared::of(self.shared.nodes.with_rules(rules))), rules }
     }
 }
 
 impl Backend for Redlock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes()
+        let can = Capabilities::new().shared_between_processes();
+        let Rules { durable, max_ttl } = self.rules;
+        if durable { can } else { can.longest_ttl(max_ttl) }
     }
 
     fn names(&self) -> Vec<String> {
@@ -123,7 +128,7 @@ impl Backend for Redlock {
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
-        Box::pin(async { self.shared.nodes.ping(&self.shared.rules).await })
+        Box::pin(async { self.shared.nodes.ping().await })
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
@@ -131,8 +136,8 @@ impl Backend for Redlock {
         match request.mode {
             Mode::Exclusive => {}
         }
+        let Rules { durable, max_ttl } = self.rules;
         Box::pin(async move {
-            let Rules { durable, max_ttl } = shared.rules;
             if !durable && request.ttl > max_ttl {
                 return Err(invalid(format!(
                     "ttl {:?} is longer than {max_ttl:?}, the `max_ttl` of this Redlock: a node that was started a moment \

@@ -172,7 +172,8 @@ impl Connection {
         self.pushes.hang_up(self.id);
     }
 
-    fn give_up(&self, why: &str) {
+    /// Lets new calls use another connection.
+    pub(crate) fn give_up(&self, why: &str) {
         if !self.given_up.swap(true, Ordering::AcqRel) {
             tracing::debug!(why, "connection to Redis given up");
             self.pushes.hang_up(self.id);

@@ -73,6 +73,11 @@ pub(crate) fn uptime(info: &str) -> Option<Duration> {
     Some(Duration::from_secs(field(info, "uptime_in_seconds")?.parse().ok()?))
 }
 
+/// Returns whether the server has a log of its writes.
+pub(crate) fn has_log(info: &str) -> Option<bool> {
+    Some(field(info, "aof_enabled")? == "1")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

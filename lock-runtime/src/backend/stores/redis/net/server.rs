@@ -11,7 +11,7 @@ use crate::{LockError, backend::common::outage::Outage};
 #[derive(Debug)]
 pub(crate) struct Server {
     config: Config,
-    dial: Dial,
+    dial: Arc<Dial>,
     /// The number of the next connection.
     made: AtomicU64,
     outage: Arc<Outage>,
@@ -20,9 +20,19 @@ pub(crate) struct Server {
 impl Server {
     /// `consequence` is what follows from an outage, for the log.
     pub(crate) fn new(config: Config, consequence: &'static str) -> Result<Self, LockError> {
-        let dial = Dial::new(&config)?;
+        let dial = Arc::new(Dial::new(&config)?);
         let outage = Arc::new(Outage::of(format!("Redis at {}", config.address()), consequence));
         Ok(Self { config, dial, made: AtomicU64::new(0), outage })
+    }
+
+    /// Returns the same server for connections of another service.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            config: self.config.clone(),
+            dial: Arc::clone(&self.dial),
+            made: AtomicU64::new(0),
+            outage: Arc::clone(&self.outage),
+        }
     }
 
     pub(crate) fn config(&self) -> &Config {

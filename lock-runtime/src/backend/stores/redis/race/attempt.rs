@@ -145,7 +145,7 @@ impl<'a> Attempt<'a> {
         let count = nodes.of.len();
         let proposal = self.claim(nodes.proposal(self.sent));
         self.open = true;
-        let mut replies = nodes.ask(Kind::Acquire, &self.shared.rules, |_| Some(proposal.clone()));
+        let mut replies = nodes.ask(Kind::Acquire, |_| Some(proposal.clone()));
         let (mut answers, mut fences) = (Count::of(count), Fences::of(count));
         let (mut granted, mut failures, mut refusals) = (0_u64, Vec::new(), Vec::new());
         let mut others_wait = false;
@@ -203,8 +203,7 @@ impl<'a> Attempt<'a> {
     async fn raise(&self, fence: u64, granted: u64, failures: &mut Vec<(usize, Failure)>) -> bool {
         let nodes = &self.shared.nodes;
         let claim = self.claim(fence);
-        let mut replies = nodes
-            .ask(Kind::Raise, &self.shared.rules, |node| (granted >> node & 1 == 1).then(|| claim.clone()));
+        let mut replies = nodes.ask(Kind::Raise, |node| (granted >> node & 1 == 1).then(|| claim.clone()));
         let mut raised = Count::of(nodes.of.len());
         (0..nodes.of.len()).filter(|node| granted >> node & 1 == 0).for_each(|_| raised.add(None));
         while raised.has_majority() == Decision::Open

@@ -42,10 +42,10 @@ impl RacedLease {
     /// Withdraws an attempt that was refused from the nodes that granted it, and waits for their answers. The others are
     /// asked, too, if they have not answered the attempt.
     pub(super) async fn withdraw_from(&self, granted: u64) {
-        let Shared { nodes, rules, .. } = &*self.shared;
+        let nodes = &self.shared.nodes;
         let of = |set: u64, node: usize| set >> node & 1 == 1;
         let claim = |node| (of(granted, node) || self.trail.leads_to(node)).then(|| self.claim());
-        let mut replies = nodes.ask(Kind::Withdraw, rules, claim);
+        let mut replies = nodes.ask(Kind::Withdraw, claim);
         let mut left = granted;
         while left != 0
             && let Some((node, _)) = replies.next().await
@@ -63,10 +63,10 @@ impl RacedLease {
     /// Releases on all nodes. The outcome is known once a majority has answered; the caller does not wait for the others,
     /// but the library's own thread does, so that a shutdown leaves nothing behind.
     async fn send(&self) -> Result<Released, LockError> {
-        let Shared { nodes, rules, held, .. } = &*self.shared;
+        let Shared { nodes, held, .. } = &*self.shared;
         // Before the first node is asked: from now on no node is joined for this owner.
         held.remove(self.id.owner);
-        let mut replies = nodes.ask(Kind::Release, rules, |_| Some(self.claim()));
+        let mut replies = nodes.ask(Kind::Release, |_| Some(self.claim()));
         let again = self.release_unanswered.swap(true, Ordering::AcqRel);
         let is_patient = background::handle().is_here();
         let (mut count, mut failures) = (Count::of(nodes.of.len()), Vec::new());
@@ -131,7 +131,7 @@ impl Lease for RacedLease {
         // In the order of the calls, and without an answer: after the release it changes nothing.
         let (shared, claim) = (Arc::clone(&self.shared), Claim { number: holds.into(), ..self.claim() });
         background::handle().spawn(async move {
-            drop(shared.nodes.ask(Kind::Count, &shared.rules, |_| Some(claim.clone())).next().await);
+            drop(shared.nodes.ask(Kind::Count, |_| Some(claim.clone())).next().await);
         });
     }
 }

@@ -24,17 +24,17 @@ use super::{
     leftovers::{Leftovers, Owed, Repeats},
     operation::{self, Answered, Caller, Operation, What},
     protocol::{Kind, Protocol},
+    rules::{Rules, Shown},
 };
 use crate::{
     LockError, LockErrorKind,
     backend::{BoxFuture, common::hints::Hints},
     sync::lock,
-    time::clock::Instant,
+    time::clock::{self, Instant},
 };
 
-/// How much longer than the longest lease a node without its data must have run before it votes: longer than fences are
-/// ahead of the time, and the clocks of the nodes differ a little.
-const VOTE_MARGIN: Duration = Duration::from_secs(2);
+/// How long a connection is kept to a server without a vote. A new one shows whether the server was set right.
+const KEPT_WITHOUT_VOTE: Duration = Duration::from_secs(1);
 
 /// One node, as this process sees it.
 #[derive(Clone, Debug)]
@@ -49,19 +49,38 @@ impl Node {
         hints: &Arc<Hints>,
         number: usize,
         run_ids: &RunIds,
+        rules: Option<Rules>,
     ) -> Result<Self, LockError> {
-        let address = config.address();
-        let server = Server::new(config, protocol.outage_means())?;
         let voter = Voter {
-            address,
+            address: config.address(),
             protocol: Arc::clone(protocol),
             hints: Arc::clone(hints),
             leftovers: Leftovers::default(),
             number,
             run_ids: Arc::clone(run_ids),
+            rules,
+            warned: Mutex::default(),
             scripts_are_known: AtomicBool::new(false),
         };
+        let server = Server::new(config, protocol.outage_means())?;
         Ok(Self { connections: Arc::new(Connections::new(server, voter)) })
+    }
+
+    /// Returns the same node with other rules, and without connections.
+    pub(super) fn with_rules(&self, rules: Rules, run_ids: &RunIds) -> Self {
+        let Voter { address, protocol, hints, number, .. } = self.connections.service();
+        let voter = Voter {
+            address: address.clone(),
+            protocol: Arc::clone(protocol),
+            hints: Arc::clone(hints),
+            leftovers: Leftovers::default(),
+            number: *number,
+            run_ids: Arc::clone(run_ids),
+            rules: Some(rules),
+            warned: Mutex::default(),
+            scripts_are_known: AtomicBool::new(false),
+        };
+        Self { connections: Arc::new(Connections::new(self.connections.server().again(), voter)) }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -85,6 +104,9 @@ pub(super) struct Voter {
     pub(super) leftovers: Leftovers,
     number: usize,
     run_ids: RunIds,
+    rules: Option<Rules>,
+    /// The last warning, and the run id of its server.
+    warned: Mutex<(Option<Box<str>>, String)>,
     /// Whether a server has accepted the scripts from this user.
     scripts_are_known: AtomicBool,
 }
@@ -112,6 +134,43 @@ impl Voter {
         }
         run_ids.insert(self.number, run_id.into());
         Ok(())
+    }
+
+    /// Returns what the server of a new connection shows of itself, as far as the rules depend on it.
+    async fn look_at(&self, connection: &Connection, info: &str) -> Result<Shown, LockError> {
+        let mut shown = Shown::by(info);
+        if self.rules.is_some_and(|rules| rules.durable) && shown.has_log != Some(false) {
+            let mut question = redis::cmd("CONFIG");
+            question.arg("GET").arg("appendfsync");
+            shown.fsync = match connection.call::<HashMap<String, String>>(&question).await {
+                Ok(mut settings) => settings.remove("appendfsync"),
+                // A user needs no permission for this command, and some services do not have it.
+                Err(Failure::Refused(_)) => None,
+                Err(failure) => return Err(failure.into_error()),
+            };
+        }
+        Ok(shown)
+    }
+
+    /// Warns of a server without a vote, or of one that does not show whether it should have one: once for each server,
+    /// however many connections lead there.
+    fn warn(&self, info: &str, warning: String) {
+        let warning = (fitness::run_id(info).map(Box::from), warning);
+        let mut warned = lock(&self.warned);
+        if *warned != warning {
+            tracing::warn!("{}", warning.1);
+            *warned = warning;
+        }
+    }
+
+    /// Returns an error if the node has no vote.
+    pub(super) fn check_vote(&self, line: &Line) -> Result<(), Failure> {
+        let now = Instant::now();
+        let age = now.saturating_duration_since(line.opened);
+        let Some(refusal) = self.rules.and_then(|rules| rules.refuse(&line.shown, age, &self.address)) else {
+            return Ok(());
+        };
+        Err(Failure::Refused(refusal.into_error()))
     }
 }
 
@@ -155,6 +214,19 @@ impl Service for Voter {
             }
             self.scripts_are_known.store(true, Ordering::Release);
         }
+        let shown = self.look_at(&connection, info).await?;
+        if self.rules.is_some_and(|rules| rules.is_refused_for_good(&shown)) {
+            let connection = Arc::downgrade(&connection);
+            tokio::spawn(async move {
+                clock::sleep_until(Instant::now() + KEPT_WITHOUT_VOTE).await;
+                if let Some(connection) = connection.upgrade() {
+                    connection.give_up("its server has no vote, and may have been set right");
+                }
+            });
+        }
+        if let Some(warning) = self.rules.and_then(|rules| rules.warning(&shown, &self.address)) {
+            self.warn(info, warning);
+        }
         // Proposals of fences are made from the time of the nodes.
         let now = Instant::now();
         if let Some(time) = fitness::time(info) {
@@ -169,7 +241,7 @@ impl Service for Voter {
             batcher: Batcher::start(&connection, GroupCommit::Always, &send_batch),
             connection,
             opened: Instant::now(),
-            uptime: fitness::uptime(info),
+            shown,
             subscribed: Mutex::default(),
         }))
     }
@@ -200,8 +272,7 @@ pub(super) struct Line {
     connection: Arc<Connection>,
     batcher: Batcher<Operation>,
     opened: Instant,
-    /// How long the server had run when the connection was opened; `None` if it does not say.
-    uptime: Option<Duration>,
+    shown: Shown,
     subscribed: Mutex<HashMap<Arc<str>, usize>>,
 }
 
@@ -237,13 +308,6 @@ impl Line {
     /// Returns the node's time now, or an earlier one, in µs.
     pub(super) fn time(&self, now: Instant) -> u64 {
         self.connection.clock().at(now)
-    }
-
-    /// Returns how long the node has no vote, because it may have forgotten locks when it was started; `None` if it
-    /// does not say when that was.
-    pub(super) fn votes_in(&self, now: Instant, longest: Duration) -> Option<Duration> {
-        let up = self.uptime? + now.saturating_duration_since(self.opened);
-        Some((longest + VOTE_MARGIN).saturating_sub(up))
     }
 
     /// Puts an operation into the next batch, and returns the receiver of its answer. A release is owed until then.

@@ -15,7 +15,7 @@ use super::{
     claim::Claim,
     error::out_of_reach,
     leftovers::Owed,
-    node::{Line, Node, Voter},
+    node::{Line, Node, RunIds, Voter},
     operation::Answered,
     protocol::{Kind, Protocol},
     quorum::{Count, Decision, majority},
@@ -42,13 +42,25 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    pub(crate) fn new(configs: Vec<Config>, protocol: Arc<dyn Protocol>) -> Result<Self, LockError> {
+    /// Without rules, each node has a vote: what one server alone has is all that is known.
+    pub(crate) fn new(
+        configs: Vec<Config>,
+        protocol: Arc<dyn Protocol>,
+        rules: Option<Rules>,
+    ) -> Result<Self, LockError> {
         let (hints, run_ids) = (Arc::default(), Arc::default());
         let nodes = configs.into_iter().enumerate();
         let of = nodes
-            .map(|(number, config)| Node::new(config, &protocol, &hints, number, &run_ids))
+            .map(|(number, config)| Node::new(config, &protocol, &hints, number, &run_ids, rules))
             .collect::<Result<_, _>>()?;
         Ok(Self { of, protocol, hints })
+    }
+
+    /// Returns the same nodes with other rules, and without connections.
+    pub(crate) fn with_rules(&self, rules: Rules) -> Self {
+        let run_ids = RunIds::default();
+        let of = self.of.iter().map(|node| node.with_rules(rules, &run_ids)).collect();
+        Self { of, ..self.clone() }
     }
 
     pub(super) fn majority(&self) -> usize {
@@ -90,14 +102,13 @@ impl Nodes {
     }
 
     /// Checks that a majority of the nodes can be used, and votes.
-    pub(crate) async fn ping(&self, rules: &Rules) -> Result<(), LockError> {
-        let rules = (!rules.durable).then_some(*rules);
+    pub(crate) async fn ping(&self) -> Result<(), LockError> {
         let pings = self.of.iter().map(|node| {
-            let (connections, address) = (Arc::clone(&node.connections), node.address().to_owned());
+            let connections = Arc::clone(&node.connections);
             let ping = async move {
                 let line = connections.here().await?;
                 line.ping().await?;
-                check_vote(&address, &line, rules).map(|()| 1)
+                connections.service().check_vote(&line).map(|()| 1)
             };
             Some(Reply::Connecting(Box::pin(ping)))
         });
@@ -177,16 +188,13 @@ impl Nodes {
     }
 
     /// Asks each node for which there is a claim.
-    pub(super) fn ask(&self, kind: Kind, rules: &Rules, claim: impl Fn(usize) -> Option<Claim>) -> Replies {
+    pub(super) fn ask(&self, kind: Kind, claim: impl Fn(usize) -> Option<Claim>) -> Replies {
         let replies = self.of.iter().enumerate().map(|(number, node)| {
             let claim = Claim { node: number, ..claim(number)? };
-            // Only these can contradict a grant that the node has forgotten.
-            let needs_vote = kind.has_limit() && !rules.durable;
-            let rules = needs_vote.then_some(*rules);
             if let Some(line) = node.connections.open_here().filter(|line| !line.is_idle()) {
-                return Some(put(node, &line, kind, claim, rules));
+                return Some(put(node, &line, kind, claim));
             }
-            let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim, rules);
+            let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim);
             // What is owed goes on if the others decide; anything else is not asked then.
             Some(Reply::Connecting(if kind.is_owed() {
                 let asking = tokio::spawn(asking);
@@ -199,15 +207,10 @@ impl Nodes {
     }
 }
 
-async fn connect_and_ask(
-    node: Arc<Connections<Voter>>,
-    kind: Kind,
-    claim: Claim,
-    rules: Option<Rules>,
-) -> Result<i64, Failure> {
+async fn connect_and_ask(node: Arc<Connections<Voter>>, kind: Kind, claim: Claim) -> Result<i64, Failure> {
     let owed = owed(&node, kind, &claim);
     let line = node.here().await?;
-    check_vote(node.service().address(), &line, rules)?;
+    check_vote(&node, &line, kind)?;
     line.put(kind, claim, owed).await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
 }
 
@@ -215,8 +218,8 @@ fn owed(node: &Arc<Connections<Voter>>, kind: Kind, claim: &Claim) -> Option<Owe
     kind.is_owed().then(|| Owed::new(Arc::<Connections<Voter>>::clone(node), claim.clone()))
 }
 
-fn put(node: &Node, line: &Line, kind: Kind, claim: Claim, rules: Option<Rules>) -> Reply {
-    match check_vote(node.address(), line, rules) {
+fn put(node: &Node, line: &Line, kind: Kind, claim: Claim) -> Reply {
+    match check_vote(&node.connections, line, kind) {
         Ok(()) => {
             let owed = owed(&node.connections, kind, &claim);
             Reply::Sent(line.put(kind, claim, owed))
@@ -225,22 +228,10 @@ fn put(node: &Node, line: &Line, kind: Kind, claim: Claim, rules: Option<Rules>)
     }
 }
 
-/// Returns an error if the node has no vote because it may have forgotten locks.
-fn check_vote(address: &str, line: &Line, rules: Option<Rules>) -> Result<(), Failure> {
-    let Some(rules) = rules else { return Ok(()) };
-    let message = match line.votes_in(Instant::now(), rules.max_ttl) {
-        Some(Duration::ZERO) => return Ok(()),
-        Some(wait) => format!(
-            "Redis at {address} was started a moment ago, may have forgotten locks, and votes in {:?}. If every node \
-             persists each write (`appendfsync always`), set `durable=true`",
-            Duration::from_secs(wait.as_secs() + 1)
-        ),
-        None => format!(
-            "Redis at {address} does not say when it was started, so it may have forgotten locks; allow its user the \
-             command INFO, or set `durable=true` if every node persists each write (`appendfsync always`)"
-        ),
-    };
-    Err(Failure::Refused(LockError::new(LockErrorKind::Backend, message)))
+/// Returns an error if the node has no vote, and this kind of question needs one: only those that can contradict a grant
+/// which the node has forgotten.
+fn check_vote(node: &Connections<Voter>, line: &Line, kind: Kind) -> Result<(), Failure> {
+    if kind.has_limit() { node.service().check_vote(line) } else { Ok(()) }
 }
 
 /// The answers that are still to come, by the numbers of the nodes.

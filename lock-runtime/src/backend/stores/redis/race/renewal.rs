@@ -65,9 +65,7 @@ pub(crate) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
     let mut pending: Vec<Pending> = due
         .iter()
         .map(|id| Pending {
-            replies: shared
-                .nodes
-                .ask(Kind::Renew, &shared.rules, |_| Some(Claim::of(id.clone(), limit, &trail))),
+            replies: shared.nodes.ask(Kind::Renew, |_| Some(Claim::of(id.clone(), limit, &trail))),
             count: Count::of(shared.nodes.of.len()),
             missing: 0,
             failures: Vec::new(),
@@ -135,5 +133,5 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
 
 /// Asks the nodes in this set of bits.
 fn ask(shared: &Shared, kind: Kind, claim: &Claim, nodes: u64) -> Replies {
-    shared.nodes.ask(kind, &shared.rules, |node| (nodes >> node & 1 == 1).then(|| claim.clone()))
+    shared.nodes.ask(kind, |node| (nodes >> node & 1 == 1).then(|| claim.clone()))
 }

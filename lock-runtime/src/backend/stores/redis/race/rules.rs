@@ -1,6 +1,13 @@
-//! When a node has a vote.
+//! When a node has a vote. Pure.
 
 use std::time::Duration;
+
+use super::super::net::fitness;
+use crate::{LockError, LockErrorKind};
+
+/// How much longer than the longest lease a node without its data must have run before it votes: longer than fences are
+/// ahead of the time, and the clocks of the nodes differ a little.
+const VOTE_MARGIN: Duration = Duration::from_secs(2);
 
 /// What the fleet agrees upon: all clients of the nodes must have the same.
 #[derive(Clone, Copy, Debug)]
@@ -14,5 +21,172 @@ pub(crate) struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self { durable: false, max_ttl: Duration::from_secs(60) }
+    }
+}
+
+/// What a server shows of itself. `None` is what it does not show to this user.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown {
+    pub(super) run_id: Option<Box<str>>,
+    /// How long it had run when the connection was opened.
+    pub(super) uptime: Option<Duration>,
+    /// Whether it has a log of its writes (`appendonly yes`).
+    pub(super) has_log: Option<bool>,
+    /// When that log is on the disk (`appendfsync`).
+    pub(super) fsync: Option<String>,
+}
+
+impl Shown {
+    pub(super) fn by(info: &str) -> Self {
+        Self {
+            run_id: fitness::run_id(info).map(Box::from),
+            uptime: fitness::uptime(info),
+            has_log: fitness::has_log(info),
+            fsync: None,
+        }
+    }
+
+    /// Returns an error if it shows that it is not durable.
+    fn belies_durable(&self, address: &str) -> Option<LockError> {
+        let setting = match (self.has_log, self.fsync.as_deref()) {
+            (Some(false), _) => "appendonly no".to_owned(),
+            (_, Some(fsync)) if fsync != "always" => format!("appendfsync {fsync}"),
+            _ => return None,
+        };
+        let message = format!(
+            "Redis at {address} has `{setting}`, so it may forget locks: remove `durable=true`, or set `appendonly yes` \
+             and `appendfsync always` on every node"
+        );
+        Some(LockError::new(LockErrorKind::InvalidOptions, message))
+    }
+}
+
+/// Why a node has no vote.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Until it has run for long enough.
+    ForNow(LockError),
+    /// Until its settings, or those of its user, are changed.
+    ForGood(LockError),
+}
+
+impl Refusal {
+    pub(super) fn into_error(self) -> LockError {
+        match self {
+            Self::ForNow(error) | Self::ForGood(error) => error,
+        }
+    }
+}
+
+impl Rules {
+    /// Returns why a node has no vote that shows this, over a connection of this age; `None` if it has one.
+    pub(super) fn refuse(&self, shown: &Shown, age: Duration, address: &str) -> Option<Refusal> {
+        // Without it, one server may be two nodes, under two addresses.
+        if shown.run_id.is_none() {
+            let message = format!(
+                "Redis at {address} has no vote, because it does not answer INFO: it may be the server of another node, \
+                 and may have forgotten locks. Allow its user the command INFO"
+            );
+            return Some(Refusal::ForGood(LockError::new(LockErrorKind::Backend, message).into_permanent()));
+        }
+        if self.durable {
+            return shown.belies_durable(address).map(Refusal::ForGood);
+        }
+        let up = shown.uptime.unwrap_or_default() + age;
+        let left = (self.max_ttl + VOTE_MARGIN).saturating_sub(up);
+        (!left.is_zero()).then(|| {
+            let message = format!(
+                "Redis at {address} was started a moment ago, may have forgotten locks, and votes in {:?}. On a \
+                 developer's machine, a short `max_ttl` (such as `max_ttl=2s`) makes that short. `durable=true` is for \
+                 nodes that forget nothing: each persists every write before it answers (`appendonly yes` and \
+                 `appendfsync always`)",
+                Duration::from_secs(left.as_secs() + 1)
+            );
+            Refusal::ForNow(LockError::new(LockErrorKind::Backend, message))
+        })
+    }
+
+    /// Returns whether a node has no vote that shows this, however long it runs.
+    pub(super) fn is_refused_for_good(&self, shown: &Shown) -> bool {
+        matches!(self.refuse(shown, Duration::ZERO, ""), Some(Refusal::ForGood(_)))
+    }
+
+    /// Returns what an operator should know of a node that shows this.
+    pub(super) fn warning(&self, shown: &Shown, address: &str) -> Option<String> {
+        if let Some(Refusal::ForGood(error)) = self.refuse(shown, Duration::ZERO, address) {
+            return Some(error.message().to_owned());
+        }
+        let unseen = match (shown.has_log, &shown.fsync) {
+            (Some(_), Some(_)) => return None,
+            (Some(_), None) => "`appendfsync`, because this user may not ask for it by CONFIG",
+            (None, _) => "`appendonly`, because its INFO does not name it",
+        };
+        self.durable.then(|| {
+            format!(
+                "Redis at {address} does not show its {unseen}; `durable=true` claims that it persists every write before \
+                 it answers (`appendonly yes` and `appendfsync always`), and otherwise two clients can hold one lock"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DURABLE: Rules = Rules { durable: true, max_ttl: Duration::from_secs(5) };
+    const FORGETFUL: Rules = Rules { durable: false, ..DURABLE };
+
+    fn shown(info: &str, fsync: Option<&str>) -> Shown {
+        Shown { fsync: fsync.map(str::to_owned), ..Shown::by(info) }
+    }
+
+    /// Returns the reason, and whether it is one for now only.
+    fn refusal(rules: Rules, shown: &Shown) -> Option<(String, bool)> {
+        let refusal = rules.refuse(shown, Duration::from_secs(1), "h:1")?;
+        let is_for_now = matches!(refusal, Refusal::ForNow(_));
+        Some((refusal.into_error().to_string(), is_for_now))
+    }
+
+    #[test]
+    fn a_node_votes_once_every_lease_that_it_may_have_forgotten_has_ended() {
+        for (uptime, votes) in [(0, false), (5, false), (6, true), (3600, true)] {
+            let shown = shown(&format!("run_id:x\r\nuptime_in_seconds:{uptime}\r\naof_enabled:0\r\n"), None);
+            let refusal = refusal(FORGETFUL, &shown);
+            assert_eq!(refusal.is_none(), votes, "{uptime}: {refusal:?}");
+            assert!(refusal.is_none_or(|(text, for_now)| for_now && text.contains("`max_ttl`")));
+            assert_eq!(FORGETFUL.warning(&shown, "h:1"), None);
+        }
+    }
+
+    #[test]
+    fn a_node_that_says_nothing_of_itself_has_no_vote() {
+        for rules in [DURABLE, FORGETFUL] {
+            let (text, for_now) = refusal(rules, &Shown::default()).expect("no vote");
+            assert!(!for_now && text.contains("INFO") && !text.contains("durable"), "{text}");
+            assert!(rules.warning(&Shown::default(), "h:1").is_some());
+        }
+    }
+
+    #[test]
+    fn what_contradicts_durable_is_refused_and_what_cannot_be_seen_is_warned_of() {
+        for (log, fsync, refused, warned) in [
+            ("aof_enabled:1", Some("always"), None, None),
+            ("aof_enabled:1", Some("everysec"), Some("appendfsync everysec"), Some("appendfsync everysec")),
+            ("aof_enabled:1", Some("no"), Some("appendfsync no"), Some("appendfsync no")),
+            ("aof_enabled:1", None, None, Some("does not show its `appendfsync`")),
+            ("aof_enabled:0", None, Some("appendonly no"), Some("appendonly no")),
+            ("aof_enabled:0", Some("always"), Some("appendonly no"), Some("appendonly no")),
+            ("", None, None, Some("does not show its `appendonly`")),
+            ("", Some("always"), None, Some("does not show its `appendonly`")),
+        ] {
+            let shown = shown(&format!("run_id:x\r\nuptime_in_seconds:0\r\n{log}\r\n"), fsync);
+            let is_said = |text: Option<String>, what: Option<&str>| match (&text, what) {
+                (Some(text), Some(what)) => assert!(text.contains(what), "{log} {fsync:?}: {text}"),
+                (text, what) => assert_eq!(text.is_some(), what.is_some(), "{log} {fsync:?}: {text:?}"),
+            };
+            is_said(refusal(DURABLE, &shown).map(|(text, _)| text), refused);
+            is_said(DURABLE.warning(&shown, "h:1"), warned);
+        }
     }
 }
