@@ -1,5 +1,6 @@
 //! Redlock on three and on five nodes against `rslock` and npm `redlock` on the same ones: uncontended, with one node
-//! hanging, and one contended key.
+//! hanging, and one contended key. Then four clients that contend for one key while a minority hangs or is 200 ms away,
+//! against themselves with all nodes well (`redlock_contended`).
 //!
 //! `cargo bench -p lock-runtime-benches --bench redlock -- [rounds [ms]]`; by default 7 rounds of 1,000 ms. The others
 //! take one round trip for an acquisition, and have no fencing tokens. npm `redlock` takes part where `LOCK_TEST_REDLOCK`
@@ -28,7 +29,14 @@ use std::{
 };
 
 use lock_runtime::LockManager;
-use support::{Server, median, program::Program, publish, ratios, targets::Target};
+use support::{
+    Server,
+    link::{self, Relay},
+    median,
+    program::Program,
+    publish, ratios,
+    targets::Target,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -36,11 +44,22 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// A cycle of a contender: acquires the lock of this name, and releases it.
 type Cycle = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() {
+fn main() {
+    if !link::relayed() {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(measure());
+    }
+}
+
+async fn measure() {
     let mut numbers = std::env::args().skip(1).filter_map(|word| word.parse::<u64>().ok());
     let rounds = numbers.next().unwrap_or(7);
     let length = Duration::from_millis(numbers.next().unwrap_or(1_000));
+    contend(rounds, length).await;
     let (mut rows, mut targets) = (Vec::new(), Vec::new());
     for nodes in [3, 5] {
         let servers: Vec<Server> = (0..nodes).map(|_| Server::start_durable()).collect();
@@ -142,6 +161,101 @@ impl Contender {
             }
         }
     }
+}
+
+/// Four clients with connections of their own want one lock all the time: with all nodes well, and with as many hanging
+/// or 200 ms away as a majority can do without.
+async fn contend(rounds: u64, length: Duration) {
+    const CONDITIONS: [&str; 3] = ["all well", "a minority hangs", "a minority is 200 ms away"];
+    let (mut rows, mut targets) = (Vec::new(), Vec::new());
+    for nodes in [3, 5] {
+        let servers: Vec<Server> = (0..nodes).map(|_| Server::start_durable()).collect();
+        let (majority, minority) = servers.split_at(nodes / 2 + 1);
+        let relays: Vec<_> =
+            minority.iter().map(|server| Relay::start(server.port, Duration::from_millis(100))).collect();
+        let ports = |of: &[Server]| of.iter().map(|server| server.port).collect::<Vec<_>>();
+        let near = clients(&ports(&servers)).await;
+        let far = [ports(majority), relays.iter().map(|relay| relay.port).collect()].concat();
+        let far = clients(&far).await;
+        let mut results = vec![(Vec::new(), Vec::new()); CONDITIONS.len()];
+        for round in 0..=rounds {
+            for (number, (rates, waits)) in results.iter_mut().enumerate() {
+                let clients = if number == 2 { &far } else { &near };
+                if number == 1 {
+                    minority.iter().for_each(Server::hang);
+                }
+                // Finds out that nodes hang, or that they are back.
+                contended(clients, Duration::from_millis(500)).await;
+                let (rate, wait) = contended(clients, length).await;
+                if number == 1 {
+                    minority.iter().for_each(Server::go_on);
+                }
+                if round > 0 {
+                    rates.push(rate);
+                    waits.push(wait);
+                }
+            }
+        }
+        let (rates, waits) = results[0].clone();
+        for (condition, (their_rates, their_waits)) in CONDITIONS.iter().zip(&results) {
+            let (rate, wait) = (ratios(their_rates, &rates), ratios(their_waits, &waits));
+            rows.push(vec![
+                format!("{nodes}"),
+                (*condition).into(),
+                format!("{:.0}", median(their_rates)),
+                rate.to_string(),
+                format!("{:.0}", median(their_waits)),
+                wait.to_string(),
+            ]);
+            if *condition != CONDITIONS[0] {
+                let name = format!("{nodes} nodes, {condition}");
+                targets.push(Target::at_least(format!("{name}: entries/s, of all well"), rate, 0.5));
+                targets.push(Target::at_most(format!("{name}: longest wait, of all well"), wait, 2.0));
+            }
+        }
+    }
+    let columns =
+        ["nodes", "what", "entries/s", "of all well [95 %]", "longest wait ms", "of all well [95 %]"];
+    publish("redlock_contended", &columns, &rows, support::plot::NONE, &targets);
+}
+
+async fn clients(ports: &[u16]) -> Vec<LockManager> {
+    let ports: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let url = format!("redlock://{}?durable=true", ports.join(","));
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(LockManager::connect(&url).await.unwrap().ttl(TTL).wait(PATIENCE));
+    }
+    clients
+}
+
+/// Returns the entries a second into sections of 1 ms, and the longest time that one was waited for, in ms.
+async fn contended(clients: &[LockManager], length: Duration) -> (f64, f64) {
+    let began = Instant::now();
+    let tasks: Vec<_> = clients
+        .iter()
+        .map(|locks| {
+            let lock = locks.lock("contended");
+            tokio::spawn(async move {
+                let (mut entries, mut longest) = (0, Duration::ZERO);
+                while began.elapsed() < length {
+                    let asked = Instant::now();
+                    let guard = lock.acquire().await.unwrap();
+                    longest = longest.max(asked.elapsed());
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    guard.release().await.unwrap();
+                    entries += 1;
+                }
+                (entries, longest)
+            })
+        })
+        .collect();
+    let (mut entries, mut longest) = (0, Duration::ZERO);
+    for task in tasks {
+        let (its_entries, its_longest) = task.await.unwrap();
+        (entries, longest) = (entries + its_entries, longest.max(its_longest));
+    }
+    (f64::from(entries) / began.elapsed().as_secs_f64(), longest.as_secs_f64() * 1e3)
 }
 
 async fn ours(servers: &[Server]) -> Contender {

@@ -225,6 +225,10 @@ pub enum Fault {
     RequestsHeld,
     /// Each answer takes this much longer.
     Slow(Duration),
+    /// Of several servers of which a majority decides, all others are suspended.
+    MinorityPaused,
+    /// Of several servers of which a majority decides, the answers of all others take this much longer.
+    MinoritySlow(Duration),
     /// Connections are closed, once.
     Cut,
     /// Connections are reset, once.
@@ -252,6 +256,12 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether it hits a minority of several servers.
+    #[must_use]
+    pub fn is_of_a_minority(self) -> bool {
+        matches!(self, Self::MinorityPaused | Self::MinoritySlow(_))
+    }
+
     /// Whether it closes or resets connections, so that the server learns of it.
     #[must_use]
     pub fn breaks_connections(self) -> bool {
@@ -270,6 +280,8 @@ impl Fault {
             | Self::AnswersHeld
             | Self::RequestsHeld
             | Self::Slow(_)
+            | Self::MinorityPaused
+            | Self::MinoritySlow(_)
             | Self::DataLost
             | Self::Full
             | Self::OneConnection
@@ -289,6 +301,8 @@ impl Fault {
             Self::AnswersHeld => "answers_held",
             Self::RequestsHeld => "requests_held",
             Self::Slow(_) => "slow",
+            Self::MinorityPaused => "minority_paused",
+            Self::MinoritySlow(_) => "minority_slow",
             Self::Cut => "cut",
             Self::Reset => "reset",
             Self::AnswerLost(_) => "answer_lost",

@@ -78,7 +78,7 @@ impl lock_conformance::Store for Store {
 
     fn offers(&self, fault: Fault) -> bool {
         // Advisory locks are no data.
-        self.kind != Kind::Advisory || fault != Fault::DataLost
+        !fault.is_of_a_minority() && (self.kind != Kind::Advisory || fault != Fault::DataLost)
     }
 
     fn holds_end_with_their_connection(&self) -> bool {

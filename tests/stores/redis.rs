@@ -51,8 +51,8 @@ impl lock_conformance::Store for Store {
         true
     }
 
-    fn offers(&self, _fault: Fault) -> bool {
-        true
+    fn offers(&self, fault: Fault) -> bool {
+        !fault.is_of_a_minority()
     }
 
     fn has_foreign_clients(&self) -> bool {

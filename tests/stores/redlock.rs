@@ -209,7 +209,12 @@ impl Site for RedlockSite {
     }
 
     fn hurt(&self, fault: Fault) {
-        self.each(|node| node.hurt(fault));
+        let minority = &self.nodes[self.majority()..];
+        match fault {
+            Fault::MinorityPaused => minority.iter().for_each(|node| node.hurt(Fault::Paused)),
+            Fault::MinoritySlow(delay) => minority.iter().for_each(|node| node.hurt(Fault::Slow(delay))),
+            fault => self.each(|node| node.hurt(fault)),
+        }
     }
 
     fn heal(&self) {

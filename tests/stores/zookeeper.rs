@@ -58,7 +58,9 @@ impl lock_conformance::Store for Store {
     fn offers(&self, fault: Fault) -> bool {
         !matches!(
             fault,
-            Fault::DataLost
+            Fault::MinorityPaused
+                | Fault::MinoritySlow(_)
+                | Fault::DataLost
                 | Fault::Restarted
                 | Fault::ForgetsCaches
                 | Fault::Full

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Round, Server, cpu_of, plot, results};
 
-/// Delay that the relay adds in each direction.
+/// Delay that the relay of a network adds in each direction.
 const ONE_WAY: Duration = Duration::from_micros(250);
 /// Part of a delay that is spun: a sleeping thread of a virtual machine wakes up to this much late.
 const SPIN: Duration = Duration::from_micros(30);
@@ -32,7 +32,7 @@ impl Link {
         let named = |name| env::args().any(|argument| argument == name);
         let mut links = Vec::new();
         if named("network") || !named("loopback") {
-            let relay = Relay::start(server.port);
+            let relay = Relay::start(server.port, ONE_WAY);
             links.push(Self { url: format!("redis://127.0.0.1:{}", relay.port), relay: Some(relay) });
         }
         if named("loopback") || !named("network") {
@@ -78,16 +78,16 @@ impl Link {
 }
 
 /// The relay's process; stopped when dropped.
-struct Relay {
+pub(crate) struct Relay {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Relay {
-    /// Starts this program anew as a relay to a port of this host.
-    fn start(to: u16) -> Self {
+    /// Starts this program anew as a relay to a port of this host, with this delay in each direction.
+    pub(crate) fn start(to: u16, one_way: Duration) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--relay", &to.to_string()])
+            .args(["--relay", &to.to_string(), &one_way.as_micros().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -110,39 +110,40 @@ pub(crate) fn relayed() -> bool {
     let mut arguments = env::args().skip_while(|argument| argument != "--relay").skip(1);
     let Some(to) = arguments.next() else { return false };
     let to: u16 = to.parse().unwrap();
+    let one_way = Duration::from_micros(arguments.next().unwrap().parse().unwrap());
     // The kernel otherwise ends each sleep up to 50 µs late. The threads of the relay inherit it.
     rustix::thread::set_current_timer_slack(1.try_into().ok()).unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     println!("{}", listener.local_addr().unwrap().port());
     thread::spawn(move || {
         for client in listener.incoming() {
-            connect(client.unwrap(), to).unwrap();
+            connect(client.unwrap(), to, one_way).unwrap();
         }
     });
     let _ = io::copy(&mut io::stdin(), &mut io::sink());
     true
 }
 
-fn connect(client: TcpStream, to: u16) -> io::Result<()> {
+fn connect(client: TcpStream, to: u16, one_way: Duration) -> io::Result<()> {
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, to))?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
-    thread::spawn(move || forward(from_client, to_server));
-    thread::spawn(move || forward(server, client));
+    thread::spawn(move || forward(from_client, to_server, one_way));
+    thread::spawn(move || forward(server, client, one_way));
     Ok(())
 }
 
 /// Delays the chunks of one direction side by side, not one after the other. One thread reads and writes: a hand-over
 /// to another would cost as much CPU time as both.
-fn forward(mut from: TcpStream, mut to: TcpStream) {
+fn forward(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
     let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut buffer = vec![0; 64 * 1024];
     let left = |due: Instant| due.saturating_duration_since(Instant::now());
     loop {
         if is_readable(&from, waiting.front().map(|(due, _)| left(*due).saturating_sub(SPIN))) {
             let Ok(length @ 1..) = from.read(&mut buffer) else { break };
-            waiting.push_back((Instant::now() + ONE_WAY, buffer[..length].to_vec()));
+            waiting.push_back((Instant::now() + one_way, buffer[..length].to_vec()));
         }
         while let Some((due, chunk)) = waiting.front()
             && left(*due) <= SPIN

@@ -15,6 +15,7 @@ mod killed;
 mod lease;
 mod limits;
 mod loss;
+mod minority;
 mod multi_lock;
 mod one_connection;
 mod outage;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Case> {
         paused::cases(),
         outage::cases(),
         loss::cases(),
+        minority::cases(),
         reconnect::cases(),
         shutdown::cases(),
         spoilt_key::cases(),

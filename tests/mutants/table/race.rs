@@ -61,6 +61,65 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers redlock::minority::two_of_five_may_die_and_a_third_is_an_outage_that_heals"],
     },
     Mutant {
+        name: "a_round_waits_for_the_last_node",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "let next = if answers.is_divided() {",
+            to: "let next = if answers.is_divided() && !mutant!() {",
+        }],
+        caught_by: &[
+            "redlock::minority::minority_paused::no_contended_attempt_waits_for_them",
+            "redlock::minority::minority_slow::no_contended_attempt_waits_for_them",
+        ],
+    },
+    Mutant {
+        name: "rounds_wait_for_no_slow_node_whatever_happens",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/attempt.rs",
+            from: "let patience = if is_patient {",
+            to: "let patience = if is_patient && !mutant!() {",
+        }],
+        caught_by: &["servers redlock::waiting::a_lease_left_on_a_near_node_keeps_no_client_out"],
+    },
+    Mutant {
+        name: "durability_is_believed",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/rules.rs",
+            from: "return shown.belies_durable(address).map(Refusal::ForGood);",
+            to: "return shown.belies_durable(address).filter(|_| !mutant!()).map(Refusal::ForGood);",
+        }],
+        caught_by: &[
+            "unit backend::stores::redis::race::rules::tests::what_contradicts_durable_is_refused_and_what_cannot_be_seen_is_warned_of",
+            "servers redlock::rules::nodes_that_show_that_they_forget_are_not_durable",
+        ],
+    },
+    Mutant {
+        name: "a_node_that_hides_its_run_id_votes",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/rules.rs",
+            from: "if shown.run_id.is_none() {",
+            to: "if shown.run_id.is_none() && !mutant!() {",
+        }],
+        caught_by: &["servers redlock::rules::a_node_without_info_has_no_vote_also_if_it_is_durable"],
+    },
+    Mutant {
+        name: "a_batch_is_failed_by_one_of_its_names",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/operation.rs",
+            from: "if !error.is_retryable() && self.asked.len() > 1 => {",
+            to: "if !error.is_retryable() && self.asked.len() > 1 && !mutant!() => {",
+        }],
+        caught_by: &["servers redlock::rules::a_name_that_is_forbidden_fails_no_other_of_its_round_trip"],
+    },
+    Mutant {
+        name: "a_fence_passes_through_a_float",
+        edits: &[Script {
+            from: "if type(fence) == 'number' and fence > 0 and fence <= LAST_FENCE then",
+            to: "if type(fence) == 'number' then",
+        }],
+        caught_by: &["servers redisson::a_counter_whose_numbers_are_not_exact_grants_nothing"],
+    },
+    Mutant {
         name: "a_minority_is_kept",
         edits: &[Rust {
             file: "backend/stores/redis/race/attempt.rs",

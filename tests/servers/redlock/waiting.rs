@@ -74,3 +74,20 @@ async fn a_process_gets_in_beside_one_with_many_tasks() {
         assert!(theirs > 500, "{way:?}: the others had {theirs} cycles");
     }
 }
+
+/// As a client leaves it that crashes in its round. The third node is too far away for a round that is divided; all the same
+/// the two that would grant the lock are a majority.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_left_on_a_near_node_keeps_no_client_out() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    quorum.nodes[0].server.command(&["SET", "lock:k", "r1x:of:another:1", "PX", "60000"]);
+    quorum.nodes[2].proxy.set(Way::ToClient, Flow::Delay(100 * MS));
+    for _ in 0..2 {
+        let began = Instant::now();
+        locks.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+        println!("{:?} beside it", began.elapsed());
+        assert!(began.elapsed() < 5_000 * MS, "{:?}", began.elapsed());
+    }
+    assert_eq!(quorum.holders()[0], Some("r1x:of:another".into()));
+}

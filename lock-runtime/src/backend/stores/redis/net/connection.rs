@@ -62,6 +62,8 @@ pub(crate) struct Connection {
     made: Instant,
     /// When the last call was made.
     last_used: AtomicU64,
+    /// When the first call was made after the last answer; 0 if none was.
+    waits_since: AtomicU64,
     /// If set, new calls use another connection; one that must follow an unanswered call may still need this.
     given_up: AtomicBool,
     /// Whether the driver has reported its disconnection, or its runtime was shut down.
@@ -131,6 +133,7 @@ impl Connection {
                 id,
                 made: Instant::now(),
                 last_used: AtomicU64::new(Instant::now().as_nanos()),
+                waits_since: AtomicU64::new(0),
                 given_up: AtomicBool::new(false),
                 gone,
                 pushes,
@@ -154,6 +157,12 @@ impl Connection {
     /// Returns whether the connection was unused long enough that its end may have gone unnoticed.
     pub(crate) fn is_idle(&self) -> bool {
         (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
+    }
+
+    /// Returns whether the server has answered no call for this long, although one was made.
+    pub(crate) fn is_silent_for(&self, length: Duration) -> bool {
+        let since = self.waits_since.load(Ordering::Relaxed);
+        since != 0 && (Instant::from_nanos(since) + length).has_passed()
     }
 
     /// Returns whether no request sent over the connection will be answered any more.
@@ -239,7 +248,9 @@ impl Connection {
     pub(crate) async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
         let mut driver = self.driver.clone();
         let mut unanswered = Unanswered { connection: self, sent: Instant::now() };
-        self.last_used.store(unanswered.sent.as_nanos(), Ordering::Relaxed);
+        let now = unanswered.sent.as_nanos();
+        self.last_used.store(now, Ordering::Relaxed);
+        let _ = self.waits_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         let mut answer = pin!(call.query_async::<T>(&mut driver));
         let in_time = tokio::time::timeout(self.response_timeout, answer.as_mut()).await;
         let answer = if let Ok(answer) = in_time {
@@ -254,6 +265,7 @@ impl Connection {
         };
         unanswered.disarm();
         self.silent.store(0, Ordering::Relaxed);
+        self.waits_since.store(0, Ordering::Relaxed);
         answer.map_err(|error| self.failure(error))
     }
 

@@ -11,7 +11,7 @@ use super::{
     error::out_of_reach,
     hold::RacedLease,
     protocol::Kind,
-    quorum::{Count, Decision, Fence, Fences},
+    quorum::{Count, Decision, Fence, Fences, Patience},
     shared::Shared,
     watch::Watch,
 };
@@ -27,6 +27,9 @@ const AFTER_A_TIE: [Duration; 2] = [Duration::from_millis(1), Duration::from_mil
 const MOST_TIES: u32 = 5;
 /// How often a single attempt is made again after a round that may have been a tie, within the timeout of a node.
 const TIES: u32 = 2;
+/// After how many timeouts of a node with nothing but divided rounds one round waits for all nodes. More than one: a round
+/// of another client that waits for all keeps this one from a majority for one timeout.
+const TIMEOUTS_UNTIL_PATIENCE: u32 = 2;
 /// How long to wait for the announcements of a majority after the first one.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -34,6 +37,8 @@ const GATHER: Duration = Duration::from_millis(2);
 enum Round {
     Granted(Grant),
     Refused(Refusal),
+    /// Before the last nodes answered, because clients may have divided the others.
+    BrokenOff(Refusal),
 }
 
 /// The answers of the nodes that refused.
@@ -53,6 +58,8 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     let (mut watch, mut ties) = (None::<Watch>, 0);
     // A tie is over quickly. A round that was slow met failing nodes, and another one would be slow, too.
     let ties_until = Instant::now() + nodes.timeout();
+    // Since when each round has been broken off.
+    let mut divided_since = None::<Instant>;
     loop {
         if let Some(watch) = &mut watch {
             watch.subscribe_over(nodes.lines());
@@ -61,11 +68,16 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         if request.auto_renew {
             nodes.can_renew().await?;
         }
-        let refusal = match Attempt::new(shared, request).run().await? {
+        let is_patient = divided_since
+            .is_some_and(|since| (since + TIMEOUTS_UNTIL_PATIENCE * nodes.timeout()).has_passed());
+        let patience = if is_patient { Patience::UntilTimeout(nodes.timeout()) } else { Patience::Short };
+        let (refusal, is_broken_off) = match Attempt::new(shared, request).run(patience).await? {
             Round::Granted(grant) => return Ok(Acquired::Granted(grant)),
-            Round::Refused(refusal) => refusal,
+            Round::Refused(refusal) => (refusal, false),
+            Round::BrokenOff(refusal) => (refusal, true),
         };
         let now = Instant::now();
+        divided_since = is_broken_off.then(|| divided_since.filter(|_| !is_patient).unwrap_or(now));
         let end = request.wait.end();
         // A single attempt, too, is made again if several clients may have divided the nodes: otherwise none has the lock.
         let is_last = if request.wait == Wait::No {
@@ -140,7 +152,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Asks all nodes, and raises their counters of fences if they minted different numbers.
-    async fn run(mut self) -> Result<Round, LockError> {
+    async fn run(mut self, patience: Patience) -> Result<Round, LockError> {
         let nodes = &self.shared.nodes;
         let count = nodes.of.len();
         let proposal = self.claim(nodes.proposal(self.sent));
@@ -148,9 +160,22 @@ impl<'a> Attempt<'a> {
         let mut replies = nodes.ask(Kind::Acquire, |_| Some(proposal.clone()));
         let (mut answers, mut fences) = (Count::of(count), Fences::of(count));
         let (mut granted, mut failures, mut refusals) = (0_u64, Vec::new(), Vec::new());
-        let mut others_wait = false;
+        let (mut others_wait, mut is_broken_off) = (false, false);
         let fence = loop {
-            let Some((node, answer)) = replies.next().await else { break None };
+            let next = if answers.is_divided() {
+                let taken = Instant::now().saturating_duration_since(self.sent);
+                let patience = match patience {
+                    Patience::Short if !nodes.may_answer_soon(&replies) => Patience::None,
+                    patience => patience,
+                };
+                let left = patience.breaks_off_after(taken).saturating_sub(taken);
+                let next = tokio::time::timeout(left, replies.next()).await;
+                is_broken_off = next.is_err();
+                next.unwrap_or_default()
+            } else {
+                replies.next().await
+            };
+            let Some((node, answer)) = next else { break None };
             match answer {
                 Ok(answer) => {
                     self.trail.ends_at(node);
@@ -196,7 +221,8 @@ impl<'a> Attempt<'a> {
         if failures.len() > count - nodes.majority() {
             return Err(out_of_reach(&nodes.of, failures));
         }
-        Ok(Round::Refused(self.refusal(&refusals, answers.yes)))
+        let refusal = self.refusal(&refusals, answers.yes);
+        Ok(if is_broken_off { Round::BrokenOff(refusal) } else { Round::Refused(refusal) })
     }
 
     /// Writes the fence back to the nodes that granted the lock; returns whether a majority still held it for us.

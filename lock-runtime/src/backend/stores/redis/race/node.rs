@@ -301,6 +301,11 @@ impl Line {
         self.connection.is_idle()
     }
 
+    /// Returns whether the node has answered nothing for this long, although it was asked.
+    pub(super) fn is_silent_for(&self, length: Duration) -> bool {
+        self.connection.is_silent_for(length)
+    }
+
     pub(super) async fn ping(&self) -> Result<(), Failure> {
         self.connection.call::<redis::Value>(&redis::cmd("PING")).await.map(drop)
     }

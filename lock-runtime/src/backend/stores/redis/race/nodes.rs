@@ -18,7 +18,7 @@ use super::{
     node::{Line, Node, RunIds, Voter},
     operation::Answered,
     protocol::{Kind, Protocol},
-    quorum::{Count, Decision, majority},
+    quorum::{Count, Decision, LEAST_QUIET, majority},
     rules::Rules,
 };
 use crate::{
@@ -172,6 +172,15 @@ impl Nodes {
         Err(out_of_reach(&self.of, failures))
     }
 
+    /// Returns whether any of the missing answers may come soon: not those of nodes to which there is no connection, or
+    /// which have answered nothing for a while.
+    pub(super) fn may_answer_soon(&self, missing: &Replies) -> bool {
+        missing.sent().any(|node| {
+            let line = self.of[node].connections.open_here();
+            line.is_some_and(|line| !line.is_silent_for(LEAST_QUIET))
+        })
+    }
+
     /// Withdraws an acquisition whose caller has gone over the same connections, and so behind it. No caller waits for
     /// the answers: it is also released in the background, which may be earlier, and is then repeated.
     pub(super) fn withdraw_behind(&self, claim: &Claim) {
@@ -247,6 +256,13 @@ enum Reply {
 }
 
 impl Replies {
+    /// Returns the nodes whose answers are missing although they were sent the question.
+    fn sent(&self) -> impl Iterator<Item = usize> {
+        let sent =
+            |(number, slot): (usize, &Option<Reply>)| matches!(slot, Some(Reply::Sent(_))).then_some(number);
+        self.pending.iter().enumerate().filter_map(sent)
+    }
+
     /// Returns the number of the next node that answers, with its answer; `None` if none is left.
     ///
     /// # Cancel safety

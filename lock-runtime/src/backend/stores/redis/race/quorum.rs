@@ -1,7 +1,15 @@
-//! The arithmetic of the quorum. Pure: it knows neither nodes nor time.
+//! The arithmetic of the quorum. Pure: it knows no nodes, and reads no clock.
 //!
 //! The number of nodes is always the configured one. A majority of the nodes that can be reached at the moment is not
 //! enough: two clients that reach different nodes would both have one.
+
+use std::time::Duration;
+
+/// Shortest time for which a divided round waits for a further answer, unless none can be expected soon; also the time after
+/// which a node without an answer is expected to go on so.
+pub(super) const LEAST_QUIET: Duration = Duration::from_millis(5);
+/// The same as a multiple of the time that the round has taken.
+const QUIET: u32 = 3;
 
 /// Returns the number of nodes that two holders cannot both have.
 pub(super) const fn majority(nodes: usize) -> usize {
@@ -47,6 +55,15 @@ impl Count {
         }
     }
 
+    /// Returns whether an undecided round may be one of several that divide the nodes.
+    ///
+    /// Each of them keeps the lock from all others until its nodes are given back, and the missing answers may be those
+    /// of nodes that hang. A round that no node has refused is the only one as far as known, and one that no node has
+    /// granted is in no other's way.
+    pub(super) fn is_divided(&self) -> bool {
+        self.yes > 0 && self.no > 0 && self.has_majority() == Decision::Open
+    }
+
     /// Returns whether a majority said no, so that a majority of yes is impossible whatever the failed nodes think.
     pub(super) fn is_denied(&self) -> bool {
         self.no > self.nodes - majority(self.nodes)
@@ -65,6 +82,29 @@ impl Count {
     /// Returns whether a majority has given definite answers.
     pub(super) fn is_definite(&self) -> bool {
         self.yes + self.no >= majority(self.nodes)
+    }
+}
+
+/// How long a [divided](Count::is_divided) round waits for the nodes that have not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Not at all: they have been silent before.
+    None,
+    /// A little longer than for the nodes that have.
+    Short,
+    /// As long as a node executes the acquisition. Where a crashed client left its lease on a few nodes, all rounds are
+    /// divided until that lease ends, and only the slow nodes decide them.
+    UntilTimeout(Duration),
+}
+
+impl Patience {
+    /// Returns how long after its beginning a divided round is broken off whose last answer came after `taken`.
+    pub(super) fn breaks_off_after(self, taken: Duration) -> Duration {
+        match self {
+            Self::None => taken,
+            Self::Short => taken + LEAST_QUIET.max(QUIET * taken),
+            Self::UntilTimeout(timeout) => timeout,
+        }
     }
 }
 
@@ -149,6 +189,35 @@ mod tests {
         ] {
             assert_eq!(count(nodes, answers).has_majority(), decision, "{nodes} {answers:?}");
         }
+    }
+
+    #[test]
+    fn a_round_is_divided_while_nodes_that_granted_and_that_refused_wait_for_others() {
+        for (nodes, answers, is_divided) in [
+            (3, &[][..], false),
+            (3, &[YES], false),
+            (3, &[NO], false),
+            (3, &[YES, None], false),
+            (3, &[NO, NO], false),
+            (3, &[YES, YES], false),
+            (3, &[YES, NO, None], false),
+            (3, &[YES, NO], true),
+            (5, &[YES, YES, None], false),
+            (5, &[YES, NO, NO, NO], false),
+            (5, &[YES, NO], true),
+            (5, &[YES, NO, None, YES], true),
+        ] {
+            assert_eq!(count(nodes, answers).is_divided(), is_divided, "{nodes} {answers:?}");
+        }
+    }
+
+    #[test]
+    fn a_divided_round_ends_soon_after_its_last_answer_whatever_the_distance_of_the_nodes() {
+        const MS: Duration = Duration::from_millis(1);
+        let short = |taken| Patience::Short.breaks_off_after(taken);
+        assert_eq!([Duration::ZERO, MS, 30 * MS].map(short), [5 * MS, 6 * MS, 120 * MS]);
+        assert_eq!(Patience::None.breaks_off_after(30 * MS), 30 * MS);
+        assert_eq!(Patience::UntilTimeout(500 * MS).breaks_off_after(30 * MS), 500 * MS);
     }
 
     #[test]
