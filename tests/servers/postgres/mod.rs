@@ -1,6 +1,7 @@
 //! Tests of one PostgreSQL server that are not cases of the conformance suite.
 
 mod advisory;
+mod backends;
 mod check_in;
 mod credentials;
 mod failover;

@@ -158,7 +158,7 @@ async fn a_grant_that_comes_after_the_same_request_was_refused_is_released() {
     let owner = server
         .value(
             "SELECT substring(query FROM '''([0-9a-f]{32})''::uuid') FROM pg_stat_activity \
-             WHERE query LIKE 'UPDATE%f.owner%' OR query LIKE 'WITH moment%' LIMIT 1",
+             WHERE query LIKE '/* lock-runtime */%UPDATE%f.owner%' OR query LIKE '/* lock-runtime */%WITH moment%' LIMIT 1",
         )
         .unwrap();
     assert_eq!(owner.len(), 32, "{owner}");

@@ -285,6 +285,11 @@ async fn ask(
             not_granted(repeated, &flight);
             return Err(error);
         }
+        // Another client is about to create the row, and to hold the lock.
+        Err(Failure::Locked(_)) => {
+            not_granted(repeated, &flight);
+            return Ok(Asked::Held { remaining: None, place: None });
+        }
         Err(Failure::Unknown(error)) => {
             flight.lands(Landed::Unknown(flight.until()));
             return Err(error);

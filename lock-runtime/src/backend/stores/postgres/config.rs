@@ -132,6 +132,11 @@ impl Config {
         }
     }
 
+    /// Returns how long a statement waits for a lock of another transaction: its answer has to arrive in time.
+    pub(crate) fn lock_timeout(&self) -> Duration {
+        self.response_timeout / 2
+    }
+
     /// Returns the name of the store: server, database and table in one spelling.
     pub(crate) fn name(&self) -> String {
         format!("postgres://{}?table={}", self.database(), self.table.name())

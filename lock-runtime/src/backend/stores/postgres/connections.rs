@@ -1,6 +1,6 @@
 //! The connections of one store: a few for each runtime of the caller, and some for renewals alone.
 //!
-//! A connection takes one statement at a time. A statement runs in a task of its own: a caller that is dropped, or left
+//! A connection takes one statement at a time, and its place is taken until the server has ended that. A statement runs in a task of its own: a caller that is dropped, or left
 //! unpolled halfway, keeps no connection from the others, and what the statement did is known in the end.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{PgConnection, PgPool, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool, postgres::PgRow};
 use tokio::{runtime, sync::oneshot, time::timeout};
 
 use super::{
@@ -20,8 +20,9 @@ use super::{
     dial,
     error::{self, Failure, Meaning},
     fitness::Fitness,
+    overdue::Overdue,
     slot::{Line, Permit, Slot},
-    statement::{Arg, Statement},
+    statement::{Arg, Form, Statement, set_lock_timeout},
 };
 use crate::{
     LockError, LockErrorKind,
@@ -64,6 +65,7 @@ pub(super) struct Connections {
     config: Config,
     by_runtime: Arc<Mutex<HashMap<runtime::Id, Arc<Slot>>>>,
     renewals: Mutex<Option<Arc<Slot>>>,
+    overdue: Arc<Overdue>,
     outage: Outage,
     clock: ServerClock,
     fitness: Fitness,
@@ -79,6 +81,7 @@ impl Connections {
             Outage::of(format!("PostgreSQL at {}", config.address()), "locks cannot be acquired or renewed");
         Self {
             fitness: Fitness::of(&config.table, true),
+            overdue: Overdue::of(&config),
             config,
             by_runtime: Arc::default(),
             renewals: Mutex::default(),
@@ -181,12 +184,24 @@ impl Connections {
             // A renewal has time for one round trip only, and preparing a statement takes another one.
             let prepared =
                 taken.is_of_pool() || (lane == Lane::Here && self.keeps_sessions.load(Ordering::Acquire));
-            let round_trips = if prepared && taken.learn(statement) { 2 } else { 1 };
+            // The settings of the user's connections are the user's.
+            let is_unset = prepared && taken.knows_nothing() && !taken.is_of_pool();
+            let is_new = prepared && taken.learn(statement);
+            let round_trips = 1 + u32::from(is_unset) + u32::from(is_new);
+            let lock_timeout = self.config.lock_timeout();
+            let form = if prepared { Form::Prepared } else { Form::Text { lock_timeout } };
             let sent = Instant::now();
             let limit = self.config.response_timeout * round_trips;
             let args = args(sent);
-            let Ok(answer) = timeout(limit, statement.fetch(&mut taken, &args, prepared)).await else {
-                taken.give_up();
+            let answer = timeout(limit, async {
+                if is_unset {
+                    let text = set_lock_timeout("SESSION", lock_timeout);
+                    taken.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+                }
+                statement.fetch(&mut taken, &args, form).await
+            });
+            let Ok(answer) = answer.await else {
+                tokio::spawn(Arc::clone(&self.overdue).keep(taken));
                 let error = self.silent(limit);
                 self.outage.begins(sent, &error);
                 return Err(Failure::Unknown(error));
@@ -200,6 +215,10 @@ impl Connections {
             };
             let meaning = Meaning::of(&cause);
             match meaning {
+                Meaning::Locked if !may_have_run && error::is_of_a_row(&cause) => {
+                    taken.give_back();
+                    return Err(Failure::Locked(error::explain(cause, &self.config)));
+                }
                 Meaning::Conflict if conflicts < CONFLICTS => {
                     taken.give_back();
                     conflicts += 1;

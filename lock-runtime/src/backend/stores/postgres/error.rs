@@ -15,6 +15,8 @@ use crate::{LockError, LockErrorKind};
 pub(crate) enum Failure {
     /// It was not executed.
     NotExecuted(LockError),
+    /// It was not executed, because another transaction changes the row of the lock.
+    Locked(LockError),
     /// It may have been executed, or may be later.
     Unknown(LockError),
 }
@@ -22,7 +24,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn into_error(self) -> LockError {
         match self {
-            Self::NotExecuted(error) | Self::Unknown(error) => error,
+            Self::NotExecuted(error) | Self::Locked(error) | Self::Unknown(error) => error,
         }
     }
 }
@@ -75,6 +77,12 @@ fn database(error: &Error) -> Option<&PgDatabaseError> {
 pub(crate) fn is_unknown_setting(error: &Error) -> bool {
     // undefined_object
     database(error).is_some_and(|error| error.code() == "42704")
+}
+
+/// Returns whether a statement that has waited for a lock has done so for a row's, rather than for the table's.
+pub(crate) fn is_of_a_row(error: &Error) -> bool {
+    // Only a wait for a row has a place within the statement.
+    database(error).is_some_and(|error| error.r#where().is_some())
 }
 
 /// Returns whether it is a notification that the server refuses: its queue, which all databases share, is full, or the user

@@ -4,7 +4,12 @@ use std::sync::Mutex;
 
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
-use super::{config::Config, error, statement::Statement, table::Table};
+use super::{
+    config::Config,
+    error,
+    statement::{Form, Statement, set_lock_timeout},
+    table::Table,
+};
 use crate::{
     LockError, LockErrorKind, backend::common::server_clock::ServerClock, sync::lock, time::clock::Instant,
 };
@@ -65,7 +70,8 @@ impl Fitness {
         for_renewals: bool,
     ) -> Result<(), LockError> {
         let failed = |error| error::explain(error, config);
-        let server = self.server(connection, clock).await.map_err(failed)?;
+        let form = Form::Text { lock_timeout: config.lock_timeout() };
+        let server = self.server(connection, form, clock).await.map_err(failed)?;
         if server.is_read_only {
             return Err(error::read_only(&config.address()));
         }
@@ -73,10 +79,10 @@ impl Fitness {
         if config.pool.is_none() && lock(&self.seen).fit == Some(server.started) {
             return Ok(());
         }
-        let mut fitness = self.table(connection).await.map_err(failed)?;
+        let mut fitness = self.table(connection, form).await.map_err(failed)?;
         if fitness.identity.is_none() && config.create_table {
             create_table(connection, config).await?;
-            fitness = self.table(connection).await.map_err(failed)?;
+            fitness = self.table(connection, form).await.map_err(failed)?;
         }
         let OfTable { may_change, hides_rows, danger, identity } = fitness;
         let Some(identity) = identity else {
@@ -125,18 +131,19 @@ impl Fitness {
     async fn server(
         &self,
         connection: &mut PgConnection,
+        form: Form,
         clock: &ServerClock,
     ) -> Result<OfServer, sqlx::Error> {
         let sent = Instant::now();
-        let rows = self.of_server.fetch(connection, &[], false).await?;
+        let rows = self.of_server.fetch(connection, &[], form).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let us: i64 = row.try_get("us")?;
         clock.learn(sent, Instant::now(), u64::try_from(us).unwrap_or_default());
         Ok(OfServer { is_read_only: row.try_get("is_read_only")?, started: row.try_get("started")? })
     }
 
-    async fn table(&self, connection: &mut PgConnection) -> Result<OfTable, sqlx::Error> {
-        let rows = self.of_table.fetch(connection, &[], false).await?;
+    async fn table(&self, connection: &mut PgConnection, form: Form) -> Result<OfTable, sqlx::Error> {
+        let rows = self.of_table.fetch(connection, &[], form).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         Ok(OfTable {
             danger: row.try_get("danger")?,
@@ -148,9 +155,10 @@ impl Fitness {
 }
 
 async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<(), LockError> {
+    let ddl = format!("{}; {}", set_lock_timeout("LOCAL", config.lock_timeout()), config.table.ddl());
     // Two clients that create it at once may disturb each other.
     for _ in 0..2 {
-        let created = connection.execute(sqlx::raw_sql(AssertSqlSafe(config.table.ddl()))).await;
+        let created = connection.execute(sqlx::raw_sql(AssertSqlSafe(ddl.clone()))).await;
         match created {
             Ok(_) => {
                 tracing::info!("the table {} is created", config.table.name());

@@ -132,7 +132,7 @@ async fn release(
         let (left, again) = match answer {
             Ok((left, repeated)) => (left, again || repeated),
             Err(failure) => {
-                if matches!(failure, Failure::NotExecuted(_)) && !again {
+                if matches!(failure, Failure::NotExecuted(_) | Failure::Locked(_)) && !again {
                     release_unanswered.store(false, Ordering::SeqCst);
                 }
                 return Err(failure.into_error());

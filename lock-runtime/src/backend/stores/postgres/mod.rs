@@ -13,6 +13,7 @@ mod hold;
 pub(super) mod listener;
 mod next;
 pub(super) mod notices;
+mod overdue;
 mod released;
 mod releases;
 mod renewal;

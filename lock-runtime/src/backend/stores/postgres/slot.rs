@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{PgConnection, Postgres, pool::PoolConnection};
+use sqlx::{Connection as _, PgConnection, Postgres, pool::PoolConnection};
 use tokio::{
     runtime,
     sync::{Semaphore, oneshot},
@@ -147,6 +147,24 @@ impl Drop for Permit {
     }
 }
 
+/// Idle connections that are out of use. Dropped, they are closed.
+pub(super) struct Aside {
+    slot: Option<Arc<Slot>>,
+    idle: Vec<Idle>,
+    generation: u64,
+}
+
+impl Aside {
+    pub(super) fn restore(&mut self) {
+        let idle = std::mem::take(&mut self.idle);
+        if let Some(slot) = &self.slot
+            && slot.generation.load(Ordering::SeqCst) == self.generation
+        {
+            lock(&slot.idle).extend(idle);
+        }
+    }
+}
+
 /// A connection that is in use. Dropped, it is closed: it may be in the middle of a statement.
 pub(super) struct Line {
     connection: Option<Raw>,
@@ -189,6 +207,11 @@ impl Line {
         is_new
     }
 
+    /// Returns whether no statement is prepared so far.
+    pub(super) fn knows_nothing(&self) -> bool {
+        self.knows == 0
+    }
+
     pub(super) fn is_of_pool(&self) -> bool {
         self.permit.is_none()
     }
@@ -209,6 +232,28 @@ impl Line {
             // The pool takes it back by itself.
             (connection, _) => drop(connection),
         }
+    }
+
+    /// Waits until its statement, whose answer was not waited for, has ended; returns whether the connection still answers.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn ended(&mut self) -> bool {
+        loop {
+            match self.ping().await {
+                Ok(()) => return true,
+                // The end of the statement.
+                Err(sqlx::Error::Database(_)) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Takes the idle connections out of use, until it is known whether they answer.
+    pub(super) fn set_idle_aside(&self) -> Aside {
+        let slot = self.permit.as_ref().map(|Permit(slot)| Arc::clone(slot));
+        let idle = slot.as_ref().map(|slot| std::mem::take(&mut *lock(&slot.idle))).unwrap_or_default();
+        Aside { slot, idle, generation: self.generation }
     }
 
     /// Closes the connection and the idle ones: what ended one has mostly ended all.

@@ -22,6 +22,9 @@ use super::{
 };
 use crate::{OwnerToken, backend::common::hex, time::backoff::random};
 
+/// The beginning of each statement's text, by which it is found among those that the server executes.
+pub(super) const MARK: &str = "/* lock-runtime */ ";
+
 /// The number of the next statement. It begins anywhere, so that processes that share a pooler have different ones.
 static ECHO: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(i64::from(random()) << 30));
 
@@ -38,6 +41,16 @@ pub(crate) enum Arg<'a> {
     Texts(Vec<&'a str>),
     Numbers(Vec<i64>),
     Owners(Vec<OwnerToken>),
+}
+
+/// How a statement is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// It is prepared once for the connection.
+    Prepared,
+    /// It needs nothing of its session, and leaves nothing there: the server makes a plan each time, and it waits for a lock
+    /// of another transaction for so long at most.
+    Text { lock_timeout: Duration },
 }
 
 /// A statement about the locks of one table.
@@ -58,7 +71,7 @@ impl Statement {
             .replace("{table}", &table.name())
             .replace("{channel}", &table.channel())
             .replace("{lock}", "encode(sha256(convert_to(l.name, 'UTF8')), 'hex')");
-        Self { text: text.into(), bit }
+        Self { text: format!("{MARK}{text}").into(), bit }
     }
 
     pub(crate) fn bit(&self) -> u32 {
@@ -75,28 +88,30 @@ impl Statement {
     /// One argument is added, a number that each row of the answer has to repeat: an answer to another statement, of a driver
     /// or pooler that has lost count, would let two clients believe that they hold the lock.
     ///
-    /// `prepared` is whether it is prepared once for the connection. Otherwise it needs nothing of its session, and the
-    /// server makes a plan each time.
-    ///
     /// # Cancel safety
     /// Dropped, the statement may still be executed, and the connection must not be used again.
     pub(crate) async fn fetch(
         &self,
         connection: &mut PgConnection,
         args: &[Arg<'_>],
-        prepared: bool,
+        form: Form,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let echo = ECHO.fetch_add(1, Ordering::Relaxed);
-        let rows = if prepared {
-            let mut query = self.query();
-            for arg in args {
-                query = bind(query, arg);
+        let rows = match form {
+            Form::Prepared => {
+                let mut query = self.query();
+                for arg in args {
+                    query = bind(query, arg);
+                }
+                query.bind(echo).fetch_all(connection).await?
             }
-            query.bind(echo).fetch_all(connection).await?
-        } else {
-            let args = [args, &[Arg::Number(echo)]].concat();
-            let statement = sqlx::raw_sql(AssertSqlSafe(self.with_literals(&args)));
-            Box::pin(connection.fetch_all(statement)).await?
+            Form::Text { lock_timeout } => {
+                let args = [args, &[Arg::Number(echo)]].concat();
+                let text = self.with_literals(&args);
+                // What is sent together is one transaction.
+                let text = format!("{MARK}{}; {text}", set_lock_timeout("LOCAL", lock_timeout));
+                Box::pin(connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text)))).await?
+            }
         };
         let repeats = |row: &PgRow| row.try_get::<i64, _>("echo").is_ok_and(|number| number == echo);
         if rows.iter().all(repeats) {
@@ -140,6 +155,11 @@ fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<
         Arg::Numbers(numbers) => query.bind(numbers.as_slice()),
         Arg::Owners(tokens) => query.bind(tokens.iter().copied().map(uuid).collect::<Vec<_>>()),
     }
+}
+
+/// Returns the statement that sets how long others wait for a lock.
+pub(super) fn set_lock_timeout(scope: &str, lock_timeout: Duration) -> String {
+    format!("SET {scope} lock_timeout = '{}ms'", lock_timeout.as_millis().max(1))
 }
 
 /// Texts are written in hexadecimal, so that none of their characters means anything in SQL.
@@ -186,11 +206,11 @@ mod tests {
         args.push(Arg::Texts(vec!["a", "$1"]));
         assert_eq!(
             statement.with_literals(&args),
-            "SELECT convert_from(decode('273b2044524f50', 'hex'), 'UTF8'), (-7)::bigint, \
+            "/* lock-runtime */ SELECT convert_from(decode('273b2044524f50', 'hex'), 'UTF8'), (-7)::bigint, \
              ARRAY[convert_from(decode('61', 'hex'), 'UTF8'), convert_from(decode('2431', 'hex'), 'UTF8')]::text[] \
              FROM \"distributed_locks\""
         );
         let numbers = Statement::of("$1", &Table::default(), 0).with_literals(&[Arg::Numbers(vec![1, -2])]);
-        assert_eq!(numbers, "ARRAY[1, -2]::bigint[]");
+        assert_eq!(numbers, "/* lock-runtime */ ARRAY[1, -2]::bigint[]");
     }
 }

@@ -18,7 +18,7 @@ use super::{
     super::postgres::{
         error::{self, Meaning, not_understood},
         notices::HEAD_START,
-        statement::{Arg, Statement, micros},
+        statement::{Arg, Form, Statement, micros},
     },
     hold::Hold,
     names::Name,
@@ -416,7 +416,8 @@ impl Keeper {
         };
         let sent = Instant::now();
         let answer = {
-            let answer = async { statement.fetch(self.listener.acquire().await?, &args, true).await };
+            let answer =
+                async { statement.fetch(self.listener.acquire().await?, &args, Form::Prepared).await };
             let mut answer = pin!(answer);
             if let Ok(answer) = timeout(server.response_timeout, &mut answer).await {
                 answer

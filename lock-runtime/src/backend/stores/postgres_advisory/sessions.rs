@@ -9,7 +9,7 @@ use super::{
     super::postgres::{
         error::{self, is_unknown_setting},
         listener::{self, Found},
-        statement::micros,
+        statement::{Form, micros},
     },
     config::Config,
     keeper::Keeper,
@@ -78,7 +78,8 @@ impl Sessions {
         let connection = listener.acquire().await.map_err(explain)?;
         fitness.check(connection, of_server, &ServerClock::default(), false).await?;
         let sent = Instant::now();
-        let rows = statements.begin.fetch(connection, &[micros(*session_timeout)], false).await;
+        let form = Form::Text { lock_timeout: of_server.lock_timeout() };
+        let rows = statements.begin.fetch(connection, &[micros(*session_timeout)], form).await;
         let rows = rows.map_err(|error| {
             if is_unknown_setting(&error) {
                 let message = format!(

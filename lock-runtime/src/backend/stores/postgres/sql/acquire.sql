@@ -7,7 +7,8 @@
 -- A version has 52 bits; one that is larger is an error, because 2048 times it is no bigint. (The server would take a sixth
 -- more time for an update of a table with a CHECK.)
 -- No row is waited for. A locked row is about to be changed, or its holder has checked in with a transaction: in both
--- cases the lock is not free. The lock on the row (FOR UPDATE) is one that conflicts with such a check-in.
+-- cases the lock is not free. The lock on the row (FOR UPDATE) is one that conflicts with such a check-in. Only a row of the
+-- same name that another transaction has inserted is waited for, for a moment: it cannot be seen.
 WITH moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), clock AS MATERIALIZED (
@@ -30,7 +31,9 @@ WITH moment AS MATERIALIZED (
     RETURNING l.version, l.wanted_until > clock.now AS wanted, false AS is_new
 ), created AS (
     INSERT INTO {table} (name, owner, version, expires_at, holder)
-    SELECT $1, $2::uuid, clock.us, clock.now + $3 * interval '1 microsecond', $5
+    SELECT
+        $1, $2::uuid, clock.us, clock.now + $3 * interval '1 microsecond',
+        $5 || left(set_config('lock_timeout', '20ms', true), 0)
     FROM clock
     WHERE clock.us <= $4 AND NOT EXISTS (SELECT FROM {table} WHERE name = $1)
     ON CONFLICT (name) DO NOTHING

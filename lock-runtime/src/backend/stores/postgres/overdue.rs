@@ -1,0 +1,113 @@
+//! Statements that were not answered in time. A backend of the server that waits for a lock or for a replica does not notice
+//! that its client has gone: if such a connection were closed and its place used again, connections would pile up until the
+//! server takes no more. So the place stays taken until the server has ended the statement.
+//!
+//! A connection may also have gone mute, so that no answer comes at all. Therefore the server is asked, over another
+//! connection, whether it still executes such a statement. A statement is never cancelled: a commit that waits for a replica
+//! would become visible, and notify the next holder, without being safe.
+
+use std::{pin::pin, sync::Arc};
+
+use sqlx::{ConnectOptions, postgres::PgDatabaseError};
+use tokio::{
+    sync::{Mutex, oneshot},
+    time::timeout,
+};
+
+use super::{config::Config, listener::value, slot::Line, statement::MARK};
+use crate::{
+    background,
+    time::clock::{self, Instant},
+};
+
+/// The overdue statements of one store.
+pub(super) struct Overdue {
+    config: Config,
+    /// The last answer to the question whether there are some, and when it was asked.
+    last: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Overdue {
+    pub(super) fn of(config: &Config) -> Arc<Self> {
+        Arc::new(Self { config: config.clone(), last: Mutex::default() })
+    }
+
+    /// Keeps the place of a line until the server has ended its statement.
+    pub(super) async fn keep(self: Arc<Self>, mut line: Line) {
+        let late = Instant::now();
+        // They may be mute, too.
+        let mut aside = line.set_idle_aside();
+        let has_ended = {
+            let mut ended = pin!(line.ended());
+            loop {
+                tokio::select! {
+                    biased;
+                    has_ended = &mut ended => break has_ended,
+                    is_executed = self.is_executed(late) => if is_executed {
+                        aside.restore();
+                    } else {
+                        break false;
+                    },
+                }
+                tokio::select! {
+                    biased;
+                    has_ended = &mut ended => break has_ended,
+                    () = clock::sleep_until(Instant::now() + self.config.response_timeout) => {}
+                }
+            }
+        };
+        if has_ended {
+            aside.restore();
+            line.give_back();
+        } else {
+            line.give_up();
+        }
+    }
+
+    /// Returns whether the server executes a statement that was late before `late`, as far as it can be asked. The answer may
+    /// be about one of another client with the same user, which the server keeps waiting, too.
+    async fn is_executed(self: &Arc<Self>, late: Instant) -> bool {
+        let (answer, answered) = oneshot::channel();
+        let this = Arc::clone(self);
+        // On the library's own thread, for the statements of all runtimes.
+        background::handle().spawn(async move {
+            let mut last = this.last.lock().await;
+            let is_recent =
+                |at: &Instant| *at >= late && !(*at + this.config.response_timeout / 2).has_passed();
+            let is_executed = match &*last {
+                Some((at, is_executed)) if is_recent(at) => *is_executed,
+                _ => {
+                    let at = Instant::now();
+                    let is_executed = this.ask().await;
+                    *last = Some((at, is_executed));
+                    is_executed
+                }
+            };
+            let _ = answer.send(is_executed);
+        });
+        answered.await.unwrap_or_default()
+    }
+
+    /// Asks over a new connection. Without one, nothing is known of the server, and connections do not pile up there.
+    async fn ask(&self) -> bool {
+        let limit = self.config.response_timeout;
+        let Ok(options) = self.config.current().await else { return false };
+        let mut connection = match timeout(limit, options.connect()).await {
+            Ok(Ok(connection)) => connection,
+            // too_many_connections
+            Ok(Err(sqlx::Error::Database(error))) => {
+                return error
+                    .try_downcast_ref::<PgDatabaseError>()
+                    .is_some_and(|error| error.code() == "53300");
+            }
+            Ok(Err(_)) | Err(_) => return false,
+        };
+        let query = format!(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() \
+             AND query LIKE '{MARK}%' AND clock_timestamp() - query_start > interval '{} ms'",
+            (limit / 2).as_millis()
+        );
+        // A pooler whose sessions all wait accepts connections, and answers nothing.
+        timeout(limit, value(&mut connection, &query)).await.unwrap_or(Ok(true)).unwrap_or_default()
+    }
+}
