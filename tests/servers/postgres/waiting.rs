@@ -166,3 +166,29 @@ async fn a_grant_that_comes_after_the_same_request_was_refused_is_released() {
     grant_late(&server, &owner);
     is_soon_free(&server).await;
 }
+
+/// A request is void a moment after it was sent, so what it may have been granted ends a `ttl` later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_without_a_server_takes_as_long_as_a_ttl_and_a_request() {
+    for is_dropped in [false, true] {
+        let mut server = PostgresServer::start(&[]);
+        let locks = client(&server).await.ttl(2000 * MS);
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+        server.pause();
+        let lock = locks.lock("k").wait(LONG);
+        if is_dropped {
+            let attempt = tokio::spawn(async move { lock.acquire().await.map(drop) });
+            tokio::time::sleep(100 * MS).await;
+            attempt.abort();
+        } else {
+            lock.try_acquire().await.unwrap_err();
+        }
+        let began = Instant::now();
+        locks.shutdown().await;
+        let took = began.elapsed();
+        println!("{took:?}");
+        // And what was sent to release it has to be given up.
+        assert!(took < 6000 * MS, "{took:?}");
+        server.bring_back();
+    }
+}

@@ -218,8 +218,7 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.abandon();
-            let connections = &lease.shared.connections;
-            let until = Instant::now() + connections.longest() + server_clock::ERROR + lease.id.ttl;
+            let until = lease.is_granted_by() + lease.id.ttl;
             self.request.cleanup.release_later(lease, until);
         }
     }
@@ -254,6 +253,9 @@ async fn ask(
         began.get_or_insert(sent);
         // Executed later, it would be a grant without a holder.
         limit = connections.clock().at(sent + connections.config().response_timeout);
+        if flight.is_given_up() {
+            limit = 0;
+        }
         vec![
             Arg::Text(id.key.stored().into()),
             Arg::Owner(id.owner),
@@ -300,7 +302,7 @@ async fn ask(
     let read = Read::of(&answer).map_err(not_understood)?;
     let Some(version) = read.version else {
         not_granted(repeated, &flight);
-        if limit < read.us {
+        if limit < read.us && limit > 0 {
             connections.clock().replace(now, read.us);
             return Ok(Asked::Late);
         }

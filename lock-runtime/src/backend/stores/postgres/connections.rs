@@ -105,13 +105,6 @@ impl Connections {
         self.fitness.identity()
     }
 
-    /// Returns an upper bound on the time in which a statement may be executed.
-    pub(super) fn longest(&self) -> Duration {
-        let Config { connect_timeout, response_timeout, .. } = self.config;
-        // Connecting, twice, and then the statement.
-        (response_timeout + connect_timeout) * 2 + response_timeout * 3
-    }
-
     /// Makes a connection for renewals if there is none: at the first renewal there may be no time for that.
     pub(super) fn prepare_for_renewals(self: &Arc<Self>) {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.has_connections()) {

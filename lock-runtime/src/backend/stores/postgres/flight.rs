@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,17 +28,30 @@ pub(super) enum Landed {
 
 /// One request, which is executed once or not at all.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Flight(Arc<SetOnce<Landed>>);
+pub(super) struct Flight(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    landed: SetOnce<Landed>,
+    /// Whether its caller has gone.
+    is_given_up: AtomicBool,
+}
 
 impl Flight {
     /// Returns a flight that has ended.
     pub(super) fn ended(landed: Landed) -> Self {
-        Self(Arc::new(SetOnce::new_with(Some(landed))))
+        let landed = SetOnce::new_with(Some(landed));
+        Self(Arc::new(State { landed, is_given_up: AtomicBool::new(false) }))
     }
 
     /// Returns how it ended, if it has.
     pub(super) fn landed(&self) -> Option<Landed> {
-        self.0.get().copied()
+        self.0.landed.get().copied()
+    }
+
+    /// From now on, nothing is sent for it that could be granted.
+    pub(super) fn give_up(&self) {
+        self.0.is_given_up.store(true, Ordering::SeqCst);
     }
 
     /// Waits for its end, which comes within the timeouts of a statement.
@@ -43,7 +59,7 @@ impl Flight {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn end(&self) -> Landed {
-        *self.0.wait().await
+        *self.0.landed.wait().await
     }
 }
 
@@ -65,7 +81,12 @@ impl InFlight {
     }
 
     pub(super) fn lands(&self, landed: Landed) {
-        let _ = self.flight.0.set(landed);
+        let _ = self.flight.0.landed.set(landed);
+    }
+
+    /// Returns whether its caller has gone.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.flight.0.is_given_up.load(Ordering::SeqCst)
     }
 }
 

@@ -12,14 +12,17 @@ use super::{
     connections::detached,
     error::Failure,
     flight::{Flight, Gone, Landed},
-    notices::HEAD_START,
+    notices::{HEAD_START, WANTED},
     released::Left,
     releases,
     shared::Shared,
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
-    backend::{BoxFuture, Lease, LeaseId, Releasable, Released, common::contention::Contention},
+    backend::{
+        BoxFuture, Lease, LeaseId, Releasable, Released,
+        common::{contention::Contention, server_clock},
+    },
     background,
     time::clock::{self, Instant},
 };
@@ -77,8 +80,21 @@ impl PostgresLease {
         lease
     }
 
-    /// Lets the next attempt of this process wait until this one is released.
+    /// Returns the moment from which it is not granted any more, once it is abandoned.
+    pub(super) fn is_granted_by(&self) -> Instant {
+        let now = Instant::now();
+        let until = match self.flight.landed() {
+            Some(Landed::Unknown(until) | Landed::Granted(Some(until))) => until,
+            Some(Landed::Granted(None) | Landed::NotGranted) => now,
+            None => now + self.shared.connections.config().response_timeout + server_clock::ERROR,
+        };
+        // A release may grant the lock to the next holder, until that place ends.
+        if self.may_be_next { until + WANTED } else { until }
+    }
+
+    /// Gives the request up, and lets the next attempt of this process wait until this one is released.
     pub(super) fn abandon(&self) {
+        self.flight.give_up();
         self.abandoned.get_or_init(|| self.shared.abandoned.add(self.id.key.stored()));
     }
 
