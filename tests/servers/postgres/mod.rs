@@ -10,6 +10,7 @@ mod order;
 mod own_pool;
 mod pooler;
 mod refused;
+mod second_table;
 mod table;
 mod urls;
 mod waiting;

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
 use super::{
     config::Config,
-    error,
+    error::{self, Meaning},
     statement::{Form, Statement, set_lock_timeout},
     table::Table,
 };
@@ -80,11 +80,12 @@ impl Fitness {
             return Ok(());
         }
         let mut fitness = self.table(connection, form).await.map_err(failed)?;
-        if fitness.identity.is_none() && config.create_table {
+        let is_created = fitness.identity.is_none() && config.create_table;
+        if is_created {
             create_table(connection, config).await?;
             fitness = self.table(connection, form).await.map_err(failed)?;
         }
-        let OfTable { may_change, hides_rows, danger, identity } = fitness;
+        let OfTable { may_change, hides_rows, danger, identity, name, others } = fitness;
         let Some(identity) = identity else {
             return Err(error::missing(&config.table));
         };
@@ -100,10 +101,23 @@ impl Fitness {
                 config.address()
             )
         });
+        let identity = Some(format!("{}/{identity}", server.started));
         let mut seen = lock(&self.seen);
-        seen.identity = Some(format!("{}/{identity}", server.started));
+        if seen.identity != identity {
+            let (name, address) = (name.unwrap_or_default(), config.address());
+            tracing::info!("the locks of PostgreSQL at {address} are in the table {name}");
+            if let Some(others) = others
+                && (is_created || config.create_table && !config.table.has_schema())
+            {
+                tracing::warn!(
+                    "the database of PostgreSQL at {address} has several tables of locks: {name} is used here, and there \
+                     is {others}; services that share locks need the same one, so let them name it with its schema, as in \
+                     `table={name}`"
+                );
+            }
+            seen.identity.clone_from(&identity);
+        }
         if config.pool.is_some() {
-            let identity = seen.identity.clone();
             *(if for_renewals { &mut seen.of_renewals } else { &mut seen.of_pool }) = identity;
             if !for_renewals && seen.of_renewals.is_some() && seen.of_renewals != seen.of_pool {
                 return Err(error::other_table(config));
@@ -150,6 +164,8 @@ impl Fitness {
             may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
             hides_rows: row.try_get::<Option<bool>, _>("hides_rows")?.unwrap_or_default(),
             identity: row.try_get("identity")?,
+            name: row.try_get("name")?,
+            others: row.try_get("others")?,
         })
     }
 }
@@ -169,6 +185,9 @@ async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<
                     // unique_violation, duplicate_object, duplicate_table
                     error.code().is_some_and(|code| ["23505", "42710", "42P07"].contains(&&*code))
                 }) => {}
+            Err(error) if Meaning::of(&error) == Meaning::Locked => {
+                return Err(error::explain(error, config));
+            }
             Err(error) => {
                 let table = config.table.name();
                 let ddl = config.table.ddl();
@@ -196,4 +215,8 @@ struct OfTable {
     hides_rows: bool,
     /// `None` without the table.
     identity: Option<String>,
+    /// Its name, with its schema.
+    name: Option<String>,
+    /// Other tables of the database that have its name, in other schemas.
+    others: Option<String>,
 }

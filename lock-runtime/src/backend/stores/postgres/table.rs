@@ -41,6 +41,11 @@ impl Table {
         self.0.split('.').map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(".")
     }
 
+    /// Returns whether the name has a schema, rather than one that each session looks up in its own way.
+    pub(crate) fn has_schema(&self) -> bool {
+        self.0.contains('.')
+    }
+
     /// Returns the statement that creates the table.
     pub(crate) fn ddl(&self) -> String {
         without_comments(DDL).replace("distributed_locks", &self.name())

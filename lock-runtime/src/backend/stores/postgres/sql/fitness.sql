@@ -12,6 +12,11 @@ SELECT
     row_security_active(t.oid) AND NOT EXISTS (
         SELECT FROM pg_policy p WHERE p.polrelid = t.oid AND p.polpermissive AND p.polcmd = '*'
     ) AS hides_rows,
-    d.oid || '/' || t.oid AS identity
+    d.oid || '/' || t.oid AS identity,
+    t.relnamespace::regnamespace || '.' || t.relname AS name,
+    (
+        SELECT string_agg(o.relnamespace::regnamespace || '.' || o.relname, ', ') FROM pg_class o
+        WHERE o.relname = t.relname AND o.oid <> t.oid AND o.relkind IN ('r', 'p')
+    ) AS others
 FROM pg_database d LEFT JOIN pg_class t ON t.oid = to_regclass('{table}')
 WHERE d.datname = current_database()
