@@ -249,6 +249,8 @@ pub enum Fault {
     Full,
     /// The server allows the user of [`Site::url_with_password`] one connection.
     OneConnection,
+    /// Another client of the server has locked all records of locks, for as long as it lasts.
+    RecordsLocked,
     /// The server's wall clock is ahead by this.
     ClockForward(Duration),
     /// The server's wall clock is behind by this.
@@ -285,6 +287,7 @@ impl Fault {
             | Self::DataLost
             | Self::Full
             | Self::OneConnection
+            | Self::RecordsLocked
             | Self::ClockForward(_)
             | Self::ClockBack(_) => false,
         }
@@ -313,6 +316,7 @@ impl Fault {
             Self::RestartedWithItsData => "restarted_with_its_data",
             Self::Full => "full",
             Self::OneConnection => "one_connection",
+            Self::RecordsLocked => "records_locked",
             Self::ClockForward(_) => "clock_forward",
             Self::ClockBack(_) => "clock_back",
         }

@@ -10,6 +10,7 @@ use lock_runtime::{LockErrorKind, backend::Capabilities};
 
 use crate::support::{
     pgbouncer::PgBouncer,
+    postgres_protocol::Session,
     postgres_server::{PostgresServer, USER},
     proxy::{Proxy, Upstream},
 };
@@ -118,7 +119,13 @@ impl lock_conformance::Store for Store {
                 (Arc::new(Mutex::new(server)), pooler, Some(proxy))
             }
         };
-        Box::new(PostgresSite { kind: self.kind, server: Some(server), pooler, proxy })
+        Box::new(PostgresSite {
+            kind: self.kind,
+            server: Some(server),
+            pooler,
+            proxy,
+            locking: Mutex::default(),
+        })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -178,6 +185,8 @@ struct PostgresSite {
     pooler: Option<Arc<PgBouncer>>,
     /// Between the clients and a server that may be hurt.
     proxy: Option<Proxy>,
+    /// Of a client that has locked the table.
+    locking: Mutex<Option<Session>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -300,6 +309,11 @@ impl Site for PostgresSite {
             Fault::OneConnection => {
                 self.server().query(&format!("ALTER ROLE {USER} CONNECTION LIMIT 1"));
             }
+            Fault::RecordsLocked => {
+                let mut session = self.server().session();
+                session.query("BEGIN; LOCK TABLE distributed_locks").expect("it can be locked");
+                *lock(&self.locking) = Some(session);
+            }
             Fault::ClockForward(by) => self.server().clock().expect("asked for").set_forward(by),
             Fault::ClockBack(by) => self.server().clock().expect("asked for").set_back(by),
             fault => super::hurt_network(self.proxy(), fault),
@@ -307,6 +321,9 @@ impl Site for PostgresSite {
     }
 
     fn heal(&self) {
+        if let Some(mut session) = lock(&self.locking).take() {
+            session.query("ROLLBACK").expect("it is unlocked");
+        }
         self.proxy().heal();
         let mut server = self.server();
         server.make_room();

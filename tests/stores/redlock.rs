@@ -77,8 +77,8 @@ impl lock_conformance::Store for Store {
         true
     }
 
-    fn offers(&self, _fault: Fault) -> bool {
-        true
+    fn offers(&self, fault: Fault) -> bool {
+        fault != Fault::RecordsLocked
     }
 
     fn has_foreign_clients(&self) -> bool {

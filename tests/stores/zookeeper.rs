@@ -65,6 +65,7 @@ impl lock_conformance::Store for Store {
                 | Fault::ForgetsCaches
                 | Fault::Full
                 | Fault::OneConnection
+                | Fault::RecordsLocked
                 | Fault::ClockForward(_)
                 | Fault::ClockBack(_)
         )

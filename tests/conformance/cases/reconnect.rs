@@ -30,6 +30,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_grant_that_is_told_late_lets_nobody_in).hurts(Fault::AnswersHeld).needs(Need::ForeignClients),
         case!(an_outage_does_not_end_in_a_storm_of_connections).hurts(Fault::Reset),
         case!(a_full_server_refuses_new_holds_and_takes_releases_and_renewals).hurts(Fault::Full),
+        case!(records_that_are_locked_for_a_second_cost_no_hold_and_no_waiter).hurts(Fault::RecordsLocked),
     ];
     cases.push(
         case!(connections_that_went_mute_cost_no_lease)
@@ -376,6 +377,41 @@ async fn an_outage_does_not_end_in_a_storm_of_connections(fixture: Fixture) {
     }
     println!("{tried} connections were tried in 2 s by {TASKS} tasks");
     assert!(tried < 5 * TASKS, "{tried} connections were tried in 2 s by {TASKS} tasks");
+    fixture.clean().await;
+}
+
+/// By an operator who changes them, or by a backup.
+async fn records_that_are_locked_for_a_second_cost_no_hold_and_no_waiter(fixture: Fixture) {
+    let (locks, ttl) = fixture.client_that_keeps(ms(4000)).await;
+    let theirs = fixture.client().await;
+    let kept = locks.lock(fixture.key("kept")).ttl(ttl).acquire().await.unwrap();
+    let key = fixture.key("k");
+    for _ in 0..3 {
+        let guard = locks.lock(&key).ttl(ttl).wait(LONG).acquire().await.unwrap();
+        let token = guard.fencing_token();
+        let lock = theirs.lock(&key).ttl(ttl).wait(LONG);
+        let waiter = begun(async move { lock.acquire().await }).await;
+        fixture.queued(&key, 1).await;
+        fixture.hurt(Fault::RecordsLocked);
+        let began = Instant::now();
+        let attempt = locks.lock(fixture.key("other")).ttl(ttl).try_acquire().await;
+        assert!(attempt.as_ref().is_err_and(LockError::is_retryable), "{attempt:?}");
+        let lock = locks.lock(fixture.key("other")).ttl(ttl).wait(LONG);
+        let other = begun(async move { lock.acquire().await }).await;
+        // Confirmed or not, it happens.
+        if let Err(error) = guard.release().await {
+            fixture.was_not_confirmed(&error);
+        }
+        tokio::time::sleep(ms(1000).saturating_sub(began.elapsed())).await;
+        fixture.heal();
+        let healed = Moment::now();
+        let next = waiter.await.unwrap().expect("a waiter waits on");
+        assert!(healed.within(ms(1500) + SLACK), "only after {:?}", healed.took());
+        assert!(next.fencing_token() > token && kept.is_valid());
+        next.release().await.unwrap();
+        other.await.unwrap().expect("a waiter waits on").release().await.unwrap();
+    }
+    kept.release().await.unwrap();
     fixture.clean().await;
 }
 
