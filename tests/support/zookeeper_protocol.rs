@@ -25,6 +25,7 @@ const CREATE: i32 = 1;
 const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
 const SET_DATA: i32 = 5;
+const SET_ACL: i32 = 7;
 const GET_CHILDREN: i32 = 8;
 const CLOSE: i32 = -11;
 
@@ -34,6 +35,8 @@ pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
 /// The permissions to make children and to delete them.
 pub const CREATE_AND_DELETE: i32 = 4 | 8;
+/// The permission to change permissions.
+pub const ADMIN: i32 = 16;
 const ALL: i32 = 31;
 
 /// A buffer in the encoding of the protocol and of the server's files.
@@ -156,6 +159,14 @@ impl Client {
             Ok(mut answer) => Ok(Ok(String::from_utf8(answer.buffer()?).unwrap())),
             Err(code) => Ok(Err(code)),
         }
+    }
+
+    /// Gives every client these permissions for a node, and no others.
+    pub fn set_rights(&mut self, path: &str, rights: i32) -> io::Result<Result<(), i32>> {
+        let answer = self.call(SET_ACL, |body| {
+            body.buffer(path.as_bytes()).int(1).int(rights).buffer(b"world").buffer(b"anyone").int(-1)
+        });
+        Ok(answer?.map(drop))
     }
 
     pub fn delete(&mut self, path: &str) -> io::Result<Result<(), i32>> {

@@ -1,6 +1,7 @@
 //! Tests of one ZooKeeper server, and so not cases of the conformance suite.
 
 mod outages;
+mod refused;
 
 use std::time::{Duration, Instant};
 
