@@ -311,4 +311,51 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["postgres::one_connection::a_lock_that_could_not_be_renewed_is_not_granted"],
     },
+    Mutant {
+        name: "a_place_that_is_free_before_the_server_has_ended_its_statement",
+        edits: &[Rust {
+            file: "backend/stores/postgres/overdue.rs",
+            from: "        let late = Instant::now();\n",
+            to: "        let late = Instant::now();\n        if mutant!() { return line.give_up(); }\n",
+        }],
+        caught_by: &["servers postgres::backends::an_absent_replica_costs_no_more_connections"],
+    },
+    Mutant {
+        name: "statements_that_wait_for_the_table",
+        edits: &[Rust {
+            file: "backend/stores/postgres/statement.rs",
+            from: "lock_timeout.as_millis().max(1))",
+            to: "if mutant!() { 0 } else { lock_timeout.as_millis().max(1) })",
+        }],
+        caught_by: &["servers postgres::backends::a_statement_does_not_wait_for_a_locked_table_to_the_end"],
+    },
+    Mutant {
+        name: "an_attempt_that_waits_for_a_row_that_is_being_created",
+        edits: &[Script { from: " || left(set_config('lock_timeout', '20ms', true), 0)", to: "" }],
+        caught_by: &[
+            "servers postgres::backends::a_row_that_is_being_created_delays_no_other_lock_and_costs_no_connection",
+        ],
+    },
+    Mutant {
+        name: "a_request_that_may_be_granted_long_after_it_was_sent",
+        edits: &[Rust {
+            file: "backend/stores/postgres/hold.rs",
+            from: "if self.may_be_next { until + WANTED } else { until }",
+            to: "if self.may_be_next || mutant!() { until + WANTED * 6 } else { until }",
+        }],
+        caught_by: &[
+            "servers postgres::waiting::a_shutdown_without_a_server_takes_as_long_as_a_ttl_and_a_request",
+        ],
+    },
+    Mutant {
+        name: "a_second_table_without_a_warning",
+        edits: &[Rust {
+            file: "backend/stores/postgres/fitness.rs",
+            from: "            if let Some(others) = others\n",
+            to: "            if let Some(others) = others.filter(|_| !mutant!())\n",
+        }],
+        caught_by: &[
+            "servers postgres::second_table::a_second_table_of_the_same_name_is_not_created_without_a_warning_that_names_both",
+        ],
+    },
 ];
