@@ -29,7 +29,8 @@ pub enum LockErrorKind {
     InvalidOptions,
     /// The store, or this build of the crate, does not support what was requested.
     Unsupported,
-    /// A limit on waiters or held locks is reached; see [`Limits`](crate::Limits).
+    /// A limit on waiters or held locks is reached (see [`Limits`](crate::Limits)), or the server's limit on connections,
+    /// so that the lock could not be renewed.
     Overloaded,
     /// The manager was shut down.
     ShutDown,

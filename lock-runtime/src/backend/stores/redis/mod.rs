@@ -93,7 +93,8 @@ impl Redis {
 
     /// Connects with the address, credentials and TLS settings of a `redis` crate client.
     ///
-    /// The store opens its own connections and does not use the client's.
+    /// The store opens its own connections and does not use the client's. It keeps the client's credentials; if they
+    /// change, use [`with_credentials`](Self::with_credentials).
     ///
     /// # Errors
     /// [`Backend`](crate::LockErrorKind::Backend) if the server does not respond or refuses this client,
