@@ -160,7 +160,8 @@ where
 
 /// The error of a response whose lock was lost before it ended.
 fn broken_off(loss: LockError) -> ResponseBodyError {
-    tracing::warn!(error = %loss, "response broken off: its lock was lost before it ended");
+    // The loss itself was logged when it was noticed.
+    tracing::debug!(error = %loss, "response broken off: its lock was lost before it ended");
     ResponseBodyError(loss.into())
 }
 

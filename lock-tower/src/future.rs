@@ -158,7 +158,7 @@ where
                 }
                 (StateOwned::Releasing { output: Ok(Err(error)), .. }, Event::Released(released)) => {
                     if let Err(loss) = released {
-                        tracing::warn!(error = %loss, "the lock was lost before the inner service failed");
+                        tracing::debug!(error = %loss, "the lock was lost before the inner service failed");
                     }
                     return Poll::Ready(Err(error));
                 }

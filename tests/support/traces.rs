@@ -17,6 +17,7 @@ use tracing::{
 static LEAKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEEN: AtomicU64 = AtomicU64::new(0);
 static OUTAGES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
+static LOSSES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 /// Reads all events of targets that begin with `targets`, until the end of the process.
 pub fn watch(targets: &'static str, secrets: &'static [&'static str]) {
@@ -32,6 +33,12 @@ pub fn found() -> (u64, Vec<String>) {
 pub fn outages_of(address: &str) -> Vec<Level> {
     let lines = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
     lines.iter().filter(|(_, line)| line.contains(address)).map(|(level, _)| *level).collect()
+}
+
+/// Returns the reasons in the log lines so far about losses of the lock `key`.
+pub fn losses_of(key: &str) -> Vec<String> {
+    let losses = LOSSES.lock().unwrap_or_else(PoisonError::into_inner);
+    losses.iter().filter(|(lost, _)| lost == key).map(|(_, why)| why.clone()).collect()
 }
 
 struct Reader {
@@ -69,6 +76,33 @@ impl Visit for Text {
     }
 }
 
+/// The fields of a line about one lost lock. Of a burst, most lines are left to a summary.
+#[derive(Default)]
+struct Loss {
+    key: Option<String>,
+    why: Option<String>,
+    is_summary: bool,
+}
+
+impl Visit for Loss {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if matches!(field.name(), "why" | "reason") {
+            self.why = Some(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "key" | "line" => self.key = Some(format!("{value:?}")),
+            "lost" => self.is_summary = true,
+            "message" => {
+                self.why.get_or_insert_with(|| format!("{value:?}"));
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Subscriber for Reader {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with(self.targets)
@@ -94,6 +128,13 @@ impl Subscriber for Reader {
         if event.metadata().target() == "lock_runtime::backend::common::outage" {
             let line = (*event.metadata().level(), text.0);
             OUTAGES.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+        if matches!(event.metadata().target(), "lock_runtime::engine::loss" | "lock_runtime::burst") {
+            let mut loss = Loss::default();
+            event.record(&mut loss);
+            if let Loss { key: Some(key), why: Some(why), is_summary: false } = loss {
+                LOSSES.lock().unwrap_or_else(PoisonError::into_inner).push((key, why));
+            }
         }
     }
 

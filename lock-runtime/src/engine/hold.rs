@@ -14,7 +14,10 @@ use tokio::sync::Notify;
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::{Held, Lease, Mode, Releasable, Session},
-    engine::schedule::Scheduled,
+    engine::{
+        loss::Cause,
+        schedule::{FAILED, NOT_SENT, Scheduled, UNANSWERED},
+    },
     process::Process,
     sync::{check_or_wait, lock},
     time::{
@@ -48,6 +51,8 @@ pub(crate) struct Hold {
     pub(crate) terms: Terms,
     /// When the current turn ends, however often the lease is renewed: after `max_hold`, or `ttl` without renewal.
     turn_ends: AtomicU64,
+    /// Whether a turn ends with the `ttl` of a lease that is not renewed, and not by `max_hold`.
+    ends_with_ttl: bool,
     /// The loss was seen. Never reset.
     lost: AtomicBool,
     /// The hold is over for this process and no longer renewed: it is to be released, or was lost.
@@ -69,6 +74,10 @@ struct Extra {
     together: Option<Arc<[Weak<Turn>]>>,
     /// The turn that goes on without a guard, and its permit.
     retained: Option<(Arc<Turn>, RetentionPermit)>,
+    /// The error of the latest renewal that failed.
+    failure: String,
+    /// Why it was lost. The first cause stays.
+    cause: Option<Cause>,
 }
 
 /// The store's part of a hold, and its deadline.
@@ -102,6 +111,7 @@ impl Hold {
             in_store,
             terms,
             turn_ends: AtomicU64::new(turn_ends.as_nanos()),
+            ends_with_ttl: !terms.auto_renew && turn_ends == valid_until,
             lost: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             scheduled: Scheduled::new(),
@@ -165,10 +175,42 @@ impl Hold {
     ///
     /// A deadline once seen to have passed stays passed, even if a late answer would move it.
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
-        if now >= self.deadline() {
-            self.lose();
+        let deadline = self.deadline();
+        if now >= deadline && !self.lost.load(Ordering::Acquire) {
+            self.lose(self.cause_at(deadline));
         }
         !self.lost.load(Ordering::Acquire)
+    }
+
+    /// Returns why a turn is lost that is not covered at `now`.
+    pub(crate) fn cause(&self, now: Instant) -> Cause {
+        let lost = if self.is_valid(now) { None } else { self.extra().cause.clone() };
+        lost.unwrap_or_else(|| self.end_of_turn())
+    }
+
+    fn end_of_turn(&self) -> Cause {
+        if self.ends_with_ttl { Cause::TtlOver } else { Cause::MaxHold }
+    }
+
+    /// Returns why its deadline passes without another one.
+    fn cause_at(&self, deadline: Instant) -> Cause {
+        // It is not renewed after the end of its turn.
+        if self.turn_ends() <= deadline {
+            return self.end_of_turn();
+        }
+        match (&self.in_store, self.scheduled.renewal.load(Ordering::Acquire)) {
+            (InStore::Session(_), _) if deadline == Instant::from_nanos(0) => Cause::SessionEnded,
+            (InStore::Session(_), _) => Cause::SessionUnconfirmed,
+            (InStore::Lease { .. }, FAILED) => Cause::Failed(self.extra().failure.clone()),
+            (InStore::Lease { .. }, UNANSWERED) => Cause::Unanswered,
+            (InStore::Lease { .. }, _) => Cause::NotAsked,
+        }
+    }
+
+    /// Returns whether the loss of the current turn has not been logged before.
+    pub(crate) fn is_first_report(&self) -> bool {
+        let ends = self.turn_ends().as_nanos();
+        self.scheduled.end_seen.swap(ends, Ordering::SeqCst) != ends
     }
 
     /// Returns whether this process acquired it, and not the one from which it was forked.
@@ -190,17 +232,33 @@ impl Hold {
         self.remaining(now).min(ttl_ends.saturating_duration_since(now))
     }
 
+    /// Records that a renewal is sent.
+    pub(super) fn renewal_sent(&self) {
+        // A failure before it says more than that this one is unanswered.
+        let renewal = &self.scheduled.renewal;
+        let _ = renewal.compare_exchange(NOT_SENT, UNANSWERED, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Records that a renewal failed.
+    pub(super) fn renewal_failed(&self, error: &LockError) {
+        error.message().clone_into(&mut self.extra().failure);
+        self.scheduled.renewal.store(FAILED, Ordering::Release);
+    }
+
     /// Records an answered renewal; returns whether it came in time.
     pub(crate) fn renewed(&self, valid_until: Instant) -> bool {
         let in_time = self.is_valid(Instant::now()) && !self.is_closed();
         if in_time && let InStore::Lease { deadline, .. } = &self.in_store {
             deadline.fetch_max(valid_until.as_nanos(), Ordering::AcqRel);
+            self.scheduled.renewal.store(NOT_SENT, Ordering::Release);
         }
         in_time
     }
 
     /// Marks the loss; returns whether it was the first time.
-    pub(crate) fn lose(&self) -> bool {
+    pub(crate) fn lose(&self, cause: Cause) -> bool {
+        // Before the mark: a caller that finds the mark finds the cause.
+        self.extra().cause.get_or_insert(cause);
         let first = !self.lost.swap(true, Ordering::AcqRel);
         if first {
             self.changed.notify_waiters();
@@ -353,7 +411,8 @@ impl Turn {
 
     /// Returns whether the lease may be relied on for this turn, even if the turn is over.
     pub(crate) fn is_covered(&self, now: Instant) -> bool {
-        now < self.hold.turn_ends() && self.hold.is_valid(now) && self.hold.is_here()
+        // A forked child must not wait for a mutex of the hold, which may have been locked at the fork.
+        now < self.hold.turn_ends() && self.hold.is_here() && self.hold.is_valid(now)
     }
 
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
@@ -401,20 +460,15 @@ impl Turn {
 
     /// Returns the error that states why this turn is not valid.
     pub(crate) fn loss(&self) -> LockError {
-        let phase = self.phase.load(Ordering::Acquire);
+        let (phase, now) = (self.phase.load(Ordering::Acquire), Instant::now());
         let why = if phase == OVER {
             "lost: the section that it was held for has ended, and its hold with it"
         } else if !self.hold.is_here() {
             "lost: it is held by the process from which this one was forked"
-        } else if phase == INVALID && self.is_covered(Instant::now()) {
+        } else if phase == INVALID && self.is_covered(now) {
             "lost: another of the locks held with it was lost"
-        } else if Instant::now() < self.hold.turn_ends() {
-            "lost: the lease was not renewed in time or the store gave it to another client; \
-             check what was done since with the fencing token"
-        } else if self.hold.terms.auto_renew {
-            "lost: `max_hold` is reached; make the section shorter or `max_hold` longer"
         } else {
-            "lost: its `ttl` is over and `auto_renew` is off"
+            return self.hold.cause(now).error(self.hold.key());
         };
         LockError::new(LockErrorKind::Lost, why).with_key(self.hold.key())
     }

@@ -4,6 +4,7 @@ pub(crate) mod cohort;
 pub(crate) mod hold;
 pub(crate) mod in_flight;
 pub(crate) mod limits;
+pub(crate) mod loss;
 pub(crate) mod releaser;
 pub(crate) mod renewal;
 pub(crate) mod request;
@@ -31,7 +32,7 @@ use crate::{
         cohort::{Cohorts, Leaving},
         hold::{Hold, Turn},
         in_flight::InFlight,
-        releaser::Releaser,
+        releaser::{Ends, Releaser},
         renewal::Renewals,
         unpolled::Waiting,
     },
@@ -167,14 +168,12 @@ impl Engine {
     /// Ends `turn` for a holder that does not wait for the store.
     pub(crate) fn leave_in_background(&self, turn: &Arc<Turn>, now: Instant) {
         let leaving = self.leave(turn, now);
-        self.release_in_background(leaving, turn, now);
+        self.release_in_background(leaving, turn, Ends::Remains, now);
     }
 
-    pub(crate) fn release_in_background(&self, leaving: Leaving, turn: &Turn, now: Instant) {
-        if let Leaving::Last = leaving {
-            let hold = &turn.hold;
-            self.releaser.release(hold.releasable(), hold.gone_by(now));
-        }
+    pub(crate) fn release_in_background(&self, leaving: Leaving, turn: &Turn, ends: Ends, now: Instant) {
+        let (Leaving::Last, hold) = (leaving, &turn.hold) else { return };
+        self.releaser.release(hold.releasable(), ends, hold.gone_by(now));
     }
 
     /// Ends a turn: the lease goes to the next waiter of this process, or has to be released by the caller.
@@ -218,7 +217,7 @@ impl renewal::Above for Engine {
         let Some((turn, _permit)) = hold.end_retention(now) else { return false };
         tracing::debug!(key = %hold.key(), "released: `hold_at_least` is over");
         let leaving = self.pass(&turn, hold.is_valid(now), now);
-        self.release_in_background(leaving, &turn, now);
+        self.release_in_background(leaving, &turn, Ends::Hold, now);
         true
     }
 
@@ -232,7 +231,8 @@ impl renewal::Above for Engine {
             let (ttl, has_ended) = (hold.terms.ttl, now >= hold.deadline());
             let longest = if has_ended { self.longest_validity(ttl) } else { ttl };
             let stopped = now + margin(longest);
-            self.releaser.release_after(hold.held_until().max(stopped), hold.releasable(), hold.gone_by(now));
+            let at = hold.held_until().max(stopped);
+            self.releaser.release_after(at, hold.releasable(), hold.gone_by(now));
         }
     }
 }
@@ -275,10 +275,14 @@ impl Permit {
 
     /// Ends the turn of a dropped guard, or retains it, still counted, if it is to be held for longer.
     pub(crate) fn leave_in_time(&mut self, turn: &Arc<Turn>, now: Instant) -> Leaving {
+        let (covered, hold) = (turn.is_covered(now), &turn.hold);
+        // From here on, the renewals no longer watch it.
+        if !covered && hold.is_first_report() {
+            hold.cause(now).log(hold.key());
+        }
         if now >= turn.held_until() {
             return self.engine.leave(turn, now);
         }
-        let (covered, hold) = (turn.is_covered(now), &turn.hold);
         if !turn.end() {
             return Leaving::Passed;
         }

@@ -18,8 +18,7 @@ use tokio::sync::Notify;
 use crate::{
     backend::{LeaseId, LossNotifier, Renew, Renewal},
     background,
-    burst::Burst,
-    engine::hold::Hold,
+    engine::{hold::Hold, loss::Cause},
     sync::Sharded,
     time::{
         clock::{self, Instant},
@@ -101,7 +100,7 @@ impl Renewals {
             let (above, hold) = (Arc::downgrade(above), Arc::downgrade(hold));
             let notify = move |why: &str| {
                 if let (Some(above), Some(hold)) = (above.upgrade(), hold.upgrade()) {
-                    lost(&above, &hold, why);
+                    lost(&above, &hold, Cause::Told(why.into()));
                 }
             };
             Arc::clone(session).on_loss(LossNotifier(Box::new(notify)));
@@ -233,7 +232,7 @@ fn look_at<A: Above>(above: &Arc<A>, due: Vec<Arc<Hold>>, now: Instant) {
     let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
     for hold in due {
         if !hold.is_valid(now) {
-            lost(above, &hold, "its deadline passed without an answer from the store");
+            lost(above, &hold, hold.cause(now));
         } else if now < hold.turn_ends() && hold.scheduled.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
             let batch = batch(&hold, now);
             match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
@@ -263,10 +262,13 @@ fn end_turn<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) -> bool {
         return true;
     }
     if hold.session().is_some() {
-        lost(above, hold, "its turn is over, by `max_hold` or by `ttl` without renewal");
+        lost(above, hold, hold.cause(now));
         return true;
     }
-    hold.scheduled.end_seen.store(ends.as_nanos(), Ordering::SeqCst);
+    // Unless the holder has just left.
+    if hold.turn_ends() == ends && !hold.is_closed() && hold.is_first_report() {
+        hold.cause(now).log(hold.key());
+    }
     false
 }
 
@@ -286,18 +288,23 @@ async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
     let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
     let Some(store) = above.renewal() else {
         for hold in open.holds.by_ref() {
-            lost(&above, &hold, "its store grants leases but does not renew them (`Backend::renewal`)");
+            let why = "its store grants leases but does not renew them (`Backend::renewal`)";
+            lost(&above, &hold, Cause::Told(why.into()));
         }
         return;
     };
+    for hold in open.holds.as_slice() {
+        hold.renewal_sent();
+    }
     let answers = tokio::time::timeout(renewal_limit(remaining), store.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
         match answer {
             Renewal::Renewed(until) if hold.renewed(until) => open.renewed.push(hold),
-            Renewal::Renewed(_) => lost(&above, &hold, "the answer to its renewal came after its deadline"),
-            Renewal::NotHeld => lost(&above, &hold, "the store says that it is no longer ours"),
+            Renewal::Renewed(_) => lost(&above, &hold, hold.cause(Instant::now())),
+            Renewal::NotHeld => lost(&above, &hold, Cause::GivenAway),
             Renewal::Unknown(error) => {
+                hold.renewal_failed(&error);
                 tracing::debug!(key = %hold.key(), %error, "renewal failed, trying again while the lease lasts");
                 try_again(&above, &hold);
             }
@@ -341,25 +348,18 @@ fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
 }
 
 /// Notifies the holder of a loss, and lets the waiters of this process ask the store again.
-fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, why: &str) {
+fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, cause: Cause) {
     if hold.is_closed() {
         return;
     }
-    hold.lose();
+    hold.lose(cause);
     above.renewals().remove(hold);
-    if hold.end_retention(Instant::now()).is_some() {
-        tracing::debug!(key = %hold.key(), why, "lost while it was kept for `hold_at_least`");
-    } else {
-        static LOST: Burst = Burst::new();
-        let key = hold.key();
-        LOST.log(
-            why,
-            key,
-            || tracing::warn!(%key, why, "lock lost"),
-            |lost, key| {
-                tracing::warn!(lost, key, "more locks lost for the same reason; the last one is named");
-            },
-        );
+    let now = Instant::now();
+    if hold.end_retention(now).is_some() {
+        let why = hold.cause(now);
+        tracing::debug!(key = %hold.key(), %why, "lost while it was kept for `hold_at_least`");
+    } else if hold.is_first_report() {
+        hold.cause(now).log(hold.key());
     }
     for turn in hold.others() {
         turn.invalidate();

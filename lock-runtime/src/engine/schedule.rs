@@ -1,6 +1,12 @@
 //! The part of a hold that only the schedule of renewals reads and writes.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+/// The values of [`Scheduled::renewal`].
+pub(super) const NOT_SENT: u8 = 0;
+pub(super) const UNANSWERED: u8 = 1;
+/// The hold has the error.
+pub(super) const FAILED: u8 = 2;
 
 #[derive(Debug)]
 pub(super) struct Scheduled {
@@ -10,8 +16,10 @@ pub(super) struct Scheduled {
     pub(super) due: AtomicU64,
     /// Unique within the schedule.
     pub(super) id: AtomicU64,
-    /// The end of a turn that was seen to pass while the turn was still in use.
+    /// The end of the turn that was seen to pass while it was still in use, or whose loss was logged before.
     pub(super) end_seen: AtomicU64,
+    /// What became of the renewals since the last one that succeeded.
+    pub(super) renewal: AtomicU8,
 }
 
 impl Scheduled {
@@ -22,6 +30,7 @@ impl Scheduled {
             due: AtomicU64::new(0),
             id: AtomicU64::new(0),
             end_seen: AtomicU64::new(0),
+            renewal: AtomicU8::new(NOT_SENT),
         }
     }
 }

@@ -24,6 +24,8 @@ use crate::{
         Engine, Permit,
         cohort::Leaving,
         hold::{Hold, Turn},
+        loss::log_given_up,
+        releaser::Ends,
     },
     time::clock::Instant,
 };
@@ -200,7 +202,7 @@ async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), 
         }
         Ok(Released::NotHeld) => {
             unfinished.disarm();
-            tracing::warn!(key = %hold.key(), "the store had given up the lock before it was released");
+            log_given_up(hold.key());
             Err(LockError::new(
                 LockErrorKind::Lost,
                 "lost: the store no longer knew it as ours when it was released; \
@@ -234,7 +236,8 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.engine.releaser.release(self.hold.releasable(), self.hold.gone_by(Instant::now()));
+            let (hold, ends) = (self.hold, Ends::Remains);
+            self.engine.releaser.release(hold.releasable(), ends, hold.gone_by(Instant::now()));
         }
     }
 }
@@ -247,8 +250,9 @@ impl Drop for LockGuard {
         // In a forked child, the hold is the parent's, and the mutexes on this path may have been locked at the fork.
         if self.leaves && self.turn.hold.is_here() {
             let now = Instant::now();
+            let ends = if self.turn.is_valid(now) { Ends::Hold } else { Ends::Remains };
             let leaving = self.permit.leave_in_time(&self.turn, now);
-            self.permit.engine().release_in_background(leaving, &self.turn, now);
+            self.permit.engine().release_in_background(leaving, &self.turn, ends, now);
         }
     }
 }

@@ -177,12 +177,12 @@ async fn a_lock_that_is_lost_before_its_time_is_not_released_before_it() {
     let guard = lock.acquire().await.expect("granted");
     let hold = std::sync::Arc::clone(&guard.turn().hold);
     let section = async {
-        assert!(hold.lose());
+        assert!(hold.lose(crate::engine::loss::Cause::GivenAway));
         std::future::pending::<()>().await;
     };
     assert_eq!(guard.run(section).await.expect_err("lost").kind(), LockErrorKind::Lost);
     let guard = lock.acquire().await.expect("granted");
-    assert!(guard.turn().hold.lose());
+    assert!(guard.turn().hold.lose(crate::engine::loss::Cause::GivenAway));
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
     // The deadline of a retained hold comes before the end of its lease in the store, and the lease is to last.
     let lock = locks.lock("k").ttl(300 * MS).auto_renew(false).hold_at_least(300 * MS);
@@ -302,7 +302,11 @@ async fn a_body_that_is_finished_after_the_loss_frees_nothing_early_either() {
     let locks = manager(&store);
     let guard = locks.lock("k").hold_at_least(LENGTH).acquire().await.expect("granted");
     let hold = std::sync::Arc::clone(&guard.turn().hold);
-    let run = crate::__private::run(guard, async { assert!(hold.lose()) }, OnLost::Finish);
+    let run = crate::__private::run(
+        guard,
+        async { assert!(hold.lose(crate::engine::loss::Cause::GivenAway)) },
+        OnLost::Finish,
+    );
     assert_eq!(run.await.kept().expect_err("lost").kind(), LockErrorKind::Lost);
     tokio::time::sleep(20 * MS).await;
     assert_eq!(store.releases().count("k"), 0);

@@ -156,7 +156,6 @@ impl Answer {
 pub fn log(error: &LockError) {
     static UNFIT: Burst = Burst::new();
     static AWAY: Burst = Burst::new();
-    static LOST: Burst = Burst::new();
     match error.kind() {
         _ if error.is_permanent() => UNFIT.log(
             error.message(),
@@ -173,12 +172,10 @@ pub fn log(error: &LockError) {
             || tracing::warn!(%error, "request refused: its lock could not be acquired"),
             |refused, error| tracing::warn!(refused, error, "more requests refused: their locks could not be acquired"),
         ),
-        LockErrorKind::Lost => LOST.log(
-            error.message(),
-            error,
-            || tracing::warn!(%error, "answer withheld: the lock was lost while the request was worked on"),
-            |withheld, error| tracing::warn!(withheld, error, "more answers withheld: their locks were lost"),
-        ),
+        // The loss itself was logged when it was noticed.
+        LockErrorKind::Lost => {
+            tracing::debug!(%error, "answer withheld: the lock was lost while the request was worked on");
+        }
         LockErrorKind::InvalidKey => {
             tracing::debug!(%error, "request refused: it gives no valid lock key");
         }

@@ -16,6 +16,7 @@ mod lease;
 mod limits;
 mod loss;
 mod minority;
+mod loss_reasons;
 mod multi_lock;
 mod one_connection;
 mod outage;
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Case> {
         outage::cases(),
         loss::cases(),
         minority::cases(),
+        loss_reasons::cases(),
         reconnect::cases(),
         shutdown::cases(),
         spoilt_key::cases(),

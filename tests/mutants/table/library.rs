@@ -50,8 +50,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "loss_when_the_store_says_so",
         edits: &[Rust {
             file: "engine/hold.rs",
-            from: "        if now >= self.deadline() {",
-            to: "        if now >= self.deadline() && !mutant!() {",
+            from: "        if now >= deadline && !self.lost.load(Ordering::Acquire) {",
+            to: "        if now >= deadline && !self.lost.load(Ordering::Acquire) && !mutant!() {",
         }],
         caught_by: &[
             "redis::outage::black_hole::loss_is_signalled_before_the_lease_ends",
@@ -74,6 +74,40 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &[
             "redis::clocks::a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer",
         ],
+    },
+    Mutant {
+        name: "every_loss_is_an_unanswered_renewal",
+        edits: &[Rust {
+            file: "engine/hold.rs",
+            from: "        if self.turn_ends() <= deadline {",
+            to: "        if mutant!() {
+            return Cause::Unanswered;
+        }
+        if self.turn_ends() <= deadline {",
+        }],
+        caught_by: &[
+            "memory::loss_reasons::a_lease_that_is_not_renewed_says_so",
+            "memory::loss_reasons::a_guard_kept_beyond_max_hold_says_so",
+            "memory::loss_reasons::down::a_lock_whose_renewals_fail_names_their_failure",
+        ],
+    },
+    Mutant {
+        name: "a_section_that_loses_its_lock_logs_nothing",
+        edits: &[Rust {
+            file: "engine/mod.rs",
+            from: "        if !covered && hold.is_first_report() {",
+            to: "        if !covered && hold.is_first_report() && !mutant!() {",
+        }],
+        caught_by: &["memory::loss_reasons::a_section_that_reaches_max_hold_says_so"],
+    },
+    Mutant {
+        name: "a_loss_is_logged_twice",
+        edits: &[Rust {
+            file: "engine/hold.rs",
+            from: "swap(ends, Ordering::SeqCst) != ends",
+            to: "swap(ends, Ordering::SeqCst) != ends || mutant!()",
+        }],
+        caught_by: &["memory::loss_reasons::a_guard_kept_beyond_max_hold_says_so"],
     },
     Mutant {
         name: "renewal_outlives_the_hold",

@@ -46,6 +46,23 @@ async fn a_missing_table_or_right_is_one_sentence_with_the_statement_to_run() {
 }
 
 #[tokio::test]
+async fn a_refused_renewal_is_the_reason_of_the_loss() {
+    let server = PostgresServer::start(&[]);
+    server.query(TABLE);
+    server.query(&format!(
+        "ALTER ROLE {USER} PASSWORD 'secret'; GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO {USER}"
+    ));
+    let url = url(&server, "").replace("user=postgres", &format!("user={USER}&password=secret"));
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = locks.lock("k").ttl(1500 * MS).acquire().await.unwrap();
+    server.query(&format!("REVOKE UPDATE ON distributed_locks FROM {USER}"));
+    let error = guard.run(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    let text = error.to_string();
+    assert!(text.contains("its renewals failed: ") && text.contains("GRANT"), "{text}");
+}
+
+#[tokio::test]
 async fn the_published_statement_makes_the_table() {
     let server = PostgresServer::start(&[]);
     server.query(TABLE);

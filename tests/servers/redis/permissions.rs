@@ -200,3 +200,15 @@ async fn a_user_of_no_more_names_than_locks_need_is_enough() {
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn a_refused_renewal_is_the_reason_of_the_loss() {
+    let server = RedisServer::start(&[&["--user"], &published_user()[..]].concat());
+    let locks = LockManager::connect(&url(&server, "?user=locks&pass=password")).await.unwrap();
+    let guard = locks.lock("k").ttl(Duration::from_millis(1500)).acquire().await.unwrap();
+    server.command(&["ACL", "SETUSER", "locks", "-evalsha", "-eval"]);
+    let error = guard.run(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    let text = error.to_string();
+    assert!(text.contains("its renewals failed: ") && text.contains("permi"), "{text}");
+}

@@ -215,7 +215,7 @@ async fn a_waiter_that_runs_out_of_time_hears_the_answer_that_comes_a_little_lat
 async fn waiters_do_not_wait_for_the_holder_of_a_lost_lease() {
     let (store, locks, guard) = held().await;
     let next = waiter(&locks, TTL);
-    guard.turn().hold.lose();
+    guard.turn().hold.lose(crate::engine::loss::Cause::GivenAway);
     locks.engine().cohorts.dissolve(&guard.turn().hold);
     let next = next.await.expect("granted by the store");
     assert_eq!(store.acquires().count("k"), 2);
@@ -231,7 +231,7 @@ async fn waiters_do_not_wait_for_the_holder_of_a_lost_lease() {
 async fn a_lost_lease_is_not_passed_on() {
     let (store, locks, guard) = held().await;
     let next = waiter(&locks, TTL);
-    guard.turn().hold.lose();
+    guard.turn().hold.lose(crate::engine::loss::Cause::GivenAway);
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
     assert!(next.await.expect("granted by the store").is_valid());
     assert_eq!(store.acquires().count("k"), 2);
@@ -257,7 +257,7 @@ async fn a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out() {
     let next = waiter(&locks, TTL);
     let hold = Arc::clone(&guard.turn().hold);
     guard.release().await.expect("held");
-    hold.lose();
+    hold.lose(crate::engine::loss::Cause::GivenAway);
     let next = next.await.expect("granted by the store");
     assert!(next.is_valid());
     assert_eq!(store.acquires().count("k"), 2);
@@ -274,7 +274,7 @@ async fn a_turn_that_was_lost_before_its_waiter_woke_too_late_is_an_error() {
     assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let hold = Arc::clone(&guard.turn().hold);
     guard.release().await.expect("held");
-    hold.lose();
+    hold.lose(crate::engine::loss::Cause::GivenAway);
     tokio::time::sleep(30 * MS).await;
     let error = next.await.expect_err("neither held nor waited for any more");
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
@@ -334,7 +334,7 @@ async fn one_attempt_is_answered_from_the_queue_only_while_the_hold_is_sure() {
     let (store, locks, guard) = held().await;
     assert!(locks.lock("k").try_acquire().await.expect("an answer").is_none());
     assert_eq!(store.acquires().count("k"), 1, "who holds is known here");
-    guard.turn().hold.lose();
+    guard.turn().hold.lose(crate::engine::loss::Cause::GivenAway);
     let beside = locks.lock("k").try_acquire().await.expect("an answer").expect("the store grants it");
     assert_eq!(store.acquires().count("k"), 2);
     drop(guard);

@@ -99,14 +99,18 @@ fn a_turn_ends_though_the_lease_goes_on_and_the_next_one_has_its_own_end() {
 #[test]
 fn a_loss_is_marked_once() {
     let turn = turn(1000 * MS, 5000 * MS);
-    assert!(turn.hold.lose());
-    assert!(!turn.hold.lose());
+    assert!(turn.hold.lose(crate::engine::loss::Cause::GivenAway));
+    assert!(!turn.hold.lose(crate::engine::loss::Cause::GivenAway));
     assert!(!turn.is_valid(Instant::now()));
 }
 
 #[tokio::test]
 async fn everybody_who_waits_for_the_loss_is_told_of_a_loss_a_release_and_a_deadline() {
-    let endings: [fn(&Turn); 3] = [|turn| assert!(turn.hold.lose()), |turn| assert!(turn.end()), |_| {}];
+    let endings: [fn(&Turn); 3] = [
+        |turn| assert!(turn.hold.lose(crate::engine::loss::Cause::GivenAway)),
+        |turn| assert!(turn.end()),
+        |_| {},
+    ];
     for (number, ending) in endings.into_iter().enumerate() {
         // The last one ends by its deadline.
         let turn = turn(if number == 2 { 30 * MS } else { 60_000 * MS }, 60_000 * MS);
@@ -137,4 +141,37 @@ async fn the_end_of_a_turn_moves_with_renewal_for_those_who_wait() {
     assert!(!waiting.is_finished(), "notified at the old deadline");
     turn.end();
     waiting.await.expect("no panic");
+}
+
+#[test]
+fn the_loss_names_the_cause_that_is_known() {
+    let says = |turn: &Turn, words: &str| {
+        std::thread::sleep(10 * MS);
+        let error = turn.loss().to_string();
+        assert!(error.contains(words), "{words}: {error}");
+        // What is learnt later changes nothing.
+        turn.hold.lose(Cause::GivenAway);
+        assert_eq!(turn.loss().to_string(), error);
+    };
+    let failure = LockError::new(LockErrorKind::Backend, "refused: because");
+    says(&turn(5 * MS, 5000 * MS), "passed before a renewal was sent");
+    let unanswered = turn(5 * MS, 5000 * MS);
+    unanswered.hold.renewal_sent();
+    says(&unanswered, "without an answer from the store");
+    let failed = turn(5 * MS, 5000 * MS);
+    failed.hold.renewal_sent();
+    failed.hold.renewal_failed(&failure);
+    failed.hold.renewal_sent();
+    says(&failed, "while its renewals failed: refused: because; check");
+    let mended = turn(1 * MS, 5000 * MS);
+    mended.hold.renewal_failed(&failure);
+    assert!(mended.hold.renewed(Instant::now() + 5 * MS));
+    says(&mended, "passed before a renewal was sent");
+    // The lease is not renewed after the end of the turn.
+    let over = turn(5 * MS, 1 * MS);
+    over.hold.renewal_failed(&failure);
+    says(&over, "`max_hold` is reached");
+    let given_away = turn(5000 * MS, 5000 * MS);
+    given_away.hold.lose(Cause::GivenAway);
+    says(&given_away, "the store says that it is no longer ours");
 }

@@ -24,7 +24,10 @@ use crate::{
     backend::{Releasable, Released, ReleasesLater},
     background::Background,
     burst::Burst,
-    engine::in_flight::{InFlight, InFlightGuard},
+    engine::{
+        in_flight::{InFlight, InFlightGuard},
+        loss::log_given_up,
+    },
     sync::{check_or_wait, lock},
     time::{
         backoff::backoff,
@@ -34,6 +37,26 @@ use crate::{
 
 /// The longest pause between two probes, and the time after which an unanswered release makes room for others.
 const PROBE_PAUSE: Duration = Duration::from_millis(250);
+
+/// What a release ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// A hold on which its holder relied until now: if the store has given it up before, the lock was lost.
+    Hold,
+    /// What may be gone already: an attempt, a lost hold, or a hold whose release is repeated.
+    Remains,
+}
+
+impl Ends {
+    /// Logs the answer of the store.
+    pub(crate) fn log(self, key: &LockKey, answer: Released) {
+        match (answer, self) {
+            (Released::Released, _) => tracing::debug!(%key, "released in the background"),
+            (Released::NotHeld, Self::Hold) => log_given_up(key),
+            (Released::NotHeld, Self::Remains) => tracing::debug!(%key, "nothing was left to release"),
+        }
+    }
+}
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
 pub(crate) struct Releaser {
@@ -75,23 +98,23 @@ impl Releaser {
     }
 
     /// Starts a release; returns at once, from anywhere.
-    pub(crate) fn release(self: &Arc<Self>, releasable: Arc<dyn Releasable>, until: Instant) {
-        self.put(self.entry(releasable, until));
+    pub(crate) fn release(self: &Arc<Self>, releasable: Arc<dyn Releasable>, ends: Ends, until: Instant) {
+        self.put(self.entry(releasable, ends, until));
     }
 
-    fn entry(&self, releasable: Arc<dyn Releasable>, until: Instant) -> Entry {
+    fn entry(&self, releasable: Arc<dyn Releasable>, ends: Ends, until: Instant) -> Entry {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        Entry::new(releasable, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
+        Entry::new(releasable, ends, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
     }
 
-    /// Starts a release like [`release`](Self::release), but not before `start`.
+    /// Starts the release of what a lost hold has left, but not before `start`.
     pub(crate) fn release_after(
         self: &Arc<Self>,
         start: Instant,
         releasable: Arc<dyn Releasable>,
         until: Instant,
     ) {
-        let entry = self.entry(releasable, until);
+        let entry = self.entry(releasable, Ends::Remains, until);
         let this = Arc::clone(self);
         self.background.spawn(async move {
             clock::sleep_until(start).await;
@@ -148,7 +171,7 @@ impl Releaser {
 
 impl ReleasesLater for Releaser {
     fn release_later(self: Arc<Self>, attempt: Arc<dyn Releasable>, until: Instant) {
-        self.release(attempt, until);
+        self.release(attempt, Ends::Remains, until);
     }
 }
 
@@ -225,11 +248,9 @@ async fn attempt(mut open: Open) {
     let key = releasable.key();
     match answer {
         Some(Ok(answer)) => {
-            match answer {
-                Released::Released => tracing::debug!(%key, "released in the background"),
-                Released::NotHeld => tracing::debug!(%key, "nothing was left to release"),
+            if let Some(entry) = open.entry.take() {
+                entry.ends.log(key, answer);
             }
-            open.entry = None;
             if is_probe {
                 releaser.store_is_back(began);
             }
@@ -241,7 +262,8 @@ async fn attempt(mut open: Open) {
         }
         Some(Err(error)) => tracing::debug!(%key, %error, "release failed, trying again"),
         None => {
-            if let Some(entry) = open.entry.take() {
+            if let Some(mut entry) = open.entry.take() {
+                entry.ends = Ends::Remains;
                 releaser.put(entry);
             }
         }

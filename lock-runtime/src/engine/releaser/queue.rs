@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use super::Ends;
 use crate::{backend::Releasable, engine::in_flight::InFlightGuard, time::clock::Instant};
 
 /// Upper bound on unanswered probes: as many as begin within two seconds, after which stores give up a hanging request.
@@ -16,6 +17,7 @@ const TOGETHER: usize = 256;
 /// A lock to be released.
 pub(super) struct Entry {
     pub(super) releasable: Arc<dyn Releasable>,
+    pub(super) ends: Ends,
     /// When its lease must have ended by itself.
     pub(super) until: Instant,
     /// Unique among the entries.
@@ -48,11 +50,12 @@ pub(super) struct Queue {
 impl Entry {
     pub(super) fn new(
         releasable: Arc<dyn Releasable>,
+        ends: Ends,
         until: Instant,
         number: u64,
         pending: InFlightGuard,
     ) -> Self {
-        Self { releasable, until, number, doubts: 0, _pending: pending }
+        Self { releasable, ends, until, number, doubts: 0, _pending: pending }
     }
 }
 
@@ -85,6 +88,7 @@ impl Queue {
     }
 
     pub(super) fn doubt(&mut self, mut entry: Entry) {
+        entry.ends = Ends::Remains;
         entry.doubts = entry.doubts.saturating_add(1);
         let place = (entry.doubts, entry.number);
         self.ends.insert((entry.until, place));

@@ -145,7 +145,7 @@ async fn renewals_that_are_never_answered_lose_the_lock_once_and_by_the_deadline
     assert!(began.elapsed() >= deadline && began.elapsed() < ttl * 2, "{:?}", began.elapsed());
     assert!(store.renewals().count("k") > 1, "tried again while it lasted");
     until("it is not kept any more", || locks.engine().renewals.len() == 0).await;
-    assert!(!guard.turn().hold.lose(), "lost before");
+    assert!(!guard.turn().hold.lose(crate::engine::loss::Cause::GivenAway), "lost before");
     let tried = store.renewals().count("k");
     store.renewals().set(Reply::Yes);
     tokio::time::sleep(ttl / 3).await;

@@ -9,6 +9,7 @@ use crate::{
         Engine,
         cohort::{Holder, Leader, answer_deadline},
         hold::{Hold, Turn},
+        releaser::Ends,
         request::Request,
     },
     lock::acquire::errors::{contended, misnumbered, no_answer, timeout, too_late},
@@ -140,7 +141,7 @@ fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accep
     let is_misnumbered =
         hold.lease().is_some_and(|lease| lease.may_hand_over()) && !grant.token.begins_sequence();
     if is_short || is_misnumbered {
-        engine.releaser.release(hold.releasable(), hold.gone_by(now));
+        engine.releaser.release(hold.releasable(), Ends::Remains, hold.gone_by(now));
         return Err(if is_misnumbered { misnumbered() } else { too_late() });
     }
     let turn = Turn::first(hold, grant.token);

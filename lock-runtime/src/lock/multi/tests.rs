@@ -149,7 +149,7 @@ async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released_with_the
     assert_eq!(held.ensure_valid().expect_err("lost").to_string(), error.to_string());
     let lost = error.key().expect("named").as_str().to_owned();
     assert_eq!(store.releases().count(&lost), 0, "the one that was lost is named: {error}");
-    assert!(error.to_string().contains("renewed in time"), "{error}");
+    assert!(error.to_string().contains("no longer ours"), "{error}");
     for other in guard.locks().iter().filter(|held| held.key() != lost.as_str()) {
         let error = other.ensure_valid().expect_err("ended");
         assert!(error.to_string().contains("another of the locks"), "{error}");
@@ -283,7 +283,7 @@ async fn a_guard_of_several_with_a_hold_that_was_entered_again_is_lost_with_it()
         outer,
         async {
             let inner = locks.all(["a", "b"]).reentrant(true).acquire().await.expect("entered");
-            hold.lose();
+            hold.lose(crate::engine::loss::Cause::GivenAway);
             inner.lost().await;
             let error = inner.release().await.expect_err("lost");
             assert_eq!(error.key().expect("named").as_str(), "b");

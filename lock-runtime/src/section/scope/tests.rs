@@ -111,7 +111,7 @@ async fn a_section_that_lost_its_lock_is_told_so_whatever_it_asked_for() {
     let hold = Arc::clone(&guard.turn().hold);
     let section = async {
         let inner = locks.lock("k").reentrant(true).acquire().await.expect("entered");
-        hold.lose();
+        hold.lose(crate::engine::loss::Cause::GivenAway);
         assert!(!inner.is_valid());
         assert_eq!(inner.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
         for reentrant in [false, true] {

@@ -1,0 +1,81 @@
+//! Why a lock is lost: the one cause that is known, in the log and in the error of the holder.
+
+use std::fmt;
+
+use crate::{LockError, LockErrorKind, LockKey, burst::Burst};
+
+/// Why a turn is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The turn has lasted for `max_hold`.
+    MaxHold,
+    /// The lease is over, and was not to be renewed.
+    TtlOver,
+    /// The deadline of the lease passed, although its renewal was due before.
+    NotAsked,
+    /// The deadline of the lease passed while the store answered no renewal.
+    Unanswered,
+    /// The deadline of the lease passed while its renewals failed, for this reason.
+    Failed(String),
+    /// The store says that the owner no longer has the lease.
+    GivenAway,
+    /// The deadline of the session passed.
+    SessionUnconfirmed,
+    /// The session has ended, and the store has not told yet why.
+    SessionEnded,
+    /// In the words of the store, or about it.
+    Told(String),
+}
+
+impl Cause {
+    /// Returns the error of a holder that has lost its lock.
+    pub(crate) fn error(&self, key: &LockKey) -> LockError {
+        let advice = match self {
+            Self::MaxHold => "; make the section shorter or `max_hold` longer",
+            Self::TtlOver => "",
+            _ => "; check what was done since with the fencing token",
+        };
+        LockError::new(LockErrorKind::Lost, format!("lost: {self}{advice}")).with_key(key)
+    }
+
+    /// Logs the loss of a lock.
+    pub(crate) fn log(&self, key: &LockKey) {
+        static LOST: Burst = Burst::new();
+        let why = self.to_string();
+        LOST.log(
+            &why,
+            key,
+            || tracing::warn!(%key, why, "lock lost"),
+            |lost, key| {
+                tracing::warn!(lost, key, "more locks lost for the same reason; the last one is named");
+            },
+        );
+    }
+}
+
+/// Logs that the store no longer had a lock whose holder relied on it until its release.
+pub(crate) fn log_given_up(key: &LockKey) {
+    Cause::Told("the store had given it up before it was released".into()).log(key);
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MaxHold => "`max_hold` is reached",
+            Self::TtlOver => "its `ttl` is over and `auto_renew` is off",
+            Self::NotAsked => {
+                "its deadline passed before a renewal was sent; was the process suspended, or its machine too busy?"
+            }
+            Self::Unanswered => "its deadline passed without an answer from the store",
+            Self::Failed(error) => {
+                return write!(f, "its deadline passed while its renewals failed: {error}");
+            }
+            Self::GivenAway => "the store says that it is no longer ours",
+            Self::SessionUnconfirmed => {
+                "its deadline passed before the store confirmed that the session is alive"
+            }
+            Self::SessionEnded => "its session with the store has ended",
+            Self::Told(why) => why,
+        })
+    }
+}
