@@ -305,6 +305,16 @@ pub trait Releasable: Any + fmt::Debug + Send + Sync {
     /// # Cancel safety
     /// May be dropped at any time. The library then repeats the release in the background.
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>>;
+
+    /// Releases the lock at once, like [`release`](Self::release), if that takes no wait; returns `None` if it does. The
+    /// default is `None`.
+    ///
+    /// This is for stores within the process: a dropped guard then leaves the lock free when it is gone, and not a
+    /// moment later. The library calls this method in destructors, on any thread, so it must neither block nor panic,
+    /// and it needs no runtime.
+    fn release_now(&self) -> Option<Released> {
+        None
+    }
 }
 
 /// A lease, or an attempt to acquire one. A lease expires in the store even if it is not released.

@@ -32,7 +32,7 @@ use crate::{
 
 /// A held lock.
 ///
-/// Dropping the guard releases the lock in the background. [`release`](Self::release) normally waits until the store
+/// Dropping the guard releases the lock in the background (with `memory:`, at once). [`release`](Self::release) normally waits until the store
 /// has confirmed the release, and reports whether the lock was still held.
 ///
 /// The lock counts as lost from its *deadline* on. Under the [conditions of the

@@ -13,11 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockError, LockManager};
+use lock_runtime::{LockError, LockManager, distributed_lock};
 
 use super::{LONG, ms};
 use crate::{
-    case::{Case, case},
+    case::{Case, Need, case},
     fixture::Fixture,
     polling::{MANY_POLLS, drop_after, poll_once},
     support::stopwatch::Moment,
@@ -39,8 +39,12 @@ pub fn cases() -> Vec<Case> {
         case!(waiting_for_the_loss_changes_nothing),
         case!(futures_that_are_never_polled_do_nothing),
         case!(at_any_moment_in_time),
+        case!(a_call_repeated_at_once_does_not_meet_its_own_lock).needs(WITHIN_THE_PROCESS),
     ]
 }
+
+/// No round trip is needed to release a lock.
+const WITHIN_THE_PROCESS: Need = Need::Can(|can| !can.shared_between_processes);
 
 async fn acquire_of_a_free_lock(fixture: Fixture) {
     let key = fixture.key("k");
@@ -260,4 +264,18 @@ async fn cut_at<T>(moment: Duration, future: impl Future<Output = Result<T, Lock
         return None;
     }
     tokio::time::timeout(moment, future).await.ok()?.ok()
+}
+
+#[distributed_lock(key = "<mark>:k", manager = locks, wait = "0s")]
+async fn refused_while_held(locks: &LockManager, mark: &str) -> Result<(), LockError> {
+    std::future::pending().await
+}
+
+async fn a_call_repeated_at_once_does_not_meet_its_own_lock(fixture: Fixture) {
+    let locks = fixture.client().await;
+    for call in 0..100 {
+        let cut = tokio::time::timeout(ms(6), refused_while_held(&locks, fixture.mark())).await;
+        assert!(cut.is_err(), "call {call}: {cut:?}");
+    }
+    fixture.clean().await;
 }

@@ -110,6 +110,15 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["memory::loss_reasons::a_guard_kept_beyond_max_hold_says_so"],
     },
     Mutant {
+        name: "a_dropped_guard_of_the_process_is_released_later",
+        edits: &[Rust {
+            file: "engine/mod.rs",
+            from: "        match hold.in_store().release_now() {",
+            to: "        match if mutant!() { None } else { hold.in_store().release_now() } {",
+        }],
+        caught_by: &["memory::cancellation::a_call_repeated_at_once_does_not_meet_its_own_lock"],
+    },
+    Mutant {
         name: "renewal_outlives_the_hold",
         edits: &[Rust {
             file: "engine/renewal.rs",

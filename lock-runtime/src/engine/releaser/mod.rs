@@ -51,7 +51,7 @@ impl Ends {
     /// Logs the answer of the store.
     pub(crate) fn log(self, key: &LockKey, answer: Released) {
         match (answer, self) {
-            (Released::Released, _) => tracing::debug!(%key, "released in the background"),
+            (Released::Released, _) => tracing::debug!(%key, "released"),
             (Released::NotHeld, Self::Hold) => log_given_up(key),
             (Released::NotHeld, Self::Remains) => tracing::debug!(%key, "nothing was left to release"),
         }

@@ -28,6 +28,11 @@ impl Faults {
         self.delay.send_replace(delay);
     }
 
+    /// Returns whether a fault is switched on.
+    pub(super) fn any(&self) -> bool {
+        self.failing.load(Ordering::Acquire) || !self.delay.borrow().is_zero()
+    }
+
     /// Returns at once unless a fault is switched on; a call that began at `began` is given up at `limit`.
     ///
     /// # Cancel safety

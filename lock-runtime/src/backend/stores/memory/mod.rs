@@ -353,9 +353,19 @@ impl Releasable for MemoryLease {
         Box::pin(async move {
             let sent = Instant::now();
             self.store.faults.pass(sent, sent + RELEASE_LIMIT).await?;
-            let was_held = self.store.release(self.id.key.stored(), self.id.owner);
-            Ok(if was_held { Released::Released } else { Released::NotHeld })
+            Ok(self.release_it())
         })
+    }
+
+    fn release_now(&self) -> Option<Released> {
+        (!self.store.faults.any()).then(|| self.release_it())
+    }
+}
+
+impl MemoryLease {
+    fn release_it(&self) -> Released {
+        let was_held = self.store.release(self.id.key.stored(), self.id.owner);
+        if was_held { Released::Released } else { Released::NotHeld }
     }
 }
 
