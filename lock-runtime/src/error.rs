@@ -27,10 +27,11 @@ pub enum LockErrorKind {
     InvalidKey,
     /// An option or a URL is invalid.
     InvalidOptions,
-    /// The store, or this build of the crate, does not support what was requested.
+    /// The store, or this build of the crate, does not support what was requested, or the current tokio runtime does not
+    /// have what the store needs: timers and I/O.
     Unsupported,
     /// A limit on waiters or held locks is reached (see [`Limits`](crate::Limits)), or the server's limit on connections,
-    /// so that the lock could not be renewed.
+    /// or the operating system's on threads or descriptors, so that the lock could not be renewed.
     Overloaded,
     /// The manager was shut down.
     ShutDown,

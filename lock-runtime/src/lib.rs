@@ -161,6 +161,7 @@ pub mod docs;
 
 mod background;
 mod burst;
+mod caller;
 mod engine;
 mod error;
 mod guard;

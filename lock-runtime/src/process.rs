@@ -28,6 +28,10 @@ impl Process {
         Self(id())
     }
 
+    pub(crate) fn id(self) -> u32 {
+        self.0
+    }
+
     pub(crate) fn is_this(self) -> bool {
         self == Self::this()
     }

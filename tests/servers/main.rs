@@ -12,6 +12,8 @@ mod authority;
 mod forked;
 #[cfg(feature = "redis")]
 mod interop;
+#[cfg(feature = "redis")]
+mod limits;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use crate::{
     LockError, LockErrorKind,
     backend::{Backend, Cleanup, Renew},
-    background,
+    background, caller,
     engine::{
         cohort::{Cohorts, Leaving},
         hold::{Hold, Turn},
@@ -99,6 +99,9 @@ impl Engine {
         self.asking.begin();
         let mut permit = Permit { engine: Arc::clone(self), is_asking: true, counted: false };
         self.check_open()?;
+        // A lock that cannot be renewed or released is not acquired.
+        background::check()?;
+        self.check_caller()?;
         permit.counted = true;
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
             let most = self.limits.held;
@@ -110,6 +113,12 @@ impl Engine {
 
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
         if self.shut_down.load(Ordering::SeqCst) { Err(shut_down()) } else { Ok(()) }
+    }
+
+    /// Fails where a store with a server cannot be asked.
+    pub(crate) fn check_caller(&self) -> Result<(), LockError> {
+        // A store within the process needs nothing of the caller's runtime.
+        if self.process.is_some() { caller::check() } else { Ok(()) }
     }
 
     /// The process that a hold of this store belongs to.

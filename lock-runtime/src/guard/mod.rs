@@ -138,6 +138,8 @@ impl LockGuard {
     ///   error is returned at once, and whatever is still recorded in the store is removed in the background.
     /// * [`Backend`](LockErrorKind::Backend) if the store did not confirm the release. The release is then retried
     ///   in the background until the store responds or the lease has expired.
+    /// * [`Unsupported`](LockErrorKind::Unsupported), with a store that has a server, outside of a tokio runtime with
+    ///   timers and I/O. The lock is then released in the background.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock is still released in the background, whether or not the future was polled.
@@ -194,6 +196,8 @@ impl LockGuard {
 /// Releases the hold. If the response does not arrive or is not awaited, the release is repeated in the background.
 async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), LockError> {
     let mut unfinished = Unfinished { engine, hold, armed: true };
+    // Otherwise it is released in the background only.
+    engine.check_caller().map_err(|error| error.with_key(hold.key()))?;
     match hold.releasable().release().await {
         Ok(Released::Released) => {
             unfinished.disarm();

@@ -10,6 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     Limits, Lock, LockError, LockErrorKind, MultiLock,
     backend::{Backend, Capabilities},
+    background,
     engine::Engine,
     key::{self, IntoLockKey},
     options::{LockOptions, WaitFor},
@@ -58,8 +59,11 @@ impl LockManager {
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the store's feature is not enabled, if the scheme is reserved
     ///   for a store that this version of the crate does not implement yet (such as `mysql:`), or if the server
-    ///   cannot be used for locks (such as a Redis server before 6.2, or one in cluster mode);
-    /// * [`Backend`](LockErrorKind::Backend) if the store does not respond or rejects the credentials.
+    ///   cannot be used for locks (such as a Redis server before 6.2, or one in cluster mode), or, with a store that has
+    ///   a server, outside of a tokio runtime with timers and I/O (`enable_all`);
+    /// * [`Backend`](LockErrorKind::Backend) if the store does not respond or rejects the credentials;
+    /// * [`Overloaded`](LockErrorKind::Overloaded) if the operating system gives the process no thread or descriptor for
+    ///   the renewal of locks.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -109,6 +113,8 @@ impl LockManager {
         if let Some(process) = self.engine.process() {
             process.check()?;
         }
+        background::check()?;
+        self.engine.check_caller()?;
         self.engine.backend.ping().await
     }
 
@@ -252,8 +258,10 @@ impl LockManager {
     ///
     /// If the store responds, this takes about a round trip, even after an outage, because releases that failed during
     /// the outage are retried at once. If the store does not respond, this returns once all leases whose release is
-    /// still pending are certain to have expired (after at most the longest `ttl`), or, for session locks such as
-    /// ZooKeeper's, when the session has ended. An acquisition whose future is not polled delays this by 2 to 2.5 s,
+    /// still pending are certain to have expired: after at most the longest `ttl` (with `redis:`, at least 7 s if an
+    /// acquisition was waiting in the server's queue) and about a second more, in which a request that was sent before
+    /// may still be executed. For session locks such as ZooKeeper's, it returns when the session has ended. An
+    /// acquisition whose future is not polled delays this by 2 to 2.5 s,
     /// after which the acquisition is abandoned.
     ///
     /// If a lock is kept in the background for [`hold_at_least`](Lock::hold_at_least), `shutdown` neither waits for it

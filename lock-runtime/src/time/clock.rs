@@ -4,9 +4,9 @@ use std::{fmt, ops::Add, time::Duration};
 
 use tokio::sync::oneshot;
 
-use crate::background;
 #[cfg(test)]
 use crate::simulated;
+use crate::{background, caller};
 
 /// A moment on a clock that, on Linux, keeps running while the machine is suspended.
 ///
@@ -89,7 +89,7 @@ fn nanos_since_start() -> u64 {
 ///
 /// A tokio timer alone is not enough: on Linux, its clock stops while the machine is suspended, and it fires at once if
 /// the runtime's time is paused (`tokio::time::pause`). Therefore, this function reads the clock again after each
-/// timer. It waits in real time even if the runtime's time is paused.
+/// timer. It waits in real time even if the runtime's time is paused, and on any executor.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -102,14 +102,16 @@ pub(crate) async fn sleep_until(until: Instant) {
         if length.is_zero() {
             return;
         }
-        tokio::time::sleep(length).await;
+        if caller::has_timers() {
+            tokio::time::sleep(length).await;
+        }
         if Instant::now() < now + length / 2 {
             sleep_elsewhere(length).await;
         }
     }
 }
 
-/// Waits on a timer of the library's own runtime, whose time is never paused.
+/// Waits on a timer of the library's own runtime, which has timers, and whose time is never paused.
 async fn sleep_elsewhere(length: Duration) {
     let (mut done, over) = oneshot::channel::<()>();
     background::handle().spawn(async move {

@@ -119,6 +119,45 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["memory::cancellation::a_call_repeated_at_once_does_not_meet_its_own_lock"],
     },
     Mutant {
+        name: "granted_without_a_thread_for_renewals",
+        edits: &[Rust {
+            file: "engine/mod.rs",
+            from: "        background::check()?;",
+            to: "        background::check().or_else(|error| if mutant!() { Ok(()) } else { Err(error) })?;",
+        }],
+        caught_by: &["servers limits::without_a_thread_nothing_is_acquired_and_nothing_panics"],
+    },
+    Mutant {
+        name: "any_runtime_will_do",
+        edits: &[Rust {
+            file: "caller.rs",
+            from: "    let missing = match parts() {",
+            to: "    let missing = match parts() {
+        _ if mutant!() => return Ok(()),",
+        }],
+        caught_by: &[
+            "servers limits::without_timers_or_io_a_store_with_a_server_is_refused_and_says_what_to_enable",
+        ],
+    },
+    Mutant {
+        name: "names_are_looked_up_on_the_caller_s_runtime",
+        edits: &[Rust {
+            file: "backend/stores/redis/net/dial.rs",
+            from: "settings.clone().set_dns_resolver(Names)",
+            to: "if mutant!() { settings.clone() } else { settings.clone().set_dns_resolver(Names) }",
+        }],
+        caught_by: &["servers limits::a_name_server_without_an_answer_keeps_no_program_from_ending"],
+    },
+    Mutant {
+        name: "a_shutdown_waits_for_the_last_node",
+        edits: &[Rust {
+            file: "backend/stores/redis/race/hold.rs",
+            from: "                () = sleep_until(end), if is_patient => None,",
+            to: "                () = sleep_until(end), if is_patient && !mutant!() => None,",
+        }],
+        caught_by: &["servers redlock::minority::a_shutdown_does_not_wait_for_a_hung_node"],
+    },
+    Mutant {
         name: "renewal_outlives_the_hold",
         edits: &[Rust {
             file: "engine/renewal.rs",

@@ -1,4 +1,4 @@
-//! Shared parts of the stores: the settings of a URL, connecting once, sessions, TLS, the server's clock, hints, digits,
+//! Shared parts of the stores: the settings of a URL, connecting once, sessions, work on threads, TLS, the server's clock, hints, digits,
 //! and the log lines of an outage.
 
 pub(super) mod contention;
@@ -18,4 +18,6 @@ pub(super) mod renewable;
 pub(super) mod server_clock;
 pub(super) mod settings;
 pub(super) mod single_flight;
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+pub(super) mod threads;
 pub(super) mod tls;

@@ -16,7 +16,10 @@ use rustls::{
 use tokio::sync::Mutex;
 
 use super::settings::Files;
-use crate::{LockError, LockErrorKind, backend::common::settings::invalid};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::{settings::invalid, threads},
+};
 
 /// The paths of the certificates.
 #[derive(Clone, Debug)]
@@ -73,8 +76,9 @@ impl Tls {
             this.read_now()
         };
         // A file system may be slow, and our own thread renews locks.
-        let read = tokio::task::spawn_blocking(read).await;
-        read.unwrap_or_else(|_| Err(failed(format!("the certificates for {} could not be read", self.store))))
+        threads::run(read).await.unwrap_or_else(|error| {
+            Err(failed(format!("the certificates for {} could not be read: {error}", self.store)))
+        })
     }
 
     fn read_now(&self) -> Result<Certificates, LockError> {

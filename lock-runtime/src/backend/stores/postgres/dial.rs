@@ -8,7 +8,7 @@ use sqlx::{
 };
 
 use super::{config::Config, error};
-use crate::{LockError, LockErrorKind};
+use crate::{LockError, LockErrorKind, backend::common::threads::look_up};
 
 /// Connects, without a time limit.
 ///
@@ -16,6 +16,12 @@ use crate::{LockError, LockErrorKind};
 /// Cancel safe.
 pub(crate) async fn connect(config: &Config) -> Result<PgConnection, LockError> {
     let options = config.current().await?;
+    if options.get_socket().is_none() {
+        // The driver looks the name up again, on the caller's runtime, which waits for that at its end. If the name server
+        // does not answer, the driver is not asked.
+        let found = look_up(options.get_host(), options.get_port()).await;
+        found.map_err(|error| error::cannot_connect(error.into(), config))?;
+    }
     let made = match &config.pool {
         Some(pool) => like_the_pool(pool, &options, config.connect_timeout).await,
         None => options.connect().await,

@@ -1,11 +1,15 @@
 //! Makes a session with the ensemble, or finds out why that fails.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use ::zookeeper_client as zk;
 
 use super::{config::Config, diagnosis, error::Failure, heartbeat, session::Session, tls::Certificates};
-use crate::{LockError, LockErrorKind, backend::common::outage::Outage, time::clock::Instant};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::{outage::Outage, threads},
+    time::clock::Instant,
+};
 
 /// Pause after the first failed round of all servers; it grows with each round, up to eightfold.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -37,6 +41,13 @@ async fn connect(config: &Config) -> Result<zk::Client, LockError> {
             ),
         )
     };
+    // Without a thread, the driver's look-up of a name panics.
+    if config.hosts().iter().any(|(host, _)| host.parse::<IpAddr>().is_err()) {
+        threads::run(|| ()).await.map_err(|error| {
+            let message = format!("cannot connect to ZooKeeper at {}: {error}", config.servers);
+            LockError::new(LockErrorKind::Backend, message)
+        })?;
+    }
     let certificates = match &config.tls {
         Some(tls) => {
             Some(Arc::new(tokio::time::timeout(limit, Certificates::read(tls)).await.map_err(late)??))

@@ -6,9 +6,12 @@ use super::{
     config::Config,
     tls::{Certificates, QUESTION},
 };
-use crate::backend::common::tls::{
-    probe::{self, Answer, PATIENCE},
-    speaks_tls,
+use crate::backend::common::{
+    threads,
+    tls::{
+        probe::{self, Answer, PATIENCE},
+        speaks_tls,
+    },
 };
 
 /// Why no server accepts us.
@@ -29,7 +32,7 @@ async fn look_at_all(config: &Config, certificates: Option<&Arc<Certificates>>) 
         .into_iter()
         .map(|(host, port)| {
             let (host, certificates) = (host.to_owned(), certificates.cloned());
-            tokio::task::spawn_blocking(move || look(&host, port, certificates.as_deref()))
+            threads::run(move || look(&host, port, certificates.as_deref()))
         })
         .collect();
     let count = looks.len();

@@ -5,7 +5,10 @@ use ::zookeeper_client as zk;
 #[cfg(feature = "tls")]
 use crate::LockErrorKind;
 #[cfg(feature = "tls")]
-use crate::backend::common::tls::{self, Look, install_provider, probe};
+use crate::backend::common::{
+    threads,
+    tls::{self, Look, install_provider, probe},
+};
 use crate::{LockError, backend::common::tls::Tls};
 
 /// A command that every server answers, if only to say that it is not allowed.
@@ -23,9 +26,9 @@ impl Certificates {
     pub(super) async fn read(tls: &Tls) -> Result<Self, LockError> {
         let (ours, tls) = (tls.read().await?, tls.clone());
         // The driver parses them again, which must not happen on the thread that renews locks.
-        let parsed = tokio::task::spawn_blocking(move || Self::parse(ours, &tls)).await;
-        parsed.unwrap_or_else(|_| {
-            Err(LockError::new(LockErrorKind::Backend, "the certificates for ZooKeeper could not be read"))
+        threads::run(move || Self::parse(ours, &tls)).await.unwrap_or_else(|error| {
+            let message = format!("the certificates for ZooKeeper could not be read: {error}");
+            Err(LockError::new(LockErrorKind::Backend, message))
         })
     }
 

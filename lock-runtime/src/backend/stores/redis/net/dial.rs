@@ -1,7 +1,10 @@
 //! Makes connections: by the driver, or over a TLS stream of our own.
 
+use std::net::SocketAddr;
+
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, RedisConnectionInfo, RedisError, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ErrorKind, RedisConnectionInfo, RedisError, RedisFuture,
+    aio::MultiplexedConnection, io::AsyncDNSResolver,
 };
 use tokio::task::AbortHandle;
 
@@ -16,7 +19,10 @@ use super::{
 use crate::backend::common::tls::Trust;
 #[cfg(test)]
 use crate::simulated;
-use crate::{LockError, LockErrorKind, backend::common::tls::Tls};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::{threads::look_up, tls::Tls},
+};
 
 /// How connections are made.
 #[derive(Debug)]
@@ -43,6 +49,19 @@ pub(super) struct Task(AbortHandle);
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Looks up names for the driver: its own resolver would do so on the caller's runtime, which waits for it at its end.
+struct Names;
+
+impl AsyncDNSResolver for Names {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        host: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async move { Ok(Box::new(look_up(host, port).await?.into_iter()) as _) })
     }
 }
 
@@ -92,7 +111,8 @@ impl Dial {
                     None => client,
                     Some(changed) => &changed.map_err(not_understood)?,
                 };
-                match client.get_multiplexed_async_connection_with_config(settings).await {
+                let settings = settings.clone().set_dns_resolver(Names);
+                match client.get_multiplexed_async_connection_with_config(&settings).await {
                     Ok(driver) => (driver, None),
                     Err(error) => return Err(self.why_not(config, error).await),
                 }

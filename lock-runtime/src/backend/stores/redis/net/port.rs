@@ -12,9 +12,12 @@ use super::super::config::Config;
 use crate::backend::common::tls::{self, Certificates, Look};
 use crate::{
     LockError,
-    backend::common::tls::{
-        probe::{self, Answer},
-        speaks_tls,
+    backend::common::{
+        threads,
+        tls::{
+            probe::{self, Answer},
+            speaks_tls,
+        },
     },
 };
 
@@ -111,6 +114,6 @@ impl Port {
             let _turn = turn;
             question(&host, port)
         };
-        tokio::task::spawn_blocking(ask).await.ok().flatten()
+        threads::run(ask).await.ok().flatten()
     }
 }

@@ -8,7 +8,7 @@ use redis::{
 };
 use rustls::pki_types::ServerName;
 use tokio::{
-    net::{TcpStream, lookup_host},
+    net::TcpStream,
     task::{AbortHandle, JoinSet},
     time::timeout,
 };
@@ -23,7 +23,10 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::common::tls::{Certificates, Tls},
+    backend::common::{
+        threads::look_up,
+        tls::{Certificates, Tls},
+    },
 };
 
 /// How long a server may be silent before it is probed without TLS. A Redis without TLS takes the handshake for the
@@ -58,7 +61,7 @@ pub(super) async fn connect(
 
 /// Dials all addresses of the host, and returns the first connection made.
 async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut attempts: JoinSet<_> = lookup_host((host, port)).await?.map(TcpStream::connect).collect();
+    let mut attempts: JoinSet<_> = look_up(host, port).await?.into_iter().map(TcpStream::connect).collect();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     while let Some(attempt) = attempts.join_next().await {
         match attempt.map_err(io::Error::other).and_then(|made| made) {
