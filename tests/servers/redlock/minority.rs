@@ -63,6 +63,24 @@ async fn one_hung_node_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_does_not_wait_for_a_hung_node() {
+    for hung in 0..3 {
+        let quorum = Quorum::start(3);
+        let locks = quorum.client().await;
+        let guards = [locks.lock("k").acquire().await.unwrap(), locks.lock("l").acquire().await.unwrap()];
+        quorum.nodes[hung].server.pause();
+        drop(guards);
+        let began = Instant::now();
+        locks.shutdown().await;
+        let took = began.elapsed();
+        println!("node {hung} hung: shut down after {took:?}");
+        assert!(took < 500 * MS, "{took:?}");
+        let others = (0..3).filter(|node| *node != hung);
+        assert!(others.into_iter().all(|node| quorum.nodes[node].holder().is_none()), "left behind");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_of_five_may_die_and_a_third_is_an_outage_that_heals() {
     let mut quorum = Quorum::start(5);
     let locks = quorum.client().await;

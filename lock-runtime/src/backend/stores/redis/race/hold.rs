@@ -20,8 +20,12 @@ use crate::{
     LockError, LockKey,
     backend::{BoxFuture, Lease, LeaseId, Releasable, Released, common::contention::Contention},
     background,
-    time::clock::Instant,
+    time::clock::{Instant, sleep_until},
 };
+
+/// How long the last nodes have to answer a release whose outcome is known, as a multiple of what the others took.
+const LAST_NODES: u32 = 3;
+const LAST_NODES_AT_LEAST: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct RacedLease {
@@ -61,7 +65,7 @@ impl RacedLease {
     }
 
     /// Releases on all nodes. The outcome is known once a majority has answered; the caller does not wait for the others,
-    /// but the library's own thread does, so that a shutdown leaves nothing behind.
+    /// but the library's own thread does for a moment, so that a shutdown leaves nothing behind on a node that works.
     async fn send(&self) -> Result<Released, LockError> {
         let Shared { nodes, held, .. } = &*self.shared;
         // Before the first node is asked: from now on no node is joined for this owner.
@@ -69,13 +73,25 @@ impl RacedLease {
         let mut replies = nodes.ask(Kind::Release, |_| Some(self.claim()));
         let again = self.release_unanswered.swap(true, Ordering::AcqRel);
         let is_patient = background::handle().is_here();
+        let (sent, mut end) = (Instant::now(), Instant::FAR_FUTURE);
         let (mut count, mut failures) = (Count::of(nodes.of.len()), Vec::new());
-        while let Some((node, answer)) = replies.next().await {
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = replies.next() => next,
+                () = sleep_until(end), if is_patient => None,
+            };
+            let Some((node, answer)) = next else { break };
             count.add(answer.as_ref().ok().map(|ours| *ours == 1));
             failures.extend(answer.err().map(|failure| (node, failure)));
             let is_known = count.is_denied() || (count.is_definite() && (again || !count.may_be_denied()));
             if (is_known && !is_patient) || count.is_out_of_reach() {
                 break;
+            }
+            if is_known {
+                let now = Instant::now();
+                end = end
+                    .min(now + (now.saturating_duration_since(sent) * LAST_NODES).max(LAST_NODES_AT_LEAST));
             }
         }
         if !count.is_definite() {
