@@ -6,7 +6,7 @@ use std::{
     future::Future,
     panic,
     path::PathBuf,
-    pin::pin,
+    pin::{Pin, pin},
     process::Command,
     sync::{
         Arc,
@@ -205,8 +205,7 @@ fn a_process_without_descriptors() {
     let Some(stores) = stores() else { return };
     let panics = count_panics();
     let usual = getrlimit(Resource::Nofile);
-    let set =
-        |current: Option<u64>| setrlimit(Resource::Nofile, Rlimit { current, ..usual.clone() }).unwrap();
+    let set = |current: Option<u64>| setrlimit(Resource::Nofile, Rlimit { current, ..usual }).unwrap();
     runtime().block_on(async {
         set(Some(0));
         let early = every_store(&stores);
@@ -260,7 +259,7 @@ fn a_process_with_bare_runtimes() {
     // (the executor, the number of its probes that panic, the words)
     let bare = Builder::new_current_thread().build().unwrap();
     let timed = Builder::new_current_thread().enable_time().build().unwrap();
-    let executors: [(&str, usize, &dyn Fn(std::pin::Pin<&mut dyn Future<Output = ()>>)); 3] = [
+    let executors: [(&str, usize, &Run<'_>); 3] = [
         ("there is none here", 0, &|work| block_on(work)),
         ("enable_time", 1, &|work| bare.block_on(work)),
         ("enable_io", 1, &|work| timed.block_on(work)),
@@ -290,8 +289,11 @@ fn a_process_with_bare_runtimes() {
     block_on(pin!(in_memory));
 }
 
+/// Runs a future to its end.
+type Run<'a> = dyn Fn(Pin<&mut dyn Future<Output = ()>>) + 'a;
+
 /// An executor without anything of tokio.
-fn block_on<T>(mut work: std::pin::Pin<&mut (impl Future<Output = T> + ?Sized)>) -> T {
+fn block_on<T>(mut work: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{LockError, LockErrorKind, LockKey, burst::Burst};
+use crate::{LockError, LockErrorKind, LockKey, backend::Released, burst::Burst};
 
 /// Why a turn is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,26 @@ impl Cause {
                 tracing::warn!(lost, key, "more locks lost for the same reason; the last one is named");
             },
         );
+    }
+}
+
+/// What a release ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// A hold on which its holder relied until now: if the store has given it up before, the lock was lost.
+    Hold,
+    /// What may be gone already: an attempt, a lost hold, or a hold whose release is repeated.
+    Remains,
+}
+
+impl Ends {
+    /// Logs the answer of the store.
+    pub(crate) fn log(self, key: &LockKey, answer: Released) {
+        match (answer, self) {
+            (Released::Released, _) => tracing::debug!(%key, "released"),
+            (Released::NotHeld, Self::Hold) => log_given_up(key),
+            (Released::NotHeld, Self::Remains) => tracing::debug!(%key, "nothing was left to release"),
+        }
     }
 }
 

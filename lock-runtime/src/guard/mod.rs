@@ -24,8 +24,7 @@ use crate::{
         Engine, Permit,
         cohort::Leaving,
         hold::{Hold, Turn},
-        loss::log_given_up,
-        releaser::Ends,
+        loss::{Ends, log_given_up},
     },
     time::clock::Instant,
 };

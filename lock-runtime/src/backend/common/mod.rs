@@ -18,6 +18,5 @@ pub(super) mod renewable;
 pub(super) mod server_clock;
 pub(super) mod settings;
 pub(super) mod single_flight;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 pub(super) mod threads;
 pub(super) mod tls;

@@ -41,9 +41,12 @@ fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 /// The addresses of a name, once they are known, or why they are not.
 type Found = Arc<SetOnce<Result<Vec<IpAddr>, (io::ErrorKind, String)>>>;
 
-/// The look-ups that are under way, by the process that began them and the name. All callers that want the same name
-/// wait for one of them: a name server without an answer keeps one thread for each name.
-static LOOK_UPS: LazyLock<Mutex<HashMap<(u32, Arc<str>), Found>>> = LazyLock::new(Mutex::default);
+/// Look-ups by the process that began them and the name.
+type LookUps = HashMap<(u32, Arc<str>), Found>;
+
+/// The look-ups that are under way. All callers that want the same name wait for one of them: a name server without an
+/// answer keeps one thread for each name.
+static LOOK_UPS: LazyLock<Mutex<LookUps>> = LazyLock::new(Mutex::default);
 
 /// Looks up the addresses of a host.
 ///

@@ -21,12 +21,12 @@ use tokio::sync::Notify;
 use self::queue::{Entry, Queue};
 use crate::{
     LockKey,
-    backend::{Releasable, Released, ReleasesLater},
+    backend::{Releasable, ReleasesLater},
     background::Background,
     burst::Burst,
     engine::{
         in_flight::{InFlight, InFlightGuard},
-        loss::log_given_up,
+        loss::Ends,
     },
     sync::{check_or_wait, lock},
     time::{
@@ -37,26 +37,6 @@ use crate::{
 
 /// The longest pause between two probes, and the time after which an unanswered release makes room for others.
 const PROBE_PAUSE: Duration = Duration::from_millis(250);
-
-/// What a release ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
-    /// A hold on which its holder relied until now: if the store has given it up before, the lock was lost.
-    Hold,
-    /// What may be gone already: an attempt, a lost hold, or a hold whose release is repeated.
-    Remains,
-}
-
-impl Ends {
-    /// Logs the answer of the store.
-    pub(crate) fn log(self, key: &LockKey, answer: Released) {
-        match (answer, self) {
-            (Released::Released, _) => tracing::debug!(%key, "released"),
-            (Released::NotHeld, Self::Hold) => log_given_up(key),
-            (Released::NotHeld, Self::Remains) => tracing::debug!(%key, "nothing was left to release"),
-        }
-    }
-}
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
 pub(crate) struct Releaser {

@@ -6,8 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use super::Ends;
-use crate::{backend::Releasable, engine::in_flight::InFlightGuard, time::clock::Instant};
+use crate::{
+    backend::Releasable,
+    engine::{in_flight::InFlightGuard, loss::Ends},
+    time::clock::Instant,
+};
 
 /// Upper bound on unanswered probes: as many as begin within two seconds, after which stores give up a hanging request.
 const PROBES: usize = 8;

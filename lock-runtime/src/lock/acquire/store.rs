@@ -9,7 +9,7 @@ use crate::{
         Engine,
         cohort::{Holder, Leader, answer_deadline},
         hold::{Hold, Turn},
-        releaser::Ends,
+        loss::Ends,
         request::Request,
     },
     lock::acquire::errors::{contended, misnumbered, no_answer, timeout, too_late},
