@@ -255,7 +255,8 @@ impl Site for PostgresSite {
             "ALTER ROLE {USER} PASSWORD '{CANARY}'; GRANT CREATE ON SCHEMA public TO {USER}; GRANT ALL ON ALL TABLES IN SCHEMA public TO {USER}"
         ));
         let address = self.proxy().address();
-        format!("{}://{USER}:{password}@{address}/postgres?create_table=true", self.kind.scheme())
+        let (scheme, settings) = (self.kind.scheme(), self.kind.settings(SESSION));
+        format!("{scheme}://{USER}:{password}@{address}/postgres?{settings}")
     }
 
     fn left(&self, mark: &str) -> Vec<String> {
