@@ -84,6 +84,7 @@ async fn write_after_a_pause(
     // From 0 to twice the ttl.
     sleep(TTL * 2 * number / HOLDERS).await;
 
+    // First the lock, then the transaction, which is committed before the release.
     let mut transaction = pool.begin().await?;
     let held = if checks_in { guard.check_in(&mut transaction).await } else { Ok(()) };
     let outcome = match held {

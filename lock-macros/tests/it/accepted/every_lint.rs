@@ -16,7 +16,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use lock_runtime::{LockError, LockManager, distributed_lock};
+use lock_runtime::{LockError, LockKey, LockManager, distributed_lock, lock_key};
 
 #[distributed_lock(key = "user:<id>")]
 pub(crate) async fn simple(id: u64) -> Result<u64, LockError> {
@@ -55,4 +55,8 @@ impl Shop {
         drop(error);
         return 0;
     }
+}
+
+pub(crate) fn key(id: u64) -> Result<LockKey, LockError> {
+    return lock_key!("user:<id>");
 }
