@@ -406,3 +406,18 @@ async fn each_permission_that_is_missing_is_an_error_that_says_so() {
         .await;
     }
 }
+
+#[tokio::test]
+async fn a_hash_without_an_expiry_is_named_as_the_cause() {
+    let server = RedisServer::start(&[]);
+    let locks = client(&server, "").await;
+    server.command(&["HSET", "x", "00000000-0000-0000-0000-000000000000:1", "1"]);
+    for expires in [false, true] {
+        for wait in [Duration::ZERO, 300 * MS] {
+            let error = locks.lock("x").wait(wait).acquire().await.unwrap_err();
+            let text = error.to_string();
+            assert_eq!(text.contains("set no expiry: it will not end by itself"), !expires, "{text}");
+        }
+        server.command(&["PEXPIRE", "x", "60000"]);
+    }
+}

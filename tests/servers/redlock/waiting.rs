@@ -91,3 +91,20 @@ async fn a_lease_left_on_a_near_node_keeps_no_client_out() {
     }
     assert_eq!(quorum.holders()[0], Some("r1x:of:another".into()));
 }
+
+#[tokio::test]
+async fn keys_without_an_expiry_on_a_majority_are_named_as_the_cause() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    // A round that two nodes have refused does not wait for the third one, so all three or one at most.
+    for (endless, is_named) in [(0, false), (1, false), (3, true)] {
+        for (number, node) in quorum.nodes.iter().enumerate() {
+            let set = ["SET", "lock:k", "foreign", "PX", "60000"];
+            node.server.command(if number < endless { &set[..3] } else { &set });
+        }
+        for wait in [Duration::ZERO, 300 * MS] {
+            let text = locks.lock("k").wait(wait).acquire().await.unwrap_err().to_string();
+            assert_eq!(text.contains("set no expiry: it will not end by itself"), is_named, "{text}");
+        }
+    }
+}

@@ -43,7 +43,8 @@ enum Round {
 
 /// The answers of the nodes that refused.
 struct Refusal {
-    /// When so many leases end that a majority of the nodes is free, if that is known.
+    /// When so many leases end that a majority of the nodes is free, if that is known; [`Instant::FAR_FUTURE`] if clients
+    /// of other libraries have set no expiry there.
     ends: Option<Instant>,
     /// Whether some nodes granted the lock.
     granted_some: bool,
@@ -86,7 +87,10 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
             now >= end
         };
         if is_last {
-            return Ok(Acquired::busy(refusal.ends.map(|ends| ends.saturating_duration_since(now))));
+            return Ok(Acquired::busy(refusal.ends.map(|ends| match ends {
+                Instant::FAR_FUTURE => Duration::MAX,
+                ends => ends.saturating_duration_since(now),
+            })));
         }
         if refusal.has_foreign {
             shared.foreign.remember(request.key.stored(), now, REMEMBERED);
@@ -270,8 +274,9 @@ impl<'a> Attempt<'a> {
         ends.sort_unstable();
         let needed = self.shared.nodes.majority().saturating_sub(granted);
         let last = needed.checked_sub(1).and_then(|last| ends.get(last)).copied();
+        let endless = refusals.iter().filter(|refusal| **refusal / 2 == 1).count();
         Refusal {
-            ends: last.filter(|end| *end < Instant::FAR_FUTURE),
+            ends: last.filter(|end| *end < Instant::FAR_FUTURE || endless >= self.shared.nodes.majority()),
             granted_some: granted > 0,
             is_tie: granted > 0 && refusals.len() < self.shared.nodes.majority(),
             has_foreign: refusals.iter().any(|refusal| refusal % 2 == 1),
