@@ -2,6 +2,7 @@
 //!
 //! * [`queue`]: the hand-over of the Redis queue.
 //! * [`quorum`]: acquisition, fencing and extension on a quorum of independent nodes.
+//! * [`row`]: the next holder in a row of PostgreSQL, beside a user who may only read.
 //!
 //! The variants `right::…` are checked in every reachable state (as far as 64-bit fingerprints distinguish states).
 //! The search asserts this, and that the events a variant is about did occur in it. The variants `mutant::…` break
@@ -11,7 +12,7 @@
 //! # How to run them
 //! ```text
 //! cargo test -p lock-model                      all, in about a minute on one core
-//! cargo test -p lock-model -- quorum::          one of the two
+//! cargo test -p lock-model -- quorum::          one of the three
 //! cargo test -p lock-model -- mutant            the mutants
 //! cargo test --release -p lock-model -- --ignored    the long searches
 //! LOCK_MODEL_TRACE=1 cargo test -p lock-model -- --exact queue::mutant::release_without_compare
@@ -22,6 +23,7 @@
 
 mod queue;
 mod quorum;
+mod row;
 mod search;
 
 use std::process::ExitCode;
@@ -30,6 +32,6 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trials = queue::all().into_iter().chain(quorum::all()).collect();
+    let trials = queue::all().into_iter().chain(quorum::all()).chain(row::all()).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
