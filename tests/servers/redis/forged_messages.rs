@@ -208,3 +208,44 @@ async fn a_flood_of_messages_neither_lets_a_waiter_in_nor_keeps_it_out() {
     guard.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
 }
+
+/// The answer to a command of this user, whose arguments contain no quotes.
+fn as_reader(server: &RedisServer, command: &[&str]) -> String {
+    let quoted: Vec<_> = command.iter().map(|part| format!("\"{part}\"")).collect();
+    let mut stream = UnixStream::connect(server.socket()).unwrap();
+    write!(stream, "AUTH reader secret\r\n{}\r\nQUIT\r\n", quoted.join(" ")).unwrap();
+    std::io::read_to_string(stream).unwrap()
+}
+
+/// The proof of a grant is made of the owner token, which stands in the queue.
+#[tokio::test]
+async fn who_may_read_a_queue_and_publish_can_let_a_waiter_in_and_who_may_only_read_cannot() {
+    let rights = "on >secret ~lock:* allchannels -@all +get +lrange +publish +auth +quit";
+    let server =
+        RedisServer::start(&["--user", "reader"].into_iter().chain(rights.split(' ')).collect::<Vec<_>>());
+    let ours = LockManager::connect(&url(&server, "")).await.unwrap();
+    let theirs = LockManager::connect(&url(&server, "")).await.unwrap();
+    for (key, may_publish) in [("account:7", true), ("account:8", false)] {
+        if !may_publish {
+            server.command(&["ACL", "SETUSER", "reader", "resetchannels"]);
+        }
+        let guard = ours.lock(key).ttl(LONG).acquire().await.unwrap();
+        let waiting = waiter(&theirs, &server, key).await;
+        let read = as_reader(&server, &["LRANGE", &format!("lock:{{lock:{key}}}:~1:queue"), "0", "-1"]);
+        let entry = read.lines().find(|line| line.starts_with("1x:")).unwrap_or_else(|| panic!("{read}"));
+        let [owner, _, _, number, channel] = entry.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{entry}")
+        };
+        let fence = guard.fencing_token().micros() + 1;
+        let terms = format!("{fence} 2000 0");
+        let proved = format!("{}{terms}", &owner[owner.len() - 32..]);
+        let proof = server.command(&["EVAL", "return redis.sha1hex(ARGV[1])", "0", &proved]).text();
+        let answer = as_reader(&server, &["PUBLISH", channel, &format!("granted {number} {proof} {terms}")]);
+        assert_eq!(answer.contains("NOPERM"), !may_publish, "{answer}");
+        tokio::time::sleep(300 * MS).await;
+        assert!(guard.is_valid());
+        assert_eq!(waiting.is_finished(), may_publish, "as the page says");
+        guard.release().await.unwrap();
+        drop(waiting.await.unwrap());
+    }
+}
