@@ -247,6 +247,8 @@ pub enum Fault {
     ForgetsCaches,
     /// The server has no room for anything new.
     Full,
+    /// The server refuses every notification, as if the queue of them were full, and does all else.
+    Unnotified,
     /// The server allows the user of [`Site::url_with_password`] one connection.
     OneConnection,
     /// Another client of the server has locked all records of locks, for as long as it lasts.
@@ -286,6 +288,7 @@ impl Fault {
             | Self::MinoritySlow(_)
             | Self::DataLost
             | Self::Full
+            | Self::Unnotified
             | Self::OneConnection
             | Self::RecordsLocked
             | Self::ClockForward(_)
@@ -315,6 +318,7 @@ impl Fault {
             Self::ForgetsCaches => "forgets_caches",
             Self::RestartedWithItsData => "restarted_with_its_data",
             Self::Full => "full",
+            Self::Unnotified => "unnotified",
             Self::OneConnection => "one_connection",
             Self::RecordsLocked => "records_locked",
             Self::ClockForward(_) => "clock_forward",

@@ -307,6 +307,7 @@ impl Site for PostgresSite {
             Fault::RestartedWithItsData => self.server().restart(),
             Fault::ForgetsCaches => self.server().terminate_clients(),
             Fault::Full => self.server().fill("distributed_locks"),
+            Fault::Unnotified => self.server().refuse_notifications(),
             Fault::OneConnection => {
                 self.server().query(&format!("ALTER ROLE {USER} CONNECTION LIMIT 1"));
             }
@@ -329,6 +330,7 @@ impl Site for PostgresSite {
         let mut server = self.server();
         server.make_room();
         server.bring_back();
+        server.accept_notifications();
         server.query(&format!("ALTER ROLE {USER} CONNECTION LIMIT -1"));
         if let Some(clock) = server.clock() {
             clock.set_right();
@@ -354,6 +356,7 @@ impl Drop for PostgresSite {
             if server.clock().is_none() {
                 server.make_room();
                 server.bring_back();
+                server.accept_notifications();
                 // What it granted to clients of the finished case, and their sessions.
                 server.terminate_clients();
                 lock(&IDLE).push(server);

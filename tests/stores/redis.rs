@@ -52,7 +52,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn offers(&self, fault: Fault) -> bool {
-        !fault.is_of_a_minority() && fault != Fault::RecordsLocked
+        !fault.is_of_a_minority() && !matches!(fault, Fault::RecordsLocked | Fault::Unnotified)
     }
 
     fn has_foreign_clients(&self) -> bool {

@@ -49,7 +49,8 @@ impl lock_conformance::Store for Store {
     fn offers(&self, fault: Fault) -> bool {
         // Redisson's counter is lost with the other data, and then begins anew.
         let is_loss = matches!(fault, Fault::DataLost | Fault::Restarted);
-        !(fault.is_of_a_minority() || fault == Fault::RecordsLocked || self.fenced && is_loss)
+        let is_foreign = matches!(fault, Fault::RecordsLocked | Fault::Unnotified);
+        !(fault.is_of_a_minority() || is_foreign || self.fenced && is_loss)
     }
 
     fn has_foreign_clients(&self) -> bool {

@@ -78,7 +78,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn offers(&self, fault: Fault) -> bool {
-        fault != Fault::RecordsLocked
+        !matches!(fault, Fault::RecordsLocked | Fault::Unnotified)
     }
 
     fn has_foreign_clients(&self) -> bool {

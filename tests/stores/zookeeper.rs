@@ -63,6 +63,7 @@ impl lock_conformance::Store for Store {
                 | Fault::DataLost
                 | Fault::Restarted
                 | Fault::ForgetsCaches
+                | Fault::Unnotified
                 | Fault::Full
                 | Fault::OneConnection
                 | Fault::RecordsLocked

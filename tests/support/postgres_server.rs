@@ -185,6 +185,21 @@ impl PostgresServer {
         let _ = fs::remove_file(disk_full(&self.folder));
     }
 
+    /// From now on, each `pg_notify` is refused as with a full queue.
+    pub fn refuse_notifications(&self) {
+        self.query(
+            "CREATE OR REPLACE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$",
+        );
+    }
+
+    pub fn accept_notifications(&self) {
+        self.query(
+            "CREATE OR REPLACE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void LANGUAGE internal PARALLEL \
+             RESTRICTED AS 'pg_notify'",
+        );
+    }
+
     fn signal_children(&mut self, signal: Signal) {
         for child in children(&mut self.process) {
             let _ = kill_process(child, signal);

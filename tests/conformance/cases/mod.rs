@@ -29,6 +29,7 @@ pub mod self_test;
 mod shutdown;
 mod spoilt_key;
 pub mod torture;
+mod unnotified;
 mod unpolled;
 mod wait;
 
@@ -65,6 +66,7 @@ pub fn all() -> Vec<Case> {
         minority::cases(),
         loss_reasons::cases(),
         reconnect::cases(),
+        unnotified::cases(),
         shutdown::cases(),
         spoilt_key::cases(),
         interop::cases(),
