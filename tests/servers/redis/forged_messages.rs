@@ -11,7 +11,7 @@ use lock_runtime::{LockGuard, LockManager};
 use tokio::task::JoinHandle;
 
 use super::{LONG, overheard::Overheard, url};
-use crate::support::{redis_server::RedisServer, resp::Value, until};
+use crate::support::{redis_server::RedisServer, resp::Value, traces::has_owner_token, until};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -248,4 +248,33 @@ async fn who_may_read_a_queue_and_publish_can_let_a_waiter_in_and_who_may_only_r
         guard.release().await.unwrap();
         drop(waiting.await.unwrap());
     }
+}
+
+/// The scripts of the pages "Inspecting a stuck lock".
+#[tokio::test]
+async fn what_an_operator_looks_at_shows_no_owner_token() {
+    let server = server();
+    let ours = LockManager::connect(&url(&server, "")).await.unwrap();
+    let guard = ours.lock("user:42").ttl(LONG).acquire().await.unwrap();
+    let theirs = LockManager::connect(&url(&server, "")).await.unwrap();
+    let waiting = waiter(&theirs, &server, "user:42").await;
+    let redis = include_str!("../../../lock-runtime/src/backend/stores/redis/docs.md");
+    let redlock = include_str!("../../../lock-runtime/src/backend/stores/redlock/docs.md");
+    let scripts =
+        |page: &'static str| page.split("EVAL \"").skip(1).map(|rest| rest.split_once('"').unwrap().0);
+    let [holder, queue] = scripts(redis).collect::<Vec<_>>()[..] else { panic!("two scripts") };
+    let pid = format!(":{}@", std::process::id());
+    let shown = server.command(&["EVAL", holder, "1", "lock:user:42"]).text();
+    assert!(shown.contains(&pid) && shown.ends_with(&guard.fencing_token().micros().to_string()), "{shown}");
+    assert!(!has_owner_token(&shown), "{shown}");
+    let shown = server.command(&["EVAL", queue, "1", "lock:{lock:user:42}:~1:queue"]).texts().join(" ");
+    assert!(shown.contains(&pid) && !has_owner_token(&shown), "{shown}");
+    let owner = "00112233445566778899aabbccddeeff";
+    server.command(&["SET", "lock:other", &format!("r1x:7@host:{owner}:1700000000000000")]);
+    let script = scripts(redlock).next().unwrap();
+    let shown = server.command(&["EVAL", script, "1", "lock:other"]).text();
+    assert!(shown.starts_with("r1x:7@host:") && shown.ends_with(":1700000000000000"), "{shown}");
+    assert!(!has_owner_token(&shown), "{shown}");
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
 }
