@@ -118,6 +118,12 @@ impl OwnerToken {
         FRESH.with_borrow_mut(|fresh| fresh.take(Process::this(), Instant::now()))
     }
 
+    /// Returns the token of this number, for a store that makes the tokens of its owners itself.
+    #[cfg(feature = "postgres")]
+    pub(crate) const fn of(number: u128) -> Self {
+        Self(number)
+    }
+
     /// Returns the token as a number, for a store to record.
     #[must_use]
     pub const fn expose(self) -> u128 {

@@ -160,8 +160,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_statement_that_was_sent_twice_counts_once",
         edits: &[Rust {
             file: "backend/stores/postgres/connections.rs",
-            from: "return Ok(Answer { rows, sent, repeated: may_have_run });",
-            to: "return Ok(Answer { rows, sent, repeated: may_have_run && !mutant!() });",
+            from: "repeated: may_have_run, unnotified",
+            to: "repeated: may_have_run && !mutant!(), unnotified",
         }],
         caught_by: &[
             "servers postgres::waiting::a_grant_that_comes_twice_because_it_was_sent_twice_is_released",
@@ -191,8 +191,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_next_holder_that_believes_any_notification",
         edits: &[Rust {
             file: "backend/stores/postgres/next.rs",
-            from: "        if pushed.proof != proof(owner, pushed.version) ||",
-            to: "        if !mutant!() && pushed.proof != proof(owner, pushed.version) ||",
+            from: "        if secret.owner() != self.holder ||",
+            to: "        if !mutant!() && secret.owner() != self.holder ||",
         }],
         caught_by: &["servers postgres::next::forged_and_repeated_notifications_let_no_waiter_in"],
     },
@@ -200,8 +200,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_next_holder_that_believes_an_old_notification",
         edits: &[Rust {
             file: "backend/stores/postgres/next.rs",
-            from: "|| pushed.version <= self.seen {",
-            to: "|| !mutant!() && pushed.version <= self.seen {",
+            from: "let versions = self.seen + 1..=",
+            to: "let versions = if mutant!() { 0 } else { self.seen + 1 }..=",
         }],
         caught_by: &[
             "unit backend::stores::postgres::next::tests::a_grant_that_is_old_or_another_s_or_forged_is_not_ours",
@@ -211,8 +211,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_grant_of_a_release_that_is_dated_by_its_notification",
         edits: &[Rust {
             file: "backend/stores/postgres/next.rs",
-            from: "valid_until: valid_until(self.proven, self.lease)",
-            to: "valid_until: valid_until(if mutant!() { Instant::now() } else { self.proven }, self.lease)",
+            from: "valid_until: valid_until(self.proven, self.sure)",
+            to: "valid_until: valid_until(if mutant!() { Instant::now() } else { self.proven }, self.sure)",
         }],
         caught_by: &[
             "unit backend::stores::postgres::next::tests::a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival",
@@ -221,11 +221,94 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_grant_of_a_release_that_is_dated_by_a_request_that_did_not_lock_the_row",
         edits: &[Script {
-            from: "(SELECT seen FROM marked)",
-            to: "(SELECT l.version FROM {table} l WHERE l.name = $1)",
+            from: "    marked.seen,\n    marked.holder,\n    marked.sure,",
+            to: "    (SELECT l.version FROM {table} l WHERE l.name = $1) AS seen,
+                (SELECT l.owner::text FROM {table} l WHERE l.name = $1) AS holder,
+                $7 AS sure,",
         }],
         caught_by: &[
             "servers postgres::next::a_grant_is_not_dated_by_a_request_that_its_release_did_not_follow",
+        ],
+    },
+    Mutant {
+        name: "a_row_that_shows_the_secret_of_its_holder",
+        edits: &[Rust {
+            file: "backend/stores/postgres/secret.rs",
+            from: "        let hash = Sha256::digest(",
+            to: "        if mutant!() {
+            return self.0;
+        }
+        let hash = Sha256::digest(",
+        }],
+        caught_by: &["servers postgres::reader::a_user_that_may_only_read_lets_no_waiter_in"],
+    },
+    Mutant {
+        name: "a_grant_with_any_version",
+        edits: &[Rust {
+            file: "backend/stores/postgres/next.rs",
+            from: "us.max(self.seen + 1);",
+            to: "if mutant!() { u64::MAX } else { us.max(self.seen + 1) };",
+        }],
+        caught_by: &[
+            "unit backend::stores::postgres::next::tests::no_version_is_believed_that_the_server_cannot_have_made_yet",
+        ],
+    },
+    Mutant {
+        name: "a_grant_that_is_believed_beyond_the_lease_of_the_holder",
+        edits: &[Rust {
+            file: "backend/stores/postgres/attempt.rs",
+            from: "wanted.lease.min(Duration::from_micros(sure))",
+            to: "if mutant!() { wanted.lease } else { wanted.lease.min(Duration::from_micros(sure)) }",
+        }],
+        caught_by: &[
+            "servers postgres::reader::a_secret_that_is_seen_before_its_release_is_applied_makes_no_second_holder",
+        ],
+    },
+    Mutant {
+        name: "a_release_that_shows_its_secret_while_a_transaction_is_open",
+        edits: &[Rust {
+            file: "backend/stores/postgres/hold.rs",
+            from: "        (!self.checked_in.load(Ordering::SeqCst))",
+            to: "        (mutant!() || !self.checked_in.load(Ordering::SeqCst))",
+        }],
+        caught_by: &[
+            "servers postgres::reader::the_secret_of_a_holder_with_an_open_transaction_is_not_shown",
+        ],
+    },
+    Mutant {
+        name: "a_secret_in_the_text_of_a_statement",
+        edits: &[Rust {
+            file: "backend/stores/postgres/statement.rs",
+            from: "        Arg::Secret(_) => write!(text, \"NULL::uuid\"),",
+            to: "        Arg::Secret(Some(secret)) if mutant!() => write!(text, \"'{:032x}'::uuid\", secret.uuid().0),
+        Arg::Secret(_) => write!(text, \"NULL::uuid\"),",
+        }],
+        caught_by: &[
+            "unit backend::stores::postgres::statement::tests::literals_stand_for_their_parameters_and_cannot_break_out",
+        ],
+    },
+    Mutant {
+        name: "a_release_that_needs_its_notification",
+        edits: &[Rust {
+            file: "backend/stores/postgres/statement.rs",
+            from: "        self.unnotified.as_deref()",
+            to: "        if mutant!() { None } else { self.unnotified.as_deref() }",
+        }],
+        caught_by: &[
+            "servers postgres::refused_rows::a_release_does_not_need_its_notification",
+            "postgres::unnotified::a_release_succeeds_and_its_waiter_gets_the_lock",
+        ],
+    },
+    Mutant {
+        name: "a_batch_that_fails_by_one_row",
+        edits: &[Rust {
+            file: "backend/stores/postgres/parts.rs",
+            from: "            Failure::Refused(_) | Failure::Locked(_) => !accepted",
+            to: "            Failure::Refused(_) | Failure::Locked(_) => mutant!() || !accepted",
+        }],
+        caught_by: &[
+            "servers postgres::refused_rows::one_row_that_may_not_be_changed_is_the_only_one_whose_lease_is_lost",
+            "servers postgres::refused_rows::one_row_that_may_not_be_changed_is_the_only_one_that_is_not_released",
         ],
     },
     Mutant {

@@ -11,6 +11,7 @@ use std::{
 };
 
 use lock_runtime::{LockGuard, LockManager};
+use sqlx::postgres::PgListener;
 use tokio::task::JoinHandle;
 
 use super::{LONG, MS, client, url};
@@ -20,17 +21,35 @@ use crate::support::{
     until,
 };
 
-const CHANNEL: &str = "lock_40a8c6f599537c14";
+pub(super) const CHANNEL: &str = "lock_40a8c6f599537c14";
 /// SHA-256 of the lock's name, `k`.
-const LOCK: &str = "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a";
+pub(super) const LOCK: &str = "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a";
 
-fn waiter(locks: &LockManager) -> JoinHandle<LockGuard> {
+pub(super) fn waiter(locks: &LockManager) -> JoinHandle<LockGuard> {
     let lock = locks.lock("k").ttl(LONG).wait(LONG);
     tokio::spawn(async move { lock.acquire().await.unwrap() })
 }
 
-/// Waits until a waiter is the next holder, and returns its secret.
-async fn next_owner(server: &PostgresServer) -> String {
+/// A client that listens. One that does not cannot know that it may prepare statements, and without parameters its releases
+/// show no secret.
+pub(super) async fn listening(server: &PostgresServer, settings: &str) -> LockManager {
+    let other = client(server).await;
+    let guard = other.lock("listening").ttl(LONG).acquire().await.unwrap();
+    let locks = LockManager::connect(&url(server, &format!("&create_table=true{settings}"))).await.unwrap();
+    let lock = locks.lock("listening").wait(LONG);
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    until("it is the next holder", || {
+        let next = "SELECT next_owner FROM distributed_locks WHERE name = 'listening' AND next_until > clock_timestamp()";
+        server.value(next).map(drop).ok_or(())
+    })
+    .await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    locks
+}
+
+/// Waits until a waiter is the next holder, and returns its owner.
+pub(super) async fn next_owner(server: &PostgresServer) -> String {
     let next = "SELECT next_owner FROM distributed_locks WHERE name = 'k' AND next_until > clock_timestamp()";
     let mut owner = None;
     until("a waiter is the next holder", || {
@@ -41,22 +60,22 @@ async fn next_owner(server: &PostgresServer) -> String {
     owner.unwrap()
 }
 
-fn owner(server: &PostgresServer) -> Option<String> {
+pub(super) fn owner(server: &PostgresServer) -> Option<String> {
     server.value("SELECT owner FROM distributed_locks WHERE name = 'k' AND expires_at > clock_timestamp()")
 }
 
-fn notify(server: &PostgresServer, text: &str) {
+pub(super) fn notify(server: &PostgresServer, text: &str) {
     server.query(&format!("NOTIFY \"{CHANNEL}\", '{LOCK} {text}'"));
 }
 
-fn version(guard: &LockGuard) -> u64 {
+pub(super) fn version(guard: &LockGuard) -> u64 {
     guard.fencing_token().micros()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_holds_the_lock_without_a_request_after_the_release() {
     let server = PostgresServer::start(&[]);
-    let ours = client(&server).await;
+    let ours = listening(&server, "").await;
     let proxy = Proxy::start(Upstream::Unix(server.socket()));
     let theirs =
         LockManager::connect(&format!("postgres://postgres@{}/postgres", proxy.address())).await.unwrap();
@@ -77,7 +96,7 @@ async fn a_waiter_holds_the_lock_without_a_request_after_the_release() {
     );
     // The first renewal makes the lease as long as it was asked for.
     proxy.heal();
-    let remaining = "SELECT extract(epoch FROM expires_at - clock_timestamp())::int FROM distributed_locks";
+    let remaining = "SELECT extract(epoch FROM expires_at - clock_timestamp())::int FROM distributed_locks WHERE name = 'k'";
     until("it is renewed", || {
         let remaining: i64 = server.value(remaining).unwrap().parse().unwrap();
         if remaining > 10 { Ok(()) } else { Err(remaining) }
@@ -115,26 +134,37 @@ async fn tokens_rise_and_no_two_hold_the_lock_from_client_to_client() {
     assert!(seen.is_sorted_by(|first, second| first < second), "{seen:?}");
 }
 
+/// The version and the secret of the next grant that is notified.
+async fn granted(listener: &mut PgListener) -> (u64, String) {
+    loop {
+        // Clients also prove that notifications arrive, and a release without a next holder has no more to say.
+        let notification = listener.recv().await.unwrap();
+        let text =
+            notification.payload().strip_prefix(LOCK).and_then(|text| text.trim_start().split_once(' '));
+        if let Some((version, secret)) = text {
+            return (version.parse().unwrap(), secret.to_owned());
+        }
+    }
+}
+
+async fn listener(server: &PostgresServer) -> PgListener {
+    let mut listener = PgListener::connect_with(&super::pool(server)).await.unwrap();
+    listener.listen(CHANNEL).await.unwrap();
+    listener
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forged_and_repeated_notifications_let_no_waiter_in() {
     let server = PostgresServer::start(&[]);
-    let (ours, theirs) = (client(&server).await, client(&server).await);
-    let mut listener = sqlx::postgres::PgListener::connect_with(&super::pool(&server)).await.unwrap();
-    listener.listen(CHANNEL).await.unwrap();
+    let (ours, theirs) = (listening(&server, "").await, client(&server).await);
+    let mut listener = listener(&server).await;
     let guard = ours.lock("k").ttl(LONG).acquire().await.unwrap();
     let first = waiter(&theirs);
     next_owner(&server).await;
     guard.release().await.unwrap();
     let theirs_now = first.await.unwrap();
-    let heard = loop {
-        // Clients also prove that notifications arrive.
-        let notification = listener.recv().await.unwrap();
-        if let Some(text) = notification.payload().strip_prefix(LOCK) {
-            break text.trim_start().to_owned();
-        }
-    };
-    let (version_now, proof) = heard.split_once(' ').unwrap();
-    assert_eq!(version_now, version(&theirs_now).to_string());
+    let (version_now, secret) = granted(&mut listener).await;
+    assert_eq!(version_now, version(&theirs_now));
     theirs_now.release().await.unwrap();
     // Another owner of the same client waits now.
     let guard = ours.lock("k").ttl(LONG).acquire().await.unwrap();
@@ -143,9 +173,9 @@ async fn forged_and_repeated_notifications_let_no_waiter_in() {
     let later = version(&guard) + 1;
     for _ in 0..20 {
         for text in [
-            format!("{version_now} {proof}"),
-            format!("{later} {proof}"),
-            format!("{later} {}", "0".repeat(64)),
+            format!("{version_now} {secret}"),
+            format!("{later} {secret}"),
+            format!("{later} {}", "0".repeat(32)),
             "8".into(),
         ] {
             notify(&server, &text);
@@ -202,28 +232,22 @@ async fn a_waiter_that_was_paused_does_not_believe_an_old_grant() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_is_not_dated_by_a_request_that_its_release_did_not_follow() {
     let server = PostgresServer::start(&[]);
-    let (ours, theirs) = (client(&server).await, client(&server).await);
-    let guard = ours.lock("k").ttl(LONG).auto_renew(false).acquire().await.unwrap();
+    let slow = listening(&server, "&response_timeout=6s").await;
+    let theirs = client(&server).await;
+    let mut listener = listener(&server).await;
+    let guard = slow.lock("k").ttl(LONG).auto_renew(false).acquire().await.unwrap();
     let waiter = waiter(&theirs);
     next_owner(&server).await;
-    let mut slow = server.session();
-    slow.query("BEGIN").unwrap();
-    // What `sql/release.sql` does.
-    let granted = slow
-        .query(&format!(
-            "UPDATE distributed_locks SET owner = next_owner, version = version + 1, next_until = '-infinity', \
-             expires_at = clock_timestamp() + next_lease WHERE name = 'k' RETURNING version, \
-             pg_notify('{CHANNEL}', '{LOCK} ' || version || ' ' || \
-             encode(sha256(uuid_send(owner) || int8send(version)), 'hex'))"
-        ))
-        .unwrap();
-    let granted: u64 = granted[0][0].as_deref().unwrap().parse().unwrap();
-    tokio::time::sleep(2500 * MS).await;
-    slow.query("COMMIT").unwrap();
+    server.query(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2.5); RETURN NEW; END'; CREATE \
+         TRIGGER slow BEFORE UPDATE ON distributed_locks FOR EACH ROW WHEN (NEW.owner = OLD.next_owner AND OLD.next_until > \
+         clock_timestamp()) EXECUTE FUNCTION slow()",
+    );
+    guard.release().await.unwrap();
+    let (granted, _) = granted(&mut listener).await;
     let theirs = waiter.await.unwrap();
     assert!(version(&theirs) > granted, "it relies on a lease that has ended");
     theirs.release().await.unwrap();
-    guard.release().await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,8 +12,10 @@ use super::{
     hold::PostgresLease,
     next::{CLAIM_WINDOW, Place, Push},
     notices::{WANTED, Watch},
+    secret::Secret,
     shared::Shared,
     statement::{Arg, micros},
+    uuid::Uuid,
 };
 use crate::{
     FencingToken, LockError, LockErrorKind, OwnerToken,
@@ -129,13 +131,15 @@ struct Wanted {
     lease: Duration,
 }
 
-/// One owner token, from before the first request is sent until a grant is returned.
+/// One owner, from before the first request is sent until a grant is returned.
 ///
 /// If it is dropped in between, or the outcome of a request is not known, what it may have left is removed in the
 /// background.
 struct Claim<'a> {
     shared: &'a Arc<Shared>,
     request: &'a Acquire,
+    secret: Secret,
+    /// The hash of the secret.
     owner: OwnerToken,
     /// Its place as the next holder, if it had one.
     place: Option<Place>,
@@ -145,8 +149,8 @@ struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
-        let owner = OwnerToken::random();
-        Self { shared, request, owner, place: None, lease: None }
+        let secret = Secret::random();
+        Self { shared, request, secret, owner: secret.owner(), place: None, lease: None }
     }
 
     /// Asks for the lock. The statement runs in a task of its own: it goes on if the caller is dropped.
@@ -159,10 +163,13 @@ impl<'a> Claim<'a> {
         let id = request.lease_id(self.owner, FencingToken::from_micros(0));
         let is_next = self.place.is_some();
         let may_be_next = is_next || !wanted.lease.is_zero();
-        self.lease = Some(Arc::new(PostgresLease::of_attempt(shared, id.clone(), &flight, may_be_next)));
+        let lease = PostgresLease::of_attempt(shared, id.clone(), self.secret, &flight, may_be_next);
+        self.lease = Some(Arc::new(lease));
         // The next holder has to leave its place when it takes the lock.
         let likely = if is_next { Likely::Held } else { likely };
-        let asked = detached(ask(Arc::clone(shared), id, likely, wanted, is_renewed_soon, in_flight)).await;
+        let known = self.place.map(|place| place.holder);
+        let asked =
+            detached(ask(Arc::clone(shared), id, likely, wanted, known, is_renewed_soon, in_flight)).await;
         // From here on there is no await.
         match (flight.landed(), &asked) {
             (Some(Landed::NotGranted), Ok(Asked::Held { place, .. })) => {
@@ -190,10 +197,11 @@ impl<'a> Claim<'a> {
     /// Returns the grant of a release, if that is what a notification says, and if it can be relied on for long enough.
     /// Otherwise the next request finds it.
     fn granted(&mut self, text: &str) -> Option<Grant> {
-        let Push::Ours { version, valid_until } = self.place?.judge(text.parse().ok()?, self.owner) else {
+        let now = Instant::now();
+        let us = self.shared.connections.clock().at(now);
+        let Push::Ours { version, valid_until } = self.place?.judge(text.parse().ok()?, us) else {
             return None;
         };
-        let now = Instant::now();
         let enough = now + min_validity(self.request.ttl) <= valid_until;
         // Without renewal, the lease must have its whole length.
         if !enough || !self.request.auto_renew {
@@ -209,7 +217,7 @@ impl<'a> Claim<'a> {
     fn grant(&self, version: u64, valid_until: Instant, flight: &Flight, contention: Contention) -> Grant {
         let token = FencingToken::from_micros(version);
         let id = self.request.lease_id(self.owner, token);
-        let lease = PostgresLease::of_grant(self.shared, id, flight, contention);
+        let lease = PostgresLease::of_grant(self.shared, id, self.secret, flight, contention);
         Grant::new(token, Held::lease(Arc::new(lease), valid_until))
     }
 }
@@ -238,11 +246,13 @@ enum Asked {
     Late,
 }
 
+/// `known` is the holder that the caller knows itself to be the next one after.
 async fn ask(
     shared: Arc<Shared>,
     id: LeaseId,
     likely: Likely,
     wanted: Wanted,
+    known: Option<OwnerToken>,
     is_renewed_soon: bool,
     flight: InFlight,
 ) -> Result<Asked, LockError> {
@@ -277,13 +287,14 @@ async fn ask(
         Some(Ok(answer)) if !answer.rows.is_empty() => Ok(answer),
         Some(Err(failure)) => Err(failure),
         Some(Ok(_)) | None => {
-            let args = |sent| [args(sent), vec![micros(wanted.notice), micros(wanted.lease)]].concat();
+            let further = [micros(wanted.notice), micros(wanted.lease), Arg::OwnerIfKnown(known)];
+            let args = |sent| [args(sent), further.to_vec()].concat();
             connections.run(Lane::Here, &statements.acquire, args).await
         }
     };
     let answer = match asked {
         Ok(answer) => answer,
-        Err(Failure::NotExecuted(error)) => {
+        Err(Failure::NotExecuted(error) | Failure::Refused(error)) => {
             not_granted(repeated, &flight);
             return Err(error);
         }
@@ -299,7 +310,7 @@ async fn ask(
     };
     repeated |= answer.repeated;
     let now = Instant::now();
-    let read = Read::of(&answer).map_err(not_understood)?;
+    let read = Read::of(&answer, wanted).map_err(not_understood)?;
     let Some(version) = read.version else {
         not_granted(repeated, &flight);
         if limit < read.us && limit > 0 {
@@ -308,8 +319,7 @@ async fn ask(
         }
         connections.clock().learn(answer.sent, now, read.us);
         // Sent once, it has locked the row after that.
-        let place = read.seen.filter(|_| !repeated);
-        let place = place.map(|seen| Place { proven: answer.sent, seen, lease: wanted.lease });
+        let place = read.place.filter(|_| !repeated);
         return Ok(Asked::Held { remaining: read.remaining, place });
     };
     flight.lands(Landed::Granted(repeated.then(|| flight.until())));
@@ -345,23 +355,34 @@ struct Read {
     version: Option<u64>,
     others_wait: bool,
     is_new: bool,
-    /// The version of a lock that the caller is granted by the next release.
-    seen: Option<u64>,
+    /// That of a lock that the caller is granted by the next release.
+    place: Option<Place>,
     remaining: Option<Duration>,
 }
 
 impl Read {
-    fn of(answer: &Answer) -> Result<Self, sqlx::Error> {
+    fn of(answer: &Answer, wanted: Wanted) -> Result<Self, sqlx::Error> {
         let row = answer.rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let positive = |number: i64| u64::try_from(number).unwrap_or_default();
-        let remaining = row.try_get::<Option<i64>, _>("remaining")?;
-        Ok(Self {
+        let number = |column| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.map(positive));
+        let mut read = Self {
             us: positive(row.try_get("us")?),
-            version: row.try_get::<Option<i64>, _>("version")?.map(positive),
+            version: number("version")?,
             others_wait: row.try_get("wanted")?,
             is_new: row.try_get("is_new")?,
-            seen: row.try_get::<Option<i64>, _>("seen")?.map(positive),
-            remaining: remaining.filter(|left| *left > 0).map(|left| Duration::from_micros(positive(left))),
-        })
+            place: None,
+            remaining: None,
+        };
+        // `take.sql` gives no answer if it does not take the lock.
+        if read.version.is_none() {
+            read.remaining = number("remaining")?.filter(|left| *left > 0).map(Duration::from_micros);
+            let holder = row.try_get::<Option<String>, _>("holder")?;
+            let holder = holder.and_then(|holder| holder.parse::<Uuid>().ok());
+            if let (Some(seen), Some(sure), Some(Uuid(holder))) = (number("seen")?, number("sure")?, holder) {
+                let sure = wanted.lease.min(Duration::from_micros(sure));
+                read.place = Some(Place { proven: answer.sent, seen, holder: OwnerToken::of(holder), sure });
+            }
+        }
+        Ok(read)
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Answer {
     pub(super) sent: Instant,
     /// Whether it may have been executed before.
     pub(super) repeated: bool,
+    /// Why the server has refused it at first, if it was executed without its notification.
+    pub(super) unnotified: Option<sqlx::Error>,
 }
 
 /// The connections of one store.
@@ -163,6 +165,7 @@ impl Connections {
         mut args: impl FnMut(Instant) -> Vec<Arg<'a>>,
     ) -> Result<Answer, Failure> {
         let (mut conflicts, mut may_have_run) = (0, false);
+        let (mut statement, mut refusal) = (statement, None);
         // Refused now, it may have been executed over a connection that broke.
         let not_here = |cause, may_have_run| {
             let error = error::explain(cause, &self.config);
@@ -202,12 +205,11 @@ impl Connections {
             let cause = match answer {
                 Ok(rows) => {
                     taken.give_back();
-                    return Ok(Answer { rows, sent, repeated: may_have_run });
+                    return Ok(Answer { rows, sent, repeated: may_have_run, unnotified: refusal });
                 }
                 Err(cause) => cause,
             };
-            let meaning = Meaning::of(&cause);
-            match meaning {
+            match Meaning::of(&cause) {
                 Meaning::Locked if !may_have_run && error::is_of_a_row(&cause) => {
                     taken.give_back();
                     return Err(Failure::Locked(error::explain(cause, &self.config)));
@@ -234,7 +236,18 @@ impl Connections {
                     taken.give_up();
                     return Err(not_here(cause, may_have_run));
                 }
-                Meaning::Conflict | Meaning::Locked | Meaning::OtherSession | Meaning::Refused => {
+                Meaning::Refused => {
+                    taken.give_back();
+                    match statement.unnotified() {
+                        Some(unnotified) => {
+                            refusal = Some(cause);
+                            statement = unnotified;
+                        }
+                        None if may_have_run => return Err(not_here(cause, may_have_run)),
+                        None => return Err(Failure::Refused(error::explain(cause, &self.config))),
+                    }
+                }
+                Meaning::Conflict | Meaning::Locked | Meaning::OtherSession => {
                     taken.give_back();
                     return Err(not_here(cause, may_have_run));
                 }

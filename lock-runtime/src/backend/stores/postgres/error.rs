@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     NotExecuted(LockError),
     /// It was not executed, because another transaction changes the row of the lock.
     Locked(LockError),
+    /// The server did not accept it.
+    Refused(LockError),
     /// It may have been executed, or may be later.
     Unknown(LockError),
 }
@@ -24,7 +26,9 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn into_error(self) -> LockError {
         match self {
-            Self::NotExecuted(error) | Self::Locked(error) | Self::Unknown(error) => error,
+            Self::NotExecuted(error) | Self::Locked(error) | Self::Refused(error) | Self::Unknown(error) => {
+                error
+            }
         }
     }
 }

@@ -12,9 +12,11 @@ use super::{
     connections::detached,
     error::Failure,
     flight::{Flight, Gone, Landed},
+    next::CLAIM_WINDOW,
     notices::{HEAD_START, WANTED},
-    released::Left,
+    released::{Due, Left},
     releases,
+    secret::Secret,
     shared::Shared,
 };
 use crate::{
@@ -38,6 +40,8 @@ const WHILE_LOCKED: Duration = Duration::from_millis(1);
 pub(super) struct PostgresLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
+    /// Its owner is the hash of it.
+    secret: Secret,
     /// The request for it.
     flight: Flight,
     contention: Contention,
@@ -56,12 +60,14 @@ impl PostgresLease {
     pub(super) fn of_grant(
         shared: &Arc<Shared>,
         id: LeaseId,
+        secret: Secret,
         flight: &Flight,
         contention: Contention,
     ) -> Self {
         Self {
             shared: Arc::clone(shared),
             id,
+            secret,
             flight: flight.clone(),
             contention,
             may_be_next: false,
@@ -72,10 +78,16 @@ impl PostgresLease {
     }
 
     /// What an attempt may leave.
-    pub(super) fn of_attempt(shared: &Arc<Shared>, id: LeaseId, flight: &Flight, may_be_next: bool) -> Self {
+    pub(super) fn of_attempt(
+        shared: &Arc<Shared>,
+        id: LeaseId,
+        secret: Secret,
+        flight: &Flight,
+        may_be_next: bool,
+    ) -> Self {
         let now = Instant::now();
         let contention = Contention { asked_at: now, answered_at: now, others_wait: false };
-        let mut lease = Self::of_grant(shared, id, flight, contention);
+        let mut lease = Self::of_grant(shared, id, secret, flight, contention);
         lease.may_be_next = may_be_next;
         lease
     }
@@ -89,7 +101,7 @@ impl PostgresLease {
             None => now + self.shared.connections.config().response_timeout + server_clock::ERROR,
         };
         // A release may grant the lock to the next holder, until that place ends.
-        if self.may_be_next { until + WANTED } else { until }
+        if self.may_be_next { until + CLAIM_WINDOW.max(WANTED) } else { until }
     }
 
     /// Gives the request up, and lets the next attempt of this process wait until this one is released.
@@ -101,6 +113,13 @@ impl PostgresLease {
     /// From now on, it is not handed over in this process: a transaction depends on this holder.
     pub(super) fn keep_from_others(&self) {
         self.checked_in.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns what the release may show to the next holder: nothing if a transaction has checked in, which may be open.
+    ///
+    /// The turn has ended by now, so none checks in later.
+    fn shown(&self) -> Option<Secret> {
+        (!self.checked_in.load(Ordering::SeqCst)).then_some(self.secret)
     }
 
     /// Returns whether others wait, or may have begun to since the grant.
@@ -124,6 +143,7 @@ impl Drop for PostgresLease {
 async fn release(
     shared: Arc<Shared>,
     id: LeaseId,
+    secret: Option<Secret>,
     flight: Flight,
     may_be_next: bool,
     others_wait: bool,
@@ -140,15 +160,17 @@ async fn release(
     let mut pause = WHILE_LOCKED;
     loop {
         let again = release_unanswered.swap(true, Ordering::SeqCst);
+        // The release that may still be executed may be one that grants the lock to no next holder.
+        let due = Due { id: id.clone(), secret: secret.filter(|_| !again) };
         let answer = if background::handle().is_here() {
-            releases::together(&shared, id.clone()).await
+            releases::together(&shared, due).await
         } else {
-            releases::alone(&shared, &id, others_wait).await
+            releases::alone(&shared, due, others_wait).await
         };
         let (left, again) = match answer {
             Ok((left, repeated)) => (left, again || repeated),
             Err(failure) => {
-                if matches!(failure, Failure::NotExecuted(_) | Failure::Locked(_)) && !again {
+                if !matches!(failure, Failure::Unknown(_)) && !again {
                     release_unanswered.store(false, Ordering::SeqCst);
                 }
                 return Err(failure.into_error());
@@ -198,7 +220,7 @@ async fn release_again(shared: Arc<Shared>, id: LeaseId, until: Instant) {
     let mut at = until;
     while at < until + id.ttl {
         clock::sleep_until(at).await;
-        if releases::together(&shared, id.clone()).await.is_ok() {
+        if releases::together(&shared, Due { id: id.clone(), secret: None }).await.is_ok() {
             return;
         }
         at = Instant::now() + Duration::from_millis(250);
@@ -213,9 +235,10 @@ impl Releasable for PostgresLease {
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         let (shared, id) = (Arc::clone(&self.shared), self.id.clone());
         let (flight, again) = (self.flight.clone(), Arc::clone(&self.release_unanswered));
-        let (may_be_next, others_wait) = (self.may_be_next, self.others_may_wait());
+        let (secret, may_be_next, others_wait) = (self.shown(), self.may_be_next, self.others_may_wait());
         Box::pin(async move {
-            let released = detached(release(shared, id, flight, may_be_next, others_wait, again)).await;
+            let released =
+                detached(release(shared, id, secret, flight, may_be_next, others_wait, again)).await;
             if released.is_ok() {
                 self.set_gone();
             }

@@ -1,15 +1,33 @@
 //! The next holder: a waiter that has put itself into the row, and is granted the lock by the release.
 //!
-//! It learns that from the notification, and has waited for no statement of its own. Any user of the database can send a
-//! notification, so that of a grant proves that it was made from the row, which only the next holder can check. And it
-//! may have been delayed for any length of time. So the lease is dated by the youngest request after which the row named
-//! this waiter, and never by the arrival: the grant came after it, because the request had locked the row, as a release
-//! does. The queue of the Redis stores obeys the same rules.
+//! It learns that from the notification, and has waited for no statement of its own. Which notifications it believes, and
+//! for how long, is model-checked (`tests/model/row`). The rules:
+//!
+//! * **Any user of the database can send a notification.** That of a grant contains the secret of the holder that released
+//!   the lock, whose hash, the `owner`, the next holder has seen in the row when it took its place. The secret is sent by
+//!   no statement before the one that releases, and the lease is dead in its process by then.
+//! * **A notification may have been delayed for any length of time.** So the lease is dated by the youngest request after
+//!   which the row named this waiter, and never by the arrival: the grant came after it, because the request had locked the
+//!   row, as a release does.
+//! * **The secret may be seen before its release is applied**: in the server's log (`log_statement`), while the statement
+//!   waits for a synchronous replica, or if the connection dies and the statement is never applied. A notification that is
+//!   forged then must make no second holder. The holder's process has given the lock up, so only a third client could be
+//!   one. The server can grant the lock to no third client while the place stands (`next_until`) and the holder's lease lasts
+//!   (`expires_at`): it belongs to the holder until a statement ends the hold, and each statement that shows the secret
+//!   grants the lock to the next holder then. So the grant is believed until the earlier of both, as the request that proved
+//!   the place has seen them: neither is set to an earlier time afterwards. The first renewal, which compares the owner, finds
+//!   out whether the server has made the grant.
+//! * That is why two kinds of releases **show no secret**: one beside a statement that ends the hold without a grant
+//!   (`release.sql`) and may still be executed; and one of a holder with which a transaction has checked in, because it would
+//!   be applied only after the end of that transaction. The next holder then asks.
+//! * **The version is not proved.** A version that is larger than the one in the row, and not later than the server's clock, is
+//!   larger than all tokens before and smaller than all later ones, whoever has chosen it.
+//!
+//! The queue of the Redis stores has other proofs, and the same rules for dates.
 
 use std::{str::FromStr, time::Duration};
 
-use sha2::{Digest, Sha256};
-
+use super::{secret::Secret, uuid::Uuid};
 use crate::{
     OwnerToken,
     time::{clock::Instant, deadline::valid_until},
@@ -26,15 +44,18 @@ pub(super) struct Place {
     pub(super) proven: Instant,
     /// The version of the row then.
     pub(super) seen: u64,
-    /// The length of the lease that a release grants.
-    pub(super) lease: Duration,
+    /// The holder then.
+    pub(super) holder: OwnerToken,
+    /// For how long after that request no other client can be granted the lock, whatever becomes of the holder's release.
+    pub(super) sure: Duration,
 }
 
 /// The notification of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pushed {
     version: u64,
-    proof: [u8; 32],
+    /// That of the holder that has released the lock.
+    secret: Secret,
 }
 
 /// What the notification of a grant means to one waiter.
@@ -42,82 +63,88 @@ pub(super) struct Pushed {
 pub(super) enum Push {
     /// The lock is this waiter's, with this version and until then.
     Ours { version: u64, valid_until: Instant },
-    /// It is another waiter's, or is older than the waiter's last request, or was not sent by a release.
+    /// It is older than the waiter's last request, or was not sent by a release.
     NotOurs,
 }
 
 impl Place {
-    /// Judges a notification for the waiter with this owner token.
-    pub(super) fn judge(&self, pushed: Pushed, owner: OwnerToken) -> Push {
-        if pushed.proof != proof(owner, pushed.version) || pushed.version <= self.seen {
+    /// Judges a notification that has come now, at the server's time `us`, or later than that by its clock.
+    pub(super) fn judge(&self, pushed: Pushed, us: u64) -> Push {
+        let Pushed { version, secret } = pushed;
+        // A clock that was set back is behind the versions; then each is one more than the last.
+        let versions = self.seen + 1..=us.max(self.seen + 1);
+        if secret.owner() != self.holder || !versions.contains(&version) {
             return Push::NotOurs;
         }
-        Push::Ours { version: pushed.version, valid_until: valid_until(self.proven, self.lease) }
+        Push::Ours { version, valid_until: valid_until(self.proven, self.sure) }
     }
 }
 
 /// See `sql/hand_over.sql`.
-fn proof(owner: OwnerToken, version: u64) -> [u8; 32] {
-    let proven = Sha256::new().chain_update(owner.expose().to_be_bytes()).chain_update(version.to_be_bytes());
-    proven.finalize().into()
-}
-
 impl FromStr for Pushed {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let (version, hex) = text.split_once(' ').ok_or(())?;
-        if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(());
-        }
-        let mut proof = [0; 32];
-        for (byte, at) in proof.iter_mut().zip((0..).step_by(2)) {
-            *byte = u8::from_str_radix(&hex[at..at + 2], 16).map_err(|_| ())?;
-        }
-        Ok(Self { version: version.parse().map_err(|_| ())?, proof })
+        let (version, secret) = text.split_once(' ').ok_or(())?;
+        Ok(Self { version: version.parse().map_err(|_| ())?, secret: Secret::of(secret.parse::<Uuid>()?) })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::common::hex;
 
     const SEC: Duration = Duration::from_secs(1);
+    /// The server's time.
+    const NOW: u64 = 100;
 
-    fn pushed(version: u64, owner: OwnerToken) -> Pushed {
-        format!("{version} {}", hex::text(&proof(owner, version))).parse().unwrap()
+    fn place(secret: Secret) -> Place {
+        Place { proven: Instant::now(), seen: 7, holder: secret.owner(), sure: 2 * SEC }
     }
 
     #[test]
     fn a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival() {
-        let (owner, proven) = (OwnerToken::random(), Instant::now());
-        let place = Place { proven, seen: 7, lease: 2 * SEC };
-        let ours = Push::Ours { version: 8, valid_until: valid_until(proven, 2 * SEC) };
-        assert_eq!(place.judge(pushed(8, owner), owner), ours);
+        let secret = Secret::random();
+        let place = place(secret);
+        let ours = Push::Ours { version: 8, valid_until: valid_until(place.proven, 2 * SEC) };
+        assert_eq!(place.judge(Pushed { version: 8, secret }, NOW), ours);
     }
 
     #[test]
     fn a_grant_that_is_old_or_another_s_or_forged_is_not_ours() {
-        let owner = OwnerToken::random();
-        let place = Place { proven: Instant::now(), seen: 7, lease: SEC };
-        assert_eq!(place.judge(pushed(7, owner), owner), Push::NotOurs);
-        assert_eq!(place.judge(pushed(8, OwnerToken::random()), owner), Push::NotOurs);
-        // A proof of another version.
-        let forged = Pushed { version: 9, ..pushed(8, owner) };
-        assert_eq!(place.judge(forged, owner), Push::NotOurs);
+        let secret = Secret::random();
+        let place = place(secret);
+        assert_eq!(place.judge(Pushed { version: 7, secret }, NOW), Push::NotOurs);
+        assert_eq!(place.judge(Pushed { version: 8, secret: Secret::random() }, NOW), Push::NotOurs);
+        // What stands in the row.
+        let owner = Secret::of(Uuid(secret.owner().expose()));
+        assert_eq!(place.judge(Pushed { version: 8, secret: owner }, NOW), Push::NotOurs);
+    }
+
+    #[test]
+    fn no_version_is_believed_that_the_server_cannot_have_made_yet() {
+        let secret = Secret::random();
+        let judge = |version, us| place(secret).judge(Pushed { version, secret }, us) != Push::NotOurs;
+        assert!(judge(NOW, NOW) && !judge(NOW + 1, NOW) && !judge(u64::MAX, NOW));
+        // A clock that was set back, or is not known.
+        assert!(judge(8, 3) && !judge(9, 3) && judge(8, 0));
     }
 
     #[test]
     fn whatever_is_sent_is_read_or_refused() {
+        let secret = Secret::of(Uuid(1));
+        for text in ["8 00000000-0000-0000-0000-000000000001", "8 00000000000000000000000000000001"] {
+            assert_eq!(text.parse(), Ok(Pushed { version: 8, secret }), "{text}");
+        }
         for text in [
             "",
             "8",
             "8 ",
             "8 00",
             "x 00",
-            &format!("8 {}", "é".repeat(32)),
-            &format!("8 {}", "+0".repeat(32)),
+            "-8 00000000000000000000000000000001",
+            &format!("8 {}", "é".repeat(16)),
+            &format!("8 {}", "+0".repeat(16)),
         ] {
             assert!(text.parse::<Pushed>().is_err(), "{text}");
         }

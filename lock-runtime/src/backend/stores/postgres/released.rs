@@ -1,9 +1,17 @@
-//! The answers to releases.
+//! Releases and their answers.
 
 use tokio::sync::oneshot;
 
-use super::error::Failure;
+use super::{error::Failure, secret::Secret};
 use crate::backend::LeaseId;
+
+/// A release that is due.
+#[derive(Clone, Debug)]
+pub(super) struct Due {
+    pub(super) id: LeaseId,
+    /// What it shows to the next holder.
+    pub(super) secret: Option<Secret>,
+}
 
 /// The answer to a release.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +31,7 @@ pub(super) type Released = Result<(Left, bool), Failure>;
 /// The releases that wait for a statement.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    pub(super) due: Vec<(LeaseId, oneshot::Sender<Released>)>,
+    pub(super) due: Vec<(Due, oneshot::Sender<Released>)>,
     /// Whether a task sends them.
     pub(super) runs: bool,
 }

@@ -9,11 +9,12 @@ use tokio::sync::oneshot;
 use super::{
     connections::{Answer, Lane},
     error::{Failure, not_understood},
-    released::{Left, Released},
+    parts::in_parts,
+    released::{Due, Left, Released},
     shared::{Shared, Statements},
-    statement::Arg,
+    statement::{Arg, Statement},
 };
-use crate::{LockError, LockErrorKind, backend::LeaseId, sync::lock};
+use crate::{LockError, LockErrorKind, sync::lock, time::clock::Instant};
 
 /// Releases of one statement.
 const MOST: usize = 256;
@@ -22,11 +23,11 @@ const MOST: usize = 256;
 ///
 /// # Cancel safety
 /// Dropped, it is still released.
-pub(super) async fn together(shared: &Arc<Shared>, id: LeaseId) -> Released {
+pub(super) async fn together(shared: &Arc<Shared>, due: Due) -> Released {
     let (answer, answered) = oneshot::channel();
     {
         let mut waiting = lock(&shared.releases);
-        waiting.due.push((id, answer));
+        waiting.due.push((due, answer));
         if !std::mem::replace(&mut waiting.runs, true) {
             tokio::spawn(send_all(Arc::clone(shared)));
         }
@@ -51,30 +52,41 @@ async fn send_all(shared: Arc<Shared>) {
         if due.is_empty() {
             return;
         }
-        let (ids, callers): (Vec<_>, Vec<_>) = due.into_iter().unzip();
-        let answers = send(&shared, &ids).await;
-        for (number, caller) in callers.into_iter().enumerate() {
-            let answer = match &answers {
-                Ok((lefts, repeated)) => Ok((lefts[number], *repeated)),
-                Err(failure) => Err(failure.clone()),
-            };
+        let (due, callers): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+        let released = in_parts(due.len(), |part| send(&shared, &due[part])).await;
+        for (answer, caller) in released.into_iter().zip(callers) {
             let _ = caller.send(answer);
         }
     }
 }
 
+/// Executes a statement that releases; without its notification if the server refuses that.
+async fn run<'a>(
+    shared: &Shared,
+    statement: &Statement,
+    args: impl FnMut(Instant) -> Vec<Arg<'a>>,
+) -> Result<Answer, Failure> {
+    let answer = shared.connections.run(Lane::Here, statement, args).await?;
+    if let Some(refusal) = &answer.unnotified {
+        shared.notices.refused(refusal);
+    }
+    Ok(answer)
+}
+
 /// Releases in one statement; returns an answer for each.
-pub(super) async fn send(shared: &Shared, ids: &[LeaseId]) -> Result<(Vec<Left>, bool), Failure> {
+async fn send(shared: &Shared, due: &[Due]) -> Result<Vec<(Left, bool)>, Failure> {
     let args = |_| {
         vec![
-            Arg::Texts(ids.iter().map(|id| id.key.stored()).collect()),
-            Arg::Owners(ids.iter().map(|id| id.owner).collect()),
+            Arg::Texts(due.iter().map(|due| due.id.key.stored()).collect()),
+            Arg::Owners(due.iter().map(|due| due.id.owner).collect()),
+            Arg::Secrets(due.iter().map(|due| due.secret).collect()),
         ]
     };
-    let answer = shared.connections.run(Lane::Here, &shared.statements.release_many, args).await?;
+    let answer = run(shared, &shared.statements.release_many, args).await?;
+    let read = |row| Ok((read(row)?, answer.repeated));
     let lefts: Result<Vec<_>, _> = answer.rows.iter().map(read).collect();
     match lefts {
-        Ok(lefts) if lefts.len() == ids.len() => Ok((lefts, answer.repeated)),
+        Ok(lefts) if lefts.len() == due.len() => Ok(lefts),
         Ok(_) => Err(Failure::Unknown(not_understood(sqlx::Error::RowNotFound))),
         Err(error) => Err(Failure::Unknown(not_understood(error))),
     }
@@ -90,15 +102,24 @@ fn read(row: &PgRow) -> Result<Left, sqlx::Error> {
 }
 
 /// Releases one lock, at the price of a bare UPDATE if it is held and others do not `wait`.
-pub(super) async fn alone(shared: &Shared, id: &LeaseId, others_wait: bool) -> Released {
+pub(super) async fn alone(shared: &Shared, mut due: Due, others_wait: bool) -> Released {
     let Statements { release, hand_over, .. } = &shared.statements;
+    let args = |_| {
+        let named = [Arg::Text(due.id.key.stored().into()), Arg::Owner(due.id.owner)];
+        let shown = others_wait.then_some(Arg::Secret(due.secret));
+        named.into_iter().chain(shown).collect()
+    };
     let statement = if others_wait { hand_over } else { release };
-    let args = |_| vec![Arg::Text(id.key.stored().into()), Arg::Owner(id.owner)];
-    let Answer { rows, repeated, .. } = shared.connections.run(Lane::Here, statement, args).await?;
+    let Answer { rows, repeated, .. } = run(shared, statement, args).await?;
     if let Some(row) = rows.first() {
         let was_valid = row.try_get("was_valid").map_err(|error| Failure::Unknown(not_understood(error)))?;
         return Ok((if was_valid { Left::Held } else { Left::Ended }, repeated));
     }
-    let (lefts, again) = send(shared, std::slice::from_ref(id)).await?;
-    Ok((lefts[0], repeated || again))
+    if repeated {
+        // The first one may still be executed.
+        due.secret = None;
+    }
+    let lefts = send(shared, std::slice::from_ref(&due)).await?;
+    let (left, again) = lefts[0];
+    Ok((left, repeated || again))
 }

@@ -7,6 +7,7 @@ use sqlx::Row;
 use super::{
     connections::Lane,
     error::{Failure, not_understood},
+    parts::in_parts,
     shared::Shared,
     statement::Arg,
 };
@@ -22,23 +23,25 @@ const MOST: usize = 1_000;
 pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
     let mut parts = Vec::new();
     for part in due.chunks(MOST) {
-        parts.push(tokio::spawn(renew_part(Arc::clone(shared), part.to_vec())));
+        let (shared, part) = (Arc::clone(shared), part.to_vec());
+        let renewed = async move { in_parts(part.len(), |range| send(&shared, &part[range])).await };
+        parts.push(tokio::spawn(renewed));
     }
     let mut renewals = Vec::with_capacity(due.len());
     for (part, ids) in parts.into_iter().zip(due.chunks(MOST)) {
-        match part.await {
-            Ok(Ok(part)) if part.len() == ids.len() => renewals.extend(part),
-            Ok(Err(error)) => renewals.extend(ids.iter().map(|_| Renewal::Unknown(error.clone()))),
-            Ok(Ok(_)) | Err(_) => {
-                let error = not_understood(sqlx::Error::RowNotFound);
-                renewals.extend(ids.iter().map(|_| Renewal::Unknown(error.clone())));
-            }
+        let unknown = |failure: Failure| Renewal::Unknown(failure.into_error());
+        if let Ok(part) = part.await {
+            renewals.extend(part.into_iter().map(|renewal| renewal.unwrap_or_else(unknown)));
+        } else {
+            let error = not_understood(sqlx::Error::RowNotFound);
+            renewals.extend(ids.iter().map(|_| Renewal::Unknown(error.clone())));
         }
     }
     renewals
 }
 
-async fn renew_part(shared: Arc<Shared>, due: Vec<LeaseId>) -> Result<Vec<Renewal>, LockError> {
+/// Renews in one statement; returns an answer for each.
+async fn send(shared: &Shared, due: &[LeaseId]) -> Result<Vec<Renewal>, Failure> {
     let args = |_| {
         let micros = |id: &LeaseId| i64::try_from(id.ttl.as_micros()).unwrap_or(i64::MAX);
         vec![
@@ -47,8 +50,7 @@ async fn renew_part(shared: Arc<Shared>, due: Vec<LeaseId>) -> Result<Vec<Renewa
             Arg::Numbers(due.iter().map(micros).collect()),
         ]
     };
-    let answer = shared.connections.run(Lane::Renewals, &shared.statements.renew, args).await;
-    let answer = answer.map_err(Failure::into_error)?;
+    let answer = shared.connections.run(Lane::Renewals, &shared.statements.renew, args).await?;
     let read = |row: &sqlx::postgres::PgRow| -> Result<(bool, bool), sqlx::Error> {
         Ok((row.try_get("renewed")?, row.try_get("was_ours")?))
     };
@@ -63,5 +65,9 @@ async fn renew_part(shared: Arc<Shared>, due: Vec<LeaseId>) -> Result<Vec<Renewa
             Renewal::NotHeld
         }
     };
-    Ok(due.iter().zip(rows.map_err(not_understood)?).map(outcome).collect())
+    match rows {
+        Ok(rows) if rows.len() == due.len() => Ok(due.iter().zip(rows).map(outcome).collect()),
+        Ok(_) => Err(Failure::Unknown(not_understood(sqlx::Error::RowNotFound))),
+        Err(error) => Err(Failure::Unknown(not_understood(error))),
+    }
 }

@@ -39,9 +39,9 @@ impl Statements {
         Self {
             take: Statement::of(include_str!("sql/take.sql"), table, 1),
             acquire: Statement::of(include_str!("sql/acquire.sql"), table, 2),
-            release: Statement::of(include_str!("sql/release.sql"), table, 4),
-            hand_over: Statement::of(include_str!("sql/hand_over.sql"), table, 64),
-            release_many: Statement::of(include_str!("sql/release_many.sql"), table, 8),
+            release: Statement::of(include_str!("sql/release.sql"), table, 4).or_unnotified(128),
+            hand_over: Statement::of(include_str!("sql/hand_over.sql"), table, 64).or_unnotified(256),
+            release_many: Statement::of(include_str!("sql/release_many.sql"), table, 8).or_unnotified(512),
             renew: Statement::of(include_str!("sql/renew.sql"), table, 16),
             check_in: Statement::of(include_str!("sql/check_in.sql"), table, 0),
             sweep: Statement::of(include_str!("sql/sweep.sql"), table, 32),

@@ -17,6 +17,7 @@ use sqlx::{
 };
 
 use super::{
+    secret::Secret,
     table::{Table, without_comments},
     uuid::Uuid,
 };
@@ -38,9 +39,14 @@ pub(crate) enum Arg<'a> {
     Number(i64),
     /// A `uuid`.
     Owner(OwnerToken),
+    OwnerIfKnown(Option<OwnerToken>),
     Texts(Vec<&'a str>),
     Numbers(Vec<i64>),
     Owners(Vec<OwnerToken>),
+    /// What a release shows to the next holder: as a parameter only. A literal would be in the server's statistics before the
+    /// statement is executed.
+    Secret(Option<Secret>),
+    Secrets(Vec<Option<Secret>>),
 }
 
 /// How a statement is sent.
@@ -59,6 +65,8 @@ pub(crate) struct Statement {
     text: Arc<str>,
     /// A bit of its own, to be found among the statements that a connection has prepared.
     bit: u32,
+    /// The same without its notification.
+    unnotified: Option<Arc<Self>>,
 }
 
 impl Statement {
@@ -71,7 +79,18 @@ impl Statement {
             .replace("{table}", &table.name())
             .replace("{channel}", &table.channel())
             .replace("{lock}", "encode(sha256(convert_to(l.name, 'UTF8')), 'hex')");
-        Self { text: format!("{MARK}{text}").into(), bit }
+        Self { text: format!("{MARK}{text}").into(), bit, unnotified: None }
+    }
+
+    /// Lets the same be done without its notification if the server refuses it: the queue of notifications may be full, which
+    /// is one for all databases of a server, or the right to send them may have been taken away.
+    pub(crate) fn or_unnotified(self, bit: u32) -> Self {
+        let text = self.text.replace("pg_notify(", "concat(");
+        Self { unnotified: Some(Arc::new(Self { text: text.into(), bit, unnotified: None })), ..self }
+    }
+
+    pub(crate) fn unnotified(&self) -> Option<&Self> {
+        self.unnotified.as_deref()
     }
 
     pub(crate) fn bit(&self) -> u32 {
@@ -151,9 +170,14 @@ fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<
         Arg::Text(text) => query.bind(text.as_ref()),
         Arg::Number(number) => query.bind(*number),
         Arg::Owner(token) => query.bind(uuid(*token)),
+        Arg::OwnerIfKnown(token) => query.bind(token.map(uuid)),
         Arg::Texts(texts) => query.bind(texts.as_slice()),
         Arg::Numbers(numbers) => query.bind(numbers.as_slice()),
         Arg::Owners(tokens) => query.bind(tokens.iter().copied().map(uuid).collect::<Vec<_>>()),
+        Arg::Secret(secret) => query.bind(secret.map(Secret::uuid)),
+        Arg::Secrets(secrets) => {
+            query.bind(secrets.iter().map(|secret| secret.map(Secret::uuid)).collect::<Vec<_>>())
+        }
     }
 }
 
@@ -178,8 +202,15 @@ fn write_literal(text: &mut String, arg: &Arg<'_>) {
             write!(text, "ARRAY[{}]::bigint[]", list(values.iter().map(i64::to_string).collect()))
         }
         Arg::Owner(token) => write!(text, "{}", owner(*token)),
+        Arg::OwnerIfKnown(token) => {
+            write!(text, "{}", token.map_or_else(|| "NULL::uuid".into(), owner))
+        }
         Arg::Owners(tokens) => {
             write!(text, "ARRAY[{}]::uuid[]", list(tokens.iter().copied().map(owner).collect()))
+        }
+        Arg::Secret(_) => write!(text, "NULL::uuid"),
+        Arg::Secrets(secrets) => {
+            write!(text, "ARRAY[{}]::uuid[]", list(secrets.iter().map(|_| "NULL".into()).collect()))
         }
     };
 }
@@ -210,6 +241,10 @@ mod tests {
              ARRAY[convert_from(decode('61', 'hex'), 'UTF8'), convert_from(decode('2431', 'hex'), 'UTF8')]::text[] \
              FROM \"distributed_locks\""
         );
+        let secret = Secret::random();
+        let secrets = Statement::of("$1, $2", &Table::default(), 0)
+            .with_literals(&[Arg::Secret(Some(secret)), Arg::Secrets(vec![Some(secret), None])]);
+        assert_eq!(secrets, "NULL::uuid, ARRAY[NULL, NULL]::uuid[]", "no secret is a literal");
         let numbers = Statement::of("$1", &Table::default(), 0).with_literals(&[Arg::Numbers(vec![1, -2])]);
         assert_eq!(numbers, "/* lock-runtime */ ARRAY[1, -2]::bigint[]");
     }

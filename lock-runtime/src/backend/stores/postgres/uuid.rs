@@ -1,5 +1,7 @@
 //! Owners as the server has them. (The driver's own feature for them would put its other databases into each lock file.)
 
+use std::str::FromStr;
+
 use sqlx::{
     Encode, Postgres, Type,
     encode::IsNull,
@@ -8,8 +10,21 @@ use sqlx::{
 };
 
 /// A `uuid`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Uuid(pub(crate) u128);
+
+/// As the server writes it, or without the dashes.
+impl FromStr for Uuid {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let digits = text.replace('-', "");
+        if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(());
+        }
+        u128::from_str_radix(&digits, 16).map(Self).map_err(|_| ())
+    }
+}
 
 /// The numbers of the type and of its arrays, the same on all servers (`pg_type.dat`).
 impl Type<Postgres> for Uuid {

@@ -1,7 +1,8 @@
 -- Takes a lock that is free; creates its row, if there is none; or tells how long it is held, and asks to be notified of
 -- its release, and to be granted the lock by it. All of it in one statement, which take.sql spares most callers.
 -- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not
--- $7 lease of a grant by the release, us; 0: not to be granted the lock by it  $8 echo
+-- $7 lease of a grant by the release, us; 0: not to be granted the lock by it  $8 the holder that the caller knows as the next
+-- one after it, or NULL  $9 echo
 -- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would hold the lock
 -- without knowing it. Repeated by the same owner, it grants the same version again.
 -- A version has 52 bits; one that is larger is an error, because 2048 times it is no bigint. (The server would take a sixth
@@ -47,30 +48,41 @@ WITH moment AS MATERIALIZED (
         AND (
             l.wanted_until < clock.now + $6 * interval '0.5 microsecond'
             OR $7 > 0 AND l.next_until <= clock.now
-            OR l.next_owner = $2::uuid AND l.next_until < clock.now + $6 * interval '0.5 microsecond'
+            OR $7 > 0 AND l.next_owner = $2::uuid AND (
+                l.next_until < clock.now + greatest($6, $7) * interval '1 microsecond' - $6 * interval '0.5 microsecond'
+                OR l.owner IS DISTINCT FROM $8::uuid
+            )
         )
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), marked AS (
     UPDATE {table} l SET
         wanted_until = clock.now + $6 * interval '1 microsecond',
         next_owner = CASE WHEN held.may_be_next THEN $2::uuid ELSE l.next_owner END,
-        next_until = CASE WHEN held.may_be_next THEN clock.now + $6 * interval '1 microsecond' ELSE l.next_until END,
+        next_until = CASE WHEN held.may_be_next THEN clock.now + greatest($6, $7) * interval '1 microsecond' ELSE l.next_until END,
         next_lease = CASE WHEN held.may_be_next THEN $7 * interval '1 microsecond' ELSE l.next_lease END,
         next_holder = CASE WHEN held.may_be_next THEN $5 ELSE l.next_holder END
     FROM held, clock WHERE l.name = held.name
-    RETURNING CASE WHEN l.next_owner = $2::uuid THEN l.version END AS seen
+    RETURNING
+        CASE WHEN l.next_owner = $2::uuid THEN l.version END AS seen,
+        l.owner::text AS holder,
+        (extract(epoch FROM least(l.next_until, l.expires_at) - clock.now) * 1000000)::bigint AS sure
 )
 SELECT
-    $8::bigint AS echo,
+    $9::bigint AS echo,
     clock.us,
     granted.version,
     coalesce(granted.wanted, false) AS wanted,
     coalesce(granted.is_new, false) AS is_new,
-    -- The version that precedes the grant by a release, if the caller is the next one. The row was locked when that was
-    -- noted, so a release that has begun before has not granted the lock to it.
-    (SELECT seen FROM marked) AS seen,
+    -- The version that precedes the grant by a release, if the caller is the next one; the holder; and for how long nobody
+    -- else can be granted the lock. The row was locked when that was noted, so a release that has begun before has not granted
+    -- the lock to it.
+    marked.seen,
+    marked.holder,
+    marked.sure,
     -- How long the holder's lease lasts; NULL if that is not known, or for ever.
     (extract(epoch FROM (
         SELECT l.expires_at FROM {table} l WHERE l.name = $1 AND l.owner IS NOT NULL AND isfinite(l.expires_at)
     ) - clock.now) * 1000000)::bigint AS remaining
-FROM clock LEFT JOIN (SELECT * FROM taken UNION ALL SELECT * FROM created) granted ON true
+FROM clock
+LEFT JOIN (SELECT * FROM taken UNION ALL SELECT * FROM created) granted ON true
+LEFT JOIN marked ON true

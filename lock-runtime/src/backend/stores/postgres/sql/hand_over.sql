@@ -1,18 +1,16 @@
 -- Ends a hold, and grants the lock to the next holder, or notifies the waiters. It takes the server somewhat more time than
 -- release.sql, and gives the same answer.
--- $1 name  $2 owner  $3 echo
--- The notification of a grant proves that it comes from the row: only the next holder knows the secret that it is made from.
+-- $1 name  $2 owner  $3 the secret that this owner is the hash of; NULL: the next holder has to ask  $4 echo
+-- The secret proves to the next holder that the notification comes from the holder. See next.rs for what it does not prove.
 UPDATE {table} l SET
     {grant}
 WHERE l.name = (
     SELECT o.name FROM {table} o WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED
 )
 RETURNING
-    $3::bigint AS echo,
+    $4::bigint AS echo,
     l.owner IS NOT NULL OR l.expires_at > clock_timestamp() AS was_valid,
     CASE
-        WHEN l.owner IS NOT NULL THEN pg_notify(
-            '{channel}', concat_ws(' ', {lock}, l.version, encode(sha256(uuid_send(l.owner) || int8send(l.version)), 'hex'))
-        )::text
+        WHEN l.owner IS NOT NULL THEN pg_notify('{channel}', concat_ws(' ', {lock}, l.version, $3::uuid))::text
         WHEN l.wanted_until > clock_timestamp() THEN pg_notify('{channel}', {lock})::text
     END AS told

@@ -1,5 +1,6 @@
 -- Ends a hold, and notifies the waiters: the cheapest way, for a lock that probably has no waiters. No row if it is not
--- held, or if its row is locked; release_many.sql tells which. A next holder stays that one, and asks when it is notified.
+-- held, or if its row is locked; release_many.sql tells which. A next holder stays that one, and asks when it is notified:
+-- any client may take the lock before, so this statement shows no secret.
 -- $1 name  $2 owner  $3 echo
 -- While a transaction that the holder has checked in with is open, the row stays as it is (FOR UPDATE conflicts with it).
 UPDATE {table} l SET owner = NULL, holder = ''

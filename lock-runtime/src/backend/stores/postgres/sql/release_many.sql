@@ -1,12 +1,12 @@
 -- Ends holds, each at its own row, in one statement, and grants each lock to its next holder, or notifies the waiters; and
 -- withdraws owners that were to be the next ones.
--- $1 names  $2 owners  $3 echo
+-- $1 names  $2 owners  $3 their secrets, or NULL  $4 echo
 -- One row for each owner, in order: whether its lease had not ended, if it was released; otherwise whether it holds the lock,
 -- or is the next to hold it, with a row that is locked. See release.sql, hand_over.sql and grant.sql.
 WITH due AS MATERIALIZED (
-    SELECT * FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS due (name, owner, number)
+    SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS due (name, owner, secret, number)
 ), ours AS MATERIALIZED (
-    SELECT l.name, due.number FROM due JOIN {table} l ON l.name = due.name AND l.owner = due.owner
+    SELECT l.name, due.number, due.secret FROM due JOIN {table} l ON l.name = due.name AND l.owner = due.owner
     FOR UPDATE OF l SKIP LOCKED
 ), freed AS (
     UPDATE {table} l SET
@@ -16,9 +16,7 @@ WITH due AS MATERIALIZED (
         ours.number,
         l.owner IS NOT NULL OR l.expires_at > clock_timestamp() AS was_valid,
         CASE
-            WHEN l.owner IS NOT NULL THEN pg_notify(
-                '{channel}', concat_ws(' ', {lock}, l.version, encode(sha256(uuid_send(l.owner) || int8send(l.version)), 'hex'))
-            )::text
+            WHEN l.owner IS NOT NULL THEN pg_notify('{channel}', concat_ws(' ', {lock}, l.version, ours.secret))::text
             WHEN l.wanted_until > clock_timestamp() THEN pg_notify('{channel}', {lock})::text
         END AS told
 ), nexts AS MATERIALIZED (
@@ -30,7 +28,7 @@ WITH due AS MATERIALIZED (
     RETURNING nexts.number
 )
 SELECT
-    $3::bigint AS echo,
+    $4::bigint AS echo,
     freed.was_valid,
     withdrawn.number IS NULL AND EXISTS (
         SELECT FROM {table} l

@@ -1,7 +1,7 @@
 CREATE TABLE IF NOT EXISTS distributed_locks (
     -- The name of the lock, compared byte by byte.
     name text COLLATE "C" PRIMARY KEY,
-    -- The secret of the holder; NULL while the lock is free.
+    -- The holder, as the hash of its secret; NULL while the lock is free.
     owner uuid,
     -- Of the last grant: the server's time in microseconds, or one more than before. The fencing token is made from it.
     version bigint NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS distributed_locks (
     wanted_until timestamptz NOT NULL DEFAULT '-infinity',
     -- Who holds it, for a human reader.
     holder text NOT NULL DEFAULT '',
-    -- The secret of the waiter that is granted the lock by the next release, if that happens in time: until when, for how
+    -- The waiter that is granted the lock by the next release, if that happens in time: until when, for how
     -- long, and who it is.
     next_owner uuid,
     next_until timestamptz NOT NULL DEFAULT '-infinity',

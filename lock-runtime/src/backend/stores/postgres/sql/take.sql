@@ -22,6 +22,4 @@ RETURNING
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS us,
     l.version,
     l.wanted_until > clock_timestamp() AS wanted,
-    false AS is_new,
-    NULL::bigint AS seen,
-    NULL::bigint AS remaining
+    false AS is_new
