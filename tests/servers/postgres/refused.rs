@@ -258,3 +258,26 @@ async fn statements_that_are_cancelled_cost_no_session_its_advisory_locks() {
     kept.release().await.unwrap();
     assert_eq!(taken(&server), "0");
 }
+
+/// Such a client cannot prove that notifications arrive, and asks more often instead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_whose_user_may_not_notify_poll() {
+    let server = with_tenant().await;
+    server.query("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC");
+    let (ours, theirs) =
+        (super::client(&server).await, super::url(&server, "").replace("user=postgres", "user=tenant"));
+    let theirs = LockManager::connect(&theirs).await.expect("connecting needs no notification");
+    let mut took = Vec::new();
+    for round in 0..5 {
+        let key = format!("k{round}");
+        let guard = ours.lock(&key).ttl(LONG).acquire().await.unwrap();
+        let waiter = waiter(&theirs, &key).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let (entered, _next) = waiter.await.unwrap();
+        took.push(entered.saturating_duration_since(released));
+    }
+    took.sort();
+    println!("after {took:?}");
+    assert!(took[2] < 200 * MS, "{took:?}");
+}
