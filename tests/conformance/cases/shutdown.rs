@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         case!(new_acquires_are_refused),
         case!(waiting_acquires_end_and_leave_the_queue),
         case!(a_waiter_that_nobody_polls_does_not_hold_it_up),
@@ -26,7 +26,11 @@ pub fn cases() -> Vec<Case> {
         case!(it_returns_during_an_outage_when_the_leases_have_ended).hurts(Fault::Down),
         case!(it_returns_after_an_outage).hurts(Fault::Paused),
         case!(it_does_not_sleep_when_the_store_is_back).hurts(Fault::Down),
-    ]
+    ];
+    for fault in [Fault::Paused, Fault::BlackHole, Fault::Down] {
+        cases.push(case!(its_bound_holds_whatever_the_store_owes, fault).under(fault));
+    }
+    cases
 }
 
 async fn new_acquires_are_refused(fixture: Fixture) {
@@ -180,4 +184,33 @@ async fn it_does_not_sleep_when_the_store_is_back(fixture: Fixture) {
     let took = back.elapsed();
     assert!(took < ms(500), "only after {took:?}");
     assert_eq!(fixture.left(), [""; 0]);
+}
+
+/// How much longer than its `ttl` a lock may be left by an attempt: its request may be executed a little later.
+const LATE_REQUEST: Duration = ms(1500);
+
+async fn its_bound_holds_whatever_the_store_owes(fixture: Fixture, fault: Fault) {
+    // Longer than a place in a queue may still be granted the lock.
+    let ttl = fixture.lease(ms(8000));
+    let locks = fixture.client().await.ttl(ttl);
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        guards.push(locks.lock(fixture.key(&number.to_string())).acquire().await.unwrap());
+    }
+    fixture.hurt(fault);
+    let mut unanswered = Vec::new();
+    for name in ["asked", "asked too"] {
+        let lock = locks.lock(fixture.key(name)).wait(LONG);
+        unanswered.push(begun(async move { lock.acquire().await.map(drop) }).await);
+    }
+    tokio::time::sleep(ms(100)).await;
+    drop(guards);
+    let began = Moment::now();
+    locks.shutdown().await;
+    assert!(began.within(ttl + LATE_REQUEST + SLACK), "{:?} with a ttl of {ttl:?}", began.took());
+    for unanswered in unanswered {
+        unanswered.await.unwrap().unwrap_err();
+    }
+    fixture.heal();
+    fixture.clean().await;
 }
