@@ -127,7 +127,7 @@ impl LockError {
     }
 
     /// Marks the error as one that may pass by itself, for example because credentials are about to change.
-    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[cfg(feature = "redis")]
     pub(crate) fn into_passing(mut self) -> Self {
         self.0.permanent = false;
         self
