@@ -68,7 +68,7 @@
 //! it can no longer rely on the lock. [`LockGuard::run`], the attribute and the layer take care of that.
 //!
 //! Each store needs the feature of the same name (`redlock:` and `redisson:` that of `redis`, `postgres+advisory:` that of `postgres`); `rediss:`,
-//! `redisson+tls:` and `zookeeper+tls:` also need the `tls` feature. To add another store, implement
+//! `redisson+tls:` and `zookeeper+tls:` also need `tls-aws-lc-rs` or `tls-ring`. To add another store, implement
 //! [`backend::Backend`]. Which store suits which program is on the page [which store](docs::which_store), and how to move
 //! from another library on the page [migration](docs::migration).
 //!
@@ -140,9 +140,12 @@
 //! * `postgres`: the stores `postgres:` and `postgres+advisory:`.
 //! * `zookeeper`: the store `zookeeper:`.
 //! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
-//! * `tls`: TLS connections (`rediss:`, `redisson+tls:`, `zookeeper+tls:`, `sslmode` of `postgres:` and
-//!   `postgres+advisory:`) for the enabled
-//!   stores.
+//! * `tls-aws-lc-rs`, `tls-ring`: TLS connections (`rediss:`, `redisson+tls:`, `zookeeper+tls:`, `sslmode` of `postgres:`
+//!   and `postgres+advisory:`) for the enabled stores, with the cryptography of AWS-LC or of ring. If the program installs
+//!   a default `CryptoProvider` of rustls, that one is used (except by PostgreSQL's driver); otherwise, if both features
+//!   are on, AWS-LC is used (by PostgreSQL's driver, ring). ZooKeeper's driver always brings AWS-LC into the build.
+//! * `tls`: what both features enable. Enabled alone, it is for programs that install a default `CryptoProvider`; without
+//!   one, connecting with TLS fails with `Unsupported`.
 //! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a handler
 //!   uses one of these types without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
 //!   satisfied", or that `LockError` does not implement `IntoResponse`. lock-tower's own `axum` feature, which is on by

@@ -10,7 +10,7 @@ use std::{
 use rustls::{
     ClientConfig, RootCertStore,
     client::WebPkiServerVerifier,
-    crypto::{CryptoProvider, aws_lc_rs},
+    crypto::CryptoProvider,
     pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use tokio::sync::Mutex;
@@ -82,7 +82,7 @@ impl Tls {
     }
 
     fn read_now(&self) -> Result<Certificates, LockError> {
-        let provider = provider();
+        let provider = provider()?;
         let (roots, lists, ca) = match &self.ca {
             Some(path) => {
                 let text = self.text("tls_ca", path)?;
@@ -221,18 +221,44 @@ fn whole<T: PemObject>(text: &str, label: &str) -> Option<Vec<T>> {
     (found.len() == text.matches(&format!("-----BEGIN {label}-----")).count()).then_some(found)
 }
 
-/// Returns the cryptography of this process: rustls' default if the program chose one, otherwise AWS-LC.
-pub(super) fn provider() -> Arc<CryptoProvider> {
-    CryptoProvider::get_default().map_or_else(|| Arc::new(aws_lc_rs::default_provider()), Arc::clone)
+/// Returns the cryptography of this process: rustls' default if the program chose one, otherwise that of this crate's
+/// features.
+pub(super) fn provider() -> Result<Arc<CryptoProvider>, LockError> {
+    match CryptoProvider::get_default() {
+        Some(chosen) => Ok(Arc::clone(chosen)),
+        None => compiled_in().map(Arc::new),
+    }
 }
 
-/// Makes AWS-LC rustls' default, unless the program chose one. Without a default, a driver that relies on it panics if
-/// several kinds of cryptography, or none, are compiled in.
-pub(in crate::backend) fn install_provider() {
+/// Makes the cryptography of this crate's features rustls' default, unless the program chose one. Without a default, a
+/// driver that relies on it panics if several kinds of cryptography, or none, are compiled in.
+pub(in crate::backend) fn install_provider() -> Result<(), LockError> {
     if CryptoProvider::get_default().is_none() {
         // Fails if another thread was faster; its choice is as good.
-        let _ = aws_lc_rs::default_provider().install_default();
+        let _ = compiled_in()?.install_default();
     }
+    Ok(())
+}
+
+#[cfg(feature = "tls-aws-lc-rs")]
+#[allow(clippy::unnecessary_wraps, reason = "without the feature there may be none")]
+fn compiled_in() -> Result<CryptoProvider, LockError> {
+    Ok(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+#[cfg(all(feature = "tls-ring", not(feature = "tls-aws-lc-rs")))]
+#[allow(clippy::unnecessary_wraps, reason = "without the feature there may be none")]
+fn compiled_in() -> Result<CryptoProvider, LockError> {
+    Ok(rustls::crypto::ring::default_provider())
+}
+
+#[cfg(not(any(feature = "tls-aws-lc-rs", feature = "tls-ring")))]
+fn compiled_in() -> Result<CryptoProvider, LockError> {
+    Err(LockError::new(
+        LockErrorKind::Unsupported,
+        "TLS has no cryptography in this program; switch on the feature `tls-aws-lc-rs` or `tls-ring` of lock-runtime, or \
+         install a default `CryptoProvider` of rustls before connecting",
+    ))
 }
 
 /// Returns a retryable error: files that are being replaced may not fit together for a moment.

@@ -41,7 +41,8 @@ pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Li
 
 /// Returns whether the server at the other end of `line` knows TLS, whatever its certificate.
 pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
-    let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let Ok(provider) = provider() else { return false };
+    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let Ok(client) = client else { return false };
     // Trusts no CA: the handshake is not meant to succeed.
     let client = client.with_root_certificates(RootCertStore::empty()).with_no_client_auth();

@@ -16,7 +16,9 @@ impl Tls {
     ) -> Result<Self, LockError> {
         Err(LockError::new(
             LockErrorKind::Unsupported,
-            format!("`{scheme}:` is not compiled in; switch on the feature `tls` of lock-runtime"),
+            format!(
+                "`{scheme}:` is not compiled in; switch on the feature `tls-aws-lc-rs` or `tls-ring` of lock-runtime"
+            ),
         ))
     }
 }

@@ -207,7 +207,7 @@ impl Urls {
             Some(address) if options.get_socket().is_none() => options.host(&address),
             _ => options,
         };
-        if cfg!(not(feature = "tls"))
+        if cfg!(not(any(feature = "tls-aws-lc-rs", feature = "tls-ring")))
             && matches!(
                 options.get_ssl_mode(),
                 PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull
@@ -216,8 +216,8 @@ impl Urls {
             return Err(LockError::new(
                 LockErrorKind::Unsupported,
                 format!(
-                    "setting `sslmode` in the {store} URL: TLS is not compiled in; switch on the feature `tls` of \
-                     lock-runtime"
+                    "setting `sslmode` in the {store} URL: TLS is not compiled in; switch on the feature \
+                     `tls-aws-lc-rs` or `tls-ring` of lock-runtime"
                 ),
             ));
         }

@@ -22,6 +22,11 @@ pub(crate) async fn connect(config: &Config) -> Result<PgConnection, LockError> 
         let found = look_up(options.get_host(), options.get_port()).await;
         found.map_err(|error| error::cannot_connect(error.into(), config))?;
     }
+    #[cfg(any(feature = "tls-aws-lc-rs", feature = "tls-ring"))]
+    if let sqlx::postgres::PgSslMode::VerifyCa = options.get_ssl_mode() {
+        // In this mode the driver uses rustls' default, and panics if there may be several.
+        crate::backend::common::tls::install_provider()?;
+    }
     let made = match &config.pool {
         Some(pool) => like_the_pool(pool, &options, config.connect_timeout).await,
         None => options.connect().await,

@@ -387,7 +387,7 @@ mod tests {
     fn tls_that_is_not_compiled_in_names_its_feature() {
         let error = Config::from_url("rediss://u:canary@h?tls_ca=/ca.pem").expect_err("no TLS");
         assert_eq!(error.kind(), LockErrorKind::Unsupported);
-        assert!(error.to_string().contains("feature `tls`"), "{error}");
+        assert!(error.to_string().contains("`tls-aws-lc-rs` or `tls-ring`"), "{error}");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct Redis {
 impl Redis {
     /// Connects to `redis://[user[:password]@]host[:port][/db][?setting=value&…]` or `redis+unix:///path`.
     ///
-    /// With the feature `tls`, also connects to `rediss://…`.
+    /// With the feature `tls-aws-lc-rs` or `tls-ring`, also connects to `rediss://…`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,

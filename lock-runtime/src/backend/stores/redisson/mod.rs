@@ -29,7 +29,7 @@ pub struct Redisson {
 impl Redisson {
     /// Connects to `redisson://[user[:password]@]host[:port][/db][?setting=value&…]` or `redisson+unix:///path`.
     ///
-    /// With the feature `tls`, also connects to `redisson+tls://…`.
+    /// With the feature `tls-aws-lc-rs` or `tls-ring`, also connects to `redisson+tls://…`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,

@@ -40,7 +40,7 @@ pub struct ZooKeeper {
 impl ZooKeeper {
     /// Connects to `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`.
     ///
-    /// With the feature `tls`, also connects to `zookeeper+tls://…`.
+    /// With the feature `tls-aws-lc-rs` or `tls-ring`, also connects to `zookeeper+tls://…`.
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,

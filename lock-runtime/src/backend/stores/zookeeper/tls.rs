@@ -24,6 +24,8 @@ pub(super) struct Certificates {
 #[cfg(feature = "tls")]
 impl Certificates {
     pub(super) async fn read(tls: &Tls) -> Result<Self, LockError> {
+        // For the driver, which uses rustls' default.
+        install_provider()?;
         let (ours, tls) = (tls.read().await?, tls.clone());
         // The driver parses them again, which must not happen on the thread that renews locks.
         threads::run(move || Self::parse(ours, &tls)).await.unwrap_or_else(|error| {
@@ -48,7 +50,6 @@ impl Certificates {
         connector: zk::Connector,
         servers: &str,
     ) -> Result<zk::Client, zk::Error> {
-        install_provider();
         connector.with_tls(self.options.clone()).secure_connect(servers).await
     }
 

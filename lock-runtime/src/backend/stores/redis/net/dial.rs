@@ -69,7 +69,7 @@ impl Dial {
     pub(super) fn new(config: &Config) -> Result<Self, LockError> {
         #[cfg(feature = "tls")]
         if let redis::ConnectionAddr::TcpTls { .. } = config.info.addr() {
-            crate::backend::common::tls::install_provider();
+            crate::backend::common::tls::install_provider()?;
         }
         let way = match config.tls.clone().map(Way::Tls) {
             Some(way) => way,
