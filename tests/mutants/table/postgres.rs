@@ -423,7 +423,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_request_that_may_be_granted_long_after_it_was_sent",
         edits: &[Rust {
             file: "backend/stores/postgres/hold.rs",
-            from: "if self.may_be_next { until + WANTED } else { until }",
+            from: "if self.may_be_next { until + CLAIM_WINDOW.max(WANTED) } else { until }",
             to: "if self.may_be_next || mutant!() { until + WANTED * 6 } else { until }",
         }],
         caught_by: &[

@@ -244,7 +244,10 @@ mod tests {
         let secret = Secret::random();
         let secrets = Statement::of("$1, $2", &Table::default(), 0)
             .with_literals(&[Arg::Secret(Some(secret)), Arg::Secrets(vec![Some(secret), None])]);
-        assert_eq!(secrets, "NULL::uuid, ARRAY[NULL, NULL]::uuid[]", "no secret is a literal");
+        assert_eq!(
+            secrets, "/* lock-runtime */ NULL::uuid, ARRAY[NULL, NULL]::uuid[]",
+            "no secret is a literal"
+        );
         let numbers = Statement::of("$1", &Table::default(), 0).with_literals(&[Arg::Numbers(vec![1, -2])]);
         assert_eq!(numbers, "/* lock-runtime */ ARRAY[1, -2]::bigint[]");
     }
