@@ -180,8 +180,14 @@ async fn a_row_that_is_being_created_delays_no_other_lock_and_costs_no_connectio
     session
         .query("INSERT INTO distributed_locks (name, version, expires_at) VALUES ('k', 1, now())")
         .unwrap();
-    // Another client is about to have it.
-    assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
+    // Another client is about to have it. Other statements wait for 0.5 s.
+    let mut shortest = LONG;
+    for _ in 0..5 {
+        let asked = Instant::now();
+        assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
+        shortest = shortest.min(asked.elapsed());
+    }
+    assert!(shortest < 400 * MS, "{shortest:?}");
     let error = locks.lock("k").wait(500 * MS).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     // Several clients, because one has one waiter for each lock.
