@@ -129,7 +129,11 @@ impl Subscriber for Reader {
             let line = (*event.metadata().level(), text.0);
             OUTAGES.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
-        if matches!(event.metadata().target(), "lock_runtime::engine::loss" | "lock_runtime::burst") {
+        // What a release found out is there as well, at `DEBUG`, if it is no loss.
+        let is_loss = *event.metadata().level() <= Level::WARN;
+        if is_loss
+            && matches!(event.metadata().target(), "lock_runtime::engine::loss" | "lock_runtime::burst")
+        {
             let mut loss = Loss::default();
             event.record(&mut loss);
             if let Loss { key: Some(key), why: Some(why), is_summary: false } = loss {
