@@ -359,7 +359,7 @@ async fn a_counter_whose_numbers_are_not_exact_grants_nothing() {
     locks.lock("x").acquire().await.map(drop).unwrap_err();
 }
 
-/// Nobody is told to wait for what only an operator can change, and no hold stays behind.
+/// No caller is asked to wait for what only an operator can change, and no hold stays behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_permission_that_is_missing_is_an_error_that_says_so() {
     let page = include_str!("../../lock-runtime/src/backend/stores/redisson/docs.md");

@@ -168,7 +168,7 @@ async fn an_event_stream_that_is_locked_is_tried_again_by_the_browser() {
     let app = Router::new().route("/events", get(events).route_layer(lock));
     let connect = || async { app.clone().oneshot(request("GET", "/events")).await.expect("infallible") };
 
-    // A reader behind a dead proxy, which nobody reads.
+    // The body of a reader behind a dead proxy: no client reads it.
     let dead = connect().await;
     let again = connect().await;
     assert_eq!(again.status(), 200);

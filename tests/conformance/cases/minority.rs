@@ -1,4 +1,4 @@
-//! Some of the servers of which a majority decides hang, or are far away: nobody waits for them.
+//! Some of the servers of which a majority decides hang, or are far away: no attempt waits for them.
 
 use std::{
     sync::{

@@ -130,7 +130,7 @@ async fn the_secret_of_a_living_owner_stands_nowhere() {
     }
 }
 
-/// The connection of the release dies with its statement. Nobody is granted the lock by it, but the next holder believes that.
+/// The connection of the release dies with its statement. So no waiter is granted the lock, but the next holder believes that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_that_is_seen_before_its_release_is_applied_makes_no_second_holder() {
     let server = PostgresServer::start(&["log_statement=all"]);

@@ -200,7 +200,7 @@ async fn a_name_that_is_forbidden_fails_no_other_of_its_round_trip() {
     }
 }
 
-/// Nobody is told to wait for what only an operator can change, and nothing stays behind.
+/// No caller is asked to wait for what only an operator can change, and nothing stays behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_permission_that_is_missing_is_an_error_that_says_so() {
     for missing in published_user().into_iter().filter(|rule| rule.starts_with('+')) {

@@ -21,7 +21,7 @@
 //!   (`release.sql`) and may still be executed; and one of a holder with which a transaction has checked in, because it would
 //!   be applied only after the end of that transaction. The next holder then asks.
 //! * **The version is not proved.** A version that is larger than the one in the row, and not later than the server's clock, is
-//!   larger than all tokens before and smaller than all later ones, whoever has chosen it.
+//!   larger than all tokens before and smaller than all later ones, also one that a reader has chosen.
 //!
 //! The queue of the Redis stores has other proofs, and the same rules for dates.
 

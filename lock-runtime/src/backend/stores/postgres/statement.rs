@@ -54,8 +54,8 @@ pub(crate) enum Arg<'a> {
 pub(crate) enum Form {
     /// It is prepared once for the connection.
     Prepared,
-    /// It needs nothing of its session, and leaves nothing there: the server makes a plan each time, and it waits for a lock
-    /// of another transaction for so long at most.
+    /// It needs nothing of its session, and leaves nothing there: the server makes a plan each time, and the statement waits
+    /// at most `lock_timeout` for a lock of another transaction.
     Text { lock_timeout: Duration },
 }
 

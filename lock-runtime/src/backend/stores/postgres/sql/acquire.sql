@@ -73,9 +73,9 @@ SELECT
     granted.version,
     coalesce(granted.wanted, false) AS wanted,
     coalesce(granted.is_new, false) AS is_new,
-    -- The version that precedes the grant by a release, if the caller is the next one; the holder; and for how long nobody
-    -- else can be granted the lock. The row was locked when that was noted, so a release that has begun before has not granted
-    -- the lock to it.
+    -- The version that precedes the grant by a release, if the caller is the next one; the holder; and for how long no
+    -- other client can be granted the lock. The row was locked when the place was noted, so a release that has begun before has
+    -- not granted the lock to the caller.
     marked.seen,
     marked.holder,
     marked.sure,
