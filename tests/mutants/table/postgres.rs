@@ -441,4 +441,23 @@ pub const MUTANTS: &[Mutant] = &[
             "servers postgres::second_table::a_second_table_of_the_same_name_is_not_created_without_a_warning_that_names_both",
         ],
     },
+    Mutant {
+        name: "a_session_that_listens_whatever_it_has_to_read_first",
+        edits: &[Rust {
+            file: "backend/stores/postgres/listener.rs",
+            from: "if usage > MAX_USAGE {",
+            to: "if usage > MAX_USAGE && !mutant!() {",
+        }],
+        caught_by: &[
+            "servers postgres::refused::advisory_locks_are_released_while_the_queue_of_notifications_is_full",
+        ],
+    },
+    Mutant {
+        name: "the_end_of_a_place_that_a_waiter_does_not_have",
+        edits: &[Script {
+            from: "CASE WHEN held.may_be_next\n            THEN (extract(epoch FROM least(",
+            to: "CASE WHEN true\n            THEN (extract(epoch FROM least(",
+        }],
+        caught_by: &["servers postgres::refused::waiters_whose_user_may_not_notify_poll"],
+    },
 ];

@@ -24,7 +24,11 @@ async fn client(server: &PostgresServer) -> LockManager {
 
 /// A server with the table, and a user who may use it.
 async fn with_tenant() -> PostgresServer {
-    let server = PostgresServer::start(&[]);
+    with_tenant_and(&[]).await
+}
+
+async fn with_tenant_and(settings: &[&str]) -> PostgresServer {
+    let server = PostgresServer::start(settings);
     client(&server).await.shutdown().await;
     server.query(&format!("CREATE ROLE {TENANT} LOGIN; GRANT ALL ON distributed_locks TO {TENANT}"));
     server
@@ -41,6 +45,7 @@ fn fill_queue(server: &PostgresServer, user: &str) {
         "CREATE SCHEMA full_queue; GRANT USAGE ON SCHEMA full_queue TO {user}; \
          CREATE FUNCTION full_queue.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS \
          $$ BEGIN RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$; \
+         CREATE FUNCTION full_queue.pg_notification_queue_usage() RETURNS float8 LANGUAGE sql AS 'SELECT 0.99::float8'; \
          ALTER ROLE {user} SET search_path = full_queue, pg_catalog, public"
     ));
 }
@@ -213,10 +218,14 @@ async fn advisory_locks_are_released_without_the_right_to_notify() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn advisory_locks_are_released_while_the_queue_of_notifications_is_full() {
-    let server = with_tenant().await;
+    let server = with_tenant_and(&["log_statement=all"]).await;
+    let theirs = client(&server).await;
     fill_queue(&server, TENANT);
+    let listens = || server.log().matches("LISTEN").count();
+    let before = listens();
     let locks = LockManager::connect(&url(&server, TENANT, "postgres")).await.unwrap();
-    releases_go_on(&server, &locks, &client(&server).await).await;
+    assert_eq!(listens(), before, "a session that begins to listen reads the whole queue");
+    releases_go_on(&server, &locks, &theirs).await;
 }
 
 /// As providers do with statements that they take for slow ones.
@@ -280,4 +289,5 @@ async fn waiters_whose_user_may_not_notify_poll() {
     took.sort();
     println!("after {took:?}");
     assert!(took[2] < 200 * MS, "{took:?}");
+    assert!(!server.log().contains("ERROR:  cannot"), "{}", server.log());
 }

@@ -18,6 +18,8 @@ use crate::OwnerToken;
 
 /// How often the session is compared with that of another connection.
 const SWAPS: u32 = 3;
+/// How full the server's queue of notifications may be, from 0 to 1, for a session to begin to listen.
+const MAX_USAGE: f64 = 0.05;
 /// How long to wait for our own notification before the connection counts as one behind a pooler.
 const PROOF: Duration = Duration::from_millis(500);
 
@@ -35,8 +37,8 @@ pub(crate) enum Session {
 pub(crate) enum Found {
     /// Its session is its own, and notifications arrive.
     Notified(PgListener),
-    /// As far as can be seen, its session is its own, but the server refuses to notify.
-    Unnotified(PgListener, sqlx::Error),
+    /// As far as can be seen, its session is its own, but the server refuses to notify, for this reason.
+    Unnotified(PgListener, String),
     /// It has no session of its own.
     Pooled,
 }
@@ -87,6 +89,15 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
             return Ok(Found::Pooled);
         }
     }
+    // A session that begins to listen reads first what another one of its database has not read yet: up to 8 GB.
+    // A user who may not ask for that may listen.
+    let usage: f64 = value(&mut other, "SELECT pg_notification_queue_usage()").await.unwrap_or_default();
+    if usage > MAX_USAGE {
+        other.close().await?;
+        let cause =
+            format!("their queue is filled to {:.0} %: a session that listens does not read", usage * 100.0);
+        return Ok(Found::Unnotified(listener, cause));
+    }
     listener.listen(channel).await?;
     let proof = format!("proof {:016x}", OwnerToken::random().expose() >> 64);
     // As a release does, and without a wait for a transaction that is about to notify.
@@ -105,7 +116,7 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
     }
     other.close().await?;
     Ok(match refusal {
-        Some(refusal) => Found::Unnotified(listener, refusal),
+        Some(refusal) => Found::Unnotified(listener, refusal.to_string()),
         None if arrives => Found::Notified(listener),
         None => Found::Pooled,
     })

@@ -7,6 +7,7 @@
 //! as text.
 
 use std::{
+    fmt,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -95,10 +96,10 @@ impl Notices {
     }
 
     /// Notes that the server has refused a notification: until it takes one, waiters poll.
-    pub(crate) fn refused(&self, cause: &sqlx::Error) {
+    pub(crate) fn refused(&self, cause: &impl fmt::Display) {
         if !self.refuses.swap(true, Ordering::AcqRel) {
             tracing::warn!(
-                "PostgreSQL at {} refuses notifications ({cause}): locks are released without, and waiters ask for them \
+                "PostgreSQL at {} takes no notifications ({cause}): locks are released without, and waiters ask for them \
                  every 50 to 100 ms",
                 self.config.address()
             );

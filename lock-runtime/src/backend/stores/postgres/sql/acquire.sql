@@ -65,7 +65,10 @@ WITH moment AS MATERIALIZED (
     RETURNING
         CASE WHEN l.next_owner = $2::uuid THEN l.version END AS seen,
         l.owner::text AS holder,
-        (extract(epoch FROM least(l.next_until, l.expires_at) - clock.now) * 1000000)::bigint AS sure
+        -- Without a place, `next_until` may be infinite, which cannot be subtracted from before PostgreSQL 17.
+        CASE WHEN held.may_be_next
+            THEN (extract(epoch FROM least(l.next_until, l.expires_at) - clock.now) * 1000000)::bigint
+        END AS sure
 )
 SELECT
     $9::bigint AS echo,
