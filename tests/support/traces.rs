@@ -3,7 +3,7 @@
 use std::{
     fmt::{Debug, Write},
     sync::{
-        Mutex, PoisonError,
+        Mutex, Once, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -17,11 +17,16 @@ use tracing::{
 static LEAKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEEN: AtomicU64 = AtomicU64::new(0);
 static OUTAGES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
+static TABLES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 static LOSSES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
-/// Reads all events of targets that begin with `targets`, until the end of the process.
+/// Reads all events of targets that begin with `targets`, until the end of the process. All tests of a program call this
+/// with the same arguments.
 pub fn watch(targets: &'static str, secrets: &'static [&'static str]) {
-    tracing::subscriber::set_global_default(Reader { targets, secrets }).expect("set once");
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        tracing::subscriber::set_global_default(Reader { targets, secrets }).expect("the only subscriber");
+    });
 }
 
 /// Returns the number of traces read, and those that contain a secret.
@@ -33,6 +38,14 @@ pub fn found() -> (u64, Vec<String>) {
 pub fn outages_of(address: &str) -> Vec<Level> {
     let lines = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
     lines.iter().filter(|(_, line)| line.contains(address)).map(|(level, _)| *level).collect()
+}
+
+/// Returns the log lines so far of this level about the tables of a server of PostgreSQL, by its folder.
+pub fn tables_of(folder: &str, level: Level) -> Vec<String> {
+    let lines = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_server =
+        lines.iter().filter(|(of, line)| *of == level && line.contains(folder) && line.contains("_locks"));
+    of_server.map(|(_, line)| line.clone()).collect()
 }
 
 /// Returns the reasons in the log lines so far about losses of the lock `key`.
@@ -125,9 +138,14 @@ impl Subscriber for Reader {
         let mut text = Text::default();
         event.record(&mut text);
         self.read(&text.0);
-        if event.metadata().target() == "lock_runtime::backend::common::outage" {
+        let lines = match event.metadata().target() {
+            "lock_runtime::backend::common::outage" => Some(&OUTAGES),
+            target if target.ends_with("postgres::fitness") => Some(&TABLES),
+            _ => None,
+        };
+        if let Some(lines) = lines {
             let line = (*event.metadata().level(), text.0);
-            OUTAGES.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
         // What a release found out is there as well, at `DEBUG`, if it is no loss.
         let is_loss = *event.metadata().level() <= Level::WARN;
