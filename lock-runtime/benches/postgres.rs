@@ -18,7 +18,7 @@ mod support;
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
 #[path = "../../tests/support/mod.rs"]
 mod tests_support;
-#[path = "../src/backend/stores/postgres/uuid.rs"]
+#[path = "../src/backend/kits/postgres/uuid.rs"]
 mod uuid;
 
 use std::{

@@ -108,19 +108,26 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
     replace("all", "lib.rs", "mod background;\n", "mod mutant;\nmod background;\n");
     replace(
         "all",
-        "backend/stores/redis/net/script.rs",
+        "backend/kits/redis/net/script.rs",
         "let text = parts.join(\"\\n\");",
         "let text = crate::mutant::script(parts.join(\"\\n\"));",
     );
     replace(
         "all",
-        "backend/stores/postgres/statement.rs",
+        "backend/kits/postgres/statement.rs",
         "let text = without_comments(text);",
         "let text = crate::mutant::script(without_comments(text));",
     );
-    let folders =
-        ["postgres/sql", "postgres_advisory/sql", "redis/scripts", "redisson/scripts", "redlock/scripts"]
-            .map(|folder| format!("{ROOT}/{SOURCES}/backend/stores/{folder}"));
+    let folders = [
+        "kits/postgres/sql",
+        "kits/redis/scripts",
+        "stores/postgres/sql",
+        "stores/postgres_advisory/sql",
+        "stores/redis/scripts",
+        "stores/redisson/scripts",
+        "stores/redlock/scripts",
+    ]
+    .map(|folder| format!("{ROOT}/{SOURCES}/backend/{folder}"));
     let scripts: String = folders
         .iter()
         .flat_map(|folder| fs::read_dir(folder).unwrap())

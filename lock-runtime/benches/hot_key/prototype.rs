@@ -18,11 +18,11 @@ use super::contenders::{KEY, TTL_MS, listening};
 
 macro_rules! part {
     ($name:literal) => {
-        include_str!(concat!("../../src/backend/stores/redis/scripts/", $name, ".lua"))
+        include_str!(concat!("../../src/backend/", $name, ".lua"))
     };
 }
 
-/// The constants of the scripts, from `node.rs`, `queue/place.rs` and `foreign.rs`.
+/// The constants of the scripts, from `lua.rs`, `queue/place.rs` and `foreign.rs`.
 const OF_FENCES: &str = "local FENCE_RETENTION_MS, LAST_FENCE = '172800000', 4503599627370495";
 const OF_QUEUES: &str =
     "local STALE_MS, NEAR, FAR, CLAIM_WINDOW_MS, RETENTION_MS = 5000, 8, 16, '2000', '8000'
@@ -68,24 +68,24 @@ impl Prototype {
         connection.subscribe(&inbox).await.unwrap();
         let acquire = [
             OF_FENCES,
-            part!("fence"),
-            part!("acquire_short"),
+            part!("kits/redis/scripts/fence"),
+            part!("stores/redis/scripts/acquire_short"),
             OF_QUEUES,
-            part!("acquire_join"),
-            part!("grant"),
-            part!("queue"),
-            part!("ask"),
-            part!("acquire_long"),
+            part!("stores/redis/scripts/acquire_join"),
+            part!("stores/redis/scripts/grant"),
+            part!("stores/redis/scripts/queue"),
+            part!("stores/redis/scripts/ask"),
+            part!("stores/redis/scripts/acquire_long"),
         ];
         let release = [
-            part!("release_short"),
+            part!("stores/redis/scripts/release_short"),
             OF_FENCES,
-            part!("fence"),
+            part!("kits/redis/scripts/fence"),
             OF_QUEUES,
-            part!("grant"),
-            part!("release_hand_over"),
-            part!("queue"),
-            part!("release_long"),
+            part!("stores/redis/scripts/grant"),
+            part!("stores/redis/scripts/release_hand_over"),
+            part!("stores/redis/scripts/queue"),
+            part!("stores/redis/scripts/release_long"),
         ];
         let [acquire, release] =
             [&acquire[..], &release].map(|parts| Arc::new(Script::new(&parts.join("\n"))));

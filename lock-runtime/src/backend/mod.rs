@@ -35,6 +35,7 @@ mod capabilities;
     allow(dead_code, unused_imports, reason = "a store need not use all of it")
 )]
 mod common;
+mod kits;
 mod reports;
 pub(crate) mod stores;
 

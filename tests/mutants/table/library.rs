@@ -142,7 +142,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "names_are_looked_up_on_the_caller_s_runtime",
         edits: &[Rust {
-            file: "backend/stores/redis/net/dial.rs",
+            file: "backend/kits/redis/net/dial.rs",
             from: "settings.clone().set_dns_resolver(Names)",
             to: "if mutant!() { settings.clone() } else { settings.clone().set_dns_resolver(Names) }",
         }],
@@ -151,7 +151,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_shutdown_waits_for_the_last_node",
         edits: &[Rust {
-            file: "backend/stores/redis/race/hold.rs",
+            file: "backend/kits/unqueued/hold.rs",
             from: "                () = sleep_until(end), if is_patient => None,",
             to: "                () = sleep_until(end), if is_patient && !mutant!() => None,",
         }],

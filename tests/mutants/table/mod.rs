@@ -3,8 +3,8 @@
 mod library;
 mod postgres;
 mod postgres_advisory;
-mod race;
 mod redis;
+mod unqueued;
 mod zookeeper;
 
 /// A built-in mistake, made only when it is chosen at run time.
@@ -32,7 +32,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         postgres::MUTANTS,
         postgres_advisory::MUTANTS,
         redis::MUTANTS,
-        race::MUTANTS,
+        unqueued::MUTANTS,
         zookeeper::MUTANTS,
     ]
     .into_iter()

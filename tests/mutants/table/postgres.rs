@@ -133,7 +133,7 @@ pub const MUTANTS: &[Mutant] = &[
                 to: "shared.connections.run(if mutant!() { Lane::Here } else { Lane::Renewals },",
             },
             Rust {
-                file: "backend/stores/postgres/connections.rs",
+                file: "backend/kits/postgres/connections.rs",
                 from: "            && !background::handle().is_here()\n",
                 to: "            && (mutant!() || !background::handle().is_here())\n",
             },
@@ -159,7 +159,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_statement_that_was_sent_twice_counts_once",
         edits: &[Rust {
-            file: "backend/stores/postgres/connections.rs",
+            file: "backend/kits/postgres/connections.rs",
             from: "repeated: may_have_run, unnotified",
             to: "repeated: may_have_run && !mutant!(), unnotified",
         }],
@@ -278,19 +278,19 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_secret_in_the_text_of_a_statement",
         edits: &[Rust {
-            file: "backend/stores/postgres/statement.rs",
+            file: "backend/kits/postgres/statement.rs",
             from: "        Arg::Secret(_) => write!(text, \"NULL::uuid\"),",
             to: "        Arg::Secret(Some(secret)) if mutant!() => write!(text, \"'{:032x}'::uuid\", secret.uuid().0),
         Arg::Secret(_) => write!(text, \"NULL::uuid\"),",
         }],
         caught_by: &[
-            "unit backend::stores::postgres::statement::tests::literals_stand_for_their_parameters_and_cannot_break_out",
+            "unit backend::kits::postgres::statement::tests::literals_stand_for_their_parameters_and_cannot_break_out",
         ],
     },
     Mutant {
         name: "a_release_that_needs_its_notification",
         edits: &[Rust {
-            file: "backend/stores/postgres/statement.rs",
+            file: "backend/kits/postgres/statement.rs",
             from: "        self.unnotified.as_deref()",
             to: "        if mutant!() { None } else { self.unnotified.as_deref() }",
         }],
@@ -337,7 +337,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an_answer_that_is_believed_whatever_its_statement",
         edits: &[Rust {
-            file: "backend/stores/postgres/statement.rs",
+            file: "backend/kits/postgres/statement.rs",
             from: "if rows.iter().all(repeats) {",
             to: "if mutant!() || rows.iter().all(repeats) {",
         }],
@@ -347,12 +347,12 @@ pub const MUTANTS: &[Mutant] = &[
         name: "listening_behind_a_pooler",
         edits: &[
             Rust {
-                file: "backend/stores/postgres/listener.rs",
+                file: "backend/kits/postgres/listener.rs",
                 from: "        if before != after || before == others {",
                 to: "        if !mutant!() && (before != after || before == others) {",
             },
             Rust {
-                file: "backend/stores/postgres/listener.rs",
+                file: "backend/kits/postgres/listener.rs",
                 from: "    if session == Session::New && ",
                 to: "    if !mutant!() && session == Session::New && ",
             },
@@ -362,7 +362,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_pool_s_hook_that_does_not_run_for_renewals",
         edits: &[Rust {
-            file: "backend/stores/postgres/dial.rs",
+            file: "backend/kits/postgres/dial.rs",
             from: "        Some(pool) => like_the_pool",
             to: "        Some(_) if mutant!() => options.connect().await,
         Some(pool) => like_the_pool",
@@ -374,7 +374,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "options_of_a_pool_read_once",
         edits: &[Rust {
-            file: "backend/stores/postgres/config.rs",
+            file: "backend/kits/postgres/config.rs",
             from: "        if let Some(pool) = &self.pool {",
             to: "        if let Some(pool) = self.pool.as_ref().filter(|_| !mutant!()) {",
         }],
@@ -394,7 +394,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_place_that_is_free_before_the_server_has_ended_its_statement",
         edits: &[Rust {
-            file: "backend/stores/postgres/overdue.rs",
+            file: "backend/kits/postgres/overdue.rs",
             from: "        let late = Instant::now();\n",
             to: "        let late = Instant::now();\n        if mutant!() { return line.give_up(); }\n",
         }],
@@ -403,7 +403,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "statements_that_wait_for_the_table",
         edits: &[Rust {
-            file: "backend/stores/postgres/statement.rs",
+            file: "backend/kits/postgres/statement.rs",
             from: "lock_timeout.as_millis().max(1))",
             to: "if mutant!() { 0 } else { lock_timeout.as_millis().max(1) })",
         }],
@@ -430,7 +430,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_second_table_without_a_warning",
         edits: &[Rust {
-            file: "backend/stores/postgres/fitness.rs",
+            file: "backend/kits/postgres/fitness.rs",
             from: "            if let Some(others) = others\n",
             to: "            if let Some(others) = others.filter(|_| !mutant!())\n",
         }],
@@ -441,7 +441,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_session_that_listens_whatever_it_has_to_read_first",
         edits: &[Rust {
-            file: "backend/stores/postgres/listener.rs",
+            file: "backend/kits/postgres/listener.rs",
             from: "if usage > MAX_USAGE {",
             to: "if usage > MAX_USAGE && !mutant!() {",
         }],

@@ -44,17 +44,17 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_session_behind_a_pooler_of_transactions",
         edits: &[
             Rust {
-                file: "backend/stores/postgres/listener.rs",
+                file: "backend/kits/postgres/listener.rs",
                 from: "        None if arrives => Found::Notified(listener),",
                 to: "        None if arrives || mutant!() => Found::Notified(listener),",
             },
             Rust {
-                file: "backend/stores/postgres/listener.rs",
+                file: "backend/kits/postgres/listener.rs",
                 from: "        let others: i32 = value(&mut *transaction, SESSION).await?;\n",
                 to: "        let others: i32 = value(&mut *transaction, SESSION).await?;\n        let others = if mutant!() { 0 } else { others };\n",
             },
             Rust {
-                file: "backend/stores/postgres/listener.rs",
+                file: "backend/kits/postgres/listener.rs",
                 from: "            after?\n        };",
                 to: "            let after = after?;\n            if mutant!() { before } else { after }\n        };",
             },
@@ -73,7 +73,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_session_with_locks_that_listens",
         edits: &[Rust {
-            file: "backend/stores/postgres/listener.rs",
+            file: "backend/kits/postgres/listener.rs",
             from: "    if session == Session::Own {",
             to: "    if session == Session::Own && !mutant!() {",
         }],

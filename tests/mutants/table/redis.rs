@@ -109,7 +109,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "readonly_kept",
         edits: &[Rust {
-            file: "backend/stores/redis/net/connection.rs",
+            file: "backend/kits/redis/net/connection.rs",
             from: "Refusal::ReadOnly => (\"its server is a replica\", PAUSE),",
             to: "Refusal::ReadOnly => (\"\", if mutant!() { Duration::from_secs(600) } else { PAUSE }),",
         }],
@@ -308,13 +308,13 @@ if is_holder and not opens then",
     Mutant {
         name: "another_slot_for_what_is_kept_beside_a_lock",
         edits: &[Rust {
-            file: "backend/stores/redis/names.rs",
+            file: "backend/kits/redis/format.rs",
             from: "            HashTag::Tag | HashTag::Malformed =>",
             to: "            HashTag::None if mutant!() => write!(f, \"{stored}:~{FORMAT}:{what}\"),
             HashTag::Tag | HashTag::Malformed =>",
         }],
         caught_by: &[
-            "unit backend::stores::redis::names::tests::what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
+            "unit backend::kits::redis::format::tests::what_is_kept_beside_a_holder_stays_under_the_prefix_and_in_its_slot",
         ],
     },
     Mutant {
@@ -473,7 +473,7 @@ if not holder and mode",
     Mutant {
         name: "a_lock_granted_without_a_way_to_renew_it",
         edits: &[Rust {
-            file: "backend/stores/redis/net/connections.rs",
+            file: "backend/kits/redis/net/connections.rs",
             from: "        lock(&self.renewals).upgrade()",
             to: "        if mutant!() {
             return true;
@@ -489,12 +489,12 @@ if not holder and mode",
         name: "a_user_without_a_password_is_the_default_user",
         edits: &[
             Rust {
-                file: "backend/stores/redis/config.rs",
+                file: "backend/kits/redis/config.rs",
                 from: "        Some(user) if !user.is_empty()",
                 to: "        Some(user) if !mutant!() && !user.is_empty()",
             },
             Rust {
-                file: "backend/stores/redis/config.rs",
+                file: "backend/kits/redis/config.rs",
                 from: "            if !parts.credentials.is_some_and(",
                 to: "            if !mutant!() && !parts.credentials.is_some_and(",
             },

@@ -5,23 +5,25 @@ use std::{sync::Arc, time::Duration};
 use sqlx::Row;
 
 use super::{
-    connections::{Answer, Lane, detached},
-    digest::sha256,
-    error::{Failure, not_understood},
     flight::{Flight, InFlight, Landed},
     hold::PostgresLease,
     next::{CLAIM_WINDOW, Place, Push},
-    notices::{WANTED, Watch},
     secret::Secret,
     shared::Shared,
-    statement::{Arg, micros},
-    uuid::Uuid,
 };
 use crate::{
     FencingToken, LockError, LockErrorKind, OwnerToken,
     backend::{
         Acquire, Acquired, Grant, Held, LeaseId, Mode, Wait,
         common::{contention::Contention, server_clock},
+        kits::postgres::{
+            connections::{Answer, Lane, detached},
+            digest::sha256,
+            error::{Failure, not_understood},
+            notices::{WANTED, Watch},
+            statement::{Arg, micros},
+            uuid::Uuid,
+        },
     },
     time::{
         backoff::between,

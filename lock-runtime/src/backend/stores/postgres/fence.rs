@@ -43,12 +43,17 @@ use sqlx::{
     postgres::{PgArgumentBuffer, PgTypeInfo},
 };
 
-use super::{
-    error::{Meaning, in_transaction},
-    hold::PostgresLease,
-    statement::uuid,
+use super::hold::PostgresLease;
+use crate::{
+    FencingToken, HeldLock, LockError, LockErrorKind, LockGuard,
+    backend::{
+        BoxFuture,
+        kits::postgres::{
+            error::{Meaning, in_transaction},
+            statement::uuid,
+        },
+    },
 };
-use crate::{FencingToken, HeldLock, LockError, LockErrorKind, LockGuard, backend::BoxFuture};
 
 /// A lock that a transaction can depend on.
 pub trait CheckIn {

@@ -9,11 +9,8 @@ use std::{
 };
 
 use super::{
-    connections::detached,
-    error::Failure,
     flight::{Flight, Gone, Landed},
     next::CLAIM_WINDOW,
-    notices::{HEAD_START, WANTED},
     released::{Due, Left},
     releases,
     secret::Secret,
@@ -24,6 +21,11 @@ use crate::{
     backend::{
         BoxFuture, Lease, LeaseId, Releasable, Released,
         common::{contention::Contention, server_clock},
+        kits::postgres::{
+            connections::detached,
+            error::Failure,
+            notices::{HEAD_START, WANTED},
+        },
     },
     background,
     time::clock::{self, Instant},

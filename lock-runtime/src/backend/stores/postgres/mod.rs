@@ -1,41 +1,32 @@
 #![doc = include_str!("docs.md")]
 
 mod attempt;
-pub(super) mod config;
-mod connections;
-pub(super) mod dial;
-pub(super) mod digest;
-pub(super) mod error;
 pub mod fence;
-pub(super) mod fitness;
 mod flight;
 mod hold;
-pub(super) mod listener;
 mod next;
-pub(super) mod notices;
-mod overdue;
 mod parts;
 mod released;
 mod releases;
 mod renewal;
 mod secret;
 mod shared;
-mod slot;
-pub(super) mod statement;
-pub(super) mod sweep;
-pub(super) mod table;
-mod uuid;
 
 use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use sqlx::PgPool;
 
-use self::{config::Config, shared::Shared, table::Table};
+use self::shared::Shared;
 use crate::{
     LockError, LockErrorKind,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
         common::credentials::Provider,
+        kits::postgres::{
+            config::Config,
+            connections,
+            table::{self, Table},
+        },
     },
 };
 

@@ -27,9 +27,10 @@
 
 use std::{str::FromStr, time::Duration};
 
-use super::{secret::Secret, uuid::Uuid};
+use super::secret::Secret;
 use crate::{
     OwnerToken,
+    backend::kits::postgres::uuid::Uuid,
     time::{clock::Instant, deadline::valid_until},
 };
 

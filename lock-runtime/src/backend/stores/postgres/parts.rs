@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::error::Failure;
+use crate::backend::kits::postgres::error::Failure;
 
 /// Number of refusals without a success after which a refusal counts as one of all rows, like a missing right.
 const REFUSED_AT_ALL: u32 = 64;

@@ -2,8 +2,8 @@
 
 use tokio::sync::oneshot;
 
-use super::{error::Failure, secret::Secret};
-use crate::backend::LeaseId;
+use super::secret::Secret;
+use crate::backend::{LeaseId, kits::postgres::error::Failure};
 
 /// A release that is due.
 #[derive(Clone, Debug)]

@@ -7,14 +7,21 @@ use sqlx::{Row, postgres::PgRow};
 use tokio::sync::oneshot;
 
 use super::{
-    connections::{Answer, Lane},
-    error::{Failure, not_understood},
     parts::in_parts,
     released::{Due, Left, Released},
+    secret::Secret,
     shared::{Shared, Statements},
-    statement::{Arg, Statement},
 };
-use crate::{LockError, LockErrorKind, sync::lock, time::clock::Instant};
+use crate::{
+    LockError, LockErrorKind,
+    backend::kits::postgres::{
+        connections::{Answer, Lane},
+        error::{Failure, not_understood},
+        statement::{Arg, Statement},
+    },
+    sync::lock,
+    time::clock::Instant,
+};
 
 /// Releases of one statement.
 const MOST: usize = 256;
@@ -79,7 +86,7 @@ async fn send(shared: &Shared, due: &[Due]) -> Result<Vec<(Left, bool)>, Failure
         vec![
             Arg::Texts(due.iter().map(|due| due.id.key.stored()).collect()),
             Arg::Owners(due.iter().map(|due| due.id.owner).collect()),
-            Arg::Secrets(due.iter().map(|due| due.secret).collect()),
+            Arg::Secrets(due.iter().map(|due| due.secret.map(Secret::uuid)).collect()),
         ]
     };
     let answer = run(shared, &shared.statements.release_many, args).await?;
@@ -106,7 +113,7 @@ pub(super) async fn alone(shared: &Shared, mut due: Due, others_wait: bool) -> R
     let Statements { release, hand_over, .. } = &shared.statements;
     let args = |_| {
         let named = [Arg::Text(due.id.key.stored().into()), Arg::Owner(due.id.owner)];
-        let shown = others_wait.then_some(Arg::Secret(due.secret));
+        let shown = others_wait.then_some(Arg::Secret(due.secret.map(Secret::uuid)));
         named.into_iter().chain(shown).collect()
     };
     let statement = if others_wait { hand_over } else { release };

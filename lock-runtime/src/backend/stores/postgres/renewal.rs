@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use sqlx::Row;
 
-use super::{
-    connections::Lane,
-    error::{Failure, not_understood},
-    parts::in_parts,
-    shared::Shared,
-    statement::Arg,
-};
+use super::{parts::in_parts, shared::Shared};
 use crate::{
     LockError, LockErrorKind,
-    backend::{LeaseId, Renewal},
+    backend::{
+        LeaseId, Renewal,
+        kits::postgres::{
+            connections::Lane,
+            error::{Failure, not_understood},
+            statement::Arg,
+        },
+    },
     time::deadline::valid_until,
 };
 

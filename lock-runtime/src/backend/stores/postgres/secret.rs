@@ -6,8 +6,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::uuid::Uuid;
-use crate::OwnerToken;
+use crate::{OwnerToken, backend::kits::postgres::uuid::Uuid};
 
 /// The secret of one acquisition. No other statement than the one that ends its hold contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +29,7 @@ impl Secret {
         OwnerToken::of(first.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)))
     }
 
-    pub(super) fn uuid(self) -> Uuid {
+    pub(crate) fn uuid(self) -> Uuid {
         Uuid(self.0.expose())
     }
 }

@@ -5,11 +5,18 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{
-    config::Config, connections::Connections, flight::Abandoned, notices::Notices, released::Waiting,
-    statement::Statement, sweep::Sweeper, table::Table,
+use super::{flight::Abandoned, released::Waiting};
+use crate::backend::{
+    common::host,
+    kits::postgres::{
+        config::Config,
+        connections::Connections,
+        notices::Notices,
+        statement::Statement,
+        sweep::{self, Sweeper},
+        table::Table,
+    },
 };
-use crate::backend::common::host;
 
 pub(super) struct Shared {
     pub(super) connections: Arc<Connections>,
@@ -36,15 +43,18 @@ pub(super) struct Statements {
 
 impl Statements {
     fn of(table: &Table) -> Self {
+        let of = |text: &str, bit| {
+            Statement::of(&text.replace("{grant}", include_str!("sql/grant.sql")), table, bit)
+        };
         Self {
-            take: Statement::of(include_str!("sql/take.sql"), table, 1),
-            acquire: Statement::of(include_str!("sql/acquire.sql"), table, 2),
-            release: Statement::of(include_str!("sql/release.sql"), table, 4).or_unnotified(128),
-            hand_over: Statement::of(include_str!("sql/hand_over.sql"), table, 64).or_unnotified(256),
-            release_many: Statement::of(include_str!("sql/release_many.sql"), table, 8).or_unnotified(512),
-            renew: Statement::of(include_str!("sql/renew.sql"), table, 16),
-            check_in: Statement::of(include_str!("sql/check_in.sql"), table, 0),
-            sweep: Statement::of(include_str!("sql/sweep.sql"), table, 32),
+            take: of(include_str!("sql/take.sql"), 1),
+            acquire: of(include_str!("sql/acquire.sql"), 2),
+            release: of(include_str!("sql/release.sql"), 4).or_unnotified(128),
+            hand_over: of(include_str!("sql/hand_over.sql"), 64).or_unnotified(256),
+            release_many: of(include_str!("sql/release_many.sql"), 8).or_unnotified(512),
+            renew: of(include_str!("sql/renew.sql"), 16),
+            check_in: of(include_str!("sql/check_in.sql"), 0),
+            sweep: of(sweep::SQL, 32),
         }
     }
 }

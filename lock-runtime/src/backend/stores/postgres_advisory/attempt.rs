@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::postgres::notices::{WANTED, Watch},
     claim::Claim,
     names::Name,
     session::{Failure, Taken},
@@ -11,7 +10,11 @@ use super::{
 };
 use crate::{
     FencingToken, LockError,
-    backend::{Acquire, Acquired, Grant, Held, Mode, Wait, common::link::Link},
+    backend::{
+        Acquire, Acquired, Grant, Held, Mode, Wait,
+        common::link::Link,
+        kits::postgres::notices::{WANTED, Watch},
+    },
     time::{backoff::between, clock::Instant},
 };
 

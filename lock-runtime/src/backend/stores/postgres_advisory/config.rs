@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::postgres::config::{Config as OfServer, Urls};
-use crate::{LockError, backend::common::settings::Settings};
+use crate::{
+    LockError,
+    backend::{
+        common::settings::Settings,
+        kits::postgres::config::{Config as OfServer, Urls},
+    },
+};
 
 const URLS: Urls = Urls {
     settings: Settings {

@@ -15,11 +15,6 @@ use sqlx::{
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    super::postgres::{
-        error::{self, Meaning, not_understood},
-        notices::HEAD_START,
-        statement::{Arg, Form, Statement, micros},
-    },
     hold::Hold,
     names::Name,
     session::{End, Free, Request, Session, Take, Taken},
@@ -27,7 +22,14 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::common::{contention::Contention, outage::Outage},
+    backend::{
+        common::{contention::Contention, outage::Outage},
+        kits::postgres::{
+            error::{self, Meaning, not_understood},
+            notices::HEAD_START,
+            statement::{Arg, Form, Statement, micros},
+        },
+    },
     time::clock::{self, Instant},
 };
 

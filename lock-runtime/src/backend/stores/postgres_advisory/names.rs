@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use sqlx::postgres::PgAdvisoryLock;
 
-use super::super::postgres::digest::sha256;
-use crate::LockKey;
+use crate::{LockKey, backend::kits::postgres::digest::sha256};
 
 /// A lock, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

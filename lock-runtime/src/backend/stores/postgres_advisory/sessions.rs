@@ -5,24 +5,21 @@ use std::sync::Arc;
 use sqlx::{Acquire as _, Row, postgres::PgListener};
 use tokio::time::timeout;
 
-use super::{
-    super::postgres::{
-        error::{self, is_unknown_setting},
-        listener::{self, Found},
-        statement::{Form, micros},
-    },
-    config::Config,
-    keeper::Keeper,
-    session::Session,
-    shared::Shared,
-};
+use super::{config::Config, keeper::Keeper, session::Session, shared::Shared};
 use crate::{
     LockError, LockErrorKind,
-    backend::common::{
-        first_of::first_of,
-        link::{self, Link},
-        outage::Outage,
-        server_clock::ServerClock,
+    backend::{
+        common::{
+            first_of::first_of,
+            link::{self, Link},
+            outage::Outage,
+            server_clock::ServerClock,
+        },
+        kits::postgres::{
+            error::{self, is_unknown_setting},
+            listener::{self, Found},
+            statement::{Form, micros},
+        },
     },
     time::clock::Instant,
 };

@@ -5,13 +5,21 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{
-    super::postgres::{
-        fitness::Fitness, notices::Notices, statement::Statement, sweep::Sweeper, table::Table,
+use super::config::Config;
+use crate::{
+    backend::{
+        common::host,
+        kits::postgres::{
+            fitness::Fitness,
+            notices::Notices,
+            statement::Statement,
+            sweep::{self, Sweeper},
+            table::Table,
+        },
     },
-    config::Config,
+    sync::lock,
+    time::clock::Instant,
 };
-use crate::{backend::common::host, sync::lock, time::clock::Instant};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -64,7 +72,7 @@ impl Statements {
             want: of(include_str!("sql/want.sql")),
             unlock: of(include_str!("sql/unlock.sql")),
             free: of(include_str!("sql/free.sql")),
-            sweep: of(include_str!("../postgres/sql/sweep.sql")),
+            sweep: of(sweep::SQL),
         }
     }
 }

@@ -6,12 +6,9 @@ use std::{
 };
 
 use super::{
-    error::{self, Failure},
-    foreign::REMEMBERED,
     hold::{RedisLease, Unanswered},
-    names,
-    net::Connections,
     node::Acquisition,
+    proof,
     queue::{
         self, Address, Answer, Line, Look, Notice, Notices, Participant, Waiting, Want,
         place::{self, Place, Push, Pushed, Standing},
@@ -19,7 +16,16 @@ use super::{
 };
 use crate::{
     FencingToken, LockErrorKind, OwnerToken,
-    backend::{Acquire, Acquired, Grant, Held, Wait, common::server_clock},
+    backend::{
+        Acquire, Acquired, Grant, Held, Wait,
+        common::server_clock,
+        kits::redis::{
+            error::{self, Failure},
+            foreign::REMEMBERED,
+            format,
+            net::Connections,
+        },
+    },
     time::{
         backoff::{backoff, random},
         clock::{self, Instant},
@@ -154,7 +160,7 @@ impl<'a> Attempt<'a> {
                 notice = next(&mut notices), if notices.is_some() => {
                     match notice {
                         Some(Notice::Granted { proof, terms }) => {
-                            let names::Terms { fence, px, foreign } = terms;
+                            let proof::Terms { fence, px, foreign } = terms;
                             let proven = proof == terms.proof(self.owner);
                             match place.judge(Pushed { fence, px, proven }, self.request.ttl) {
                                 Push::ValidUntil(until) => {
@@ -266,7 +272,7 @@ impl<'a> Attempt<'a> {
                 key: self.request.key.clone(),
                 mode: self.request.mode,
                 owner: self.owner,
-                ttl_ms: names::millis(self.request.ttl),
+                ttl_ms: format::millis(self.request.ttl),
                 address: address.to_string(),
             };
             match address.line.look(look, give_up).await {
@@ -291,7 +297,7 @@ impl<'a> Attempt<'a> {
                 key: self.request.key.clone(),
                 mode: self.request.mode,
                 owner: self.owner,
-                ttl_ms: names::millis(self.request.ttl),
+                ttl_ms: format::millis(self.request.ttl),
             };
             let answer = line.acquire(what, give_up).await;
             if answer.as_ref().err().is_none_or(Failure::is_definite) {

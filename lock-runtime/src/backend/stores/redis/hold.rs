@@ -8,15 +8,18 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    error::Failure,
-    foreign::{OPEN, OPEN_FOREIGN},
-    net::Connections,
-    queue::{self, Behind, Line, Participant},
-};
+use super::queue::{self, Behind, Line, Participant};
 use crate::{
     LockError, LockErrorKind, LockKey,
-    backend::{BoxFuture, Lease, LeaseId, Releasable, Released, common::server_clock},
+    backend::{
+        BoxFuture, Lease, LeaseId, Releasable, Released,
+        common::server_clock,
+        kits::redis::{
+            error::Failure,
+            foreign::{OPEN, OPEN_FOREIGN},
+            net::Connections,
+        },
+    },
     time::clock::Instant,
 };
 

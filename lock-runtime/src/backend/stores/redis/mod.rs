@@ -1,24 +1,16 @@
 #![doc = include_str!("docs.md")]
 
 mod attempt;
-pub(super) mod batch;
-pub(super) mod config;
-pub(super) mod error;
-pub(super) mod foreign;
 mod hold;
-pub(super) mod names;
-pub(super) mod net;
-pub(super) mod node;
+mod names;
+mod node;
+mod proof;
 mod queue;
-pub(super) mod race;
 
 use std::{collections::VecDeque, error::Error, fmt, future::Future, sync::Arc};
 
 use self::{
     attempt::{Attempt, Ended},
-    config::Config,
-    error::Failure,
-    net::{Connections, Server},
     node::Renewals,
     queue::Participant,
 };
@@ -26,7 +18,13 @@ use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
-        Wait, common::credentials::Provider,
+        Wait,
+        common::credentials::Provider,
+        kits::redis::{
+            config::Config,
+            error::{self, Failure},
+            net::{Connections, Server},
+        },
     },
     time::{clock::Instant, deadline::valid_until},
 };

@@ -1,43 +1,39 @@
 //! The lock operations of one server, many locks in a call: acquire free ones, release and renew. They have no queue
 //! of their own, and check queues only for waiters.
 
-use std::{sync::LazyLock, time::Duration};
+use std::sync::LazyLock;
 
 use redis::{Cmd, RedisWrite};
 
-use super::{
-    error::{self, Failure},
-    names,
-    net::{Connection, Script},
+use super::names;
+use crate::{
+    LockKey, OwnerToken,
+    backend::{
+        LeaseId, Mode,
+        kits::redis::{
+            error::{self, Failure},
+            format,
+            lua::{self, MINT},
+            net::{Connection, Script},
+        },
+    },
+    time::clock::Instant,
 };
-use crate::{FencingToken, LockKey, OwnerToken, backend::LeaseId, backend::Mode, time::clock::Instant};
 
-/// How long the counter of fences outlasts the last grant: twice the longest lease, 24 h.
-pub(crate) const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
 const QUEUES: &str = include_str!("scripts/queues.lua");
-/// The Lua function that answers for each of many locks.
-pub(crate) const EACH: &str = include_str!("scripts/each.lua");
-/// The Lua function that mints a fence.
-pub(crate) const MINT: &str = include_str!("scripts/fence.lua");
 
 pub(crate) static ACQUIRE_GROUP: LazyLock<Script> = LazyLock::new(|| {
     let acquire = include_str!("scripts/acquire_group.lua");
-    Script::of(&[&fence_constants(FENCE_RETENTION), MINT, &group_constants(), QUEUES, acquire])
+    Script::of(&[&lua::fence_constants(lua::FENCE_RETENTION), MINT, &group_constants(), QUEUES, acquire])
 });
 pub(crate) static RELEASE_GROUP: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[&group_constants(), QUEUES, include_str!("scripts/release_group.lua")]));
 pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[include_str!("scripts/renew.lua")]));
 
-/// Returns the constants of the scripts that mint fences, in Lua.
-pub(crate) fn fence_constants(retention: Duration) -> String {
-    let retention = retention.as_millis();
-    format!("local FENCE_RETENTION_MS, LAST_FENCE = '{retention}', {}", FencingToken::LAST_MICROS)
-}
-
 /// Returns the constants of the scripts for many locks, in Lua.
 fn group_constants() -> String {
-    format!("local QUEUE = ':~{}:queue'", names::FORMAT)
+    format!("local QUEUE = ':~{}:queue'", format::FORMAT)
 }
 
 /// A lock to acquire.
@@ -69,9 +65,9 @@ pub(crate) async fn acquire<'a>(
         call.arg(lock.key.stored());
     }
     call.arg(first.key.prefix()).arg(connection.clock().at(give_up));
-    call.write_arg_fmt(names::owners(first.mode, process));
+    call.write_arg_fmt(format::owners(first.mode, process));
     for lock in locks {
-        call.write_arg_fmt(names::token(lock.owner));
+        call.write_arg_fmt(format::token(lock.owner));
         call.arg(lock.ttl_ms);
     }
     let sent = Instant::now();
@@ -147,7 +143,7 @@ impl Renewals {
         for lease in leases.clone() {
             call.arg(lease.key.stored());
         }
-        call.arg(leases.clone().next().map_or(0, |lease| names::millis(lease.ttl)));
+        call.arg(leases.clone().next().map_or(0, |lease| format::millis(lease.ttl)));
         for lease in leases {
             call.write_arg_fmt(value(process, lease));
         }

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::redis::config::{Config, Schemes, Urls};
-use crate::{LockError, backend::common::settings::Settings};
+use crate::{
+    LockError,
+    backend::{
+        common::settings::Settings,
+        kits::redis::config::{Config, Schemes, Urls},
+    },
+};
 
 const SETTINGS: Settings = Settings {
     store: "Redisson",

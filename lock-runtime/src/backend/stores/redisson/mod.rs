@@ -6,15 +6,15 @@ mod protocol;
 use std::{error::Error, fmt, future::Future, sync::Arc};
 
 use self::protocol::{Fences, RLock};
-use super::redis::{
-    config::Config,
-    race::{self, Nodes, Shared},
-};
 use crate::{
     LockError,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
         common::credentials::Provider,
+        kits::{
+            redis::config::Config,
+            unqueued::{self, Nodes, Shared},
+        },
     },
 };
 
@@ -100,7 +100,7 @@ impl Backend for Redisson {
         match request.mode {
             Mode::Exclusive => {}
         }
-        Box::pin(async move { race::acquire(&shared, &request).await })
+        Box::pin(async move { unqueued::acquire(&shared, &request).await })
     }
 
     fn renewal(&self) -> Option<&dyn Renew> {
@@ -110,7 +110,7 @@ impl Backend for Redisson {
 
 impl Renew for Redisson {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
-        Box::pin(race::renew(&self.shared, due))
+        Box::pin(unqueued::renew(&self.shared, due))
     }
 }
 

@@ -10,13 +10,20 @@ use std::{
 
 use redis::{Cmd, RedisWrite};
 
-use super::super::redis::{
-    names,
-    net::Script,
-    node::{EACH, FENCE_RETENTION, MINT, fence_constants},
-    race::protocol::{Kind, Protocol},
+use crate::{
+    FencingToken, LockKey, OwnerToken,
+    backend::{
+        Mode,
+        kits::{
+            redis::{
+                format,
+                lua::{EACH, FENCE_RETENTION, MINT, fence_constants},
+                net::Script,
+            },
+            unqueued::protocol::{Kind, Protocol},
+        },
+    },
 };
-use crate::{FencingToken, LockKey, OwnerToken, backend::Mode};
 
 /// Pause before a waiter asks again although no release was announced. Redisson's own clients announce each; its spin
 /// and fair locks do not, and an announcement may be lost with a connection.
@@ -93,7 +100,7 @@ impl Protocol for RLock {
 
     fn write_counter(&self, call: &mut Cmd, key: &LockKey) {
         match self.fences {
-            Fences::Clock => call.write_arg_fmt(names::beside(key, "fence")),
+            Fences::Clock => call.write_arg_fmt(format::beside(key, "fence")),
             Fences::Counter => call.write_arg_fmt(before("redisson_lock_token", key.stored())),
         }
     }

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use super::super::redis::{
-    config::{Config as NodeConfig, check_credentials},
-    race::Rules,
-};
 use crate::{
     LockError,
-    backend::common::{
-        parts::Parts,
-        settings::{Settings, invalid},
+    backend::{
+        common::{
+            parts::Parts,
+            settings::{Settings, invalid},
+        },
+        kits::{
+            redis::config::{Config as NodeConfig, check_credentials},
+            unqueued::Rules,
+        },
     },
 };
 

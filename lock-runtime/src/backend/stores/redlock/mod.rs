@@ -6,15 +6,15 @@ mod protocol;
 use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
 use self::protocol::Plain;
-use super::redis::{
-    config::Config,
-    race::{self, Nodes, Rules, Shared},
-};
 use crate::{
     LockError,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
         common::{credentials::Provider, settings::invalid},
+        kits::{
+            redis::config::Config,
+            unqueued::{self, Nodes, Rules, Shared},
+        },
     },
 };
 
@@ -146,7 +146,7 @@ impl Backend for Redlock {
                     request.ttl
                 )));
             }
-            race::acquire(&shared, &request).await
+            unqueued::acquire(&shared, &request).await
         })
     }
 
@@ -157,7 +157,7 @@ impl Backend for Redlock {
 
 impl Renew for Redlock {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
-        Box::pin(race::renew(&self.shared, due))
+        Box::pin(unqueued::renew(&self.shared, due))
     }
 }
 

@@ -7,15 +7,20 @@ use std::{
 
 use redis::{Cmd, RedisWrite};
 
-use super::super::redis::{
-    names::{self, FORMAT},
-    net::Script,
-    node::{EACH, fence_constants},
-    race::protocol::{Kind, Protocol},
-};
 use crate::{
     LockKey, OwnerToken,
-    backend::{Mode, common::host},
+    backend::{
+        Mode,
+        common::host,
+        kits::{
+            redis::{
+                format::{self, FORMAT},
+                lua::{EACH, fence_constants},
+                net::Script,
+            },
+            unqueued::protocol::{Kind, Protocol},
+        },
+    },
 };
 
 /// How long a counter of fences is kept after the last grant or renewal of its lock.
@@ -74,17 +79,17 @@ impl Protocol for Plain {
     }
 
     fn write_counter(&self, call: &mut Cmd, key: &LockKey) {
-        call.write_arg_fmt(names::beside(key, "fence"));
+        call.write_arg_fmt(format::beside(key, "fence"));
     }
 
     /// `r1x:<pid>@<host>:<token>`: store, format and mode, process, and token.
     fn write_owner(&self, call: &mut Cmd, mode: Mode, owner: OwnerToken) {
-        call.write_arg_fmt(format_args!("{OWNERS}{}", names::owner(mode, &self.process, owner)));
+        call.write_arg_fmt(format_args!("{OWNERS}{}", format::owner(mode, &self.process, owner)));
     }
 
     /// See `release.lua`.
     fn channel(&self, key: &LockKey) -> String {
-        names::beside(key, "released").to_string()
+        format::beside(key, "released").to_string()
     }
 
     fn pause(&self, behind_foreign: bool) -> [Duration; 2] {

@@ -4,18 +4,17 @@ use std::{fmt, time::Duration};
 
 use redis::{Cmd, RedisWrite};
 
-use super::{
-    super::{
-        error::{self, Failure},
-        names,
-        net::{Connection, Script},
-    },
-    answer::Told,
-    scripts,
-};
+use super::{super::names, answer::Told, scripts};
 use crate::{
     LockError, LockErrorKind, LockKey, OwnerToken,
-    backend::{Acquire, LeaseId, Mode, Released},
+    backend::{
+        Acquire, LeaseId, Mode, Released,
+        kits::redis::{
+            error::{self, Failure},
+            format,
+            net::{Connection, Script},
+        },
+    },
     time::clock::Instant,
 };
 
@@ -55,7 +54,7 @@ pub(crate) fn ask(
     address: &impl fmt::Display,
 ) -> impl Future<Output = Result<Told, Failure>> + Send {
     let mut call = about(&scripts::ACQUIRE, &request.key, request.mode, process, owner);
-    call.arg(names::millis(request.ttl)).arg(connection.clock().at(give_up)).arg(want.word());
+    call.arg(format::millis(request.ttl)).arg(connection.clock().at(give_up)).arg(want.word());
     if want != Want::Lock {
         call.write_arg_fmt(address);
     }
@@ -90,12 +89,12 @@ pub(crate) async fn look<'a>(
     call.write_arg_fmt(names::fence(&first.key));
     for place in places.clone() {
         call.arg(place.key.stored());
-        call.write_arg_fmt(names::beside(&place.key, "queue"));
-        call.write_arg_fmt(names::beside(&place.key, "places"));
+        call.write_arg_fmt(format::beside(&place.key, "queue"));
+        call.write_arg_fmt(format::beside(&place.key, "places"));
     }
     call.arg(connection.clock().at(give_up));
     for place in places {
-        call.write_arg_fmt(names::owner(place.mode, process, place.owner));
+        call.write_arg_fmt(format::owner(place.mode, process, place.owner));
         call.arg(place.ttl_ms).arg(&place.address);
     }
     let answers = connection.run::<Vec<String>>(&scripts::POLL_GROUP, &call).await?;
@@ -125,7 +124,7 @@ pub(crate) async fn leave(
     foreign: Duration,
 ) -> Result<Option<Released>, Failure> {
     let mut call = about(&scripts::RELEASE, &id.key, id.mode, process, id.owner);
-    call.arg(names::millis(foreign));
+    call.arg(format::millis(foreign));
     let answer: String = connection.run(&scripts::RELEASE, &call).await?;
     match answer.as_str() {
         "released" | "left" => Ok(Some(Released::Released)),
@@ -140,8 +139,8 @@ pub(crate) async fn leave(
 pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Option<LockError> {
     for (command, name, argument, what) in [
         ("GET", key.stored().to_owned(), None, None),
-        ("LINDEX", names::beside(key, "queue").to_string(), Some("0"), Some("the list of its waiters")),
-        ("HGET", names::beside(key, "places").to_string(), Some("0"), Some("the hash of their places")),
+        ("LINDEX", format::beside(key, "queue").to_string(), Some("0"), Some("the list of its waiters")),
+        ("HGET", format::beside(key, "places").to_string(), Some("0"), Some("the hash of their places")),
         ("GET", names::fence(key).to_string(), None, Some("the counter of fencing tokens")),
     ] {
         let mut look = redis::cmd(command);
@@ -160,9 +159,9 @@ pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Opt
 fn about(script: &Script, key: &LockKey, mode: Mode, process: &str, owner: OwnerToken) -> Cmd {
     let mut call = script.call_with_room(4, 12, 512);
     call.arg(key.stored());
-    call.write_arg_fmt(names::beside(key, "queue"));
-    call.write_arg_fmt(names::beside(key, "places"));
+    call.write_arg_fmt(format::beside(key, "queue"));
+    call.write_arg_fmt(format::beside(key, "places"));
     call.write_arg_fmt(names::fence(key));
-    call.write_arg_fmt(names::owner(mode, process, owner));
+    call.write_arg_fmt(format::owner(mode, process, owner));
     call
 }

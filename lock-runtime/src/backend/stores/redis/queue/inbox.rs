@@ -18,12 +18,15 @@ use std::{
 use redis::{PushInfo, PushKind, Value};
 use tokio::task::coop::cooperative;
 
-use super::super::{
-    foreign::Foreign,
-    names::{Proof, Terms},
-    net::Pushes,
+use super::super::proof::{Proof, Terms};
+use crate::{
+    OwnerToken,
+    backend::{
+        LeaseId,
+        kits::redis::{foreign::Foreign, net::Pushes},
+    },
+    sync::lock,
 };
-use crate::{OwnerToken, backend::LeaseId, sync::lock};
 
 /// Upper bound on the pushes kept for waiters that do not listen yet.
 const UNCLAIMED: usize = 1024;

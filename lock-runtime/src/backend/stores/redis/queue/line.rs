@@ -13,22 +13,28 @@ use redis::RedisWrite;
 use tokio::sync::oneshot;
 
 use super::{
-    super::{
-        batch::{Alone, Batcher, SendBatch},
-        config::GroupCommit,
-        error::Failure,
-        foreign::Foreign,
-        names,
-        net::{Connection, Pushes, Service},
-        node::Acquisition,
-    },
+    super::{names, node::Acquisition},
     answer::Answer,
     calls::Look,
     inbox::{Inbox, Notices},
     operation::{self, Asked, Behind, Operation, Release},
     scripts,
 };
-use crate::{LockError, LockErrorKind, OwnerToken, backend::LeaseId, sync::lock, time::clock::Instant};
+use crate::{
+    LockError, LockErrorKind, OwnerToken,
+    backend::{
+        LeaseId,
+        kits::redis::{
+            batch::{Alone, Batcher, SendBatch},
+            config::GroupCommit,
+            error::Failure,
+            foreign::Foreign,
+            net::{Connection, Pushes, Service},
+        },
+    },
+    sync::lock,
+    time::clock::Instant,
+};
 
 /// This process as a participant in the queues of one store.
 #[derive(Debug)]

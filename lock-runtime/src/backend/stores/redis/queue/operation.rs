@@ -10,10 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{
-        batch::join_all,
-        error::Failure,
         names,
-        net::Connection,
         node::{self, Acquisition},
     },
     answer::Answer,
@@ -21,7 +18,10 @@ use super::{
 };
 use crate::{
     LockKey,
-    backend::{BoxFuture, LeaseId},
+    backend::{
+        BoxFuture, LeaseId,
+        kits::redis::{batch::join_all, error::Failure, net::Connection},
+    },
     time::clock::Instant,
 };
 

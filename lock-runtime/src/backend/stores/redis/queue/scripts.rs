@@ -2,13 +2,11 @@
 
 use std::{fmt::Write as _, sync::LazyLock};
 
-use super::{
-    super::{
-        foreign::{OPEN, OPEN_FOREIGN},
-        net::Script,
-        node,
-    },
-    place,
+use super::{super::node, place};
+use crate::backend::kits::redis::{
+    foreign::{OPEN, OPEN_FOREIGN},
+    lua,
+    net::Script,
 };
 
 /// Returns the constants of the queue, in Lua.
@@ -46,25 +44,25 @@ const QUEUE: &str = include_str!("../scripts/queue.lua");
 const ASK: &str = include_str!("../scripts/ask.lua");
 
 pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    let (fence, queue) = (node::fence_constants(node::FENCE_RETENTION), queue_constants());
-    let parts = [&fence, node::MINT, ACQUIRE_SHORT, &queue, ACQUIRE_JOIN, GRANT, QUEUE, ASK, ACQUIRE_LONG];
+    let (fence, queue) = (lua::fence_constants(lua::FENCE_RETENTION), queue_constants());
+    let parts = [&fence, lua::MINT, ACQUIRE_SHORT, &queue, ACQUIRE_JOIN, GRANT, QUEUE, ASK, ACQUIRE_LONG];
     Script::of(&parts)
 });
 pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    let (fence, queue) = (node::fence_constants(node::FENCE_RETENTION), queue_constants());
-    let parts = [RELEASE_SHORT, &fence, node::MINT, &queue, GRANT, RELEASE_HAND_OVER, QUEUE, RELEASE_LONG];
+    let (fence, queue) = (lua::fence_constants(lua::FENCE_RETENTION), queue_constants());
+    let parts = [RELEASE_SHORT, &fence, lua::MINT, &queue, GRANT, RELEASE_HAND_OVER, QUEUE, RELEASE_LONG];
     Script::of(&parts)
 });
 pub(crate) static POLL_GROUP: LazyLock<Script> = LazyLock::new(|| {
     let poll = include_str!("../scripts/poll_group.lua");
     Script::of(&[
-        &node::fence_constants(node::FENCE_RETENTION),
-        node::MINT,
+        &lua::fence_constants(lua::FENCE_RETENTION),
+        lua::MINT,
         &queue_constants(),
         GRANT,
         QUEUE,
         ASK,
-        node::EACH,
+        lua::EACH,
         poll,
     ])
 });

@@ -11,7 +11,6 @@ use std::{
 };
 
 use super::{
-    super::error::Failure,
     claim::{Claim, Trail},
     error::out_of_reach,
     nodes::Replies,
@@ -20,7 +19,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    backend::{LeaseId, Renewal},
+    backend::{LeaseId, Renewal, kits::redis::error::Failure},
     time::{clock::Instant, deadline::valid_until},
 };
 

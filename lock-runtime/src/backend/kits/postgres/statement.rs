@@ -17,7 +17,6 @@ use sqlx::{
 };
 
 use super::{
-    secret::Secret,
     table::{Table, without_comments},
     uuid::Uuid,
 };
@@ -43,10 +42,10 @@ pub(crate) enum Arg<'a> {
     Texts(Vec<&'a str>),
     Numbers(Vec<i64>),
     Owners(Vec<OwnerToken>),
-    /// What a release shows to the next holder: as a parameter only. A literal would be in the server's statistics before the
+    /// A `uuid` that is sent as a parameter only, in all forms. A literal would be in the server's statistics before the
     /// statement is executed.
-    Secret(Option<Secret>),
-    Secrets(Vec<Option<Secret>>),
+    Secret(Option<Uuid>),
+    Secrets(Vec<Option<Uuid>>),
 }
 
 /// How a statement is sent.
@@ -70,10 +69,9 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// Reads the text of a file in the folder `sql`, which may contain `grant.sql`; `{lock}`, the name of the lock in
-    /// notifications, which is a hash because any user of the database may listen; and `{channel}`, where to send them.
+    /// Reads the text of a file in the folder `sql`, in which `{table}` stands for the table, `{lock}` for the name of the lock in
+    /// notifications, which is a hash because any user of the database may listen, and `{channel}` for where to send them.
     pub(crate) fn of(text: &str, table: &Table, bit: u32) -> Self {
-        let text = &text.replace("{grant}", include_str!("sql/grant.sql"));
         let text = without_comments(text);
         let text = text
             .replace("{table}", &table.name())
@@ -174,10 +172,8 @@ fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<
         Arg::Texts(texts) => query.bind(texts.as_slice()),
         Arg::Numbers(numbers) => query.bind(numbers.as_slice()),
         Arg::Owners(tokens) => query.bind(tokens.iter().copied().map(uuid).collect::<Vec<_>>()),
-        Arg::Secret(secret) => query.bind(secret.map(Secret::uuid)),
-        Arg::Secrets(secrets) => {
-            query.bind(secrets.iter().map(|secret| secret.map(Secret::uuid)).collect::<Vec<_>>())
-        }
+        Arg::Secret(secret) => query.bind(*secret),
+        Arg::Secrets(secrets) => query.bind(secrets.as_slice()),
     }
 }
 
@@ -216,7 +212,7 @@ fn write_literal(text: &mut String, arg: &Arg<'_>) {
 }
 
 /// An owner as the server has it.
-pub(super) fn uuid(token: OwnerToken) -> Uuid {
+pub(crate) fn uuid(token: OwnerToken) -> Uuid {
     Uuid(token.expose())
 }
 
@@ -241,7 +237,7 @@ mod tests {
              ARRAY[convert_from(decode('61', 'hex'), 'UTF8'), convert_from(decode('2431', 'hex'), 'UTF8')]::text[] \
              FROM \"distributed_locks\""
         );
-        let secret = Secret::random();
+        let secret = Uuid(7);
         let secrets = Statement::of("$1, $2", &Table::default(), 0)
             .with_literals(&[Arg::Secret(Some(secret)), Arg::Secrets(vec![Some(secret), None])]);
         assert_eq!(

@@ -9,7 +9,6 @@ use std::{
 };
 
 use super::{
-    super::foreign::OPEN,
     claim::{Claim, Trail},
     error::out_of_reach,
     protocol::Kind,
@@ -18,7 +17,10 @@ use super::{
 };
 use crate::{
     LockError, LockKey,
-    backend::{BoxFuture, Lease, LeaseId, Releasable, Released, common::contention::Contention},
+    backend::{
+        BoxFuture, Lease, LeaseId, Releasable, Released, common::contention::Contention,
+        kits::redis::foreign::OPEN,
+    },
     background,
     time::clock::{Instant, sleep_until},
 };

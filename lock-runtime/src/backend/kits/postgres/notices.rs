@@ -109,7 +109,7 @@ impl Notices {
 
     /// Counts an acquisition. A process that locks often begins to listen before it has to wait: then its statements can be
     /// prepared. One that rarely locks is spared the connection.
-    pub(super) fn asked(self: &Arc<Self>) {
+    pub(crate) fn asked(self: &Arc<Self>) {
         if self.asked.fetch_add(1, Ordering::Relaxed) == OFTEN {
             self.start();
         }

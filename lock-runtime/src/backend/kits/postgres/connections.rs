@@ -43,7 +43,7 @@ const CONFLICTS: u32 = 5;
 
 /// The connections that a statement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(crate) enum Lane {
     /// Those of the caller's runtime.
     Here,
     /// Those for renewals, on the library's own thread.
@@ -52,18 +52,18 @@ pub(super) enum Lane {
 
 /// The answer to a statement.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) rows: Vec<PgRow>,
+pub(crate) struct Answer {
+    pub(crate) rows: Vec<PgRow>,
     /// When the statement was sent the last time.
-    pub(super) sent: Instant,
+    pub(crate) sent: Instant,
     /// Whether it may have been executed before.
-    pub(super) repeated: bool,
+    pub(crate) repeated: bool,
     /// Why the server has refused it at first, if it was executed without its notification.
-    pub(super) unnotified: Option<sqlx::Error>,
+    pub(crate) unnotified: Option<sqlx::Error>,
 }
 
 /// The connections of one store.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     config: Config,
     by_runtime: Arc<Mutex<HashMap<runtime::Id, Arc<Slot>>>>,
     renewals: Mutex<Option<Arc<Slot>>>,
@@ -78,7 +78,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         let outage =
             Outage::of(format!("PostgreSQL at {}", config.address()), "locks cannot be acquired or renewed");
         Self {
@@ -94,21 +94,21 @@ impl Connections {
         }
     }
 
-    pub(super) fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    pub(super) fn clock(&self) -> &ServerClock {
+    pub(crate) fn clock(&self) -> &ServerClock {
         &self.clock
     }
 
     /// Returns the identity of the table that was seen last.
-    pub(super) fn identity(&self) -> Option<String> {
+    pub(crate) fn identity(&self) -> Option<String> {
         self.fitness.identity()
     }
 
     /// Makes a connection for renewals if there is none: at the first renewal there may be no time for that.
-    pub(super) fn prepare_for_renewals(self: &Arc<Self>) {
+    pub(crate) fn prepare_for_renewals(self: &Arc<Self>) {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.has_connections()) {
             return;
         }
@@ -125,7 +125,7 @@ impl Connections {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn can_renew(self: &Arc<Self>) -> Result<(), LockError> {
+    pub(crate) async fn can_renew(self: &Arc<Self>) -> Result<(), LockError> {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.is_reached() && slot.has_connections()) {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Connections {
         made.map_err(|error| cannot_renew(&error, error::is_full(&error)))
     }
 
-    pub(super) fn keeps_sessions(&self) -> &Arc<AtomicBool> {
+    pub(crate) fn keeps_sessions(&self) -> &Arc<AtomicBool> {
         &self.keeps_sessions
     }
 
@@ -158,7 +158,7 @@ impl Connections {
     ///
     /// # Cancel safety
     /// Not to be dropped, except with its runtime: the statement may still be executed.
-    pub(super) async fn run<'a>(
+    pub(crate) async fn run<'a>(
         &self,
         lane: Lane,
         statement: &Statement,
@@ -417,7 +417,7 @@ impl fmt::Debug for Connections {
 }
 
 /// Pings over a connection of the caller's runtime, and so makes one if there is none.
-pub(super) async fn ping(connections: &Connections) -> Result<(), LockError> {
+pub(crate) async fn ping(connections: &Connections) -> Result<(), LockError> {
     let mut line = connections.take(Lane::Here).await?;
     if line.is_fresh() && !line.is_of_pool() {
         line.give_back();
@@ -438,7 +438,7 @@ pub(super) async fn ping(connections: &Connections) -> Result<(), LockError> {
 ///
 /// # Cancel safety
 /// Dropped, the work goes on.
-pub(super) fn detached<T: Send + 'static>(
+pub(crate) fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, LockError>> + Send + 'static,
 ) -> impl Future<Output = Result<T, LockError>> {
     // On the heap first: the future of a statement is large, and the runtime moves it several times.

@@ -1,7 +1,7 @@
 //! The errors of nodes, as one error of the store.
 
-use super::{super::error::Failure, node::Node, quorum::majority};
-use crate::{LockError, LockErrorKind};
+use super::{node::Node, quorum::majority};
+use crate::{LockError, LockErrorKind, backend::kits::redis::error::Failure};
 
 /// Returns the error for a question that failed on so many nodes that the others are no majority.
 pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> LockError {

@@ -4,8 +4,10 @@ use std::{fmt, time::Duration};
 
 use redis::Cmd;
 
-use super::super::net::Script;
-use crate::{FencingToken, LockKey, OwnerToken, backend::Mode};
+use crate::{
+    FencingToken, LockKey, OwnerToken,
+    backend::{Mode, kits::redis::net::Script},
+};
 
 /// A question to a node about one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

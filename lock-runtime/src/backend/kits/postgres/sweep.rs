@@ -22,6 +22,9 @@ const NEW_ROWS: u32 = 128;
 /// names there are.
 const PAGE: i64 = 512;
 
+/// The statement that looks at a page of the table.
+pub(crate) const SQL: &str = include_str!("sql/sweep.sql");
+
 /// Where the sweep of a table stands.
 #[derive(Debug)]
 pub(crate) struct Sweeper {

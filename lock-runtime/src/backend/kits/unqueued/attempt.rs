@@ -6,7 +6,6 @@ use std::{
 };
 
 use super::{
-    super::{error::Failure, foreign::REMEMBERED},
     claim::{Claim, Trail},
     error::out_of_reach,
     hold::RacedLease,
@@ -17,7 +16,11 @@ use super::{
 };
 use crate::{
     FencingToken, LockError, OwnerToken,
-    backend::{Acquire, Acquired, Grant, Held, Wait, common::contention::Contention},
+    backend::{
+        Acquire, Acquired, Grant, Held, Wait,
+        common::contention::Contention,
+        kits::redis::{error::Failure, foreign::REMEMBERED},
+    },
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 

@@ -9,7 +9,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "quorum_validity_from_the_answer",
         edits: &[Rust {
-            file: "backend/stores/redis/race/attempt.rs",
+            file: "backend/kits/unqueued/attempt.rs",
             from: "let valid_until = valid_until(self.sent, self.request.ttl);",
             to: "let sent = if mutant!() { Instant::now() } else { self.sent };
         let valid_until = valid_until(sent, self.request.ttl);",
@@ -19,7 +19,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "quorum_renewal_from_the_answer",
         edits: &[Rust {
-            file: "backend/stores/redis/race/renewal.rs",
+            file: "backend/kits/unqueued/renewal.rs",
             from: "Renewal::Renewed(valid_until(sent, id.ttl))",
             to: "Renewal::Renewed(valid_until(if mutant!() { Instant::now() } else { sent }, id.ttl))",
         }],
@@ -28,12 +28,12 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "half_of_the_nodes_is_enough",
         edits: &[Rust {
-            file: "backend/stores/redis/race/quorum.rs",
+            file: "backend/kits/unqueued/quorum.rs",
             from: "pub(super) const fn majority(nodes: usize) -> usize {\n    nodes / 2 + 1",
             to: "pub(super) fn majority(nodes: usize) -> usize {\n    nodes / 2 + usize::from(!mutant!())",
         }],
         caught_by: &[
-            "unit backend::stores::redis::race::quorum::tests::two_holders_always_share_a_node",
+            "unit backend::kits::unqueued::quorum::tests::two_holders_always_share_a_node",
             "servers redlock::minority::what_a_minority_granted_is_free_when_the_attempt_ends",
         ],
     },
@@ -41,7 +41,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_majority_of_the_nodes_that_can_be_reached",
         edits: &[
             Rust {
-                file: "backend/stores/redis/race/attempt.rs",
+                file: "backend/kits/unqueued/attempt.rs",
                 from: "                    failures.push((node, failure));
                     answers.add(None);
 ",
@@ -53,7 +53,7 @@ pub const MUTANTS: &[Mutant] = &[
 ",
             },
             Rust {
-                file: "backend/stores/redis/race/quorum.rs",
+                file: "backend/kits/unqueued/quorum.rs",
                 from: "pub(super) struct Fences {\n    nodes: usize,",
                 to: "pub(super) struct Fences {\n    pub(super) nodes: usize,",
             },
@@ -63,7 +63,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_round_waits_for_the_last_node",
         edits: &[Rust {
-            file: "backend/stores/redis/race/attempt.rs",
+            file: "backend/kits/unqueued/attempt.rs",
             from: "let next = if answers.is_divided() {",
             to: "let next = if answers.is_divided() && !mutant!() {",
         }],
@@ -75,7 +75,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "rounds_wait_for_no_slow_node_whatever_happens",
         edits: &[Rust {
-            file: "backend/stores/redis/race/attempt.rs",
+            file: "backend/kits/unqueued/attempt.rs",
             from: "let patience = if is_patient {",
             to: "let patience = if is_patient && !mutant!() {",
         }],
@@ -84,19 +84,19 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "durability_is_believed",
         edits: &[Rust {
-            file: "backend/stores/redis/race/rules.rs",
+            file: "backend/kits/unqueued/rules.rs",
             from: "return shown.belies_durable(address).map(Refusal::ForGood);",
             to: "return shown.belies_durable(address).filter(|_| !mutant!()).map(Refusal::ForGood);",
         }],
         caught_by: &[
-            "unit backend::stores::redis::race::rules::tests::what_contradicts_durable_is_refused_and_what_cannot_be_seen_is_warned_of",
+            "unit backend::kits::unqueued::rules::tests::what_contradicts_durable_is_refused_and_what_cannot_be_seen_is_warned_of",
             "servers redlock::rules::nodes_that_show_that_they_forget_are_not_durable",
         ],
     },
     Mutant {
         name: "a_node_that_hides_its_run_id_votes",
         edits: &[Rust {
-            file: "backend/stores/redis/race/rules.rs",
+            file: "backend/kits/unqueued/rules.rs",
             from: "if shown.run_id.is_none() {",
             to: "if shown.run_id.is_none() && !mutant!() {",
         }],
@@ -105,7 +105,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_batch_is_failed_by_one_of_its_names",
         edits: &[Rust {
-            file: "backend/stores/redis/race/operation.rs",
+            file: "backend/kits/unqueued/operation.rs",
             from: "if !error.is_retryable() && self.asked.len() > 1 => {",
             to: "if !error.is_retryable() && self.asked.len() > 1 && !mutant!() => {",
         }],
@@ -122,7 +122,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_minority_is_kept",
         edits: &[Rust {
-            file: "backend/stores/redis/race/attempt.rs",
+            file: "backend/kits/unqueued/attempt.rs",
             from: "        self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
 ",
             to: "        if !mutant!() {
@@ -135,7 +135,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "other_processes_are_not_known_to_wait",
         edits: &[Rust {
-            file: "backend/stores/redis/race/attempt.rs",
+            file: "backend/kits/unqueued/attempt.rs",
             from: "others_wait |= answer % 2 == 1;",
             to: "others_wait |= answer % 2 == 1 && !mutant!();",
         }],
@@ -176,7 +176,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_node_that_forgot_its_locks_votes",
         edits: &[Rust {
-            file: "backend/stores/redis/race/rules.rs",
+            file: "backend/kits/unqueued/rules.rs",
             from: "        (!left.is_zero()).then(|| {",
             to: "        (!left.is_zero() && !mutant!()).then(|| {",
         }],
@@ -195,7 +195,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_is_left_to_the_nodes_that_answer",
         edits: &[Rust {
-            file: "backend/stores/redis/race/leftovers.rs",
+            file: "backend/kits/unqueued/leftovers.rs",
             from: "        if let Some(release) = self.release.take() {",
             to: "        if let Some(release) = self.release.take().filter(|_| !mutant!()) {",
         }],
@@ -204,7 +204,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_is_repeated_for_ever",
         edits: &[Rust {
-            file: "backend/stores/redis/race/leftovers.rs",
+            file: "backend/kits/unqueued/leftovers.rs",
             from: "!release.ends.has_passed()",
             to: "mutant!() || !release.ends.has_passed()",
         }],
@@ -213,7 +213,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "servers_that_swapped_their_addresses_are_kept_out",
         edits: &[Rust {
-            file: "backend/stores/redis/race/node.rs",
+            file: "backend/kits/unqueued/node.rs",
             from: "        run_ids.remove(&self.number);",
             to: "        if !mutant!() {
             run_ids.remove(&self.number);
@@ -224,7 +224,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "acquisitions_overtake_the_release_before_them",
         edits: &[Rust {
-            file: "backend/stores/redis/race/operation.rs",
+            file: "backend/kits/unqueued/operation.rs",
             from: "    for part in parts {\n",
             to: "    parts.sort_by_key(|part| mutant!() && part.kind == Kind::Release);\n    for part in parts {\n",
         }],
@@ -233,7 +233,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_waits_for_all_nodes",
         edits: &[Rust {
-            file: "backend/stores/redis/race/hold.rs",
+            file: "backend/kits/unqueued/hold.rs",
             from: "            if (is_known && !is_patient) || count.is_out_of_reach() {",
             to: "            if (is_known && !is_patient && !mutant!()) || count.is_out_of_reach() {",
         }],
@@ -268,7 +268,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_waiter_sleeps_until_it_is_told",
         edits: &[Rust {
-            file: "backend/stores/redis/race/attempt.rs",
+            file: "backend/kits/unqueued/attempt.rs",
             from: "() = request.progress.sleep_until(look.min(end)) => {}",
             to: "() = request.progress.sleep_until(if mutant!() { end } else { look.min(end) }) => {}",
         }],
@@ -277,7 +277,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no_attempt_after_the_subscription",
         edits: &[Rust {
-            file: "backend/stores/redis/race/attempt.rs",
+            file: "backend/kits/unqueued/attempt.rs",
             from: "            // Asks again at once: the lock may have been released before the subscription.\n",
             to: "            if mutant!() {
                 request.progress.sleep_until(end.min(now + Duration::from_millis(200))).await;

@@ -1,6 +1,7 @@
 //! The state that all locks of one store share.
 
-use super::{super::foreign::Foreign, held::HeldOwners, nodes::Nodes};
+use super::{held::HeldOwners, nodes::Nodes};
+use crate::backend::kits::redis::foreign::Foreign;
 
 #[derive(Debug)]
 pub(crate) struct Shared {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::names;
+use super::format;
 #[cfg(feature = "tls")]
 use crate::backend::common::tls::{self, Look, Trust};
 use crate::{FencingToken, LockError, LockErrorKind};
@@ -179,7 +179,7 @@ pub(crate) fn explain(error: RedisError) -> LockError {
              Once the server's time is right, delete the key that ends in `~{}:fence`, and reset the tokens that the \
              resources remember",
             error.detail().unwrap_or("a number"),
-            names::FORMAT,
+            format::FORMAT,
         );
         return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
     }

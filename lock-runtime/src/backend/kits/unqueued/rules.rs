@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::net::fitness;
-use crate::{LockError, LockErrorKind};
+use crate::{LockError, LockErrorKind, backend::kits::redis::net::fitness};
 
 /// How much longer than the longest lease a node without its data must have run before it votes: longer than fences are
 /// ahead of the time, and the clocks of the nodes differ a little.

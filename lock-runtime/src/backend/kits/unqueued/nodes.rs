@@ -11,7 +11,6 @@ use std::{
 use tokio::runtime;
 
 use super::{
-    super::{config::Config, error::Failure, net::Connections},
     claim::Claim,
     error::out_of_reach,
     leftovers::Owed,
@@ -23,7 +22,11 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::{BoxFuture, common::hints::Hints},
+    backend::{
+        BoxFuture,
+        common::hints::Hints,
+        kits::redis::{config::Config, error::Failure, net::Connections},
+    },
     time::clock::Instant,
 };
 

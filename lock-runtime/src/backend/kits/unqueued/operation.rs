@@ -6,17 +6,22 @@ use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
 use super::{
-    super::{
-        batch::join_all,
-        error::{self, Failure},
-        names,
-        net::{Connection, Script},
-    },
     claim::Claim,
     leftovers::Owed,
     protocol::{Kind, Protocol},
 };
-use crate::{backend::BoxFuture, time::clock::Instant};
+use crate::{
+    backend::{
+        BoxFuture,
+        kits::redis::{
+            batch::join_all,
+            error::{self, Failure},
+            format,
+            net::{Connection, Script},
+        },
+    },
+    time::clock::Instant,
+};
 
 /// The receiver of an answer; see the scripts for its meaning.
 pub(super) type Answered = oneshot::Receiver<Result<i64, Failure>>;
@@ -239,7 +244,7 @@ fn call<'a>(
     call.arg(connection.clock().at(limit));
     for claim in claims {
         protocol.write_owner(&mut call, claim.mode, claim.owner);
-        call.arg(names::millis(claim.ttl)).arg(claim.number);
+        call.arg(format::millis(claim.ttl)).arg(claim.number);
     }
     call
 }

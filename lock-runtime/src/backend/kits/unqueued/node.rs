@@ -14,12 +14,6 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::oneshot;
 
 use super::{
-    super::{
-        batch::{Batcher, SendBatch, join_all},
-        config::{Config, GroupCommit},
-        error::Failure,
-        net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
-    },
     claim::Claim,
     leftovers::{Leftovers, Owed, Repeats},
     operation::{self, Answered, Caller, Operation, What},
@@ -28,7 +22,16 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::{BoxFuture, common::hints::Hints},
+    backend::{
+        BoxFuture,
+        common::hints::Hints,
+        kits::redis::{
+            batch::{Batcher, SendBatch, join_all},
+            config::{Config, GroupCommit},
+            error::Failure,
+            net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
+        },
+    },
     sync::lock,
     time::clock::{self, Instant},
 };

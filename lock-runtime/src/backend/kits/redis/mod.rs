@@ -1,0 +1,9 @@
+//! Redis servers: settings, connections, errors, batches of calls, and the format of this library's locks.
+
+pub(crate) mod batch;
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod foreign;
+pub(crate) mod format;
+pub(crate) mod lua;
+pub(crate) mod net;
