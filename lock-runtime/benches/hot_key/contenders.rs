@@ -7,17 +7,16 @@ use std::{
 
 use distributed_lock_redis::RedisLockHandle;
 use lock_runtime::{LockManager, OwnerToken};
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, aio::MultiplexedConnection};
+use redis::{PushInfo, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
 use crate::{
     PROTOTYPE,
     prototype::Prototype,
+    raw::{KEY, TTL_MS, listening},
     support::peers::{self, DistributedLock},
 };
 
-pub(crate) const KEY: &str = "hot";
-pub(crate) const TTL_MS: u64 = 30_000;
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) if ARGV[2] then redis.call('PUBLISH', \
      ARGV[2], '') end return 1 end return 0";
 
@@ -169,20 +168,4 @@ impl Ring {
 fn waking(wake: &Arc<Notify>) -> impl Fn(&PushInfo) + Send + Sync + 'static {
     let wake = Arc::clone(wake);
     move |_| wake.notify_one()
-}
-
-/// A connection whose messages go to `take`.
-pub(crate) async fn listening(
-    url: &str,
-    take: impl Fn(&PushInfo) + Send + Sync + 'static,
-) -> MultiplexedConnection {
-    let settings =
-        AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push: PushInfo| {
-            if push.kind == PushKind::Message {
-                take(&push);
-            }
-            Ok::<(), redis::aio::SendError>(())
-        });
-    let client = redis::Client::open(format!("{url}/?protocol=resp3")).unwrap();
-    client.get_multiplexed_async_connection_with_config(&settings).await.unwrap()
 }

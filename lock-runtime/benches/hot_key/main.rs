@@ -26,6 +26,7 @@
 mod child;
 mod contenders;
 mod prototype;
+mod raw;
 mod round;
 #[path = "../support/mod.rs"]
 mod support;

@@ -14,7 +14,7 @@ use lock_runtime::OwnerToken;
 use redis::{PushInfo, Script, Value, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
-use super::contenders::{KEY, TTL_MS, listening};
+use super::raw::{KEY, TTL_MS, listening};
 
 macro_rules! part {
     ($name:literal) => {
