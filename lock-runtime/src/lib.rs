@@ -1,5 +1,5 @@
-//! Distributed locks for tokio: one interface to Redis, ZooKeeper, PostgreSQL and in-process memory, guards that know their own
-//! deadline, and a [fencing token](FencingToken) for every holder.
+//! Distributed locks for tokio: one interface to [stores](#stores) such as Redis, ZooKeeper, PostgreSQL and in-process
+//! memory, guards that know their own deadline, and a [fencing token](FencingToken) for every holder.
 //!
 //! On a function, with the [attribute][distributed_lock]:
 //!
@@ -54,23 +54,15 @@
 //!
 //! # Stores
 //!
-//! | store | condition for mutual exclusion |
-//! |---|---|
-//! | [`memory:`][memory] this process | all callers are in this process |
-//! | [`redis:`, `rediss:`][redis] one Redis server | the server keeps its data, and its clock does not jump forward |
-//! | [`redlock:`][redlock] a majority of independent Redis servers | no server forgets a lock before its time |
-//! | [`redisson:`, `redisson+tls:`][redisson] one Redis server, shared with Java's Redisson | as for `redis:`; Java's holders also stop at the end of their leases |
-//! | [`postgres:`][postgres] a table of a PostgreSQL database | the server keeps its data, and its clock does not jump forward; or none, in a transaction that checks in |
-//! | [`postgres+advisory:`][postgres_advisory] advisory locks of a PostgreSQL database | no connection breaks without its holder learning it; no crash or failover |
-//! | [`zookeeper:`, `zookeeper+tls:`][zookeeper] a ZooKeeper ensemble | clients' clocks run at most 1% slower than the leader's |
+//! The URL that a [manager](LockManager::connect) connects to selects the store. The page [stores](docs::stores) compares
+//! them: which one suits which program, on what condition a lock has at most one holder, how the URL is written, in which
+//! order waiters are served, and what frees a lock after a crash.
 //!
 //! There is one more condition, whatever the store: a holder must stop working at its *deadline*, the moment from which
 //! it can no longer rely on the lock. [`LockGuard::run`], the attribute and the layer take care of that.
 //!
-//! Each store needs the feature of the same name (`redlock:` and `redisson:` that of `redis`, `postgres+advisory:` that of `postgres`); `rediss:`,
-//! `redisson+tls:` and `zookeeper+tls:` also need `tls-aws-lc-rs` or `tls-ring`. To add another store, implement
-//! [`backend::Backend`]. Which store suits which program is on the page [which store](docs::which_store), and how to move
-//! from another library on the page [migration](docs::migration).
+//! To add another store, implement [`backend::Backend`]. How to move to this library from another one is on the page
+//! [migration](docs::migration).
 //!
 #![cfg_attr(feature = "macros", doc = "[distributed_lock]: macro@distributed_lock")]
 #![cfg_attr(feature = "macros", doc = "[lock_key]: macro@lock_key")]
@@ -81,41 +73,6 @@
 #![cfg_attr(
     not(feature = "macros"),
     doc = "[lock_key]: https://docs.rs/lock-runtime/latest/lock_runtime/macro.lock_key.html"
-)]
-#![cfg_attr(feature = "memory", doc = "[memory]: backend::memory")]
-#![cfg_attr(
-    not(feature = "memory"),
-    doc = "[memory]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/memory"
-)]
-#![cfg_attr(feature = "redis", doc = "[redis]: backend::redis")]
-#![cfg_attr(
-    not(feature = "redis"),
-    doc = "[redis]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redis"
-)]
-#![cfg_attr(feature = "redis", doc = "[redlock]: backend::redlock")]
-#![cfg_attr(
-    not(feature = "redis"),
-    doc = "[redlock]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redlock"
-)]
-#![cfg_attr(feature = "redis", doc = "[redisson]: backend::redisson")]
-#![cfg_attr(
-    not(feature = "redis"),
-    doc = "[redisson]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/redisson"
-)]
-#![cfg_attr(feature = "postgres", doc = "[postgres]: backend::postgres")]
-#![cfg_attr(
-    not(feature = "postgres"),
-    doc = "[postgres]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/postgres"
-)]
-#![cfg_attr(feature = "postgres", doc = "[postgres_advisory]: backend::postgres_advisory")]
-#![cfg_attr(
-    not(feature = "postgres"),
-    doc = "[postgres_advisory]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/postgres_advisory"
-)]
-#![cfg_attr(feature = "zookeeper", doc = "[zookeeper]: backend::zookeeper")]
-#![cfg_attr(
-    not(feature = "zookeeper"),
-    doc = "[zookeeper]: https://docs.rs/lock-runtime/latest/lock_runtime/backend/zookeeper"
 )]
 //!
 //! # Safety
@@ -135,17 +92,15 @@
 //!
 //! * `macros` (on by default): the attribute [`#[distributed_lock]`][distributed_lock] and the macro
 //!   [`lock_key!`][lock_key].
-//! * `memory` (on by default): the store `memory:`.
-//! * `redis`: the stores `redis:`, `redlock:` and `redisson:`.
-//! * `postgres`: the stores `postgres:` and `postgres+advisory:`.
-//! * `zookeeper`: the store `zookeeper:`.
+//! * `memory` (on by default), `postgres`, `redis`, `zookeeper`: the [stores with this feature in their
+//!   row](docs::stores#urls).
 //! * `zookeeper-sasl`: SASL (DIGEST-MD5) authentication for ZooKeeper.
-//! * `tls-aws-lc-rs`, `tls-ring`: TLS connections (`rediss:`, `redisson+tls:`, `zookeeper+tls:`, `sslmode` of `postgres:`
-//!   and `postgres+advisory:`) for the enabled stores, with the cryptography of AWS-LC or of ring. If the program installs
-//!   a default `CryptoProvider` of rustls, that one is used (except by PostgreSQL's driver); otherwise, if both features
-//!   are on, AWS-LC is used (by PostgreSQL's driver, ring). ZooKeeper's driver always brings AWS-LC into the build.
+//! * `tls-aws-lc-rs`, `tls-ring`: TLS connections for the enabled stores, if [their URLs](docs::stores#urls) ask for it,
+//!   with the cryptography of AWS-LC or of ring. If the program installs a default `CryptoProvider` of rustls, that one is
+//!   used (except by PostgreSQL's driver); otherwise, if both features are on, AWS-LC is used (by PostgreSQL's driver,
+//!   ring). ZooKeeper's driver always brings AWS-LC into the build.
 //! * `tls`: what both features enable. Enabled alone, it is for programs that install a default `CryptoProvider`; without
-//!   one, connecting with TLS fails with `Unsupported`.
+//!   one, connecting with TLS fails with `Unsupported`. PostgreSQL's driver needs one of the two features.
 //! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a handler
 //!   uses one of these types without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
 //!   satisfied", or that `LockError` does not implement `IntoResponse`. lock-tower's own `axum` feature, which is on by
@@ -153,9 +108,8 @@
 //! * `tonic`: `tonic::Status` implements `From<LockError>`, so `?` works in service methods. Without this feature, the
 //!   compiler reports that `From<LockError>` is not implemented for `Status`.
 //!
-//! The crate requires Rust 1.88 or later, because the current Redis and ZooKeeper client crates do, and
-//! 1.94 with the feature `postgres`. A later release
-//! may require a newer version of Rust; the changelog will say so.
+//! The crate requires Rust 1.88 or later, because the current Redis and ZooKeeper client crates do, and 1.94 with the
+//! feature `postgres`. A later release may require a newer version of Rust; the changelog will say so.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

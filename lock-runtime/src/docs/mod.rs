@@ -1,4 +1,4 @@
-//! The guide: guarantees, choosing a store, operation, migration, design, and how to write a store.
+//! The guide: guarantees, the stores compared, operation, migration, design, and how to write a store.
 
 /// The design of the crate, and the life cycle of a lock.
 ///
@@ -23,8 +23,8 @@ pub mod operation {}
 #[doc = include_str!("safety.md")]
 pub mod safety {}
 
-#[doc = include_str!("which_store.md")]
-pub mod which_store {}
+#[doc = include_str!("stores.md")]
+pub mod stores {}
 
 #[doc = include_str!("why_not.md")]
 pub mod why_not {}

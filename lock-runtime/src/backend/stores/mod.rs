@@ -168,6 +168,8 @@ fn invalid(message: String) -> LockError {
 
 #[cfg(test)]
 mod tests {
+    mod page;
+
     use super::*;
 
     #[test]
