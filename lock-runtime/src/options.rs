@@ -97,10 +97,10 @@ macro_rules! option_methods {
         /// Sets how long a [lease](crate::docs::glossary#locks) lasts if it is not renewed: between 100 ms and 24 h.
         /// The default is the manager's setting (30 s by default).
         ///
-        /// If the holder crashes, its lock becomes free within this time (with ZooKeeper, within the session timeout
-        /// plus two ZooKeeper ticks, `tickTime`). With a shorter `ttl`, the lock becomes free sooner after a crash, but
-        /// the holder loses the lock if the network or the store stalls for longer than the `ttl`. 30 s suits most
-        /// programs.
+        /// If the holder crashes, its lock becomes free within this time, unless it is a session lock: see [what frees a
+        /// lock after a crash](crate::docs::stores#how-their-locks-behave). With a shorter `ttl`, the lock becomes free
+        /// sooner after a crash, but the holder loses the lock if the network or the store stalls for longer than the
+        /// `ttl`. 30 s suits most programs.
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.options.ttl = ttl;
             self
@@ -147,9 +147,10 @@ macro_rules! option_methods {
         /// moment later finds the lock held and does not repeat the work.
         ///
         /// If the process exits earlier, the lock stays held only until its lease expires. To keep the lock held for
-        /// the minimum time even then, choose a `ttl` that is at least as long. (With ZooKeeper, the lock stays held
-        /// until its session expires, so the session timeout must be at least that long.)
-        /// [`shutdown`](crate::LockManager::shutdown) does not wait for the minimum time to elapse.
+        /// the minimum time even then, choose a `ttl` that is at least as long. (A session lock stays held only until the
+        /// store ends the session: see [what frees a lock after a
+        /// crash](crate::docs::stores#how-their-locks-behave).) [`shutdown`](crate::LockManager::shutdown) does not wait
+        /// for the minimum time to elapse.
         pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
             self.options.hold_at_least = hold_at_least;
             self

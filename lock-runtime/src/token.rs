@@ -44,8 +44,9 @@ impl FencingToken {
         Self((if micros < limit { micros } else { limit }) << SEQUENCE_BITS)
     }
 
-    /// Creates a token for a session lock ([`Held::Session`](crate::backend::Held::Session)) from the number that the
-    /// store itself assigned to the grant. Numbers larger than `i64::MAX` are clamped to that value.
+    /// Creates a token for a lock that is not handed over inside the process, such as a session lock
+    /// ([`Held::Session`](crate::backend::Held::Session)), from the number that the store itself assigned to the grant.
+    /// Numbers larger than `i64::MAX` are clamped to that value.
     ///
     /// Do not use this function for a lease that [may be handed
     /// over](crate::backend::Lease::may_hand_over) inside the process: such a token leaves no larger values for the next

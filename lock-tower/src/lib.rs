@@ -244,9 +244,9 @@
 //! If the server does not notice that a client is gone, [`max_hold`](LockLayer::max_hold) limits how long the request
 //! holds its lock. The default is 5 minutes. When that time is up, the request ends as if it had lost its lock, and the
 //! lock is released. This works only while the server keeps polling the response future or body. If the server stops
-//! polling, for example because the client does not read the response, the lock becomes free a little later: with Redis
-//! and the in-memory store, the [lease](lock_runtime::docs::glossary) is no longer renewed and expires within one
-//! [`ttl`](LockLayer::ttl); a ZooKeeper lock is released in the background.
+//! polling, for example because the client does not read the response, the lock becomes free a little later: a
+//! [lease](lock_runtime::docs::glossary#locks) is no longer renewed and expires within one [`ttl`](LockLayer::ttl), and a
+//! session lock is released in the background.
 //!
 //! # Slow senders
 //!
@@ -350,9 +350,9 @@
 //! being released in the background. An endless stream keeps a graceful shutdown waiting: end the stream
 //! yourself, or let [`max_hold`](LockLayer::max_hold) end it.
 //!
-//! The locks of a killed process stay held until their leases expire or, in ZooKeeper, until the process's session
-//! expires. A lease expires within one [`ttl`](LockLayer::ttl) (30 s by default), and a session within its timeout
-//! plus two ZooKeeper ticks (`tickTime`).
+//! The locks of a killed process stay held until their leases expire, within one [`ttl`](LockLayer::ttl) (30 s by
+//! default), or until the store ends the session of the process: see [what frees a lock after a
+//! crash](lock_runtime::docs::stores#how-their-locks-behave).
 //!
 //! # Features
 //!

@@ -22,8 +22,8 @@
 //! A store that connects to a server should log each outage only once, however many callers notice it: at `WARN` when
 //! the outage begins, and at `INFO` when it is over. If the server refuses this client
 //! [permanently](LockError::is_permanent), the store should log this at `ERROR`. If the outage begins with the
-//! refusal, this line replaces the one at `WARN`. Each line should contain the server's address. This crate's Redis and
-//! ZooKeeper stores do all this; the library does not do it for other stores.
+//! refusal, this line replaces the one at `WARN`. Each line should contain the server's address. This crate's stores do
+//! this themselves; the library does not do it for other stores.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 

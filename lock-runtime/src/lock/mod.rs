@@ -53,8 +53,7 @@ impl Lock {
     /// # Cancel safety
     /// If the future is dropped, the acquisition leaves the queue and no lock stays held. Requests that were already
     /// sent to the store are undone in the background, within a round trip if the store can be reached. If it cannot,
-    /// a lock that they left in the store expires within one `ttl` of its grant (with ZooKeeper, when the session
-    /// ends).
+    /// a lock that they left in the store expires within one `ttl` of its grant (a session lock, when the session ends).
     ///
     /// A future that is not polled does not keep the lock from other callers for long. If the future is woken but
     /// then not polled for about two seconds (see [unpolled futures](crate::docs::safety#unpolled-futures)), the
@@ -68,8 +67,8 @@ impl Lock {
     ///
     /// # Errors
     /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
-    /// returns `Backend` once the timeouts set for the store have passed (for Redis and ZooKeeper, `connect_timeout`
-    /// and `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
+    /// returns `Backend` once the [timeouts in the store's URL](crate::docs::stores#how-their-locks-behave) have passed.
+    /// `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).

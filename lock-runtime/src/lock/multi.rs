@@ -99,8 +99,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
-    /// returns `Backend` once the timeouts set for the store have passed (for Redis and ZooKeeper, `connect_timeout`
-    /// and `response_timeout` in the URL). `Timeout` is possible only if the future was not polled in time.
+    /// returns `Backend` once the [timeouts in the store's URL](crate::docs::stores#how-their-locks-behave) have passed.
+    /// `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).

@@ -43,17 +43,10 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Connects to the store at `url` and returns a manager for it. The scheme of the URL selects the store.
+    /// Connects to the store at `url`, such as `redis://127.0.0.1:6379` or `memory:`, and returns a manager for it.
     ///
-    /// | scheme | store | feature |
-    /// |---|---|---|
-    /// | `memory:`, `memory:name` | this process; one store per name | `memory` |
-    /// | `redis://[user:password@]host[:port][/db]`, `rediss://…`, `redis+unix:///path` | one Redis server | `redis`, `tls` |
-    /// | `redlock://[user:password@]host[:port],host[:port],…[/db]` | a majority of independent Redis servers | `redis` |
-    /// | `redisson://[user:password@]host[:port][/db]`, `redisson+tls://…`, `redisson+unix:///path` | one Redis server, shared with Redisson | `redis`, `tls` |
-    /// | `postgres://[user:password@]host[:port]/database`, `postgresql://…` | a table of a PostgreSQL database | `postgres`, `tls` |
-    /// | `postgres+advisory://[user:password@]host[:port]/database` | advisory locks of a PostgreSQL database | `postgres`, `tls` |
-    /// | `zookeeper://[user:password@]host[:port],…[/chroot]`, `zookeeper+tls://…` | a ZooKeeper ensemble | `zookeeper`, `tls` |
+    /// The scheme of the URL selects the store. The page [stores](crate::docs::stores#urls) has the schemes, the form of
+    /// each URL, and the features that they need.
     ///
     /// # Errors
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if the URL is invalid or its scheme is unknown;
@@ -158,10 +151,10 @@ impl LockManager {
     }
 
     /// Sets how long a [lease](crate::docs::glossary#locks) lasts if it is not renewed: between 100 ms and 24 h; by
-    /// default 30 s, or the longest that the store allows if that is shorter (Redlock's `max_ttl`).
+    /// default 30 s, or the longest that the store allows if that is shorter ([`Capabilities::longest_ttl`]).
     ///
-    /// If the holder crashes, the lock becomes free within this time (with ZooKeeper, within the session timeout plus
-    /// two ZooKeeper ticks, `tickTime`).
+    /// If the holder crashes, the lock becomes free within this time, unless it is a session lock: see [what frees a
+    /// lock after a crash](crate::docs::stores#how-their-locks-behave).
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = ttl;
@@ -208,12 +201,12 @@ impl LockManager {
 
     /// Returns a manager for the same store that puts `prefix` in front of each lock's name in the store.
     ///
-    /// The default prefix depends on the store; it is `lock:` for all stores in this crate. With an empty prefix, the
-    /// name in the store is exactly the name of the lock, so that other programs can use the same lock.
+    /// The default prefix [depends on the store](crate::docs::stores#how-their-locks-behave): it may be empty. With an
+    /// empty prefix, the name in the store is exactly the name of the lock, so that other programs can use the same lock.
     ///
     /// Always use a given lock with the same prefix. The lock `a` with the prefix `lock:` and the lock `lock:a` with an
-    /// empty prefix are the same lock. In Redis, however, each of these two combinations of prefix and name has its own
-    /// queue, so the waiters are not served in order of arrival.
+    /// empty prefix are the same lock. With `redis:`, however, each of these two combinations of prefix and name has its
+    /// own queue, so the waiters are not served in order of arrival.
     ///
     /// # Errors
     /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the prefix is longer than 128 bytes, contains a control
@@ -260,9 +253,8 @@ impl LockManager {
     /// the outage are retried at once. If the store does not respond, this returns once all leases whose release is
     /// still pending are certain to have expired: after at most the longest `ttl` (with `redis:`, at least 7 s if an
     /// acquisition was waiting in the server's queue) and about a second more, in which a request that was sent before
-    /// may still be executed. For session locks such as ZooKeeper's, it returns when the session has ended. An
-    /// acquisition whose future is not polled delays this by 2 to 2.5 s,
-    /// after which the acquisition is abandoned.
+    /// may still be executed. For session locks, it returns when the session has ended. An acquisition whose future is not
+    /// polled delays this by 2 to 2.5 s, after which the acquisition is abandoned.
     ///
     /// If a lock is kept in the background for [`hold_at_least`](Lock::hold_at_least), `shutdown` neither waits for it
     /// nor releases it early. The lock is released when its minimum time has elapsed. If the process exits before then,
