@@ -43,7 +43,7 @@ const PAUSE_OF_NOTIFIED: [Duration; 2] = [Duration::from_millis(200), Duration::
 const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// Number of acquisitions after which a process locks often.
 const OFTEN: u64 = 64;
-/// Pause before that is tried again, behind a pooler or with a server that refuses notifications.
+/// Pause before this process tries to listen again, behind a pooler or with a server that refuses notifications.
 const PAUSE_WITHOUT_NOTICES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 /// Pause after a connection was lost or not made.
 const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
