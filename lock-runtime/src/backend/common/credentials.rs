@@ -8,6 +8,11 @@ use crate::{LockError, LockErrorKind, backend::BoxFuture};
 
 /// The user name and password for a new connection to a store, from a program whose credentials change while it runs.
 ///
+/// A store that was created by the function `with_credentials` of its type asks the program for them before each new
+/// connection, on the caller's runtime or on the library's own thread. The user and the password in its URL are not used.
+/// The program has to answer within the store's setting `connect_timeout`, so it is best to keep a token that takes longer
+/// to get. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+///
 /// The password does not appear in `Debug` output.
 #[derive(Clone)]
 pub struct Credentials {

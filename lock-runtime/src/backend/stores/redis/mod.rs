@@ -70,11 +70,8 @@ impl Redis {
         Self::with_config(Config::from_url(url)?)
     }
 
-    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with credentials that may change.
-    ///
-    /// `credentials` is called for each new connection, also on the library's own thread. It has to return within the
-    /// setting `connect_timeout` (2 s by default), so a token that takes longer to get is best kept by the program. User
-    /// and password in the URL are not used. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a function that returns the
+    /// [credentials](Credentials) of the moment instead of those in the URL.
     ///
     /// # Errors
     /// Those of [`connect_lazy`](Self::connect_lazy).
