@@ -89,7 +89,7 @@ impl Default for Capabilities {
 }
 
 /// How many holders a lock may have at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// One holder.

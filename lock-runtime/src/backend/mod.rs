@@ -36,17 +36,21 @@ mod capabilities;
 )]
 mod common;
 mod kits;
+mod lock_id;
 mod reports;
 pub(crate) mod stores;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use self::common::credentials::Credentials;
-pub(crate) use self::reports::{Reporter, Reports};
 #[allow(unused_imports, unreachable_pub, reason = "all of them may be compiled out")]
 pub use self::stores::*;
 pub use self::{
     capabilities::{Capabilities, Mode},
     reports::{LossNotifier, Progress},
+};
+pub(crate) use self::{
+    lock_id::LockId,
+    reports::{Reporter, Reports},
 };
 pub use crate::time::{clock::Instant, deadline::valid_until};
 

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use crate::{
     LockError,
+    backend::LockId,
     idle::idle,
     time::clock::{self, Instant},
 };
@@ -20,17 +21,17 @@ pub struct Progress(pub(crate) Option<Reporter>);
 #[derive(Clone)]
 pub(crate) struct Reporter {
     pub(crate) to: Arc<dyn Reports>,
-    pub(crate) lock: Arc<str>,
+    pub(crate) lock: LockId,
     pub(crate) attempt: u64,
 }
 
 /// Receives the reports of a store that waits for a lock.
 pub(crate) trait Reports: Send + Sync {
     /// See [`Progress::contended`].
-    fn contended(&self, lock: &str, attempt: u64);
+    fn contended(&self, lock: &LockId, attempt: u64);
 
     /// See [`Progress::failed`].
-    fn failed(&self, lock: &str, attempt: u64, error: &LockError);
+    fn failed(&self, lock: &LockId, attempt: u64, error: &LockError);
 }
 
 impl Progress {

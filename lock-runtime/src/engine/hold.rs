@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
-    backend::{Held, Lease, Mode, Releasable, Session},
+    backend::{Held, Lease, LockId, Releasable, Session},
     engine::{
         loss::Cause,
         schedule::{FAILED, NOT_SENT, Scheduled, UNANSWERED},
@@ -29,7 +29,6 @@ use crate::{
 /// The terms of a lease. It is handed over only to a waiter that asked for the same terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) auto_renew: bool,
 }
@@ -47,6 +46,7 @@ impl Terms {
 pub(crate) struct Hold {
     /// The only process in which it is valid; `None` if no other process sees the lock.
     process: Option<Process>,
+    pub(crate) lock: LockId,
     in_store: InStore,
     pub(crate) terms: Terms,
     /// When the current turn ends, however often the lease is renewed: after `max_hold`, or `ttl` without renewal.
@@ -92,6 +92,7 @@ enum InStore {
 impl Hold {
     pub(crate) fn new(
         held: Held,
+        lock: LockId,
         terms: Terms,
         now: Instant,
         max_hold: Duration,
@@ -108,6 +109,7 @@ impl Hold {
         let turn_ends = terms.turn_ends(now, max_hold, valid_until);
         Arc::new(Self {
             process,
+            lock,
             in_store,
             terms,
             turn_ends: AtomicU64::new(turn_ends.as_nanos()),
@@ -151,7 +153,7 @@ impl Hold {
     }
 
     pub(crate) fn key(&self) -> &LockKey {
-        self.in_store().key()
+        &self.lock.key
     }
 
     pub(crate) fn deadline(&self) -> Instant {

@@ -1,8 +1,8 @@
 //! A caller's request for a lock: the one value that goes down from a lock to its store.
 
 use crate::{
-    LockError, LockErrorKind, LockKey,
-    backend::{Capabilities, Mode, Wait},
+    LockError, LockErrorKind,
+    backend::{Capabilities, LockId, Wait},
     engine::hold::Terms,
     options::LockOptions,
 };
@@ -10,8 +10,7 @@ use crate::{
 /// A caller's request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) key: LockKey,
-    pub(crate) mode: Mode,
+    pub(crate) lock: LockId,
     pub(crate) options: LockOptions,
     pub(crate) wait: Wait,
 }
@@ -19,15 +18,15 @@ pub(crate) struct Request {
 impl Request {
     /// Returns the terms that its lease has to meet, whichever task holds it.
     pub(crate) fn terms(&self) -> Terms {
-        Terms { mode: self.mode, ttl: self.options.ttl, auto_renew: self.options.auto_renew }
+        Terms { ttl: self.options.ttl, auto_renew: self.options.auto_renew }
     }
 
     /// Fails, before the store is asked, if the request is invalid or exceeds the store's capabilities.
     pub(crate) fn check(&self, store: Capabilities) -> Result<(), LockError> {
-        if store.modes.contains(&self.mode) {
+        if store.modes.contains(&self.lock.mode) {
             return self.options.check(store);
         }
-        let message = format!("this store has no locks of the mode {:?}", self.mode);
+        let message = format!("this store has no locks of the mode {:?}", self.lock.mode);
         Err(LockError::new(LockErrorKind::Unsupported, message))
     }
 }

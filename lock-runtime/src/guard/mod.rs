@@ -19,7 +19,7 @@ use std::{
 
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
-    backend::Released,
+    backend::{LockId, Released},
     engine::{
         Engine, Permit,
         cohort::Leaving,
@@ -70,9 +70,13 @@ impl LockGuard {
         self
     }
 
-    /// Returns whether this is a guard of the lock `key` in the store of `engine`.
+    /// Returns whether this is a guard of a lock named `key`, in whatever mode, in the store of `engine`.
     pub(crate) fn is_of(&self, engine: &Engine, key: &LockKey) -> bool {
         self.key().stored() == key.stored() && self.permit.engine().is_store_of(engine)
+    }
+
+    pub(crate) fn lock(&self) -> &LockId {
+        &self.turn.hold.lock
     }
 
     /// Returns the name of the lock, without the prefix.

@@ -59,6 +59,7 @@ impl LockKey {
         &self.stored
     }
 
+    #[cfg(any(feature = "memory", feature = "redis"))]
     pub(crate) fn stored_name(&self) -> Arc<str> {
         Arc::clone(&self.stored)
     }

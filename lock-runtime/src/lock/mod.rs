@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
-    backend::{Mode, Wait},
+    backend::{LockId, Mode, Wait},
     engine::{Engine, request::Request},
     options::{LockOptions, WaitFor, option_methods},
 };
@@ -81,8 +81,9 @@ impl Lock {
     }
 
     async fn acquire_until(&self, wait: Wait) -> Result<LockGuard, LockError> {
-        let request = Request { key: self.key.clone()?, mode: Mode::Exclusive, options: self.options, wait };
-        acquire::acquire(&self.engine, &request).await.map_err(|error| error.with_key(&request.key))
+        let lock = LockId { key: self.key.clone()?, mode: Mode::Exclusive };
+        let request = Request { lock, options: self.options, wait };
+        acquire::acquire(&self.engine, &request).await.map_err(|error| error.with_key(&request.lock.key))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey, MultiGuard,
-    backend::{Mode, Wait},
+    backend::{LockId, Mode, Wait},
     engine::{
         Engine,
         in_flight::InFlightGuard,
@@ -52,8 +52,8 @@ use crate::{
 #[must_use = "locks do nothing until they are acquired"]
 pub struct MultiLock {
     engine: Arc<Engine>,
-    /// The keys in the order of acquisition, without duplicates.
-    keys: Result<Arc<[LockKey]>, LockError>,
+    /// The locks in the order of acquisition, without duplicates.
+    locks: Result<Arc<[LockId]>, LockError>,
     pub(crate) options: LockOptions,
 }
 
@@ -63,18 +63,20 @@ impl MultiLock {
         keys: Result<Vec<LockKey>, LockError>,
         options: LockOptions,
     ) -> Self {
-        let keys = keys.and_then(|mut keys| {
+        let locks = keys.and_then(|keys| {
             if keys.is_empty() {
                 return Err(LockError::new(
                     LockErrorKind::InvalidOptions,
                     "no key was given: name at least one lock, or leave out the locking",
                 ));
             }
-            keys.sort_unstable_by(|a, b| a.stored().cmp(b.stored()));
-            keys.dedup_by(|a, b| a.stored() == b.stored());
-            Ok(keys.into())
+            let lock = |key| LockId { key, mode: Mode::Exclusive };
+            let mut locks: Vec<_> = keys.into_iter().map(lock).collect();
+            locks.sort_unstable();
+            locks.dedup();
+            Ok(locks.into())
         });
-        Self { engine, keys, options }
+        Self { engine, locks, options }
     }
 
     option_methods!();
@@ -113,22 +115,22 @@ impl MultiLock {
     }
 
     async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
-        let keys = self.keys.as_ref().map_err(Clone::clone)?;
+        let locks = self.locks.as_ref().map_err(Clone::clone)?;
         self.options.check(self.engine.backend.capabilities())?;
         // `hold_at_least` applies only once all locks are held: `MultiGuard::new` gets it.
         let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
-        let request = |key: &LockKey| Request { key: key.clone(), mode: Mode::Exclusive, options, wait };
-        let requests: Arc<[Request]> = keys.iter().map(request).collect();
+        let request = |lock: &LockId| Request { lock: lock.clone(), options, wait };
+        let requests: Arc<[Request]> = locks.iter().map(request).collect();
         // Before any lock is acquired or waited for.
         for request in requests.iter() {
             if let Some(Err(error)) = scope::enter_again(&self.engine, request) {
-                return Err(error.with_key(&request.key));
+                return Err(error.with_key(&request.lock.key));
             }
         }
         loop {
             // During the wait for the first lock, nothing is held.
             let first = acquire::acquire(&self.engine, &requests[0]).await;
-            let held = vec![first.map_err(|error| error.with_key(&requests[0].key))?];
+            let held = vec![first.map_err(|error| error.with_key(&requests[0].lock.key))?];
             match self.acquire_others(held, &requests).await? {
                 Some(held) => return MultiGuard::new(held, self.options.hold_at_least),
                 None if wait.end().has_passed() => return Err(acquire::not_polled()),
@@ -145,7 +147,7 @@ impl MultiLock {
         requests: &Arc<[Request]>,
     ) -> Result<Option<Vec<LockGuard>>, LockError> {
         while let Some(request) = requests.get(held.len()) {
-            let (id, key) = (self.engine.cohorts.next_id(), &request.key);
+            let (id, lock) = (self.engine.cohorts.next_id(), &request.lock);
             match acquire::begin(&self.engine, request, id).await {
                 Ok(Begun::Acquired(guard)) => held.push(guard),
                 Ok(Begun::Waits(rest)) => {
@@ -153,10 +155,10 @@ impl MultiLock {
                     let others = wait_for_others(engine, requests, held, rest, id);
                     // If it is given up, the locks that are already held are dropped with it.
                     let others = Box::pin(others);
-                    let others = unpolled::watch(&self.engine.waiting, id, key, Keeps::Locks, None, others);
+                    let others = unpolled::watch(&self.engine.waiting, id, lock, Keeps::Locks, None, others);
                     return others.await.transpose();
                 }
-                Err(error) => return Err(error.with_key(key)),
+                Err(error) => return Err(error.with_key(&lock.key)),
             }
         }
         Ok(Some(held))
@@ -187,7 +189,7 @@ async fn wait_for_others(
         };
         let next = tokio::select! {
             biased;
-            next = next => next.map_err(|error: LockError| error.with_key(&request.key))?,
+            next = next => next.map_err(|error: LockError| error.with_key(&request.lock.key))?,
             loss = guard::any_lost(&held) => return Err(loss),
         };
         held.push(next);
@@ -198,7 +200,7 @@ async fn wait_for_others(
 impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MultiLock")
-            .field("keys", &self.keys)
+            .field("locks", &self.locks)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }

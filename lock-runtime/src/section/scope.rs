@@ -7,8 +7,8 @@
 use std::cell::RefCell;
 
 use crate::{
-    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, engine::Engine, engine::request::Request,
-    guard::set::Guards, time::clock::Instant,
+    HeldLock, LockError, LockErrorKind, LockGuard, LockKey, backend::Mode, engine::Engine,
+    engine::request::Request, guard::set::Guards, time::clock::Instant,
 };
 
 thread_local! {
@@ -61,10 +61,11 @@ fn here() -> Vec<HeldLock> {
 /// Returns the result of acquiring a lock that this scope already holds, or `None` if this scope does not hold it.
 pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<LockGuard, LockError>> {
     let options = &request.options;
-    let again = innermost(|held| held.is_of(engine, &request.key), LockGuard::again)?;
+    let again = innermost(|held| held.is_of(engine, &request.lock.key), LockGuard::again)?;
     // With or without `reentrant`: a section that has lost its lock would not wait for itself, but has to stop.
     Some(again.ensure_valid().and_then(|()| {
-        if options.reentrant {
+        // In another mode, the lock is not the one that the section holds, and the section would wait for itself.
+        if options.reentrant && *again.lock() == request.lock {
             let until = Instant::now() + options.hold_at_least;
             if !options.hold_at_least.is_zero() {
                 again.check_held_until(until)?;
@@ -148,7 +149,9 @@ pub fn current() -> Option<HeldLock> {
 /// ```
 pub fn ensure_locked(key: impl AsRef<str>) -> Result<HeldLock, LockError> {
     let key = key.as_ref();
-    match innermost(|held| held.key() == key, LockGuard::again) {
+    // The caller relies on being alone, which it is not under a lock in another mode.
+    let wanted = |held: &&LockGuard| held.key() == key && held.lock().mode == Mode::Exclusive;
+    match innermost(wanted, LockGuard::again) {
         Some(held) => held.ensure_valid().map(|()| held.held()),
         None => Err(not_held(key)),
     }

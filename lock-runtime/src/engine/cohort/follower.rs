@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 use crate::{
+    backend::LockId,
     engine::{
         cohort::{
             leader::Leader,
@@ -36,7 +37,7 @@ pub(crate) trait Above: fmt::Debug + Send + Sync {
 pub(crate) struct Follower {
     cohorts: Arc<Cohorts>,
     above: Arc<dyn Above>,
-    name: Arc<str>,
+    lock: LockId,
     id: u64,
     handover: oneshot::Receiver<Handover>,
     /// Out of the queue: nothing is left to undo.
@@ -58,11 +59,11 @@ impl Follower {
     pub(super) fn new(
         cohorts: &Arc<Cohorts>,
         above: Arc<dyn Above>,
-        name: Arc<str>,
+        lock: LockId,
         id: u64,
         handover: oneshot::Receiver<Handover>,
     ) -> Self {
-        Self { cohorts: Arc::clone(cohorts), above, name, id, handover, done: false }
+        Self { cohorts: Arc::clone(cohorts), above, lock, id, handover, done: false }
     }
 
     /// Waits until called, at most until `end`, or a little longer if the store has not answered by then.
@@ -90,7 +91,7 @@ impl Follower {
             tokio::select! {
                 biased;
                 handover = &mut self.handover => return handover.ok(),
-                answered = self.cohorts.check_answered(&self.name) => if answered.is_some() { return None },
+                answered = self.cohorts.check_answered(&self.lock) => if answered.is_some() { return None },
                 () = clock::sleep_until(end) => return None,
             }
         }
@@ -105,11 +106,11 @@ impl Follower {
     }
 
     fn lead(&self) -> Leader {
-        Leader::new(&self.cohorts, Arc::clone(&self.name), self.id)
+        Leader::new(&self.cohorts, self.lock.clone(), self.id)
     }
 
     pub(super) fn time_out(&mut self) -> Waited {
-        let cause = self.cohorts.withdraw(&self.name, self.id);
+        let cause = self.cohorts.withdraw(&self.lock, self.id);
         self.done = true;
         // Once out of the queue it is no longer called, but it may have been called just before.
         match self.handover.try_recv() {
@@ -125,7 +126,7 @@ impl Drop for Follower {
         if self.done {
             return;
         }
-        self.cohorts.withdraw(&self.name, self.id);
+        self.cohorts.withdraw(&self.lock, self.id);
         self.handover.close();
         match self.handover.try_recv() {
             Ok(Handover::Enter(turn)) => self.above.revoke_turn(&turn),

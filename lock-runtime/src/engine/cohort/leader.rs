@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     LockError,
-    backend::{Reporter, Reports},
+    backend::{LockId, Reporter, Reports},
     engine::{
         cohort::queues::{Cohorts, TimeoutCause},
         hold::Turn,
@@ -16,31 +16,31 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct CohortReporter {
     cohorts: Arc<Cohorts>,
-    name: Arc<str>,
+    lock: LockId,
     id: u64,
 }
 
 impl CohortReporter {
     /// Returns the same reporter in the form that a store takes.
     pub(crate) fn for_store(&self) -> Reporter {
-        let Self { cohorts, name, id } = self;
+        let Self { cohorts, lock, id } = self;
         let to: Arc<dyn Reports> = Arc::<Cohorts>::clone(cohorts);
-        Reporter { to, lock: Arc::clone(name), attempt: *id }
+        Reporter { to, lock: lock.clone(), attempt: *id }
     }
 
     /// Reports that another client holds the lock, as the store says.
     pub(crate) fn contended(&self) {
-        self.cohorts.contended(&self.name, self.id);
+        self.cohorts.contended(&self.lock, self.id);
     }
 
     /// Reports that the store failed.
     pub(crate) fn failed(&self, error: &LockError) {
-        self.cohorts.failed(&self.name, self.id, error);
+        self.cohorts.failed(&self.lock, self.id, error);
     }
 
     /// Returns why the store has not granted the lock so far.
     pub(crate) fn timeout_cause(&self) -> TimeoutCause {
-        self.cohorts.timeout_cause(&self.name, self.id)
+        self.cohorts.timeout_cause(&self.lock, self.id)
     }
 }
 
@@ -52,8 +52,8 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    pub(super) fn new(cohorts: &Arc<Cohorts>, name: Arc<str>, id: u64) -> Self {
-        Self { reporter: CohortReporter { cohorts: Arc::clone(cohorts), name, id }, leads: true }
+    pub(super) fn new(cohorts: &Arc<Cohorts>, lock: LockId, id: u64) -> Self {
+        Self { reporter: CohortReporter { cohorts: Arc::clone(cohorts), lock, id }, leads: true }
     }
 
     pub(crate) fn reporter(&self) -> &CohortReporter {
@@ -63,16 +63,16 @@ impl Leader {
     /// Records that the store granted the lock.
     pub(crate) fn granted(mut self, turn: &Arc<Turn>, now: Instant) {
         self.leads = false;
-        let CohortReporter { cohorts, name, id } = &self.reporter;
-        cohorts.granted(name, *id, turn, now);
+        let CohortReporter { cohorts, lock, id } = &self.reporter;
+        cohorts.granted(lock, *id, turn, now);
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
         if self.leads {
-            let CohortReporter { cohorts, name, id } = &self.reporter;
-            cohorts.give_up_lead(name, *id);
+            let CohortReporter { cohorts, lock, id } = &self.reporter;
+            cohorts.give_up_lead(lock, *id);
         }
     }
 }

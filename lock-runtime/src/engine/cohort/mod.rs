@@ -41,10 +41,10 @@ pub(crate) fn enter(
     id: u64,
     above: impl FnOnce() -> Arc<dyn Above>,
 ) -> Result<Entry, LockError> {
-    let name = || request.key.stored_name();
+    let lock = || request.lock.clone();
     Ok(match cohorts.join(request, id)? {
-        Joined::Leads => Entry::Lead(Leader::new(cohorts, name(), id)),
-        Joined::Waits(handover) => Entry::Follow(Follower::new(cohorts, above(), name(), id, handover)),
+        Joined::Leads => Entry::Lead(Leader::new(cohorts, lock(), id)),
+        Joined::Waits(handover) => Entry::Follow(Follower::new(cohorts, above(), lock(), id, handover)),
         Joined::Busy(holder) => Entry::Busy(holder),
         Joined::Bypasses => Entry::Bypass,
     })

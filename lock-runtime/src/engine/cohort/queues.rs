@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     LockError, LockErrorKind,
-    backend::{Reports, Wait},
+    backend::{LockId, Reports, Wait},
     engine::request::Request,
     engine::{
         cohort::tenure::Tenure,
@@ -28,7 +28,7 @@ use crate::{
 /// The queues of all locks of one store.
 #[derive(Debug)]
 pub(crate) struct Cohorts {
-    by_name: Sharded<HashMap<Arc<str>, Cohort>>,
+    by_lock: Sharded<HashMap<LockId, Cohort>>,
     waiting: AtomicUsize,
     attempt_ids: AtomicU64,
     /// Notifies the waiters whose wait is over that the store has answered.
@@ -129,7 +129,7 @@ pub(crate) enum Leaving {
 impl Cohorts {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self {
-            by_name: Sharded::default(),
+            by_lock: Sharded::default(),
             waiting: AtomicUsize::new(0),
             attempt_ids: AtomicU64::new(0),
             first_answer: Notify::new(),
@@ -138,14 +138,14 @@ impl Cohorts {
     }
 
     /// Locks the part of the queues that has the one of this lock.
-    fn lock(&self, name: &str) -> MutexGuard<'_, HashMap<Arc<str>, Cohort>> {
-        self.by_name.of(name)
+    fn lock(&self, lock: &LockId) -> MutexGuard<'_, HashMap<LockId, Cohort>> {
+        self.by_lock.of(lock.key.stored())
     }
 
     /// Returns whether no lock is asked for, held or waited for.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.by_name.each().all(|cohorts| cohorts.is_empty()) && self.waiting.load(Ordering::Relaxed) == 0
+        self.by_lock.each().all(|cohorts| cohorts.is_empty()) && self.waiting.load(Ordering::Relaxed) == 0
     }
 
     /// Returns a number that identifies an attempt in a queue.
@@ -155,11 +155,10 @@ impl Cohorts {
 
     /// Joins the queue of the requested lock for the attempt `id`.
     pub(super) fn join(&self, request: &Request, id: u64) -> Result<Joined, LockError> {
-        let key = &request.key;
-        let mut cohorts = self.lock(key.stored());
-        let Some(cohort) = cohorts.get_mut(key.stored()) else {
+        let mut cohorts = self.lock(&request.lock);
+        let Some(cohort) = cohorts.get_mut(&request.lock) else {
             let state = State::Asking { leader: id, last_answer: LastAnswer::None };
-            cohorts.insert(key.stored_name(), Cohort { state, waiters: VecDeque::new() });
+            cohorts.insert(request.lock.clone(), Cohort { state, waiters: VecDeque::new() });
             return Ok(Joined::Leads);
         };
         if request.wait == Wait::No {
@@ -192,9 +191,8 @@ impl Cohorts {
     /// Decides who holds or asks next once the holder of `turn` has left; `valid` if the turn was so until then.
     pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
         let hold = &turn.hold;
-        let name = hold.key().stored();
-        let mut cohorts = self.lock(name);
-        let Some(cohort) = cohorts.get_mut(name) else { return Leaving::Last };
+        let mut cohorts = self.lock(&hold.lock);
+        let Some(cohort) = cohorts.get_mut(&hold.lock) else { return Leaving::Last };
         let State::Holding { turn: present, tenure } = &mut cohort.state else { return Leaving::Last };
         if !Arc::ptr_eq(present, turn) {
             return Leaving::Last;
@@ -222,25 +220,24 @@ impl Cohorts {
             Some(lease) if !cohort.waiters.is_empty() => lease.leave_free(),
             _ => Duration::ZERO,
         };
-        Self::call_leader(&mut cohorts, name, pause);
+        Self::call_leader(&mut cohorts, &hold.lock, pause);
         Leaving::Last
     }
 
     /// Lets the next waiter ask the store once the lease is lost: the waiters need not wait for the holder to notice.
     pub(crate) fn dissolve(&self, lost: &Arc<Hold>) {
-        let name = lost.key().stored();
-        let mut cohorts = self.lock(name);
-        if let Some(Cohort { state: State::Holding { turn, .. }, .. }) = cohorts.get(name)
+        let mut cohorts = self.lock(&lost.lock);
+        if let Some(Cohort { state: State::Holding { turn, .. }, .. }) = cohorts.get(&lost.lock)
             && Arc::ptr_eq(&turn.hold, lost)
         {
-            Self::call_leader(&mut cohorts, name, Duration::ZERO);
+            Self::call_leader(&mut cohorts, &lost.lock, Duration::ZERO);
         }
     }
 
     /// Takes a waiter out of the queue; returns why it has not got the lock so far.
-    pub(super) fn withdraw(&self, name: &str, id: u64) -> TimeoutCause {
-        let mut cohorts = self.lock(name);
-        let Some(cohort) = cohorts.get_mut(name) else { return TimeoutCause::Held(Holder::default()) };
+    pub(super) fn withdraw(&self, lock: &LockId, id: u64) -> TimeoutCause {
+        let mut cohorts = self.lock(lock);
+        let Some(cohort) = cohorts.get_mut(lock) else { return TimeoutCause::Held(Holder::default()) };
         cohort.waiters.retain(|waiter| waiter.id != id);
         match &cohort.state {
             State::Holding { turn, .. } => TimeoutCause::Held(Holder::of(&turn.hold, Instant::now())),
@@ -249,15 +246,15 @@ impl Cohorts {
     }
 
     /// Returns why the store has not granted the lock to the attempt `id` so far.
-    pub(super) fn timeout_cause(&self, name: &str, id: u64) -> TimeoutCause {
-        match self.lock(name).get(name) {
+    pub(super) fn timeout_cause(&self, lock: &LockId, id: u64) -> TimeoutCause {
+        match self.lock(lock).get(lock) {
             Some(Cohort { state: State::Asking { last_answer, .. }, .. }) => last_answer.timeout_cause(id),
             _ => TimeoutCause::Held(Holder::default()),
         }
     }
 
     /// Records an answer of the store to the attempt that asks it.
-    fn record(&self, lock: &str, attempt: u64, answer: LastAnswer) {
+    fn record(&self, lock: &LockId, attempt: u64, answer: LastAnswer) {
         if let Some(Cohort { state: State::Asking { leader, last_answer }, .. }) =
             self.lock(lock).get_mut(lock)
             && *leader == attempt
@@ -268,8 +265,8 @@ impl Cohorts {
     }
 
     /// Records that the store granted the lock to the attempt `id`.
-    pub(super) fn granted(&self, name: &str, id: u64, turn: &Arc<Turn>, now: Instant) {
-        if let Some(cohort) = self.lock(name).get_mut(name)
+    pub(super) fn granted(&self, lock: &LockId, id: u64, turn: &Arc<Turn>, now: Instant) {
+        if let Some(cohort) = self.lock(lock).get_mut(lock)
             && cohort.is_led_by(id)
         {
             cohort.state = State::Holding { turn: Arc::clone(turn), tenure: Tenure::begin(now) };
@@ -280,10 +277,10 @@ impl Cohorts {
     }
 
     /// Lets the next waiter ask the store if the attempt `id` did so until now.
-    pub(super) fn give_up_lead(&self, name: &str, id: u64) {
-        let mut cohorts = self.lock(name);
-        if cohorts.get(name).is_some_and(|cohort| cohort.is_led_by(id)) {
-            Self::call_leader(&mut cohorts, name, Duration::ZERO);
+    pub(super) fn give_up_lead(&self, lock: &LockId, id: u64) {
+        let mut cohorts = self.lock(lock);
+        if cohorts.get(lock).is_some_and(|cohort| cohort.is_led_by(id)) {
+            Self::call_leader(&mut cohorts, lock, Duration::ZERO);
         }
     }
 
@@ -293,26 +290,26 @@ impl Cohorts {
     }
 
     /// Returns `Some` if the store has answered about the lock, or `None` after its next first answer about any lock.
-    pub(super) async fn check_answered(&self, name: &str) -> Option<()> {
-        check_or_wait(&self.first_answer, || (!self.is_unanswered(name)).then_some(())).await
+    pub(super) async fn check_answered(&self, lock: &LockId) -> Option<()> {
+        check_or_wait(&self.first_answer, || (!self.is_unanswered(lock)).then_some(())).await
     }
 
     /// Returns whether nothing is known about who holds the lock.
-    fn is_unanswered(&self, name: &str) -> bool {
+    fn is_unanswered(&self, lock: &LockId) -> bool {
         matches!(
-            self.lock(name).get(name),
+            self.lock(lock).get(lock),
             Some(Cohort { state: State::Asking { last_answer: LastAnswer::None, .. }, .. })
         )
     }
 
     /// Returns whether the attempt `id` asks for the lock and others wait behind it.
-    pub(crate) fn leads_others(&self, name: &str, id: u64) -> bool {
-        self.lock(name).get(name).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
+    pub(crate) fn leads_others(&self, lock: &LockId, id: u64) -> bool {
+        self.lock(lock).get(lock).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
     }
 
     /// Lets the first waiter ask the store, or forgets the queue if there is none.
-    fn call_leader(cohorts: &mut HashMap<Arc<str>, Cohort>, name: &str, pause: Duration) {
-        let Some(cohort) = cohorts.get_mut(name) else { return };
+    fn call_leader(cohorts: &mut HashMap<LockId, Cohort>, lock: &LockId, pause: Duration) {
+        let Some(cohort) = cohorts.get_mut(lock) else { return };
         while let Some(waiter) = cohort.waiters.pop_front() {
             if waiter.handover.send(Handover::Lead { pause }).is_ok() {
                 match &mut cohort.state {
@@ -325,7 +322,7 @@ impl Cohorts {
                 return;
             }
         }
-        cohorts.remove(name);
+        cohorts.remove(lock);
     }
 }
 
@@ -347,11 +344,11 @@ impl LastAnswer {
 }
 
 impl Reports for Cohorts {
-    fn contended(&self, lock: &str, attempt: u64) {
+    fn contended(&self, lock: &LockId, attempt: u64) {
         self.record(lock, attempt, LastAnswer::Held);
     }
 
-    fn failed(&self, lock: &str, attempt: u64, error: &LockError) {
+    fn failed(&self, lock: &LockId, attempt: u64, error: &LockError) {
         self.record(lock, attempt, LastAnswer::Failed(error.clone()));
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use super::{follower::LATE_ANSWER, tenure::MAX_TENURE_ALONE, *};
 use crate::{
     LockErrorKind, LockGuard, LockKey, LockManager,
-    backend::{Mode, Wait},
+    backend::{LockId, Mode, Wait},
     engine::{hold::Turn, unpolled::POLL_GRACE},
     mock::{Mock, Reply, until},
     time::clock::Instant,
@@ -152,7 +152,8 @@ async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant()
     let lock = locks.lock("k");
     let id = locks.engine().cohorts.next_id();
     let key = LockKey::with_prefix("lock:", "k").expect("valid");
-    let request = Request { key, mode: Mode::Exclusive, options: lock.options, wait: Wait::Forever };
+    let wanted = LockId { key, mode: Mode::Exclusive };
+    let request = Request { lock: wanted, options: lock.options, wait: Wait::Forever };
     let engine = locks.engine();
     let entry = enter(&engine.cohorts, &request, id, || Arc::clone(engine) as _).expect("there is room");
     let Entry::Follow(mut follower) = entry else { panic!("the lock is held") };

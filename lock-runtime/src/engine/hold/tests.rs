@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     OwnerToken,
-    backend::{BoxFuture, LeaseId, Released},
+    backend::{BoxFuture, LeaseId, Mode, Released},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -35,15 +35,12 @@ impl Lease for NoLease {
 
 fn turn(valid_for: Duration, turn_for: Duration) -> Arc<Turn> {
     let (token, ttl) = (FencingToken::from_micros(7), Duration::from_secs(1));
-    let key = LockKey::new("k").expect("valid");
-    let lease =
-        Arc::new(NoLease(LeaseId { key, mode: Mode::Exclusive, owner: OwnerToken::from(1), token, ttl }));
+    let lock = LockId { key: LockKey::new("k").expect("valid"), mode: Mode::Exclusive };
+    let LockId { key, mode } = lock.clone();
+    let lease = Arc::new(NoLease(LeaseId { key, mode, owner: OwnerToken::from(1), token, ttl }));
     let now = Instant::now();
     let held = Held::Lease { lease, valid_until: now + valid_for };
-    Turn::first(
-        Hold::new(held, Terms { mode: Mode::Exclusive, ttl, auto_renew: true }, now, turn_for, None),
-        token,
-    )
+    Turn::first(Hold::new(held, lock, Terms { ttl, auto_renew: true }, now, turn_for, None), token)
 }
 
 #[test]

@@ -3,7 +3,7 @@ use std::{sync::Mutex, time::Instant as StdInstant};
 use super::*;
 use crate::{
     FencingToken, LockErrorKind, LockGuard, MultiGuard,
-    backend::{BoxFuture, Held, Mode, Releasable, Released, Session},
+    backend::{BoxFuture, Held, LockId, Mode, Releasable, Released, Session},
     engine::{
         Engine,
         hold::{Terms, Turn},
@@ -52,8 +52,9 @@ fn in_session(engine: &Arc<Engine>, max_hold: Duration) -> (Arc<InSession>, Arc<
         releases: AtomicU64::new(0),
     });
     let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
-    let terms = Terms { mode: Mode::Exclusive, ttl: Duration::from_secs(30), auto_renew: true };
-    let kept = Hold::new(held, terms, Instant::now(), max_hold, None);
+    let lock = LockId { key: session.key.clone(), mode: Mode::Exclusive };
+    let terms = Terms { ttl: Duration::from_secs(30), auto_renew: true };
+    let kept = Hold::new(held, lock, terms, Instant::now(), max_hold, None);
     Renewals::add(engine, &kept, Instant::now());
     (session, kept)
 }

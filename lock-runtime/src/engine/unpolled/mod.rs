@@ -31,7 +31,8 @@ use tokio::sync::Notify;
 pub(crate) use self::slot::Keeps;
 use self::slot::{Slot, Watched};
 use crate::{
-    LockKey, background,
+    backend::LockId,
+    background,
     engine::cohort::Cohorts,
     sync::Sharded,
     time::clock::{self, Instant},
@@ -59,7 +60,7 @@ pub(crate) struct Waiting {
     is_closed: AtomicBool,
 }
 
-/// Completes with the output of `acquisition`, which asks for the lock `key`, or with `None` if it was given up because
+/// Completes with the output of `acquisition`, which asks for `lock`, or with `None` if it was given up because
 /// it was unpolled.
 ///
 /// With a `task`, the acquisition was polled before and wakes that task, which polls this future. It is not polled
@@ -70,7 +71,7 @@ pub(crate) struct Waiting {
 pub(crate) fn watch<'a, A>(
     waiting: &'a Arc<Waiting>,
     id: u64,
-    key: &LockKey,
+    lock: &LockId,
     keeps: Keeps,
     task: Option<Waker>,
     acquisition: A,
@@ -79,7 +80,7 @@ where
     A: Future + Unpin + Send + 'static,
 {
     let mut polled = task.is_none();
-    let entry = Entry { waiting, slot: Arc::new(Slot::new(id, key.clone(), keeps, task, acquisition)) };
+    let entry = Entry { waiting, slot: Arc::new(Slot::new(id, lock.clone(), keeps, task, acquisition)) };
     if waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
         background::handle().spawn(run(Arc::clone(waiting)));
     }
@@ -215,7 +216,7 @@ fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
                     next = next.min(due);
                 } else if let Some(acquisition) = slot.give_up(woken) {
                     waiting.remove(signs.id);
-                    tracing::debug!(key = %signs.key, "given up: its future is not polled");
+                    tracing::debug!(key = %signs.lock.key, "given up: its future is not polled");
                     // In a task of its own: a panic in a destructor ends only that task.
                     tokio::spawn(async move {
                         drop(acquisition);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    LockKey,
+    backend::LockId,
     engine::cohort::Cohorts,
     idle::{self, Idle},
     sync::lock,
@@ -47,7 +47,7 @@ pub(super) struct Slot<A> {
 #[derive(Debug)]
 pub(super) struct Signs {
     pub(super) id: u64,
-    pub(super) key: LockKey,
+    pub(super) lock: LockId,
     keeps: Keeps,
     /// When it was first woken since its last poll, in nanoseconds; 0 if it was not. The lowest bit is set while it was
     /// only [asked](Self::ask). [`UNKNOWN`] while its wake-ups go to its task directly.
@@ -123,18 +123,18 @@ impl Signs {
 
     pub(super) fn is_in_the_way(&self, cohorts: &Cohorts) -> bool {
         match self.keeps {
-            Keeps::Lead => cohorts.leads_others(self.key.stored(), self.id),
+            Keeps::Lead => cohorts.leads_others(&self.lock, self.id),
             Keeps::Locks => true,
         }
     }
 }
 
 impl<A> Slot<A> {
-    /// Creates the slot of an acquisition of the lock `key`. If it was polled before, it wakes `task`.
-    pub(super) fn new(id: u64, key: LockKey, keeps: Keeps, task: Option<Waker>, acquisition: A) -> Self {
+    /// Creates the slot of an acquisition of `lock`. If it was polled before, it wakes `task`.
+    pub(super) fn new(id: u64, lock: LockId, keeps: Keeps, task: Option<Waker>, acquisition: A) -> Self {
         let woken = AtomicU64::new(if task.is_some() { UNKNOWN } else { 0 });
         let owner = Mutex::new(task.unwrap_or_else(|| Waker::noop().clone()));
-        Self { acquisition: Mutex::new(Some(acquisition)), signs: Signs { id, key, keeps, woken, owner } }
+        Self { acquisition: Mutex::new(Some(acquisition)), signs: Signs { id, lock, keeps, woken, owner } }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<A>> {

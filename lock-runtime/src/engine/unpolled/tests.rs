@@ -6,7 +6,8 @@ use std::{
 
 use super::{slot::BLIND_AFTER, *};
 use crate::{
-    LockError, LockErrorKind, LockGuard, LockManager,
+    LockError, LockErrorKind, LockGuard, LockKey, LockManager,
+    backend::Mode,
     idle::Idle,
     mock::{Mock, Reply, until},
 };
@@ -211,10 +212,11 @@ fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'st
             .await;
         }
     };
-    let (engine, key) = (Arc::clone(locks.engine()), LockKey::new("k").expect("valid"));
+    let engine = Arc::clone(locks.engine());
+    let lock = LockId { key: LockKey::new("k").expect("valid"), mode: Mode::Exclusive };
     let mut watch: Pin<Box<dyn Future<Output = Option<()>>>> = Box::pin(async move {
         let id = engine.cohorts.next_id();
-        watch(&engine.waiting, id, &key, Keeps::Lead, None, Box::pin(acquisition)).await
+        watch(&engine.waiting, id, &lock, Keeps::Lead, None, Box::pin(acquisition)).await
     });
     assert!(watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let slot = slots(locks).pop().expect("it waits");

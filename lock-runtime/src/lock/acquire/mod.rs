@@ -56,7 +56,7 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
             Begun::Waits(rest) => rest,
         };
         let acquired =
-            unpolled::watch(&engine.waiting, id, &request.key, Keeps::Lead, rest.task.take(), rest).await;
+            unpolled::watch(&engine.waiting, id, &request.lock, Keeps::Lead, rest.task.take(), rest).await;
         match acquired {
             Some(acquired) => return acquired,
             None if request.wait.end().has_passed() => return Err(not_polled()),

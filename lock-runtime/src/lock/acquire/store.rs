@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     LockError, LockErrorKind,
-    backend::{Acquire, Acquired, BoxFuture, Grant, Progress, Wait},
+    backend::{Acquire, Acquired, BoxFuture, Grant, LockId, Progress, Wait},
     engine::{
         Engine,
         cohort::{Holder, Leader, answer_deadline},
@@ -28,9 +28,10 @@ pub(super) fn ask(
     leader: Option<&Leader>,
     request: &Request,
 ) -> BoxFuture<'static, Result<Acquired, LockError>> {
+    let LockId { key, mode } = request.lock.clone();
     engine.backend.acquire(Acquire {
-        key: request.key.clone(),
-        mode: request.mode,
+        key,
+        mode,
         ttl: request.options.ttl,
         auto_renew: request.options.auto_renew,
         wait: request.wait,
@@ -54,7 +55,7 @@ pub(super) async fn ask_store(
     give_up: Instant,
     request: &Request,
 ) -> Result<Accepted, LockError> {
-    let Request { key, options, wait, .. } = request;
+    let Request { lock: LockId { key, .. }, options, wait } = request;
     for attempt in 0.. {
         let error = match call {
             Err(error) => error,
@@ -136,7 +137,8 @@ pub(super) fn judge(
 /// Makes a turn from a grant. Gives back a grant that came too late to be useful, or whose token is unusable.
 fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accepted, LockError> {
     let (now, options) = (Instant::now(), &request.options);
-    let hold = Hold::new(grant.held, request.terms(), now, options.max_hold, engine.process());
+    let (lock, terms) = (request.lock.clone(), request.terms());
+    let hold = Hold::new(grant.held, lock, terms, now, options.max_hold, engine.process());
     let is_short = hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold));
     let is_misnumbered =
         hold.lease().is_some_and(|lease| lease.may_hand_over()) && !grant.token.begins_sequence();
