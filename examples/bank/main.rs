@@ -98,7 +98,7 @@ fn interrupts() -> oneshot::Receiver<()> {
 
 async fn start(options: Options, folder: &Path) -> Result<Servers, Box<dyn Error>> {
     let locks = connect().await?;
-    if options.processes > 1 && !locks.capabilities().shared_between_processes {
+    if options.processes > 1 && !locks.capabilities().is_shared_between_processes() {
         let problem = "--processes needs a store that processes share; these locks are in memory, where other \
                        processes do not see them. Set LOCK_URL, for example to redis://127.0.0.1:6379";
         return Err(problem.into());

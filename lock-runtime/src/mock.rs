@@ -13,7 +13,7 @@ use std::{
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey, LockManager, OwnerToken,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Progress,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Modes, Progress,
         Releasable, Released, Renew, Renewal,
     },
     sync::lock,
@@ -174,7 +174,7 @@ fn panic() -> ! {
 impl Backend for Mock {
     fn capabilities(&self) -> Capabilities {
         let store = Capabilities::new().shared_between_processes();
-        if self.0.is_modeless.load(Ordering::Acquire) { store.modes(&[]) } else { store }
+        if self.0.is_modeless.load(Ordering::Acquire) { store.with_modes(Modes::none()) } else { store }
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

@@ -69,7 +69,7 @@ impl LockOptions {
             )
         } else if self.ttl > MAX_TTL {
             format!("ttl {:?} is too long: at most 24h; a longer hold is renewed, see `auto_renew`", self.ttl)
-        } else if let Some(timeout) = store.session_timeout.filter(|timeout| self.ttl < *timeout) {
+        } else if let Some(timeout) = store.session_timeout().filter(|timeout| self.ttl < *timeout) {
             format!(
                 "ttl {:?} is shorter than {timeout:?}, the session timeout of the store, which bounds the hold after \
                  a crash; make ttl longer or the session timeout shorter",

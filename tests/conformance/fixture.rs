@@ -43,7 +43,7 @@ impl Fixture {
 
     /// Returns the length of a lease: `wanted`, or, where holds live as long as a session, the session timeout.
     pub fn lease(&self, wanted: Duration) -> Duration {
-        self.declared().session_timeout.unwrap_or(wanted)
+        self.declared().session_timeout().unwrap_or(wanted)
     }
 
     pub fn calls_of_a_refused_attempt(&self) -> u64 {
@@ -115,7 +115,7 @@ impl Fixture {
     /// Creates another client for a hold that is to survive a fault, and returns the length of its leases: `wanted`,
     /// or longer where a session has to be resumed, for which a busy machine needs longer than for a renewal.
     pub async fn client_that_keeps(&self, wanted: Duration) -> (LockManager, Duration) {
-        let lease = self.declared().session_timeout.map_or(wanted, |session| session * 3);
+        let lease = self.declared().session_timeout().map_or(wanted, |session| session * 3);
         (self.client_for_leases_of(lease).await, lease)
     }
 

@@ -3,24 +3,25 @@
 use std::time::Duration;
 
 /// The capabilities of a store, as plain data that the library and tests can read.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_runtime::backend::{Capabilities, Mode};
+///
+/// let can = Capabilities::new().shared_between_processes().with_session_timeout(Duration::from_secs(10));
+/// assert!(can.is_shared_between_processes() && !can.is_fair());
+/// assert_eq!(can.session_timeout(), Some(Duration::from_secs(10)));
+/// assert!(can.modes().allows(Mode::Exclusive));
+/// ```
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub struct Capabilities {
-    /// Whether locks are exclusive among all processes that use the store, not only among the tasks of this process.
-    pub shared_between_processes: bool,
-    /// Whether waiters of different processes are served in the order in which they began to wait.
-    pub fair: bool,
-    /// The timeout of the session with the store, if the store has session locks; otherwise `None`. After a crash, a
-    /// session lock stays held until the session has timed out. The library therefore refuses a `ttl` shorter than this
-    /// timeout: the lock would not become free within the `ttl`.
-    pub session_timeout: Option<Duration>,
-    /// The longest `ttl` of the store's leases, if it bounds them. A manager's default `ttl` is never longer; the store
-    /// itself refuses a longer one that a lock asks for.
-    pub longest_ttl: Option<Duration>,
-    /// The modes in which locks can be held. The library refuses other modes before it asks the store.
-    pub modes: &'static [Mode],
-    /// The default prefix for lock names. [`LockManager::with_prefix`](crate::LockManager::with_prefix) overrides it.
-    pub default_prefix: &'static str,
+    shared_between_processes: bool,
+    fair: bool,
+    session_timeout: Option<Duration>,
+    longest_ttl: Option<Duration>,
+    modes: Modes,
+    default_prefix: &'static str,
 }
 
 impl Capabilities {
@@ -33,7 +34,7 @@ impl Capabilities {
             fair: false,
             session_timeout: None,
             longest_ttl: None,
-            modes: &[Mode::Exclusive],
+            modes: Modes::exclusive(),
             default_prefix: "lock:",
         }
     }
@@ -55,30 +56,71 @@ impl Capabilities {
 
     /// Declares that the store has session locks, which last as long as a session with this timeout.
     #[must_use]
-    pub const fn session_timeout(mut self, timeout: Duration) -> Self {
+    pub const fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
     /// Declares that no lease of the store lasts longer than this.
     #[must_use]
-    pub const fn longest_ttl(mut self, ttl: Duration) -> Self {
+    pub const fn with_longest_ttl(mut self, ttl: Duration) -> Self {
         self.longest_ttl = Some(ttl);
         self
     }
 
     /// Sets the modes in which locks can be held.
     #[must_use]
-    pub const fn modes(mut self, modes: &'static [Mode]) -> Self {
+    pub const fn with_modes(mut self, modes: Modes) -> Self {
         self.modes = modes;
         self
     }
 
     /// Sets the default prefix for lock names.
     #[must_use]
-    pub const fn default_prefix(mut self, prefix: &'static str) -> Self {
+    pub const fn with_default_prefix(mut self, prefix: &'static str) -> Self {
         self.default_prefix = prefix;
         self
+    }
+
+    /// Returns whether locks are exclusive among all processes that use the store, not only among the tasks of this
+    /// process.
+    #[must_use]
+    pub const fn is_shared_between_processes(&self) -> bool {
+        self.shared_between_processes
+    }
+
+    /// Returns whether waiters of different processes are served in the order in which they began to wait.
+    #[must_use]
+    pub const fn is_fair(&self) -> bool {
+        self.fair
+    }
+
+    /// Returns the timeout of the session with the store, if the store has session locks; otherwise `None`. After a
+    /// crash, a session lock stays held until the session has timed out. The library therefore refuses a `ttl` shorter
+    /// than this timeout: the lock would not become free within the `ttl`.
+    #[must_use]
+    pub const fn session_timeout(&self) -> Option<Duration> {
+        self.session_timeout
+    }
+
+    /// Returns the longest `ttl` of the store's leases, if it bounds them. A manager's default `ttl` is never longer;
+    /// the store itself refuses a longer one that a lock asks for.
+    #[must_use]
+    pub const fn longest_ttl(&self) -> Option<Duration> {
+        self.longest_ttl
+    }
+
+    /// Returns the modes in which locks can be held. The library refuses other modes before it asks the store.
+    #[must_use]
+    pub const fn modes(&self) -> Modes {
+        self.modes
+    }
+
+    /// Returns the default prefix for lock names.
+    /// [`LockManager::with_prefix`](crate::LockManager::with_prefix) overrides it.
+    #[must_use]
+    pub const fn default_prefix(&self) -> &'static str {
+        self.default_prefix
     }
 }
 
@@ -88,10 +130,86 @@ impl Default for Capabilities {
     }
 }
 
+/// The modes in which the locks of a store can be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modes {
+    exclusive: bool,
+    shared: bool,
+    permits: bool,
+}
+
+impl Modes {
+    /// Exclusive locks only. Every store has them.
+    #[must_use]
+    pub const fn exclusive() -> Self {
+        Self { exclusive: true, shared: false, permits: false }
+    }
+
+    /// Adds shared locks: any number of callers may hold the lock together, as long as no caller holds it exclusively.
+    ///
+    /// No [`Mode`] asks for shared locks yet, so the declaration has no effect in this version.
+    #[must_use]
+    pub const fn shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// Adds locks with permits (semaphores): a given number of callers may hold the lock together.
+    ///
+    /// No [`Mode`] asks for permits yet, so the declaration has no effect in this version.
+    #[must_use]
+    pub const fn permits(mut self) -> Self {
+        self.permits = true;
+        self
+    }
+
+    /// The modes of a store that refuses every lock.
+    #[cfg(test)]
+    pub(crate) const fn none() -> Self {
+        Self { exclusive: false, shared: false, permits: false }
+    }
+
+    /// Returns whether locks can be held in this mode.
+    #[must_use]
+    pub const fn allows(self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.exclusive,
+        }
+    }
+}
+
 /// How many holders a lock may have at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// One holder.
     Exclusive,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_allowed_only_if_it_is_declared() {
+        assert!(!Modes::none().allows(Mode::Exclusive));
+        assert!(Modes::exclusive().allows(Mode::Exclusive));
+        let more = Modes::none().shared().permits();
+        assert!(!more.allows(Mode::Exclusive), "allowed by the declaration of other modes");
+    }
+
+    #[test]
+    fn each_mode_is_declared_by_itself() {
+        let (exclusive, all) = (Modes::exclusive(), Modes::exclusive().shared().permits());
+        assert_eq!(all, Modes::exclusive().permits().shared());
+        for (one, other) in [
+            (exclusive, exclusive.shared()),
+            (exclusive, exclusive.permits()),
+            (exclusive.shared(), exclusive.permits()),
+            (exclusive.shared(), all),
+            (exclusive.permits(), all),
+        ] {
+            assert_ne!(one, other);
+        }
+    }
 }

@@ -45,7 +45,7 @@ pub use self::common::credentials::Credentials;
 #[allow(unused_imports, unreachable_pub, reason = "all of them may be compiled out")]
 pub use self::stores::*;
 pub use self::{
-    capabilities::{Capabilities, Mode},
+    capabilities::{Capabilities, Mode, Modes},
     reports::{LossNotifier, Progress},
 };
 pub(crate) use self::{
@@ -100,7 +100,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// future when the acquisition reaches the front of the queue. If a future is woken and then not polled within
     /// two seconds, the library drops it, so that an abandoned acquisition does not hold up others.
     ///
-    /// For a store that is [shared between processes](Capabilities::shared_between_processes), the library passes the
+    /// For a store that is [shared between processes](Capabilities::is_shared_between_processes), the library passes the
     /// waker of the caller's task to the first poll, and its own waker only from the second poll on. Most
     /// acquisitions complete at the second poll, so they never need the library's waker. Before the second poll, the
     /// store wakes the caller's task directly, and the library does not see the wake-up. If the second poll has not
@@ -153,8 +153,9 @@ pub trait Renew: Send + Sync {
 pub struct Acquire {
     /// The lock; [`LockKey::stored`] is the name to use in the store.
     pub key: LockKey,
-    /// How many holders the lock may have at the same time: one of [`Capabilities::modes`]. A store should match on the
-    /// mode and refuse every mode that it does not know, so that a mode added later is not mistaken for a known one.
+    /// How many holders the lock may have at the same time: one of the modes that the store
+    /// [declares](Capabilities::with_modes). A store should match on the mode and refuse every mode that it does not
+    /// know, so that a mode added later is not mistaken for a known one.
     pub mode: Mode,
     /// How long the lease lasts without renewal: between 100 ms and 24 h.
     pub ttl: Duration,

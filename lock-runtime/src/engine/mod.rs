@@ -67,7 +67,7 @@ impl Engine {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits) -> Arc<Self> {
         let cohorts = Cohorts::new(limits);
         Arc::new(Self {
-            process: backend.capabilities().shared_between_processes.then(Process::this),
+            process: backend.capabilities().is_shared_between_processes().then(Process::this),
             backend,
             waiting: Waiting::new(&cohorts),
             cohorts,
@@ -162,7 +162,7 @@ impl Engine {
 
     /// Returns the most that a hold of this `ttl` can have left: a session may be shorter.
     fn longest_validity(&self, ttl: Duration) -> Duration {
-        ttl.min(self.backend.capabilities().session_timeout.unwrap_or(ttl))
+        ttl.min(self.backend.capabilities().session_timeout().unwrap_or(ttl))
     }
 
     /// Returns whether a turn that was handed over has enough validity left; if not, gives it back.

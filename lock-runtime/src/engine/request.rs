@@ -23,7 +23,7 @@ impl Request {
 
     /// Fails, before the store is asked, if the request is invalid or exceeds the store's capabilities.
     pub(crate) fn check(&self, store: Capabilities) -> Result<(), LockError> {
-        if store.modes.contains(&self.lock.mode) {
+        if store.modes().allows(self.lock.mode) {
             return self.options.check(store);
         }
         let message = format!("this store has no locks of the mode {:?}", self.lock.mode);

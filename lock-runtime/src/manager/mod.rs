@@ -120,11 +120,15 @@ impl LockManager {
     pub(crate) fn from_backend(backend: Arc<dyn Backend>) -> Self {
         let can = backend.capabilities();
         let mut defaults = LockOptions::default();
-        if let Some(longest) = can.longest_ttl.filter(|longest| *longest < defaults.ttl) {
+        if let Some(longest) = can.longest_ttl().filter(|longest| *longest < defaults.ttl) {
             tracing::info!(ttl = ?longest, "the default ttl is the longest that this store allows");
             defaults.ttl = longest;
         }
-        Self { prefix: can.default_prefix.into(), engine: Engine::new(backend, Limits::default()), defaults }
+        Self {
+            prefix: can.default_prefix().into(),
+            engine: Engine::new(backend, Limits::default()),
+            defaults,
+        }
     }
 
     #[cfg(test)]

@@ -221,7 +221,7 @@ async fn watched<F: Future>(call: F, witness: &Witness, overrun: &AtomicUsize) -
 
 async fn calls(locks: LockManager, mark: String, lane: u64, mut random: Random, length: Duration) -> Seen {
     let mut seen = Seen::default();
-    let least = locks.capabilities().session_timeout.unwrap_or(ms(300));
+    let least = locks.capabilities().session_timeout().unwrap_or(ms(300));
     let end = Instant::now() + length;
     while Instant::now() < end {
         let plan = Plan {

@@ -44,7 +44,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// No round trip is needed to release a lock.
-const WITHIN_THE_PROCESS: Need = Need::Can(|can| !can.shared_between_processes);
+const WITHIN_THE_PROCESS: Need = Need::Can(|can| !can.is_shared_between_processes());
 
 async fn acquire_of_a_free_lock(fixture: Fixture) {
     let key = fixture.key("k");

@@ -16,14 +16,14 @@ const HOUR: Duration = Duration::from_hours(1);
 pub fn cases() -> Vec<Case> {
     vec![
         case!(a_jump_of_the_holder_s_clock_neither_ends_its_lease_nor_makes_it_longer)
-            .needs(Need::Can(|can| can.shared_between_processes)),
+            .needs(Need::Can(|can| can.is_shared_between_processes())),
         case!(tokens_rise_through_jumps_of_the_server_s_clock).hurts(Fault::ClockBack(HOUR)),
         case!(a_jump_forward_lets_the_next_one_in_with_a_larger_token_and_its_holder_learns_it)
             .hurts(Fault::ClockForward(HOUR))
             .needs(LEASES),
         case!(a_jump_back_leaves_the_holder_its_lease_and_the_waiters_their_turns)
             .hurts(Fault::ClockBack(HOUR))
-            .needs(Need::Can(|can| can.fair)),
+            .needs(Need::Can(|can| can.is_fair())),
         case!(a_jump_back_makes_the_lease_of_a_dead_holder_as_much_longer)
             .hurts(Fault::ClockBack(Duration::ZERO))
             .needs(LEASES),

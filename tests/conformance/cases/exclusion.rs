@@ -29,9 +29,11 @@ pub fn cases() -> Vec<Case> {
 
 async fn the_store_can_do_what_its_module_declares(fixture: Fixture) {
     let (declared, real) = (fixture.declared(), fixture.client().await.capabilities());
-    assert_eq!(declared.shared_between_processes, real.shared_between_processes);
-    assert_eq!(declared.fair, real.fair);
-    assert_eq!(declared.session_timeout, real.session_timeout);
+    assert_eq!(declared.is_shared_between_processes(), real.is_shared_between_processes());
+    assert_eq!(declared.is_fair(), real.is_fair());
+    assert_eq!(declared.session_timeout(), real.session_timeout());
+    assert_eq!(declared.modes(), real.modes());
+    assert_eq!(declared.default_prefix(), real.default_prefix());
 }
 
 async fn a_held_lock_is_refused_to_everybody_else(fixture: Fixture) {
@@ -140,7 +142,7 @@ async fn prefixes_separate_locks(fixture: Fixture) {
 async fn one_name_in_the_store_is_one_lock_under_whatever_prefix(fixture: Fixture) {
     let (ours, theirs) = (fixture.client().await, fixture.client().await.with_prefix("").unwrap());
     let key = fixture.key("k");
-    let prefix = fixture.declared().default_prefix;
+    let prefix = fixture.declared().default_prefix();
     let whole = format!("{prefix}{key}");
     let guard = ours.lock(&key).acquire().await.unwrap();
     assert!(theirs.lock(&whole).try_acquire().await.unwrap().is_none(), "the default prefix is `{prefix}`");

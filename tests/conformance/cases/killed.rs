@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_process_that_shuts_down_leaves_nothing),
     ]
     .into_iter()
-    .map(|case| case.needs(Need::Can(|can| can.shared_between_processes)))
+    .map(|case| case.needs(Need::Can(|can| can.is_shared_between_processes())))
     .collect()
 }
 
@@ -85,7 +85,7 @@ async fn a_waiter_enters_when_the_lease_of_a_killed_process_ends(fixture: Fixtur
 /// How long a dead waiter keeps the next one waiting: the claim window and a refresh, or the rest of its session.
 async fn unclaimed(fixture: &Fixture) -> Duration {
     let can = fixture.client().await.capabilities();
-    if can.session_timeout.is_some() { ms(5000) } else { ms(3300) }
+    if can.session_timeout().is_some() { ms(5000) } else { ms(3300) }
 }
 
 async fn a_killed_waiter_keeps_the_next_one_for_a_bounded_time(fixture: Fixture) {

@@ -86,7 +86,7 @@ pub const fn ms(millis: u64) -> Duration {
 }
 
 /// A hold ends by itself when its `ttl` is over, however short that is, and no session keeps it.
-pub const LEASES: Need = Need::Can(|can| can.session_timeout.is_none());
+pub const LEASES: Need = Need::Can(|can| can.session_timeout().is_none());
 
 /// Long enough that a case in which it runs out has failed.
 pub const LONG: Duration = Duration::from_secs(30);

@@ -295,7 +295,7 @@ async fn guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back(fixture:
 /// Returns the moment at which the store is back for a client: after the healing, or when its session is connected
 /// again, for which the driver has pauses of its own.
 pub async fn back(fixture: &Fixture, locks: &LockManager) -> Instant {
-    if fixture.declared().session_timeout.is_some() {
+    if fixture.declared().session_timeout().is_some() {
         locks.lock(fixture.key("back")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
     }
     Instant::now()

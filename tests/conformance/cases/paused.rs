@@ -18,7 +18,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_paused_waiter_keeps_the_next_one_for_a_bounded_time_and_goes_on_later),
     ]
     .into_iter()
-    .map(|case| case.needs(Need::Can(|can| can.shared_between_processes)))
+    .map(|case| case.needs(Need::Can(|can| can.is_shared_between_processes())))
     .collect()
 }
 

@@ -92,7 +92,7 @@ async fn connections_that_went_mute_cost_no_lease(fixture: Fixture) {
     // An attempt over a new connection has a tenth of it, which is little where many tests run.
     let (locks, ttl) = fixture.client_that_keeps(ms(5000)).await;
     // Long enough for a renewal, so that there is a connection for it.
-    let short = fixture.declared().session_timeout.map_or(ms(300), |_| ttl);
+    let short = fixture.declared().session_timeout().map_or(ms(300), |_| ttl);
     let warm = locks.lock(fixture.key("warm")).ttl(short).acquire().await.unwrap();
     tokio::time::sleep(ms(300)).await;
     warm.release().await.unwrap();

@@ -30,7 +30,7 @@ pub fn cases() -> Vec<Case> {
             .busy(),
         case!(holds_of_several_processes_are_disjoint_and_in_order_under_faults)
             .hurts(Fault::Down)
-            .needs(Need::Can(|can| can.shared_between_processes))
+            .needs(Need::Can(|can| can.is_shared_between_processes()))
             .limit(limit())
             .busy(),
     ]
@@ -38,7 +38,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Duration of the faults; longer where each costs more, because a session has to be resumed.
 pub(super) fn length(fixture: &Fixture) -> Duration {
-    shortest() + fixture.declared().session_timeout.map_or(Duration::ZERO, |timeout| timeout * 4)
+    shortest() + fixture.declared().session_timeout().map_or(Duration::ZERO, |timeout| timeout * 4)
 }
 
 pub(super) fn limit() -> Duration {
@@ -189,7 +189,7 @@ pub async fn worker(stores: &[&'static dyn Store], mut lines: mpsc::UnboundedRec
 
 /// Acquires and releases the lock in every possible way, and records when it believed to hold it.
 async fn torture(locks: LockManager, key: String, seed: u64, length: Duration) -> Vec<Hold> {
-    let least = locks.capabilities().session_timeout.unwrap_or(ms(300));
+    let least = locks.capabilities().session_timeout().unwrap_or(ms(300));
     let mut random = Random::from_seed(seed);
     let history = Arc::new(Mutex::new(Vec::new()));
     let end = Instant::now() + length;

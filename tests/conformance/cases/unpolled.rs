@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_waiter_that_is_called_to_lead_stops_nobody),
         case!(one_attempt_stops_nobody),
         case!(locks_that_are_held_while_another_is_waited_for_stop_nobody),
-        case!(waiters_deeper_in_the_queue_keep_their_place).needs(Need::Can(|can| can.fair)),
+        case!(waiters_deeper_in_the_queue_keep_their_place).needs(Need::Can(|can| can.is_fair())),
         case!(after_the_end_of_its_wait_a_place_is_given_up),
         case!(what_was_given_up_leaves_nothing_when_it_is_dropped),
         case!(those_behind_are_not_told_of_an_outage),

@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub fn cases() -> Vec<Case> {
-    let fair = Need::Can(|can| can.fair);
+    let fair = Need::Can(|can| can.is_fair());
     vec![
         case!(released_lock_goes_to_the_first_waiter).needs(fair),
         case!(a_waiter_gets_the_lock_as_soon_as_it_is_released),
@@ -43,7 +43,7 @@ pub fn cases() -> Vec<Case> {
             .busy()
             .needs(fair)
             .needs(Need::CountedCalls)
-            .needs(Need::Can(|can| can.shared_between_processes)),
+            .needs(Need::Can(|can| can.is_shared_between_processes())),
     ]
 }
 

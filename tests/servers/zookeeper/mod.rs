@@ -192,7 +192,7 @@ async fn a_ttl_shorter_than_the_granted_session_is_refused() {
     let server = ZooKeeperServer::start("");
     // A timeout below two ticks is not granted.
     let locks = connect_soon(&format!("zookeeper://{}?session_timeout=100ms", server.address())).await;
-    let granted = locks.capabilities().session_timeout.unwrap();
+    let granted = locks.capabilities().session_timeout().unwrap();
     assert_eq!(granted, TICK * 2);
     let error = locks
         .lock("k")

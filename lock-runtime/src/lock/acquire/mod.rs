@@ -137,7 +137,7 @@ pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> R
                 Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
             });
             match first.await {
-                Err(task) if engine.backend.capabilities().shared_between_processes => {
+                Err(task) if engine.backend.capabilities().is_shared_between_processes() => {
                     let stage = Stage::Asked { leader, call, give_up, about: about(permit) };
                     return Ok(Begun::Waits(Rest { stage, task: Some(task) }));
                 }

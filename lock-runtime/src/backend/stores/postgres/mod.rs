@@ -20,7 +20,7 @@ use self::shared::Shared;
 use crate::{
     LockError, LockErrorKind,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Renew, Renewal,
         common::credentials::Provider,
         kits::postgres::{
             config::Config,
@@ -111,7 +111,7 @@ impl Postgres {
 
 impl Backend for Postgres {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().default_prefix("").modes(&[Mode::Exclusive])
+        Capabilities::new().shared_between_processes().with_default_prefix("")
     }
 
     fn names(&self) -> Vec<String> {

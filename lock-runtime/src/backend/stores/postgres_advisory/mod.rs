@@ -77,7 +77,10 @@ impl PostgresAdvisory {
 impl Backend for PostgresAdvisory {
     fn capabilities(&self) -> Capabilities {
         let session_timeout = self.link.sessions().config().session_timeout;
-        Capabilities::new().shared_between_processes().default_prefix("").session_timeout(session_timeout)
+        Capabilities::new()
+            .shared_between_processes()
+            .with_default_prefix("")
+            .with_session_timeout(session_timeout)
     }
 
     fn names(&self) -> Vec<String> {

@@ -117,7 +117,7 @@ impl Backend for Redlock {
     fn capabilities(&self) -> Capabilities {
         let can = Capabilities::new().shared_between_processes();
         let Rules { durable, max_ttl } = self.rules;
-        if durable { can } else { can.longest_ttl(max_ttl) }
+        if durable { can } else { can.with_longest_ttl(max_ttl) }
     }
 
     fn names(&self) -> Vec<String> {

@@ -87,19 +87,19 @@ fn with_remark(stated: &str, cell: &str) -> String {
 fn behaviour(store: &Store, built: &dyn Backend, timeouts: &str, row: &str) -> String {
     let can = built.capabilities();
     let has_leases = built.renewal().is_some();
-    assert_eq!(has_leases, can.session_timeout.is_none(), "{built:?}");
-    let kind = match can.session_timeout {
+    assert_eq!(has_leases, can.session_timeout().is_none(), "{built:?}");
+    let kind = match can.session_timeout() {
         Some(timeout) => format!("session of {}", text_of(timeout)),
-        None => format!("lease of up to {}", text_of(can.longest_ttl.unwrap_or(MAX_TTL))),
+        None => format!("lease of up to {}", text_of(can.longest_ttl().unwrap_or(MAX_TTL))),
     };
-    let prefix = match can.default_prefix {
+    let prefix = match can.default_prefix() {
         "" => "none".to_owned(),
         prefix => format!("`{prefix}`"),
     };
     let timeouts = if timeouts.is_empty() { "none" } else { timeouts };
-    let order = if can.fair { "first come, first served" } else { "none" };
+    let order = if can.is_fair() { "first come, first served" } else { "none" };
     let hand_over = if has_leases { "yes" } else { "no" };
-    let freed = match (can.shared_between_processes, has_leases) {
+    let freed = match (can.is_shared_between_processes(), has_leases) {
         (false, _) => "at once",
         (true, true) => "within the `ttl`",
         (true, false) => "within the session timeout",

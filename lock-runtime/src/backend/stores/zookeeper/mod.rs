@@ -72,7 +72,10 @@ impl ZooKeeper {
 
 impl Backend for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().fair().session_timeout(self.link.sessions().timeout())
+        Capabilities::new()
+            .shared_between_processes()
+            .fair()
+            .with_session_timeout(self.link.sessions().timeout())
     }
 
     fn names(&self) -> Vec<String> {
