@@ -154,8 +154,8 @@ pub struct Acquire {
     /// The lock; [`LockKey::stored`] is the name to use in the store.
     pub key: LockKey,
     /// How many holders the lock may have at the same time: one of the modes that the store
-    /// [declares](Capabilities::with_modes). A store should match on the mode and refuse every mode that it does not
-    /// know, so that a mode added later is not mistaken for a known one.
+    /// [declares](Capabilities::with_modes). Before anything else, a store should match on the mode and refuse every
+    /// mode that it does not know, so that a mode added later is not mistaken for a known one.
     pub mode: Mode,
     /// How long the lease lasts without renewal: between 100 ms and 24 h.
     pub ttl: Duration,

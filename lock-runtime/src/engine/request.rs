@@ -23,10 +23,17 @@ impl Request {
 
     /// Fails, before the store is asked, if the request is invalid or exceeds the store's capabilities.
     pub(crate) fn check(&self, store: Capabilities) -> Result<(), LockError> {
-        if store.modes().allows(self.lock.mode) {
-            return self.options.check(store);
+        self.check_mode(store)?;
+        self.options.check(store)
+    }
+
+    /// Fails if the store does not have the mode of the lock.
+    pub(crate) fn check_mode(&self, store: Capabilities) -> Result<(), LockError> {
+        let LockId { key, mode } = &self.lock;
+        if store.modes().allows(*mode) {
+            return Ok(());
         }
-        let message = format!("this store has no locks of the mode {:?}", self.lock.mode);
-        Err(LockError::new(LockErrorKind::Unsupported, message))
+        let message = format!("this store has no locks of the mode {mode:?}");
+        Err(LockError::new(LockErrorKind::Unsupported, message).with_key(key))
     }
 }

@@ -116,11 +116,13 @@ impl MultiLock {
 
     async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
-        self.options.check(self.engine.backend.capabilities())?;
         // `hold_at_least` applies only once all locks are held: `MultiGuard::new` gets it.
         let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
         let request = |lock: &LockId| Request { lock: lock.clone(), options, wait };
         let requests: Arc<[Request]> = locks.iter().map(request).collect();
+        let can = self.engine.backend.capabilities();
+        requests.iter().try_for_each(|request| request.check_mode(can))?;
+        self.options.check(can)?;
         // Before any lock is acquired or waited for.
         for request in requests.iter() {
             if let Some(Err(error)) = scope::enter_again(&self.engine, request) {

@@ -254,18 +254,27 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn a_mode_that_the_store_does_not_have_is_refused_before_it_is_asked() {
+    async fn a_mode_that_the_store_does_not_have_is_refused_before_anything_else() {
         let store = Mock::new();
-        store.set_modeless();
         let locks = store.manager();
-        for error in [
-            locks.lock("k").acquire().await.expect_err("not there"),
-            locks.all(["k", "l"]).acquire().await.expect_err("not there"),
-        ] {
-            assert_eq!(error.kind(), LockErrorKind::Unsupported);
-            assert!(error.to_string().contains("Exclusive"), "{error}");
-        }
-        assert_eq!(store.acquires().total(), 0);
+        let guard = locks.lock("k").acquire().await.expect("granted");
+        store.set_modeless();
+        // Each of them would also be refused for its `ttl`, and because the section holds `k` already.
+        let one = locks.lock("k").ttl(Duration::ZERO);
+        let several = locks.all(["k", "l"]).ttl(Duration::ZERO);
+        let section = async {
+            for error in [
+                one.acquire().await.expect_err("not there"),
+                one.try_acquire().await.expect_err("not there"),
+                several.acquire().await.expect_err("not there"),
+                several.try_acquire().await.expect_err("not there"),
+            ] {
+                assert_eq!(error.kind(), LockErrorKind::Unsupported);
+                assert_eq!(error.to_string(), "lock `k`: this store has no locks of the mode Exclusive");
+            }
+        };
+        guard.run(section).await.expect("in time");
+        assert_eq!(store.acquires().total(), 1, "the store was asked");
     }
 
     /// Until the second poll, only the answer wakes the task.

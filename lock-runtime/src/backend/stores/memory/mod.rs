@@ -300,10 +300,11 @@ impl Backend for Memory {
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
-        let store = Arc::clone(&self.0);
         match request.mode {
-            Mode::Exclusive => Box::pin(async move { store.acquire(&request).await }),
+            Mode::Exclusive => {}
         }
+        let store = Arc::clone(&self.0);
+        Box::pin(async move { store.acquire(&request).await })
     }
 
     fn renewal(&self) -> Option<&dyn Renew> {

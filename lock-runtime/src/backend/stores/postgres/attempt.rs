@@ -14,7 +14,7 @@ use super::{
 use crate::{
     FencingToken, LockError, LockErrorKind, OwnerToken,
     backend::{
-        Acquire, Acquired, Grant, Held, LeaseId, Mode, Wait,
+        Acquire, Acquired, Grant, Held, LeaseId, Wait,
         common::{contention::Contention, server_clock},
         kits::postgres::{
             connections::{Answer, Lane, detached},
@@ -59,9 +59,6 @@ enum Outcome {
 }
 
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
-    match request.mode {
-        Mode::Exclusive => {}
-    }
     shared.notices.asked();
     // An attempt of this process that was dropped may still hold it for a moment.
     shared.abandoned.settled(request.key.stored()).await;

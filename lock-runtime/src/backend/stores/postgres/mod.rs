@@ -20,7 +20,7 @@ use self::shared::Shared;
 use crate::{
     LockError, LockErrorKind,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Renew, Renewal,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
         common::credentials::Provider,
         kits::postgres::{
             config::Config,
@@ -127,6 +127,9 @@ impl Backend for Postgres {
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        match request.mode {
+            Mode::Exclusive => {}
+        }
         let shared = Arc::clone(&self.shared);
         Box::pin(async move { attempt::acquire(&shared, &request).await })
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     FencingToken, LockError,
     backend::{
-        Acquire, Acquired, Grant, Held, Mode, Wait,
+        Acquire, Acquired, Grant, Held, Wait,
         common::link::Link,
         kits::postgres::notices::{WANTED, Watch},
     },
@@ -28,9 +28,6 @@ const MOST_DOUBLINGS: u32 = 5;
 const ENDS: u32 = 3;
 
 pub(super) async fn acquire(link: &Arc<Link<Sessions>>, request: &Acquire) -> Result<Acquired, LockError> {
-    match request.mode {
-        Mode::Exclusive => {}
-    }
     let shared = link.sessions().shared();
     let (name, end) = (Name::of(&request.key), request.wait.end());
     let (mut watch, mut ends, mut asked, mut locked) = (None::<Watch>, 0, 0, 0);

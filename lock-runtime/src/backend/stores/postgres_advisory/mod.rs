@@ -16,7 +16,7 @@ use self::{config::Config, sessions::Sessions};
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode,
         common::{credentials::Provider, link::Link},
     },
 };
@@ -92,6 +92,9 @@ impl Backend for PostgresAdvisory {
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+        match request.mode {
+            Mode::Exclusive => {}
+        }
         let link = Arc::clone(&self.link);
         Box::pin(async move { attempt::acquire(&link, &request).await })
     }

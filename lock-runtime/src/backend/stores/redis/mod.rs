@@ -139,10 +139,10 @@ impl Backend for Redis {
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
-        let connections = Arc::clone(&self.connections);
         match request.mode {
             Mode::Exclusive => {}
         }
+        let connections = Arc::clone(&self.connections);
         Box::pin(async move {
             let is_over = || request.wait != Wait::No && request.wait.end().has_passed();
             let mut repeated = false;

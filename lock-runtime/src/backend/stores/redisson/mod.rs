@@ -93,10 +93,10 @@ impl Backend for Redisson {
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
-        let shared = Arc::clone(&self.shared);
         match request.mode {
             Mode::Exclusive => {}
         }
+        let shared = Arc::clone(&self.shared);
         Box::pin(async move { unqueued::acquire(&shared, &request).await })
     }
 

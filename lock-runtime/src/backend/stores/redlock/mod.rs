@@ -129,10 +129,10 @@ impl Backend for Redlock {
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
-        let shared = Arc::clone(&self.shared);
         match request.mode {
             Mode::Exclusive => {}
         }
+        let shared = Arc::clone(&self.shared);
         let Rules { durable, max_ttl } = self.rules;
         Box::pin(async move {
             if !durable && request.ttl > max_ttl {

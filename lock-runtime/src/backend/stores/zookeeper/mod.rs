@@ -87,10 +87,10 @@ impl Backend for ZooKeeper {
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
-        let link = Arc::clone(&self.link);
         match request.mode {
             Mode::Exclusive => {}
         }
+        let link = Arc::clone(&self.link);
         Box::pin(async move {
             // An ended session is replaced. A node that vanishes from a live session was removed by hand.
             for _ in 0..3 {
