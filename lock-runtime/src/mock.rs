@@ -13,8 +13,8 @@ use std::{
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey, LockManager, OwnerToken,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Modes, Progress,
-        Releasable, Released, Renew, Renewal,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, HandOver, Held, Lease, LeaseId, Modes,
+        Progress, Releasable, Released, Renew, Renewal,
     },
     sync::lock,
     time::{clock::Instant, deadline::valid_until},
@@ -269,12 +269,9 @@ impl Lease for MockLease {
         &self.id
     }
 
-    fn leave_free(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn is_contended(&self) -> bool {
-        self.state.contended.load(Ordering::Acquire)
+    fn may_hand_over(&self) -> HandOver {
+        let contended = self.state.contended.load(Ordering::Acquire);
+        if contended { HandOver::contended() } else { HandOver::uncontended() }
     }
 }
 

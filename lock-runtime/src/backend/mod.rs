@@ -35,6 +35,7 @@ mod capabilities;
     allow(dead_code, unused_imports, reason = "a store need not use all of it")
 )]
 mod common;
+mod hand_over;
 mod kits;
 mod lock_id;
 mod reports;
@@ -46,9 +47,11 @@ pub use self::common::credentials::Credentials;
 pub use self::stores::*;
 pub use self::{
     capabilities::{Capabilities, Mode, Modes},
+    hand_over::HandOver,
     reports::{LossNotifier, Progress},
 };
 pub(crate) use self::{
+    hand_over::Permission,
     lock_id::LockId,
     reports::{Reporter, Reports},
 };
@@ -245,7 +248,7 @@ pub struct Grant {
     /// [library's promise](crate::docs::safety#the-promise) is violated, for example because the server lost its data,
     /// the order of their tokens is not guaranteed.) Create the token of a lease with [`FencingToken::from_micros`],
     /// which leaves the low bits free to count the hand-overs inside the process. For a lock that is not handed over (a
-    /// session lock, or a lease that [may not be](Lease::may_hand_over)), use [`FencingToken::from_number`].
+    /// session lock, or a lease that [may not be](HandOver::refused)), use [`FencingToken::from_number`].
     pub token: FencingToken,
     /// The granted lease or session lock.
     pub held: Held,
@@ -328,27 +331,13 @@ pub trait Lease: Releasable {
     /// Returns the identity of the lease in the store.
     fn id(&self) -> &LeaseId;
 
-    /// Returns whether another client is, or must be assumed to be, waiting for this lock.
+    /// Returns whether the library may hand the lease over to the next caller within the process, and if not, how long
+    /// the process keeps off the lock.
     ///
-    /// The library calls this method while holding a mutex, before it hands the lock over within the process. The
-    /// method must therefore return at once, without asking the server.
-    fn is_contended(&self) -> bool;
-
-    /// Returns how long this process must wait after the release before it asks for the lock again for its own waiters.
-    ///
-    /// The pause must not be zero if other clients wait without a place in a queue and only check the lock from time to
-    /// time, because such clients need time to find the lock free. The method must return at once, for the same reason
-    /// as [`is_contended`](Self::is_contended).
-    fn leave_free(&self) -> Duration;
-
-    /// Returns whether the lease may be handed over to the next caller within the process. The default is true.
-    ///
-    /// If a store numbers its grants in an order that it shares with other clients, and makes the tokens with
-    /// [`FencingToken::from_number`], there is no token for a hand-over. Such a store returns false here. Each holder
-    /// then acquires the lock from the store.
-    fn may_hand_over(&self) -> bool {
-        true
-    }
+    /// The library calls this method when a holder leaves while other callers in the process wait, and sometimes when
+    /// the lease is granted. It may hold a mutex meanwhile, so the method must return at once, without asking the
+    /// server.
+    fn may_hand_over(&self) -> HandOver;
 
     /// Called when the holder [re-enters](crate::Lock::reentrant) the lock, and when it leaves it again, with the number
     /// of times that the lock is then held. By default, this does nothing.

@@ -8,8 +8,8 @@ use http_body_util::{BodyExt, Full};
 use lock_runtime::{
     LockError, LockKey, LockManager,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Memory, Releasable,
-        Released, Renew,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, HandOver, Held, Lease, LeaseId, Memory,
+        Releasable, Released, Renew,
     },
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -60,12 +60,8 @@ impl Lease for SilentLease {
         self.0.id()
     }
 
-    fn leave_free(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn is_contended(&self) -> bool {
-        self.0.is_contended()
+    fn may_hand_over(&self) -> HandOver {
+        self.0.may_hand_over()
     }
 }
 

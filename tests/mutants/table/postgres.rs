@@ -87,8 +87,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_lock_handed_over_while_a_transaction_depends_on_its_holder",
         edits: &[Rust {
             file: "backend/stores/postgres/hold.rs",
-            from: "        !self.checked_in.load(Ordering::SeqCst)",
-            to: "        mutant!() || !self.checked_in.load(Ordering::SeqCst)",
+            from: "        let answer = if self.checked_in.load(Ordering::SeqCst) {",
+            to: "        let answer = if self.checked_in.load(Ordering::SeqCst) && !mutant!() {",
         }],
         caught_by: &[
             "servers postgres::check_in::a_lock_is_not_handed_over_while_a_transaction_depends_on_its_holder",

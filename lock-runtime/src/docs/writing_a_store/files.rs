@@ -19,8 +19,8 @@ use std::{
 use lock_runtime::{
     FencingToken, LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Instant, Lease, LeaseId, Mode,
-        Releasable, Released, Renew, Renewal, valid_until,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, HandOver, Held, Instant, Lease, LeaseId,
+        Mode, Releasable, Released, Renew, Renewal, valid_until,
     },
 };
 
@@ -314,15 +314,10 @@ impl Lease for FileLease {
         &self.id
     }
 
-    /// Returns true, because another process may be polling for the lock at any time without leaving a trace in the
-    /// file.
-    fn is_contended(&self) -> bool {
-        true
-    }
-
-    /// Returns a pause in which a waiter in another process has time to check the lock and find it free.
-    fn leave_free(&self) -> Duration {
-        2 * POLL
+    /// Assumes that another process waits: it may be polling for the lock at any time without leaving a trace in the
+    /// file. During the pause, such a process has time to check the lock and find it free.
+    fn may_hand_over(&self) -> HandOver {
+        HandOver::contended().keep_off(2 * POLL)
     }
 }
 

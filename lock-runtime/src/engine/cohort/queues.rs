@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     LockError, LockErrorKind,
-    backend::{LockId, Reports, Wait},
+    backend::{HandOver, LockId, Reports, Wait},
     engine::request::Request,
     engine::{
         cohort::tenure::Tenure,
@@ -197,12 +197,13 @@ impl Cohorts {
         if !Arc::ptr_eq(present, turn) {
             return Leaving::Last;
         }
+        // Not asked if no task waits.
+        let lease = hold.lease().filter(|_| !cohort.waiters.is_empty());
+        let store = lease.map_or(HandOver::refused(), |lease| lease.may_hand_over());
         let may_pass = valid
             && hold.is_valid(now)
             && hold.remaining(now) >= min_validity(hold.terms.ttl)
-            && hold
-                .lease()
-                .is_some_and(|lease| lease.may_hand_over() && tenure.may_go_on(now, || lease.is_contended()));
+            && tenure.may_go_on(now, store);
         // Only to a waiter that asked for the same terms. One without renewal needs the whole length of a fresh lease.
         let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
         while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
@@ -216,11 +217,7 @@ impl Cohorts {
             }
         }
         // From here on no task of this process uses the lease.
-        let pause = match hold.lease() {
-            Some(lease) if !cohort.waiters.is_empty() => lease.leave_free(),
-            _ => Duration::ZERO,
-        };
-        Self::call_leader(&mut cohorts, &hold.lock, pause);
+        Self::call_leader(&mut cohorts, &hold.lock, store.keep_off);
         Leaving::Last
     }
 

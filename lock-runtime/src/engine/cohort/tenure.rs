@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use crate::time::clock::Instant;
+use crate::{
+    backend::{HandOver, Permission},
+    time::clock::Instant,
+};
 
-/// Bounds while other clients are known to wait in the store.
+/// Upper bounds while other clients are known to wait in the store.
 const MAX_HAND_OVERS: u32 = 64;
 const MAX_TENURE: Duration = Duration::from_millis(5);
-/// Bound while no other client is known to wait in the store: the contention notice may have been lost.
+/// Upper bound while no other client is known to wait in the store: the contention notice may have been lost.
 pub(super) const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
 
 /// The turns of this process in a row, from the grant of the lease.
@@ -22,13 +25,17 @@ impl Tenure {
         Self { since: now, hand_overs: 0 }
     }
 
-    /// Returns whether the lease may be handed over at `now`.
-    ///
-    /// Calls `others_wait` only if it matters whether other clients are known to wait in the store.
-    pub(super) fn may_go_on(&self, now: Instant, others_wait: impl FnOnce() -> bool) -> bool {
+    /// Returns whether the lease may be handed over at `now`, if its store answers `store`.
+    pub(super) fn may_go_on(&self, now: Instant, store: HandOver) -> bool {
         let length = now.saturating_duration_since(self.since);
-        let is_spent = self.hand_overs >= MAX_HAND_OVERS || length >= MAX_TENURE;
-        length < MAX_TENURE_ALONE && !(is_spent && others_wait())
+        match store.permission {
+            Permission::Refused => false,
+            Permission::Uncontended => length < MAX_TENURE_ALONE,
+            // If the process keeps off the lock afterwards, that pause is longer than many hand-overs.
+            Permission::Contended => {
+                length < MAX_TENURE && (self.hand_overs < MAX_HAND_OVERS || !store.keep_off.is_zero())
+            }
+        }
     }
 
     /// Counts a hand-over of the lease.
@@ -41,21 +48,39 @@ impl Tenure {
 mod tests {
     use super::*;
 
+    const UNCONTENDED: HandOver = HandOver::uncontended();
+    const CONTENDED: HandOver = HandOver::contended();
+
     #[test]
     fn a_tenure_ends_by_hand_overs_or_time_where_others_wait_and_by_time_alone_where_not() {
         let began = Instant::now();
         let mut tenure = Tenure::begin(began);
         let just_before = |bound| began + Duration::saturating_sub(bound, Duration::from_nanos(1));
-        assert!(tenure.may_go_on(just_before(MAX_TENURE), || panic!("it is not asked before its bound")));
-        assert!(!tenure.may_go_on(began + MAX_TENURE, || true));
-        assert!(tenure.may_go_on(just_before(MAX_TENURE_ALONE), || false));
-        assert!(!tenure.may_go_on(began + MAX_TENURE_ALONE, || false));
+        assert!(tenure.may_go_on(just_before(MAX_TENURE), CONTENDED));
+        assert!(!tenure.may_go_on(began + MAX_TENURE, CONTENDED));
+        assert!(tenure.may_go_on(just_before(MAX_TENURE_ALONE), UNCONTENDED));
+        assert!(!tenure.may_go_on(began + MAX_TENURE_ALONE, UNCONTENDED));
         for _ in 1..MAX_HAND_OVERS {
             tenure.handed_over();
         }
-        assert!(tenure.may_go_on(began, || true));
+        assert!(tenure.may_go_on(began, CONTENDED));
         tenure.handed_over();
-        assert!(!tenure.may_go_on(began, || true));
-        assert!(tenure.may_go_on(began, || false));
+        assert!(!tenure.may_go_on(began, CONTENDED));
+        assert!(tenure.may_go_on(began, UNCONTENDED));
+    }
+
+    #[test]
+    fn the_number_of_hand_overs_does_not_count_where_the_process_keeps_off_the_lock_afterwards() {
+        let began = Instant::now();
+        let tenure = Tenure { since: began, hand_overs: MAX_HAND_OVERS };
+        let store = CONTENDED.keep_off(Duration::from_nanos(1));
+        assert!(tenure.may_go_on(began, store));
+        assert!(!tenure.may_go_on(began + MAX_TENURE, store));
+    }
+
+    #[test]
+    fn a_lease_that_may_not_be_handed_over_has_one_turn() {
+        let began = Instant::now();
+        assert!(!Tenure::begin(began).may_go_on(began, HandOver::refused()));
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     OwnerToken,
-    backend::{BoxFuture, LeaseId, Mode, Released},
+    backend::{BoxFuture, HandOver, LeaseId, Mode, Released},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,12 +24,8 @@ impl Lease for NoLease {
         &self.0
     }
 
-    fn leave_free(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn is_contended(&self) -> bool {
-        false
+    fn may_hand_over(&self) -> HandOver {
+        HandOver::uncontended()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     LockError, LockErrorKind,
-    backend::{Acquire, Acquired, BoxFuture, Grant, LockId, Progress, Wait},
+    backend::{Acquire, Acquired, BoxFuture, Grant, Lease, LockId, Permission, Progress, Wait},
     engine::{
         Engine,
         cohort::{Holder, Leader, answer_deadline},
@@ -140,8 +140,8 @@ fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accep
     let (lock, terms) = (request.lock.clone(), request.terms());
     let hold = Hold::new(grant.held, lock, terms, now, options.max_hold, engine.process());
     let is_short = hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold));
-    let is_misnumbered =
-        hold.lease().is_some_and(|lease| lease.may_hand_over()) && !grant.token.begins_sequence();
+    let may_hand_over = |lease: &Arc<dyn Lease>| lease.may_hand_over().permission != Permission::Refused;
+    let is_misnumbered = !grant.token.begins_sequence() && hold.lease().is_some_and(may_hand_over);
     if is_short || is_misnumbered {
         engine.releaser.release(hold.releasable(), Ends::Remains, hold.gone_by(now));
         return Err(if is_misnumbered { misnumbered() } else { too_late() });

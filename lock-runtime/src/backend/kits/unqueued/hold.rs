@@ -18,7 +18,7 @@ use super::{
 use crate::{
     LockError, LockKey,
     backend::{
-        BoxFuture, Lease, LeaseId, Releasable, Released, common::contention::Contention,
+        BoxFuture, HandOver, Lease, LeaseId, Releasable, Released, common::contention::Contention,
         kits::redis::foreign::OPEN,
     },
     background,
@@ -125,21 +125,22 @@ impl Lease for RacedLease {
         &self.id
     }
 
-    fn is_contended(&self) -> bool {
-        self.contention.is_likely() || self.is_shared(Instant::now())
-    }
-
-    fn leave_free(&self) -> Duration {
+    fn may_hand_over(&self) -> HandOver {
+        let (protocol, contention) = (&self.shared.nodes.protocol, self.contention);
         let now = Instant::now();
-        if self.contention.others_wait || self.is_shared(now) {
-            self.contention.head_start(self.shared.nodes.protocol.left_free())
+        let is_shared = self.is_shared(now);
+        let answer = if !protocol.hands_over() {
+            HandOver::refused()
+        } else if contention.is_likely() || is_shared {
+            HandOver::contended()
         } else {
-            OPEN.due(self.contention.answered_at, now)
-        }
-    }
-
-    fn may_hand_over(&self) -> bool {
-        self.shared.nodes.protocol.hands_over()
+            HandOver::uncontended()
+        };
+        answer.keep_off(if contention.others_wait || is_shared {
+            contention.head_start(protocol.left_free())
+        } else {
+            OPEN.due(contention.answered_at, now)
+        })
     }
 
     fn count_holds(&self, holds: u32) {

@@ -21,8 +21,8 @@ use self::{
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, Held, Lease, LeaseId, Mode, Releasable,
-        Released, Renew, Renewal, Wait,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, HandOver, Held, Lease, LeaseId, Mode,
+        Releasable, Released, Renew, Renewal, Wait,
     },
     hash::HashMap,
     sync::{Sharded, lock},
@@ -375,13 +375,10 @@ impl Lease for MemoryLease {
         &self.id
     }
 
-    fn leave_free(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn is_contended(&self) -> bool {
+    fn may_hand_over(&self) -> HandOver {
         let name = self.id.key.stored();
-        self.store.lock(name).locks.waiting(name) > 0
+        let others = self.store.lock(name).locks.waiting(name);
+        if others == 0 { HandOver::uncontended() } else { HandOver::contended() }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
-        BoxFuture, Lease, LeaseId, Releasable, Released,
+        BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
         common::{contention::Contention, server_clock},
         kits::postgres::{
             connections::detached,
@@ -31,8 +31,6 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long this process may keep a lock that others wait for: about as long as it takes until one of them has it.
-const TURN: Duration = Duration::from_millis(5);
 /// Length of a hold after which the dearer release costs little in comparison, which grants the lock to the next holder.
 const BRIEF: Duration = Duration::from_millis(2);
 /// Pause before a release is tried again whose row is locked; it doubles each time.
@@ -254,17 +252,18 @@ impl Lease for PostgresLease {
         &self.id
     }
 
-    /// Others may wait earlier, too, and are left to wait: this is asked after 64 hand-overs, which take far less time than
-    /// a change to another process.
-    fn is_contended(&self) -> bool {
-        (self.contention.answered_at + TURN).has_passed() && self.contention.is_likely()
-    }
-
-    fn may_hand_over(&self) -> bool {
-        !self.checked_in.load(Ordering::SeqCst)
-    }
-
-    fn leave_free(&self) -> Duration {
-        if self.contention.others_wait { self.contention.head_start(HEAD_START) } else { Duration::ZERO }
+    fn may_hand_over(&self) -> HandOver {
+        let answer = if self.checked_in.load(Ordering::SeqCst) {
+            HandOver::refused()
+        } else if self.contention.is_likely() {
+            HandOver::contended()
+        } else {
+            HandOver::uncontended()
+        };
+        if self.contention.others_wait {
+            answer.keep_off(self.contention.head_start(HEAD_START))
+        } else {
+            answer
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::queue::{self, Behind, Line, Participant};
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
-        BoxFuture, Lease, LeaseId, Releasable, Released,
+        BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
         common::server_clock,
         kits::redis::{
             error::Failure,
@@ -51,13 +51,15 @@ impl RedisLease {
         self.connections.service()
     }
 
-    /// Returns how long the lock is to be left open to clients that do not queue.
+    /// Returns whether others wait in the queue, as far as known.
+    fn is_contended(&self) -> bool {
+        self.others_wait || self.participant().inbox().is_contended(&self.id)
+    }
+
+    /// Returns how long a lock without a queue is to be left open to clients that do not queue.
     ///
-    /// Zero if others wait in the store: then the release script decides.
+    /// If others wait in the queue, the release script decides.
     fn leave_open(&self, now: Instant) -> Duration {
-        if self.is_contended() {
-            return Duration::ZERO;
-        }
         let shared = !self.participant().foreign().remaining(self.id.key.stored(), now).is_zero();
         let opening = if shared { OPEN_FOREIGN } else { OPEN };
         opening.due(self.granted_at, now)
@@ -97,7 +99,8 @@ impl RedisLease {
         if !foreign.is_empty() {
             // This process's next acquisition must respect the opening, too, even if none of its tasks waits yet.
             let now = Instant::now();
-            foreign.leave_open(self.id.key.stored(), now, self.leave_open(now));
+            let opening = if contended { Duration::ZERO } else { self.leave_open(now) };
+            foreign.leave_open(self.id.key.stored(), now, opening);
         }
         let Some(unanswered) = &self.unanswered else {
             let mut line = self.connections.here().await?;
@@ -175,11 +178,11 @@ impl Lease for RedisLease {
         &self.id
     }
 
-    fn leave_free(&self) -> Duration {
-        self.leave_open(Instant::now())
-    }
-
-    fn is_contended(&self) -> bool {
-        self.others_wait || self.participant().inbox().is_contended(&self.id)
+    fn may_hand_over(&self) -> HandOver {
+        if self.is_contended() {
+            HandOver::contended()
+        } else {
+            HandOver::uncontended().keep_off(self.leave_open(Instant::now()))
+        }
     }
 }
