@@ -29,12 +29,12 @@ use crate::{
     backend::{Backend, Cleanup, Renew},
     background, caller,
     engine::{
-        cohort::{Cohorts, Leaving},
+        cohort::{Cohorts, GrantReceiver, Leaving},
         hold::{Hold, Turn},
         in_flight::InFlight,
         loss::Ends,
         releaser::Releaser,
-        renewal::Renewals,
+        renewal::{LossHandler, Renewals},
         unpolled::Waiting,
     },
     process::Process,
@@ -211,13 +211,13 @@ impl Engine {
     }
 }
 
-impl cohort::Above for Engine {
-    fn revoke_turn(&self, turn: &Arc<Turn>) {
+impl GrantReceiver for Engine {
+    fn take_back(&self, turn: &Arc<Turn>) {
         self.leave_in_background(turn, Instant::now());
     }
 }
 
-impl renewal::Above for Engine {
+impl LossHandler for Engine {
     fn renewals(&self) -> &Arc<Renewals> {
         &self.renewals
     }

@@ -30,8 +30,8 @@ use crate::{
 /// its leases. If very many are due at once, after an outage or on a slow machine, the other calls still count.
 const RENEWED_TOGETHER: usize = 1_024;
 
-/// The part of the engine that the renewals call.
-pub(crate) trait Above: Send + Sync + 'static {
+/// The engine, as far as the renewals call it: it cleans up after the losses that they find.
+pub(crate) trait LossHandler: Send + Sync + 'static {
     /// Returns the renewals, which live as long as the engine.
     fn renewals(&self) -> &Arc<Renewals>;
 
@@ -88,19 +88,19 @@ impl Renewals {
     }
 
     /// Starts to keep a hold.
-    pub(crate) fn add<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) {
-        let this = above.renewals();
+    pub(crate) fn add<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) {
+        let this = handler.renewals();
         let id = this.ids.fetch_add(1, Ordering::Relaxed);
         hold.scheduled.id.store(id, Ordering::Relaxed);
         plan_renewal(hold, now);
         if this.put(slice::from_ref(hold)) {
-            background::handle().spawn(run(Arc::downgrade(above)));
+            background::handle().spawn(run(Arc::downgrade(handler)));
         }
         if let Some(session) = hold.session() {
-            let (above, hold) = (Arc::downgrade(above), Arc::downgrade(hold));
+            let (handler, hold) = (Arc::downgrade(handler), Arc::downgrade(hold));
             let notify = move |why: &str| {
-                if let (Some(above), Some(hold)) = (above.upgrade(), hold.upgrade()) {
-                    lost(&above, &hold, Cause::Told(why.into()));
+                if let (Some(handler), Some(hold)) = (handler.upgrade(), hold.upgrade()) {
+                    lost(&handler, &hold, Cause::Told(why.into()));
                 }
             };
             Arc::clone(session).on_loss(LossNotifier(Box::new(notify)));
@@ -209,9 +209,9 @@ fn plan_renewal(hold: &Hold, now: Instant) {
 }
 
 /// The job. It ends when the last handle to the store is gone.
-async fn run<A: Above>(above: Weak<A>) {
+async fn run<H: LossHandler>(handler: Weak<H>) {
     loop {
-        let Some(renewals) = above.upgrade().map(|above| Arc::clone(above.renewals())) else { return };
+        let Some(renewals) = handler.upgrade().map(|handler| Arc::clone(handler.renewals())) else { return };
         let next = renewals.looks_at();
         tokio::select! {
             biased;
@@ -221,48 +221,48 @@ async fn run<A: Above>(above: Weak<A>) {
             // no plan for the next one: every new hold would wake this thread.
             () = renewals.earlier.notified() => continue,
         }
-        let Some(above) = above.upgrade() else { return };
+        let Some(handler) = handler.upgrade() else { return };
         let now = Instant::now();
-        look_at(&above, above.renewals().take_due(now), now);
+        look_at(&handler, handler.renewals().take_due(now), now);
     }
 }
 
-fn look_at<A: Above>(above: &Arc<A>, due: Vec<Arc<Hold>>, now: Instant) {
+fn look_at<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant) {
     // There are few batches, and most holds belong to the batch of the hold before.
     let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
     for hold in due {
         if !hold.is_valid(now) {
-            lost(above, &hold, hold.cause(now));
+            lost(handler, &hold, hold.cause(now));
         } else if now < hold.turn_ends() && hold.scheduled.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
             let batch = batch(&hold, now);
             match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
                 Some((_, holds)) => holds.push(hold),
                 None => to_renew.push((batch, vec![hold])),
             }
-        } else if !end_turn(above, &hold, now) {
-            above.renewals().put(&[hold]);
+        } else if !end_if_over(handler, &hold, now) {
+            handler.renewals().put(&[hold]);
         }
     }
     for (_, mut holds) in to_renew {
         while !holds.is_empty() {
             let rest = holds.split_off(holds.len().min(RENEWED_TOGETHER));
-            let renewal = renew(Arc::clone(above), std::mem::replace(&mut holds, rest));
+            let renewal = renew(Arc::clone(handler), std::mem::replace(&mut holds, rest));
             tokio::spawn(renewal);
         }
     }
 }
 
 /// Ends an unused turn whose time is over; for a session lock, also a turn in use. Returns false if the hold goes on.
-fn end_turn<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, now: Instant) -> bool {
+fn end_if_over<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) -> bool {
     let ends = hold.turn_ends();
     if now < ends {
         return false;
     }
-    if above.end_retention(hold) {
+    if handler.end_retention(hold) {
         return true;
     }
     if hold.session().is_some() {
-        lost(above, hold, hold.cause(now));
+        lost(handler, hold, hold.cause(now));
         return true;
     }
     // Unless the holder has just left.
@@ -279,17 +279,17 @@ fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
 }
 
 /// Renews leases of one [`batch`] in one call to the store.
-async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
+async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
     let now = Instant::now();
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
     let mut open =
-        Unanswered { above: &above, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
+        Unanswered { handler: &handler, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
     let leases = open.holds.as_slice().iter().filter_map(|hold| hold.lease());
     let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
-    let Some(store) = above.renewal() else {
+    let Some(store) = handler.renewal() else {
         for hold in open.holds.by_ref() {
             let why = "its store grants leases but does not renew them (`Backend::renewal`)";
-            lost(&above, &hold, Cause::Told(why.into()));
+            lost(&handler, &hold, Cause::Told(why.into()));
         }
         return;
     };
@@ -301,12 +301,12 @@ async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
         let Some(hold) = open.holds.next() else { return };
         match answer {
             Renewal::Renewed(until) if hold.renewed(until) => open.renewed.push(hold),
-            Renewal::Renewed(_) => lost(&above, &hold, hold.cause(Instant::now())),
-            Renewal::NotHeld => lost(&above, &hold, Cause::GivenAway),
+            Renewal::Renewed(_) => lost(&handler, &hold, hold.cause(Instant::now())),
+            Renewal::NotHeld => lost(&handler, &hold, Cause::GivenAway),
             Renewal::Unknown(error) => {
                 hold.renewal_failed(&error);
                 tracing::debug!(key = %hold.key(), %error, "renewal failed, trying again while the lease lasts");
-                try_again(&above, &hold);
+                try_again(&handler, &hold);
             }
         }
     }
@@ -315,45 +315,45 @@ async fn renew<A: Above>(above: Arc<A>, holds: Vec<Arc<Hold>>) {
 /// The holds of one call that are not back in the schedule: those renewed, and those whose renewal is unanswered.
 ///
 /// Dropping it, also by a panic in the store, makes sure that all of them are checked again.
-struct Unanswered<'a, A: Above> {
-    above: &'a Arc<A>,
+struct Unanswered<'a, H: LossHandler> {
+    handler: &'a Arc<H>,
     renewed: Vec<Arc<Hold>>,
     holds: std::vec::IntoIter<Arc<Hold>>,
 }
 
-impl<A: Above> Drop for Unanswered<'_, A> {
+impl<H: LossHandler> Drop for Unanswered<'_, H> {
     fn drop(&mut self) {
         let now = Instant::now();
         for hold in &self.renewed {
             plan_renewal(hold, now);
         }
         // The turn may have ended meanwhile.
-        self.renewed.retain(|hold| !end_turn(self.above, hold, now));
-        self.above.renewals().put(&self.renewed);
+        self.renewed.retain(|hold| !end_if_over(self.handler, hold, now));
+        self.handler.renewals().put(&self.renewed);
         for hold in self.holds.by_ref() {
             tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
-            try_again(self.above, &hold);
+            try_again(self.handler, &hold);
         }
     }
 }
 
-fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
+fn try_again<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>) {
     let now = Instant::now();
     let remaining = hold.remaining(now);
     let next = now + (remaining / 3).max(Duration::from_millis(1));
     hold.scheduled.renew_at.store(next.as_nanos(), Ordering::SeqCst);
-    if !end_turn(above, hold, now) {
-        above.renewals().put(slice::from_ref(hold));
+    if !end_if_over(handler, hold, now) {
+        handler.renewals().put(slice::from_ref(hold));
     }
 }
 
 /// Notifies the holder of a loss, and lets the waiters of this process ask the store again.
-fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, cause: Cause) {
+fn lost<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, cause: Cause) {
     if hold.is_closed() {
         return;
     }
     hold.lose(cause);
-    above.renewals().remove(hold);
+    handler.renewals().remove(hold);
     let now = Instant::now();
     if hold.end_retention(now).is_some() {
         let why = hold.cause(now);
@@ -364,7 +364,7 @@ fn lost<A: Above>(above: &Arc<A>, hold: &Arc<Hold>, cause: Cause) {
     for turn in hold.others() {
         turn.invalidate();
     }
-    above.lost(hold);
+    handler.lost(hold);
 }
 
 #[cfg(test)]

@@ -177,9 +177,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "renewal_not_resumed",
         edits: &[Rust {
             file: "engine/renewal.rs",
-            from: "fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
+            from: "fn try_again<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>) {
 ",
-            to: "fn try_again<A: Above>(above: &Arc<A>, hold: &Arc<Hold>) {
+            to: "fn try_again<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>) {
     if mutant!() {
         return;
     }
@@ -238,14 +238,14 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_call_at_the_end_of_the_wait_is_ignored",
         edits: &[Rust {
             file: "engine/cohort/follower.rs",
-            from: "        match self.handover.try_recv() {
-            Ok(handover) => self.accept(handover),",
-            to: "        match self.handover.try_recv() {
-            Ok(handover) if mutant!() => {
-                std::mem::forget(handover);
+            from: "        match self.call.try_recv() {
+            Ok(call) => self.accept(call),",
+            to: "        match self.call.try_recv() {
+            Ok(call) if mutant!() => {
+                std::mem::forget(call);
                 Waited::TimedOut(cause)
             }
-            Ok(handover) => self.accept(handover),",
+            Ok(call) => self.accept(call),",
         }],
         caught_by: &[
             "unit engine::cohort::tests::a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
@@ -461,7 +461,7 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[Rust {
             file: "engine/renewal.rs",
             from: "            Renewal::NotHeld => lost(",
-            to: "            Renewal::NotHeld if mutant!() => try_again(&above, &hold),
+            to: "            Renewal::NotHeld if mutant!() => try_again(&handler, &hold),
             Renewal::NotHeld => lost(",
         }],
         caught_by: &[

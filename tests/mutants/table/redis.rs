@@ -57,9 +57,9 @@ pub const MUTANTS: &[Mutant] = &[
                 to: "            owner: if mutant!() { OwnerToken::from(7) } else { OwnerToken::random() },",
             },
             Rust {
-                file: "engine/cohort/queues.rs",
-                from: "                State::Holding { turn, .. } if turn.hold.is_valid(now) => {",
-                to: "                State::Holding { turn, .. } if turn.hold.is_valid(now) && !mutant!() => {",
+                file: "engine/cohort/entry.rs",
+                from: "State::Holding { turn, .. } if turn.hold.is_valid(now) =>",
+                to: "State::Holding { turn, .. } if turn.hold.is_valid(now) && !mutant!() =>",
             },
         ],
         caught_by: &[

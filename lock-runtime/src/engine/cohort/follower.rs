@@ -9,7 +9,7 @@ use crate::{
     engine::{
         cohort::{
             leader::Leader,
-            queues::{Cohorts, Handover, TimeoutCause},
+            queues::{Call, Cohorts, TimeoutCause},
         },
         hold::Turn,
     },
@@ -26,20 +26,20 @@ pub(crate) fn answer_deadline(end: Instant) -> Instant {
     end.max(Instant::now()) + LATE_ANSWER
 }
 
-/// The part of the engine that the queues call.
-pub(crate) trait Above: fmt::Debug + Send + Sync {
+/// The engine, as far as the queues call it: it takes back what a waiter no longer wants.
+pub(crate) trait GrantReceiver: fmt::Debug + Send + Sync {
     /// Ends a turn that was handed over to a waiter that is gone.
-    fn revoke_turn(&self, turn: &Arc<Turn>);
+    fn take_back(&self, turn: &Arc<Turn>);
 }
 
 /// A task that waits in the queue of this process. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Follower {
     cohorts: Arc<Cohorts>,
-    above: Arc<dyn Above>,
+    receiver: Arc<dyn GrantReceiver>,
     lock: LockId,
     id: u64,
-    handover: oneshot::Receiver<Handover>,
+    call: oneshot::Receiver<Call>,
     /// Out of the queue: nothing is left to undo.
     done: bool,
 }
@@ -58,12 +58,12 @@ pub(crate) enum Waited {
 impl Follower {
     pub(super) fn new(
         cohorts: &Arc<Cohorts>,
-        above: Arc<dyn Above>,
+        receiver: Arc<dyn GrantReceiver>,
         lock: LockId,
         id: u64,
-        handover: oneshot::Receiver<Handover>,
+        call: oneshot::Receiver<Call>,
     ) -> Self {
-        Self { cohorts: Arc::clone(cohorts), above, lock, id, handover, done: false }
+        Self { cohorts: Arc::clone(cohorts), receiver, lock, id, call, done: false }
     }
 
     /// Waits until called, at most until `end`, or a little longer if the store has not answered by then.
@@ -71,37 +71,37 @@ impl Follower {
     /// # Cancel safety
     /// Dropping it leaves the queue; a call that came at the same moment goes to the next waiter.
     pub(crate) async fn wait(mut self, end: Instant) -> Waited {
-        let mut handover = tokio::select! {
+        let mut call = tokio::select! {
             biased;
-            handover = &mut self.handover => handover.ok(),
+            call = &mut self.call => call.ok(),
             () = clock::sleep_until(end) => None,
         };
-        if handover.is_none() {
-            handover = self.wait_for_answer(answer_deadline(end)).await;
+        if call.is_none() {
+            call = self.wait_for_answer(answer_deadline(end)).await;
         }
-        match handover {
-            Some(handover) => self.accept(handover),
+        match call {
+            Some(call) => self.accept(call),
             None => self.time_out(),
         }
     }
 
     /// Waits until the store has answered or this task is called, at most until `end`.
-    async fn wait_for_answer(&mut self, end: Instant) -> Option<Handover> {
+    async fn wait_for_answer(&mut self, end: Instant) -> Option<Call> {
         loop {
             tokio::select! {
                 biased;
-                handover = &mut self.handover => return handover.ok(),
+                call = &mut self.call => return call.ok(),
                 answered = self.cohorts.check_answered(&self.lock) => if answered.is_some() { return None },
                 () = clock::sleep_until(end) => return None,
             }
         }
     }
 
-    fn accept(&mut self, handover: Handover) -> Waited {
+    fn accept(&mut self, call: Call) -> Waited {
         self.done = true;
-        match handover {
-            Handover::Enter(turn) => Waited::Entered(turn),
-            Handover::Lead { pause } => Waited::Lead { leader: self.lead(), pause },
+        match call {
+            Call::Enter(turn) => Waited::Entered(turn),
+            Call::Lead { pause } => Waited::Lead { leader: self.lead(), pause },
         }
     }
 
@@ -113,8 +113,8 @@ impl Follower {
         let cause = self.cohorts.withdraw(&self.lock, self.id);
         self.done = true;
         // Once out of the queue it is no longer called, but it may have been called just before.
-        match self.handover.try_recv() {
-            Ok(handover) => self.accept(handover),
+        match self.call.try_recv() {
+            Ok(call) => self.accept(call),
             Err(_) => Waited::TimedOut(cause),
         }
     }
@@ -127,10 +127,10 @@ impl Drop for Follower {
             return;
         }
         self.cohorts.withdraw(&self.lock, self.id);
-        self.handover.close();
-        match self.handover.try_recv() {
-            Ok(Handover::Enter(turn)) => self.above.revoke_turn(&turn),
-            Ok(Handover::Lead { .. }) => drop(self.lead()),
+        self.call.close();
+        match self.call.try_recv() {
+            Ok(Call::Enter(turn)) => self.receiver.take_back(&turn),
+            Ok(Call::Lead { .. }) => drop(self.lead()),
             Err(_) => {}
         }
     }

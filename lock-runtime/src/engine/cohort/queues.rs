@@ -12,9 +12,8 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    LockError, LockErrorKind,
-    backend::{HandOver, LockId, Reports, Wait},
-    engine::request::Request,
+    LockError,
+    backend::{HandOver, LockId, Reports},
     engine::{
         cohort::tenure::Tenure,
         hold::{Hold, Terms, Turn},
@@ -29,22 +28,22 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Cohorts {
     by_lock: Sharded<HashMap<LockId, Cohort>>,
-    waiting: AtomicUsize,
+    pub(super) waiting: AtomicUsize,
     attempt_ids: AtomicU64,
     /// Notifies the waiters whose wait is over that the store has answered.
     first_answer: Notify,
-    limits: Limits,
+    pub(super) limits: Limits,
 }
 
 /// One lock's queue. It exists while a task of this process asks for the lock or holds it.
 #[derive(Debug)]
-struct Cohort {
-    state: State,
-    waiters: VecDeque<Waiter>,
+pub(super) struct Cohort {
+    pub(super) state: State,
+    pub(super) waiters: VecDeque<Waiter>,
 }
 
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     /// The leader asks the store. It is identified by the number of its attempt, so that the remains of an attempt that
     /// was given up cannot affect the next one.
     Asking { leader: u64, last_answer: LastAnswer },
@@ -54,7 +53,7 @@ enum State {
 
 /// The store's last answer since a task of this process last held the lock.
 #[derive(Debug)]
-enum LastAnswer {
+pub(super) enum LastAnswer {
     None,
     /// Another client holds it.
     Held,
@@ -62,16 +61,16 @@ enum LastAnswer {
 }
 
 #[derive(Debug)]
-struct Waiter {
-    id: u64,
-    terms: Terms,
-    max_hold: Duration,
-    handover: oneshot::Sender<Handover>,
+pub(super) struct Waiter {
+    pub(super) id: u64,
+    pub(super) terms: Terms,
+    pub(super) max_hold: Duration,
+    pub(super) call: oneshot::Sender<Call>,
 }
 
 /// The call to a waiter.
 #[derive(Debug)]
-pub(super) enum Handover {
+pub(super) enum Call {
     /// The turn is the waiter's.
     Enter(Arc<Turn>),
     /// The waiter has to ask the store, after a pause.
@@ -88,7 +87,7 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    fn of(hold: &Hold, now: Instant) -> Self {
+    pub(super) fn of(hold: &Hold, now: Instant) -> Self {
         Self { remaining: Some(hold.remaining(now)), is_final: !hold.terms.auto_renew }
     }
 }
@@ -102,19 +101,6 @@ pub(crate) enum TimeoutCause {
     Failed(LockError),
     /// The attempt that asks the store knows of no answer yet.
     Unanswered { leader: u64 },
-}
-
-/// The role of a task in the cohort of the lock that it wants.
-#[derive(Debug)]
-pub(super) enum Joined {
-    /// The leader of a new cohort.
-    Leads,
-    /// A waiter of a cohort.
-    Waits(oneshot::Receiver<Handover>),
-    /// None: a task of this process holds the lock, and the request does not wait.
-    Busy(Holder),
-    /// None: it asks the store without joining the queue.
-    Bypasses,
 }
 
 /// The work left to do for a holder that leaves.
@@ -138,7 +124,7 @@ impl Cohorts {
     }
 
     /// Locks the part of the queues that has the one of this lock.
-    fn lock(&self, lock: &LockId) -> MutexGuard<'_, HashMap<LockId, Cohort>> {
+    pub(super) fn lock(&self, lock: &LockId) -> MutexGuard<'_, HashMap<LockId, Cohort>> {
         self.by_lock.of(lock.key.stored())
     }
 
@@ -151,41 +137,6 @@ impl Cohorts {
     /// Returns a number that identifies an attempt in a queue.
     pub(crate) fn next_id(&self) -> u64 {
         self.attempt_ids.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Joins the queue of the requested lock for the attempt `id`.
-    pub(super) fn join(&self, request: &Request, id: u64) -> Result<Joined, LockError> {
-        let mut cohorts = self.lock(&request.lock);
-        let Some(cohort) = cohorts.get_mut(&request.lock) else {
-            let state = State::Asking { leader: id, last_answer: LastAnswer::None };
-            cohorts.insert(request.lock.clone(), Cohort { state, waiters: VecDeque::new() });
-            return Ok(Joined::Leads);
-        };
-        if request.wait == Wait::No {
-            let now = Instant::now();
-            return Ok(match &cohort.state {
-                State::Holding { turn, .. } if turn.hold.is_valid(now) => {
-                    Joined::Busy(Holder::of(&turn.hold, now))
-                }
-                _ => Joined::Bypasses,
-            });
-        }
-        if cohort.waiters.len() >= self.limits.waiters_per_key {
-            let most = self.limits.waiters_per_key;
-            return Err(overloaded(&format!("{most} tasks of this process wait for it")));
-        }
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.limits.waiters {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(overloaded(&format!("{} tasks of this process wait for locks", self.limits.waiters)));
-        }
-        let (handover, handed_over) = oneshot::channel();
-        cohort.waiters.push_back(Waiter {
-            id,
-            terms: request.terms(),
-            max_hold: request.options.max_hold,
-            handover,
-        });
-        Ok(Joined::Waits(handed_over))
     }
 
     /// Decides who holds or asks next once the holder of `turn` has left; `valid` if the turn was so until then.
@@ -210,7 +161,7 @@ impl Cohorts {
             let Some(next_turn) = turn.next(now, next.max_hold) else { break };
             let next = cohort.waiters.pop_front().expect("looked at above");
             // A waiter that gave up at this very moment leaves the turn to the one behind it.
-            if next.handover.send(Handover::Enter(Arc::clone(&next_turn))).is_ok() {
+            if next.call.send(Call::Enter(Arc::clone(&next_turn))).is_ok() {
                 *present = next_turn;
                 tenure.handed_over();
                 return Leaving::Passed;
@@ -308,7 +259,7 @@ impl Cohorts {
     fn call_leader(cohorts: &mut HashMap<LockId, Cohort>, lock: &LockId, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(lock) else { return };
         while let Some(waiter) = cohort.waiters.pop_front() {
-            if waiter.handover.send(Handover::Lead { pause }).is_ok() {
+            if waiter.call.send(Call::Lead { pause }).is_ok() {
                 match &mut cohort.state {
                     // A leader's last answer also counts for its successor.
                     State::Asking { leader, .. } => *leader = waiter.id,
@@ -348,8 +299,4 @@ impl Reports for Cohorts {
     fn failed(&self, lock: &LockId, attempt: u64, error: &LockError) {
         self.record(lock, attempt, LastAnswer::Failed(error.clone()));
     }
-}
-
-fn overloaded(what: &str) -> LockError {
-    LockError::new(LockErrorKind::Overloaded, format!("{what} already, the limit; try again later"))
 }

@@ -1,16 +1,19 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Wake, Waker},
     time::Duration,
 };
 
 use super::{follower::LATE_ANSWER, tenure::MAX_TENURE_ALONE, *};
 use crate::{
-    LockErrorKind, LockGuard, LockKey, LockManager,
+    LockError, LockErrorKind, LockGuard, LockKey, LockManager,
     backend::{LockId, Mode, Wait},
-    engine::{hold::Turn, unpolled::POLL_GRACE},
+    engine::{hold::Turn, request::Request, unpolled::POLL_GRACE},
     mock::{Mock, Reply, until},
     time::clock::Instant,
 };
