@@ -22,7 +22,7 @@ use crate::{
     sync::{check_or_wait, lock},
     time::{
         clock::{self, Instant},
-        deadline,
+        deadline::{self, min_validity},
     },
 };
 
@@ -41,11 +41,19 @@ impl Terms {
     }
 }
 
+/// Where a grant comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin {
+    /// The only process in which it is valid; `None` if no other process sees the lock.
+    pub(crate) process: Option<Process>,
+    /// The timeout of the session with the store, if it grants session locks.
+    pub(crate) session_timeout: Option<Duration>,
+}
+
 /// One grant of the store, from the answer until its release is sent.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// The only process in which it is valid; `None` if no other process sees the lock.
-    process: Option<Process>,
+    origin: Origin,
     pub(crate) lock: LockId,
     in_store: InStore,
     pub(crate) terms: Terms,
@@ -96,7 +104,7 @@ impl Hold {
         terms: Terms,
         now: Instant,
         max_hold: Duration,
-        process: Option<Process>,
+        origin: Origin,
     ) -> Arc<Self> {
         let (in_store, valid_until) = match held {
             Held::Lease { lease, valid_until } => {
@@ -108,7 +116,7 @@ impl Hold {
         };
         let turn_ends = terms.turn_ends(now, max_hold, valid_until);
         Arc::new(Self {
-            process,
+            origin,
             lock,
             in_store,
             terms,
@@ -217,7 +225,7 @@ impl Hold {
 
     /// Returns whether this process acquired it, and not the one from which it was forked.
     pub(crate) fn is_here(&self) -> bool {
-        self.process.is_none_or(Process::is_this)
+        self.origin.process.is_none_or(Process::is_this)
     }
 
     /// Returns the time left at `now`.
@@ -225,13 +233,21 @@ impl Hold {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    /// Returns the time that a fresh grant has left at `now`; for a session lock without renewal, at most its `ttl`.
-    pub(crate) fn remaining_unrenewed(&self, now: Instant) -> Duration {
+    /// Returns the most that it can have left: a session may be shorter than the `ttl`.
+    pub(crate) fn longest_validity(&self) -> Duration {
+        let ttl = self.terms.ttl;
+        ttl.min(self.origin.session_timeout.unwrap_or(ttl))
+    }
+
+    /// Returns whether so much is left at `now` that a holder whose turn may last for `max_hold` can begin.
+    pub(crate) fn has_enough_validity(&self, now: Instant, max_hold: Duration) -> bool {
+        // A session lock without renewal ends with its `ttl`, however long the session lasts.
         let ttl_ends = match &self.in_store {
             InStore::Session(_) if !self.terms.auto_renew => self.turn_ends(),
             _ => Instant::FAR_FUTURE,
         };
-        self.remaining(now).min(ttl_ends.saturating_duration_since(now))
+        let remaining = self.remaining(now).min(ttl_ends.saturating_duration_since(now));
+        !remaining.is_zero() && remaining >= min_validity(self.longest_validity().min(max_hold))
     }
 
     /// Records that a renewal is sent.

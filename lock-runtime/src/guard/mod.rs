@@ -21,10 +21,12 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::{LockId, Released},
     engine::{
-        Engine, Permit,
-        cohort::Leaving,
+        Engine,
+        cohort::AfterTurn,
         hold::{Hold, Turn},
         loss::{Ends, log_given_up},
+        permit::Permit,
+        turn_end::TurnEnd,
     },
     time::clock::Instant,
 };
@@ -152,10 +154,11 @@ impl LockGuard {
             // Dropped, it is released in the background.
             return Err(self.turn.loss());
         }
+        let engine = self.permit.engine();
         if std::mem::replace(&mut self.leaves, false)
-            && self.permit.leave_in_time(&self.turn, now) == Leaving::Last
+            && engine.end_turn(&self.turn, TurnEnd::Left(&self.permit), now) == AfterTurn::Release
         {
-            release_in_store(self.permit.engine(), &self.turn.hold).await
+            release_in_store(engine, &self.turn.hold).await
         } else {
             Ok(())
         }
@@ -175,11 +178,9 @@ impl LockGuard {
         self.leaves
     }
 
-    /// Returns whether the hold is valid, with enough time left to be handed out.
-    pub(crate) fn is_worth_it(&self, now: Instant) -> bool {
-        let hold = &self.turn.hold;
-        let fresh = hold.remaining(now) >= self.permit.engine().least_validity(hold.terms.ttl);
-        self.turn.is_valid(now) && (fresh || !self.leaves)
+    /// Returns whether the lock can be handed out at `now`: for up to `max_hold`, unless it was re-entered.
+    pub(crate) fn has_enough_validity(&self, now: Instant, max_hold: Duration) -> bool {
+        self.turn.is_valid(now) && (!self.leaves || self.turn.hold.has_enough_validity(now, max_hold))
     }
 
     pub(crate) fn loss(&self) -> LockError {
@@ -256,10 +257,8 @@ impl Drop for LockGuard {
         }
         // In a forked child, the hold is the parent's, and the mutexes on this path may have been locked at the fork.
         if self.leaves && self.turn.hold.is_here() {
-            let now = Instant::now();
-            let ends = if self.turn.is_valid(now) { Ends::Hold } else { Ends::Remains };
-            let leaving = self.permit.leave_in_time(&self.turn, now);
-            self.permit.engine().release_in_background(leaving, &self.turn, ends, now);
+            let why = TurnEnd::Left(&self.permit);
+            self.permit.engine().end_turn_in_background(&self.turn, why, Instant::now());
         }
     }
 }

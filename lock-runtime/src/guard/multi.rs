@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, time::clock::Instant};
+use crate::{
+    HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, options::LockOptions,
+    time::clock::Instant,
+};
 
 /// Several locks that are held together.
 ///
@@ -27,7 +30,7 @@ pub struct MultiGuard {
 impl MultiGuard {
     /// Creates the guard if all the locks are still held. Some may have been lost, because the wait for the last one
     /// may have been long.
-    pub(crate) fn new(held: Vec<LockGuard>, hold_at_least: Duration) -> Result<Self, LockError> {
+    pub(crate) fn new(held: Vec<LockGuard>, options: &LockOptions) -> Result<Self, LockError> {
         // Before the check below, because the renewals notice a loss that happens after it.
         let own: Arc<[_]> =
             held.iter().filter(|held| held.leaves()).map(|held| Arc::downgrade(held.turn())).collect();
@@ -35,13 +38,13 @@ impl MultiGuard {
             held.turn().hold.hold_with(&own);
         }
         let now = Instant::now();
-        if let Some(lost) = held.iter().find(|held| !held.is_worth_it(now)) {
+        if let Some(lost) = held.iter().find(|held| !held.has_enough_validity(now, options.max_hold)) {
             lost.ensure_valid()?;
             let why = "lost: too little of its lease was left when the last of the locks was acquired";
             return Err(LockError::new(LockErrorKind::Lost, why).with_key(lost.key()));
         }
-        if !hold_at_least.is_zero() {
-            let until = now + hold_at_least;
+        if !options.hold_at_least.is_zero() {
+            let until = now + options.hold_at_least;
             held.iter().try_for_each(|held| held.check_held_until(until))?;
             for held in &held {
                 held.turn().hold_until(until);

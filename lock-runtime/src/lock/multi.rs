@@ -134,7 +134,7 @@ impl MultiLock {
             let first = acquire::acquire(&self.engine, &requests[0]).await;
             let held = vec![first.map_err(|error| error.with_key(&requests[0].lock.key))?];
             match self.acquire_others(held, &requests).await? {
-                Some(held) => return MultiGuard::new(held, self.options.hold_at_least),
+                Some(held) => return MultiGuard::new(held, &self.options),
                 None if wait.end().has_passed() => return Err(acquire::not_polled()),
                 None => {}
             }

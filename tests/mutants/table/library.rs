@@ -94,9 +94,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_section_that_loses_its_lock_logs_nothing",
         edits: &[Rust {
-            file: "engine/mod.rs",
-            from: "        if !covered && hold.is_first_report() {",
-            to: "        if !covered && hold.is_first_report() && !mutant!() {",
+            file: "engine/turn_end.rs",
+            from: "        if permit.is_some() && !covered && hold.is_first_report() {",
+            to: "        if permit.is_some() && !covered && hold.is_first_report() && !mutant!() {",
         }],
         caught_by: &["memory::loss_reasons::a_section_that_reaches_max_hold_says_so"],
     },
@@ -112,7 +112,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_dropped_guard_of_the_process_is_released_later",
         edits: &[Rust {
-            file: "engine/mod.rs",
+            file: "engine/turn_end.rs",
             from: "        match hold.in_store().release_now() {",
             to: "        match if mutant!() { None } else { hold.in_store().release_now() } {",
         }],
@@ -121,7 +121,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "granted_without_a_thread_for_renewals",
         edits: &[Rust {
-            file: "engine/mod.rs",
+            file: "engine/permit.rs",
             from: "        background::check()?;",
             to: "        background::check().or_else(|error| if mutant!() { Ok(()) } else { Err(error) })?;",
         }],
@@ -218,17 +218,17 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no_check_after_the_wait",
         edits: &[Rust {
             file: "lock/acquire/store.rs",
-            from: "    let is_short = hold.remaining_unrenewed(now) < engine.least_validity",
-            to: "    let is_short = !mutant!() && hold.remaining_unrenewed(now) < engine.least_validity",
+            from: "    let is_short = !hold.has_enough_validity",
+            to: "    let is_short = !mutant!() && !hold.has_enough_validity",
         }],
         caught_by: &["redis::lease::an_answer_that_comes_too_late_to_be_of_use_is_given_back"],
     },
     Mutant {
         name: "no_check_after_the_wait_behind_another",
         edits: &[Rust {
-            file: "engine/mod.rs",
-            from: "        let worth_it = hold.remaining(now) >= self.least_validity(hold.terms.ttl);",
-            to: "        let worth_it = mutant!() || hold.remaining(now) >= self.least_validity(hold.terms.ttl);",
+            file: "lock/acquire/mod.rs",
+            from: "if turn.hold.has_enough_validity(",
+            to: "if mutant!() || turn.hold.has_enough_validity(",
         }],
         caught_by: &[
             "unit engine::cohort::tests::a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out",
@@ -430,12 +430,12 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "the_others_of_a_lost_lock_are_freed_at_once",
         edits: &[Rust {
-            file: "engine/mod.rs",
+            file: "engine/turn_end.rs",
             from: "        self.cohorts.dissolve(hold);
 ",
             to: "        if mutant!() {
             for turn in hold.others() {
-                self.leave_in_background(&turn, Instant::now());
+                self.end_turn_in_background(&turn, TurnEnd::Unused, Instant::now());
             }
         }
         self.cohorts.dissolve(hold);
@@ -450,7 +450,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_lost_session_frees_its_lock_at_once",
         edits: &[Rust {
-            file: "engine/mod.rs",
+            file: "engine/turn_end.rs",
             from: "            let stopped = now + margin(longest);",
             to: "            let stopped = if mutant!() { now } else { now + margin(longest) };",
         }],

@@ -156,7 +156,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_lost_session_kept_for_a_share_of_its_ttl",
         edits: &[Rust {
-            file: "engine/mod.rs",
+            file: "engine/turn_end.rs",
             from: "let longest = if has_ended {",
             to: "let longest = if has_ended && !mutant!() {",
         }],

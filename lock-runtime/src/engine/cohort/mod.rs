@@ -14,7 +14,7 @@ pub(crate) use self::{
     entry::{Entry, enter},
     follower::{Follower, GrantReceiver, Waited, answer_deadline},
     leader::Leader,
-    queues::{Cohorts, Holder, Leaving, TimeoutCause},
+    queues::{AfterTurn, Cohorts, Holder, TimeoutCause},
 };
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::{
     },
     hash::HashMap,
     sync::{Sharded, check_or_wait},
-    time::{clock::Instant, deadline::min_validity},
+    time::clock::Instant,
 };
 
 /// The queues of all locks of one store.
@@ -103,13 +103,13 @@ pub(crate) enum TimeoutCause {
     Unanswered { leader: u64 },
 }
 
-/// The work left to do for a holder that leaves.
+/// The work that the end of a turn leaves to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
-    /// None: the lease went to the next waiter or is retained, or the turn was over before.
-    Passed,
+pub(crate) enum AfterTurn {
+    /// None.
+    Nothing,
     /// The lease must be released in the store.
-    Last,
+    Release,
 }
 
 impl Cohorts {
@@ -140,23 +140,25 @@ impl Cohorts {
     }
 
     /// Decides who holds or asks next once the holder of `turn` has left; `valid` if the turn was so until then.
-    pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> Leaving {
+    pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> AfterTurn {
         let hold = &turn.hold;
         let mut cohorts = self.lock(&hold.lock);
-        let Some(cohort) = cohorts.get_mut(&hold.lock) else { return Leaving::Last };
-        let State::Holding { turn: present, tenure } = &mut cohort.state else { return Leaving::Last };
+        let Some(cohort) = cohorts.get_mut(&hold.lock) else { return AfterTurn::Release };
+        let State::Holding { turn: present, tenure } = &mut cohort.state else { return AfterTurn::Release };
         if !Arc::ptr_eq(present, turn) {
-            return Leaving::Last;
+            return AfterTurn::Release;
         }
         // Not asked if no task waits.
         let lease = hold.lease().filter(|_| !cohort.waiters.is_empty());
         let store = lease.map_or(HandOver::refused(), |lease| lease.may_hand_over());
-        let may_pass = valid
-            && hold.is_valid(now)
-            && hold.remaining(now) >= min_validity(hold.terms.ttl)
-            && tenure.may_go_on(now, store);
+        let may_pass = valid && tenure.may_go_on(now, store);
         // Only to a waiter that asked for the same terms. One without renewal needs the whole length of a fresh lease.
-        let takes = |next: &Waiter| may_pass && next.terms == hold.terms && next.terms.auto_renew;
+        let takes = |next: &Waiter| {
+            may_pass
+                && next.terms == hold.terms
+                && next.terms.auto_renew
+                && hold.has_enough_validity(now, next.max_hold)
+        };
         while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
             let Some(next_turn) = turn.next(now, next.max_hold) else { break };
             let next = cohort.waiters.pop_front().expect("looked at above");
@@ -164,12 +166,12 @@ impl Cohorts {
             if next.call.send(Call::Enter(Arc::clone(&next_turn))).is_ok() {
                 *present = next_turn;
                 tenure.handed_over();
-                return Leaving::Passed;
+                return AfterTurn::Nothing;
             }
         }
         // From here on no task of this process uses the lease.
         Self::call_leader(&mut cohorts, &hold.lock, store.keep_off);
-        Leaving::Last
+        AfterTurn::Release
     }
 
     /// Lets the next waiter ask the store once the lease is lost: the waiters need not wait for the holder to notice.

@@ -13,7 +13,7 @@ use super::{follower::LATE_ANSWER, tenure::MAX_TENURE_ALONE, *};
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey, LockManager,
     backend::{LockId, Mode, Wait},
-    engine::{hold::Turn, request::Request, unpolled::POLL_GRACE},
+    engine::{hold::Turn, request::Request, turn_end::TurnEnd, unpolled::POLL_GRACE},
     mock::{Mock, Reply, until},
     time::clock::Instant,
 };
@@ -163,7 +163,7 @@ async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant()
     guard.release().await.expect("held");
     let Waited::Entered(turn) = follower.time_out() else { panic!("called before") };
     assert!(turn.is_valid(Instant::now()));
-    locks.engine().leave_in_background(&turn, Instant::now());
+    locks.engine().end_turn_in_background(&turn, TurnEnd::Unused, Instant::now());
     drop(follower);
     until("released", || store.releases().count("k") == 1).await;
     assert!(is_forgotten(&locks));

@@ -30,13 +30,17 @@ impl Lease for NoLease {
 }
 
 fn turn(valid_for: Duration, turn_for: Duration) -> Arc<Turn> {
+    turn_from(Origin::default(), valid_for, turn_for)
+}
+
+fn turn_from(origin: Origin, valid_for: Duration, turn_for: Duration) -> Arc<Turn> {
     let (token, ttl) = (FencingToken::from_micros(7), Duration::from_secs(1));
     let lock = LockId { key: LockKey::new("k").expect("valid"), mode: Mode::Exclusive };
     let LockId { key, mode } = lock.clone();
     let lease = Arc::new(NoLease(LeaseId { key, mode, owner: OwnerToken::from(1), token, ttl }));
     let now = Instant::now();
     let held = Held::Lease { lease, valid_until: now + valid_for };
-    Turn::first(Hold::new(held, lock, Terms { ttl, auto_renew: true }, now, turn_for, None), token)
+    Turn::first(Hold::new(held, lock, Terms { ttl, auto_renew: true }, now, turn_for, origin), token)
 }
 
 #[test]
@@ -167,4 +171,31 @@ fn the_loss_names_the_cause_that_is_known() {
     let given_away = turn(5000 * MS, 5000 * MS);
     given_away.hold.lose(Cause::GivenAway);
     says(&given_away, "the store says that it is no longer ours");
+}
+
+#[test]
+fn a_tenth_of_the_shortest_of_ttl_session_and_max_hold_is_enough() {
+    let (long, session_timeout) = (5000 * MS, Some(300 * MS));
+    for (session_timeout, max_hold, least) in
+        [(None, long, 100), (session_timeout, long, 30), (session_timeout, 50 * MS, 5), (None, 50 * MS, 5)]
+    {
+        let turn = turn_from(Origin { process: None, session_timeout }, 1000 * MS, long);
+        let hold = &turn.hold;
+        let with_left = |left: Duration| {
+            Instant::from_nanos(hold.deadline().as_nanos() - u64::try_from(left.as_nanos()).expect("short"))
+        };
+        assert!(hold.has_enough_validity(with_left(least * MS), max_hold));
+        assert!(
+            !hold.has_enough_validity(
+                with_left((least * MS).saturating_sub(Duration::from_nanos(1))),
+                max_hold
+            )
+        );
+    }
+}
+
+#[test]
+fn nothing_is_never_enough() {
+    let turn = turn(5 * MS, 5000 * MS);
+    assert!(!turn.hold.has_enough_validity(turn.hold.deadline(), Duration::from_nanos(1)));
 }

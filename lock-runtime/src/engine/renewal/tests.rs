@@ -6,7 +6,7 @@ use crate::{
     backend::{BoxFuture, Held, LockId, Mode, Releasable, Released, Session},
     engine::{
         Engine,
-        hold::{Terms, Turn},
+        hold::{Origin, Terms, Turn},
     },
     mock::{Mock, Reply, until},
     time::deadline::margin,
@@ -54,7 +54,7 @@ fn in_session(engine: &Arc<Engine>, max_hold: Duration) -> (Arc<InSession>, Arc<
     let held = Held::Session { session: Arc::<InSession>::clone(&session), since: Instant::now() };
     let lock = LockId { key: session.key.clone(), mode: Mode::Exclusive };
     let terms = Terms { ttl: Duration::from_secs(30), auto_renew: true };
-    let kept = Hold::new(held, lock, terms, Instant::now(), max_hold, None);
+    let kept = Hold::new(held, lock, terms, Instant::now(), max_hold, Origin::default());
     Renewals::add(engine, &kept, Instant::now());
     (session, kept)
 }
@@ -105,7 +105,7 @@ async fn the_loss_of_one_hold_of_a_session_leaves_the_others_to_their_guard() {
         let turn = Turn::first(hold, FencingToken::from_micros(7));
         LockGuard::new(turn, engine.permit().expect("room"))
     });
-    let guard = MultiGuard::new(guards.into(), Duration::ZERO).expect("held");
+    let guard = MultiGuard::new(guards.into(), &locks.lock("k").options).expect("held");
     let [_, ended] = guard.locks() else { unreachable!("two") };
     lost.loss.lock().expect("no panic").take().expect("kept").notify("notified");
     assert!(!ended.is_valid());

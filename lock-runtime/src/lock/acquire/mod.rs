@@ -19,10 +19,12 @@ use crate::{
     LockError, LockGuard,
     backend::{Acquired, BoxFuture, Wait},
     engine::{
-        Engine, Permit,
+        Engine,
         cohort::{self, Entry, Follower, Leader, Waited},
+        permit::Permit,
         renewal::Renewals,
         request::Request,
+        turn_end::TurnEnd,
         unpolled::{self, Keeps},
     },
     section::scope,
@@ -192,13 +194,17 @@ impl About {
             at = match at {
                 At::Store(leader, call, give_up) => break (leader, call, give_up),
                 At::Queue(follower) => match follow(&engine, follower, request.wait).await? {
-                    Waited::Entered(turn) if engine.is_worth_it(&turn) => {
-                        turn.hold_until(Instant::now() + request.options.hold_at_least);
-                        return Ok(LockGuard::new(turn, permit));
-                    }
-                    // Lost before this task ran: it starts over if its wait is not over.
-                    Waited::Entered(_) if request.wait.end().has_passed() => return Err(missed()),
-                    Waited::Entered(_) => {
+                    Waited::Entered(turn) => {
+                        let (now, options) = (Instant::now(), &request.options);
+                        if turn.hold.has_enough_validity(now, options.max_hold) {
+                            turn.hold_until(now + options.hold_at_least);
+                            return Ok(LockGuard::new(turn, permit));
+                        }
+                        // Lost before this task ran: it starts over if its wait is not over.
+                        engine.end_turn_in_background(&turn, TurnEnd::Unused, now);
+                        if request.wait.end().has_passed() {
+                            return Err(missed());
+                        }
                         match cohort::enter(&engine.cohorts, &request, id, || Arc::clone(&engine) as _)? {
                             Entry::Follow(follower) => At::Queue(follower),
                             Entry::Lead(leader) => ask_first(&engine, leader, &request)?,

@@ -138,8 +138,8 @@ pub(super) fn judge(
 fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accepted, LockError> {
     let (now, options) = (Instant::now(), &request.options);
     let (lock, terms) = (request.lock.clone(), request.terms());
-    let hold = Hold::new(grant.held, lock, terms, now, options.max_hold, engine.process());
-    let is_short = hold.remaining_unrenewed(now) < engine.least_validity(options.ttl.min(options.max_hold));
+    let hold = Hold::new(grant.held, lock, terms, now, options.max_hold, engine.origin());
+    let is_short = !hold.has_enough_validity(now, options.max_hold);
     let may_hand_over = |lease: &Arc<dyn Lease>| lease.may_hand_over().permission != Permission::Refused;
     let is_misnumbered = !grant.token.begins_sequence() && hold.lease().is_some_and(may_hand_over);
     if is_short || is_misnumbered {

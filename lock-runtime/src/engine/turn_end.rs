@@ -1,0 +1,146 @@
+//! The end of a turn, and what becomes of its lease: it is handed over, released, retained, or left to the store.
+
+use std::sync::Arc;
+
+use crate::{
+    backend::Renew,
+    engine::{
+        Engine,
+        cohort::{AfterTurn, GrantReceiver},
+        hold::{Hold, Turn},
+        loss::Ends,
+        permit::Permit,
+        renewal::{LossHandler, Renewals},
+    },
+    time::{clock::Instant, deadline::margin},
+};
+
+/// Why a turn ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TurnEnd<'a> {
+    /// Its guard is released or dropped. While the turn is retained for `hold_at_least`, the lock stays counted.
+    Left(&'a Permit),
+    /// The task to which it was handed over does not use it.
+    Unused,
+    /// It was retained, and `hold_at_least` is over.
+    RetentionOver,
+}
+
+impl Engine {
+    /// Ends a turn; returns whether the caller has to release its lease in the store.
+    pub(crate) fn end_turn(&self, turn: &Arc<Turn>, why: TurnEnd<'_>, now: Instant) -> AfterTurn {
+        let hold = &turn.hold;
+        let permit = match why {
+            TurnEnd::Left(permit) => Some(permit),
+            TurnEnd::Unused => None,
+            // For its holder, the turn ended when it was retained.
+            TurnEnd::RetentionOver => return self.pass_on(turn, hold.is_valid(now), now),
+        };
+        let (valid, covered) = (turn.is_valid(now), turn.is_covered(now));
+        // From here on, the renewals no longer watch it.
+        if permit.is_some() && !covered && hold.is_first_report() {
+            hold.cause(now).log(hold.key());
+        }
+        // Ended before the next holder is notified: no view of this turn may be valid during the next one.
+        if !turn.end() {
+            return AfterTurn::Nothing;
+        }
+        match permit.filter(|_| now < turn.held_until()) {
+            None => return self.pass_on(turn, valid, now),
+            Some(permit) if covered => self.retain(turn, permit.hand_on(), now),
+            Some(_) => self.leave_to_store(turn, now),
+        }
+        AfterTurn::Nothing
+    }
+
+    /// Ends a turn, and releases its lease: at once if the store can do that without waiting, else in the background.
+    pub(crate) fn end_turn_in_background(&self, turn: &Arc<Turn>, why: TurnEnd<'_>, now: Instant) {
+        let hold = &turn.hold;
+        let ends = match why {
+            TurnEnd::Left(_) if turn.is_valid(now) => Ends::Hold,
+            TurnEnd::RetentionOver => Ends::Hold,
+            TurnEnd::Left(_) | TurnEnd::Unused => Ends::Remains,
+        };
+        if self.end_turn(turn, why, now) == AfterTurn::Nothing {
+            return;
+        }
+        match hold.in_store().release_now() {
+            Some(answer) => ends.log(hold.key(), answer),
+            None => self.releaser.release(hold.releasable(), ends, hold.gone_by(now)),
+        }
+    }
+
+    /// Hands over the lease of a turn that is over, if it was `valid` and a task waits.
+    fn pass_on(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> AfterTurn {
+        let after = self.cohorts.leave(turn, valid, now);
+        match after {
+            AfterTurn::Nothing => self.renewals.turn_moved(&turn.hold),
+            AfterTurn::Release => self.renewals.remove(&turn.hold),
+        }
+        after
+    }
+
+    /// Keeps the lease of a turn that is over until `hold_at_least` is over, too.
+    fn retain(&self, turn: &Arc<Turn>, permit: Permit, now: Instant) {
+        let hold = &turn.hold;
+        turn.retain(Box::new(permit));
+        self.renewals.turn_moved(hold);
+        // If it was lost in between, the schedule no longer has it and would not end its retention.
+        if hold.is_closed() {
+            hold.end_retention(now);
+        }
+    }
+
+    /// Gives up the lease of a turn that was lost before `hold_at_least` was over.
+    ///
+    /// A release would free a lock that the store may still keep until then.
+    fn leave_to_store(&self, turn: &Arc<Turn>, now: Instant) {
+        let hold = &turn.hold;
+        tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
+        self.cohorts.leave(turn, false, now);
+        self.renewals.remove(hold);
+        if hold.session().is_some() {
+            // Without a release it would end only with the session.
+            self.releaser.release_after(turn.held_until(), hold.releasable(), hold.gone_by(now));
+        }
+    }
+}
+
+impl GrantReceiver for Engine {
+    fn take_back(&self, turn: &Arc<Turn>) {
+        self.end_turn_in_background(turn, TurnEnd::Unused, Instant::now());
+    }
+}
+
+impl LossHandler for Engine {
+    fn renewals(&self) -> &Arc<Renewals> {
+        &self.renewals
+    }
+
+    fn renewal(&self) -> Option<&dyn Renew> {
+        self.backend.renewal()
+    }
+
+    fn end_retention(&self, hold: &Arc<Hold>) -> bool {
+        let now = Instant::now();
+        let Some((turn, _permit)) = hold.end_retention(now) else { return false };
+        tracing::debug!(key = %hold.key(), "released: `hold_at_least` is over");
+        self.end_turn_in_background(&turn, TurnEnd::RetentionOver, now);
+        true
+    }
+
+    fn lost(&self, hold: &Arc<Hold>) {
+        self.cohorts.dissolve(hold);
+        if hold.session().is_some() {
+            // Otherwise it would last as long as the session, which may outlive its deadline. Unless its guard does so
+            // sooner, it is released only after a margin: the holder has just been notified to stop.
+            let now = Instant::now();
+            // A session that has ended keeps it no longer than its own margin.
+            let has_ended = now >= hold.deadline();
+            let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
+            let stopped = now + margin(longest);
+            let at = hold.held_until().max(stopped);
+            self.releaser.release_after(at, hold.releasable(), hold.gone_by(now));
+        }
+    }
+}
