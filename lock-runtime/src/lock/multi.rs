@@ -12,7 +12,7 @@ use crate::{
         unpolled::{self, Keeps},
     },
     guard,
-    lock::acquire::{self, Begun, Rest},
+    lock::acquire::{self, Pending, Started},
     options::{LockOptions, WaitFor, option_methods},
     section::scope,
 };
@@ -150,11 +150,11 @@ impl MultiLock {
     ) -> Result<Option<Vec<LockGuard>>, LockError> {
         while let Some(request) = requests.get(held.len()) {
             let (id, lock) = (self.engine.cohorts.next_id(), &request.lock);
-            match acquire::begin(&self.engine, request, id).await {
-                Ok(Begun::Acquired(guard)) => held.push(guard),
-                Ok(Begun::Waits(rest)) => {
+            match acquire::start(&self.engine, request, id).await {
+                Ok(Started::Acquired(guard)) => held.push(guard),
+                Ok(Started::Waits { pending, .. }) => {
                     let (engine, requests) = (Arc::clone(&self.engine), Arc::clone(requests));
-                    let others = wait_for_others(engine, requests, held, rest, id);
+                    let others = wait_for_others(engine, requests, held, pending, id);
                     // If it is given up, the locks that are already held are dropped with it.
                     let others = Box::pin(others);
                     let others = unpolled::watch(&self.engine.waiting, id, lock, Keeps::Locks, None, others);
@@ -172,22 +172,22 @@ async fn wait_for_others(
     engine: Arc<Engine>,
     requests: Arc<[Request]>,
     held: Vec<LockGuard>,
-    first: Rest,
+    first: Pending,
     id: u64,
 ) -> Result<Vec<LockGuard>, LockError> {
     // Counted until the held locks are dropped.
     let _asking = InFlightGuard::new(Arc::clone(&engine.asking));
-    let (mut held, mut begun) = (held, Some(Begun::Waits(first)));
+    let (mut held, mut first) = (held, Some(first));
     while let Some(request) = requests.get(held.len()) {
         let next = async {
-            let begun = match begun.take() {
-                Some(begun) => begun,
-                None => acquire::begin(&engine, request, id).await?,
+            let pending = match first.take() {
+                Some(pending) => pending,
+                None => match acquire::start(&engine, request, id).await? {
+                    Started::Acquired(guard) => return Ok(guard),
+                    Started::Waits { pending, .. } => pending,
+                },
             };
-            match begun {
-                Begun::Acquired(guard) => Ok(guard),
-                Begun::Waits(rest) => rest.await,
-            }
+            pending.await
         };
         let next = tokio::select! {
             biased;

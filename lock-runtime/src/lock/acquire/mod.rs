@@ -5,10 +5,9 @@ mod store;
 
 use std::{
     future::{Future, poll_fn},
-    mem,
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Poll, Waker},
 };
 
 use self::{
@@ -17,7 +16,7 @@ use self::{
 };
 use crate::{
     LockError, LockGuard,
-    backend::{Acquired, BoxFuture, Wait},
+    backend::{BoxFuture, Wait},
     engine::{
         Engine,
         cohort::{self, Entry, Follower, Leader, Waited},
@@ -53,13 +52,11 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
     tokio::task::coop::consume_budget().await;
     loop {
         let id = engine.cohorts.next_id();
-        let mut rest = match begin(engine, request, id).await? {
-            Begun::Acquired(guard) => return Ok(guard),
-            Begun::Waits(rest) => rest,
+        let (pending, task) = match start(engine, request, id).await? {
+            Started::Acquired(guard) => return Ok(guard),
+            Started::Waits { pending, task } => (pending, task),
         };
-        let acquired =
-            unpolled::watch(&engine.waiting, id, &request.lock, Keeps::Lead, rest.task.take(), rest).await;
-        match acquired {
+        match unpolled::watch(&engine.waiting, id, &request.lock, Keeps::Lead, task, pending).await {
             Some(acquired) => return acquired,
             None if request.wait.end().has_passed() => return Err(not_polled()),
             None => {}
@@ -67,177 +64,126 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
     }
 }
 
-/// The state of an acquisition that has not waited yet.
-#[allow(clippy::large_enum_variant, reason = "moved once; a box would cost every acquisition an allocation")]
-pub(crate) enum Begun {
-    Acquired(LockGuard),
-    /// It has to wait, possibly only for the answer of the store.
-    Waits(Rest),
-}
-
-/// The rest of an acquisition that has to wait: a future that borrows nothing from its caller, so that it can be
-/// [watched].
+/// The rest of an acquisition that has to wait. It borrows nothing from its caller, so that it can be [watched].
 ///
 /// [watched]: unpolled
-pub(crate) struct Rest {
-    stage: Stage,
-    /// The task that the store's answer wakes, while that answer is pending.
-    task: Option<Waker>,
-}
+pub(crate) type Pending = BoxFuture<'static, Result<LockGuard, LockError>>;
 
-#[allow(clippy::large_enum_variant, reason = "as above")]
-enum Stage {
-    /// The store's answer is pending. Most acquisitions end with it, and wait for nothing else.
-    Asked {
-        leader: Option<Leader>,
-        call: BoxFuture<'static, Result<Acquired, LockError>>,
-        give_up: Instant,
-        about: About,
+/// The state of an acquisition that has not waited yet.
+pub(crate) enum Started {
+    Acquired(LockGuard),
+    /// It has to wait, possibly only for the answer of the store.
+    Waits {
+        pending: Pending,
+        /// The task that the store's answer wakes, until `pending` is polled.
+        task: Option<Waker>,
     },
-    Waits(BoxFuture<'static, Result<LockGuard, LockError>>),
-    Over,
 }
 
-/// A request, with the number of its acquisition.
-struct About {
+/// Starts an acquisition with the number `id`, and continues it as far as possible without waiting.
+///
+/// # Cancel safety
+/// Ready at its first poll.
+pub(crate) async fn start(engine: &Arc<Engine>, request: &Request, id: u64) -> Result<Started, LockError> {
+    request.check(engine.backend.capabilities())?;
+    if let Some(again) = scope::enter_again(engine, request) {
+        return again.map(Started::Acquired);
+    }
+    // Declared first, so dropped last on every return.
+    let permit = engine.permit()?;
+    let context = |permit| Context { request: request.clone(), id, permit };
+    let leader = match cohort::enter(&engine.cohorts, request, id, || Arc::clone(engine) as _)? {
+        Entry::Busy(holder) => return Err(contended(&request.options, holder)),
+        Entry::Follow(follower) => {
+            return Ok(Started::Waits { pending: Box::pin(context(permit).follow(follower)), task: None });
+        }
+        Entry::Lead(leader) => Some(leader),
+        Entry::Bypass => None,
+    };
+    let mut call = ask(engine, leader.as_ref(), request);
+    // Computed when the store is asked: the rest of this acquisition may be polled much later.
+    let give_up = give_up(request.wait);
+    let first = poll_fn(|cx| match call.as_mut().poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(Ok(answer)),
+        Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
+    });
+    let (call, task) = match first.await {
+        // A store within the process is asked again at once: it has to wake the slot, and not the task.
+        Err(task) => (Ok(call), engine.process().is_some().then_some(task)),
+        Ok(answer) => match judge(engine, leader.as_ref(), request, answer) {
+            Judged::Over(accepted) => return Ok(Started::Acquired(enter(permit, leader, accepted?))),
+            Judged::AskAgain(error) => (Err(error), None),
+        },
+    };
+    Ok(Started::Waits { pending: Box::pin(context(permit).ask(leader, call, give_up)), task })
+}
+
+/// The parts of an acquisition that has to wait.
+struct Context {
     request: Request,
     id: u64,
     /// The last field: the acquisition is counted until its other parts are dropped.
     permit: Permit,
 }
 
-/// Where an acquisition waits.
-enum At {
-    /// In the queue of this process.
-    Queue(Follower),
-    /// For the store, until this moment.
-    Store(Option<Leader>, StoreCall, Instant),
-}
-
-/// Begins an acquisition with the number `id`, and continues it as far as possible without waiting.
-///
-/// # Cancel safety
-/// Ready at its first poll.
-pub(crate) async fn begin(engine: &Arc<Engine>, request: &Request, id: u64) -> Result<Begun, LockError> {
-    request.check(engine.backend.capabilities())?;
-    if let Some(again) = scope::enter_again(engine, request) {
-        return again.map(Begun::Acquired);
-    }
-    // Declared first, so dropped last on every return.
-    let permit = engine.permit()?;
-    let about = |permit| About { request: request.clone(), id, permit };
-    let at = match cohort::enter(&engine.cohorts, request, id, || Arc::clone(engine) as _)? {
-        Entry::Busy(holder) => return Err(contended(&request.options, holder)),
-        Entry::Follow(follower) => At::Queue(follower),
-        entry => {
-            let leader = if let Entry::Lead(leader) = entry { Some(leader) } else { None };
-            let mut call = ask(engine, leader.as_ref(), request);
-            // Computed when the store is asked: the rest of this acquisition may be polled much later.
-            let give_up = give_up(request.wait);
-            let first = poll_fn(|cx| match call.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(Ok(answer)),
-                Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
-            });
-            match first.await {
-                Err(task) if engine.backend.capabilities().is_shared_between_processes() => {
-                    let stage = Stage::Asked { leader, call, give_up, about: about(permit) };
-                    return Ok(Begun::Waits(Rest { stage, task: Some(task) }));
-                }
-                Err(_) => At::Store(leader, Ok(call), give_up),
-                Ok(answer) => match judge(engine, leader.as_ref(), request, answer) {
-                    Judged::Over(accepted) => return Ok(Begun::Acquired(enter(permit, leader, accepted?))),
-                    Judged::AskAgain(error) => At::Store(leader, Err(error), give_up),
-                },
-            }
-        }
-    };
-    let stage = Stage::Waits(Box::pin(about(permit).acquire(at)));
-    Ok(Begun::Waits(Rest { stage, task: None }))
-}
-
-impl Future for Rest {
-    type Output = Result<LockGuard, LockError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Stage::Asked { call, .. } = &mut self.stage {
-            let answer = call.as_mut().poll(cx);
-            let Stage::Asked { about, leader, call, give_up } = mem::replace(&mut self.stage, Stage::Over)
-            else {
-                unreachable!("matched above")
-            };
-            let at = match answer {
-                Poll::Pending => At::Store(leader, Ok(call), give_up),
-                Poll::Ready(answer) => {
-                    match judge(about.permit.engine(), leader.as_ref(), &about.request, answer) {
-                        Judged::Over(accepted) => {
-                            return Poll::Ready(Ok(enter(about.permit, leader, accepted?)));
-                        }
-                        Judged::AskAgain(error) => At::Store(leader, Err(error), give_up),
-                    }
-                }
-            };
-            self.stage = Stage::Waits(Box::pin(about.acquire(at)));
-        }
-        match &mut self.stage {
-            Stage::Waits(acquisition) => acquisition.as_mut().poll(cx),
-            Stage::Asked { .. } | Stage::Over => unreachable!("it was ready when it was polled last"),
-        }
-    }
-}
-
-impl About {
+impl Context {
     /// Waits in the queue of this process, then for the store.
-    async fn acquire(self, mut at: At) -> Result<LockGuard, LockError> {
-        let Self { request, id, permit } = self;
-        let engine = Arc::clone(permit.engine());
-        let (leader, call, give_up) = loop {
-            at = match at {
-                At::Store(leader, call, give_up) => break (leader, call, give_up),
-                At::Queue(follower) => match follow(&engine, follower, request.wait).await? {
-                    Waited::Entered(turn) => {
-                        let (now, options) = (Instant::now(), &request.options);
-                        if turn.hold.has_enough_validity(now, options.max_hold) {
-                            turn.hold_until(now + options.hold_at_least);
-                            return Ok(LockGuard::new(turn, permit));
-                        }
-                        // Lost before this task ran: it starts over if its wait is not over.
-                        engine.end_turn_in_background(&turn, TurnEnd::Unused, now);
-                        if request.wait.end().has_passed() {
-                            return Err(missed());
-                        }
-                        match cohort::enter(&engine.cohorts, &request, id, || Arc::clone(&engine) as _)? {
-                            Entry::Follow(follower) => At::Queue(follower),
-                            Entry::Lead(leader) => ask_first(&engine, leader, &request)?,
-                            Entry::Busy(_) | Entry::Bypass => unreachable!("it waits"),
-                        }
+    async fn follow(self, mut follower: Follower) -> Result<LockGuard, LockError> {
+        let Self { request, id, permit } = &self;
+        let engine = permit.engine();
+        let leader = loop {
+            match wait_in_queue(engine, follower, request.wait).await? {
+                Waited::Entered(turn) => {
+                    let (now, options) = (Instant::now(), &request.options);
+                    if turn.hold.has_enough_validity(now, options.max_hold) {
+                        turn.hold_until(now + options.hold_at_least);
+                        return Ok(LockGuard::new(turn, self.permit));
                     }
-                    Waited::Lead { leader, pause } => {
-                        clock::sleep_until(Instant::now() + pause).await;
-                        ask_first(&engine, leader, &request)?
+                    // Lost before this task ran: it starts over if its wait is not over.
+                    engine.end_turn_in_background(&turn, TurnEnd::Unused, now);
+                    if request.wait.end().has_passed() {
+                        return Err(missed());
                     }
-                    Waited::TimedOut(cause) => return Err(out_of_time(&engine, &request.options, cause)),
-                },
-            };
+                    match cohort::enter(&engine.cohorts, request, *id, || Arc::clone(engine) as _)? {
+                        Entry::Follow(next) => follower = next,
+                        Entry::Lead(leader) => break leader,
+                        Entry::Busy(_) | Entry::Bypass => unreachable!("it waits"),
+                    }
+                }
+                Waited::Lead { leader, pause } => {
+                    clock::sleep_until(Instant::now() + pause).await;
+                    break leader;
+                }
+                Waited::TimedOut(cause) => return Err(out_of_time(engine, &request.options, cause)),
+            }
         };
-        let accepted = ask_store(&engine, leader.as_ref(), call, give_up, &request).await?;
-        Ok(enter(permit, leader, accepted))
+        // Otherwise a store that grants at once would be asked after the shutdown.
+        engine.check_open()?;
+        let call = ask(engine, Some(&leader), request);
+        let give_up = give_up(request.wait);
+        self.ask(Some(leader), Ok(call), give_up).await
+    }
+
+    /// Waits for the store until `give_up`.
+    async fn ask(
+        self,
+        leader: Option<Leader>,
+        call: StoreCall,
+        give_up: Instant,
+    ) -> Result<LockGuard, LockError> {
+        let Self { request, permit, .. } = &self;
+        let accepted = ask_store(permit.engine(), leader.as_ref(), call, give_up, request).await?;
+        Ok(enter(self.permit, leader, accepted))
     }
 }
 
 /// Waits in the queue of this process, unless the manager is shut down.
-async fn follow(engine: &Engine, follower: Follower, wait: Wait) -> Result<Waited, LockError> {
+async fn wait_in_queue(engine: &Engine, follower: Follower, wait: Wait) -> Result<Waited, LockError> {
     tokio::select! {
         biased;
         waited = follower.wait(wait.end()) => Ok(waited),
         error = engine.closed() => Err(error),
     }
-}
-
-fn ask_first(engine: &Arc<Engine>, leader: Leader, request: &Request) -> Result<At, LockError> {
-    // Otherwise a store that grants at once would be asked after the shutdown.
-    engine.check_open()?;
-    let call = ask(engine, Some(&leader), request);
-    Ok(At::Store(Some(leader), Ok(call), give_up(request.wait)))
 }
 
 /// Makes a guard of a granted turn, and adds its hold to the renewals.
