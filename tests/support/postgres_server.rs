@@ -29,6 +29,13 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The user that has to give a password.
 pub const USER: &str = "locks";
+/// Raises the error of a full queue of notifications.
+pub const QUEUE_IS_FULL: &str =
+    "RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'";
+/// The name of the real `pg_notify` while another function has its place.
+const BUILT_IN_NOTIFY: &str = "built_in_notify";
+/// Changes nothing, but each session looks up the functions of its prepared statements again once a schema was changed.
+const FORGET_PLANS: &str = "GRANT USAGE ON SCHEMA pg_catalog TO PUBLIC";
 
 /// Listens on a unix socket, so there is no race for a port; a [`Proxy`](super::proxy::Proxy) gives it one.
 #[derive(Debug)]
@@ -187,17 +194,30 @@ impl PostgresServer {
 
     /// From now on, each `pg_notify` is refused as with a full queue.
     pub fn refuse_notifications(&self) {
-        self.query(
-            "CREATE OR REPLACE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS \
-             $$ BEGIN RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$",
-        );
+        self.replace_notify(&format!("{QUEUE_IS_FULL};"));
     }
 
+    /// Puts a function with this body in the place of `pg_notify`, until [`accept_notifications`](Self::accept_notifications).
+    ///
+    /// The function is a new one: the server runs a built-in function by its number, whatever `CREATE OR REPLACE FUNCTION`
+    /// has written into the catalog.
+    pub fn replace_notify(&self, body: &str) {
+        self.query(&format!(
+            "ALTER FUNCTION pg_catalog.pg_notify(text, text) RENAME TO {BUILT_IN_NOTIFY}; \
+             CREATE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN {body} END $$; \
+             {FORGET_PLANS}"
+        ));
+    }
+
+    /// Ends [`replace_notify`](Self::replace_notify), if it was called.
     pub fn accept_notifications(&self) {
-        self.query(
-            "CREATE OR REPLACE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void LANGUAGE internal PARALLEL \
-             RESTRICTED AS 'pg_notify'",
-        );
+        let built_in = format!("pg_catalog.{BUILT_IN_NOTIFY}(text, text)");
+        if self.value(&format!("SELECT to_regprocedure('{built_in}')")).is_some() {
+            self.query(&format!(
+                "DROP FUNCTION pg_catalog.pg_notify(text, text); ALTER FUNCTION {built_in} RENAME TO pg_notify; \
+                 {FORGET_PLANS}"
+            ));
+        }
     }
 
     fn signal_children(&mut self, signal: Signal) {

@@ -294,7 +294,10 @@ pub const MUTANTS: &[Mutant] = &[
             from: "        self.unnotified.as_deref()",
             to: "        if mutant!() { None } else { self.unnotified.as_deref() }",
         }],
-        caught_by: &["servers postgres::refused_rows::a_release_does_not_need_its_notification"],
+        caught_by: &[
+            "servers postgres::refused_rows::a_release_does_not_need_its_notification",
+            "postgres::unnotified::a_release_succeeds_and_its_waiter_gets_the_lock",
+        ],
     },
     Mutant {
         name: "a_batch_that_fails_by_one_row",

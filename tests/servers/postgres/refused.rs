@@ -8,7 +8,10 @@ use std::{
 use lock_runtime::{LockError, LockErrorKind, LockGuard, LockManager};
 
 use super::{LONG, MS};
-use crate::support::{postgres_server::PostgresServer, until};
+use crate::support::{
+    postgres_server::{PostgresServer, QUEUE_IS_FULL},
+    until,
+};
 
 /// A user without any right but those that a test grants.
 const TENANT: &str = "tenant";
@@ -44,7 +47,7 @@ fn fill_queue(server: &PostgresServer, user: &str) {
     server.query(&format!(
         "CREATE SCHEMA full_queue; GRANT USAGE ON SCHEMA full_queue TO {user}; \
          CREATE FUNCTION full_queue.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS \
-         $$ BEGIN RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$; \
+         $$ BEGIN {QUEUE_IS_FULL}; END $$; \
          CREATE FUNCTION full_queue.pg_notification_queue_usage() RETURNS float8 LANGUAGE sql AS 'SELECT 0.99::float8'; \
          ALTER ROLE {user} SET search_path = full_queue, pg_catalog, public"
     ));

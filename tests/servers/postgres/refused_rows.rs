@@ -9,12 +9,9 @@ use super::{
     next::{next_owner, owner, waiter},
 };
 use crate::support::{
-    postgres_server::{PostgresServer, USER},
+    postgres_server::{PostgresServer, QUEUE_IS_FULL, USER},
     until,
 };
-
-/// Raises an error as a full queue does.
-const FULL: &str = "RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'";
 
 /// How the server refuses a notification.
 #[derive(Clone, Copy, Debug)]
@@ -30,30 +27,21 @@ impl Refusal {
     const ALL: [Self; 3] = [Self::NotPermitted, Self::InTheStatement, Self::AtItsCommit];
 
     fn begins(self, server: &PostgresServer) {
-        let function = |body: &str| {
-            format!(
-                "CREATE OR REPLACE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS \
-                 'BEGIN {} END'",
-                body.replace('\'', "''")
-            )
-        };
-        let text = match self {
-            Self::NotPermitted => "REVOKE EXECUTE ON FUNCTION pg_notify FROM PUBLIC".to_owned(),
-            Self::InTheStatement => function(&format!("{FULL};")),
-            Self::AtItsCommit => {
-                let check = format!(
-                    "BEGIN IF current_setting('test.told', true) = 'yes' THEN {FULL}; END IF; RETURN NULL; END"
-                );
-                format!(
-                    "{}; CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS '{}'; CREATE CONSTRAINT TRIGGER \
-                     at_commit AFTER UPDATE ON distributed_locks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE \
-                     FUNCTION at_commit()",
-                    function("PERFORM set_config('test.told', 'yes', true);"),
-                    check.replace('\'', "''")
-                )
+        match self {
+            Self::NotPermitted => {
+                server.query("REVOKE EXECUTE ON FUNCTION pg_notify FROM PUBLIC");
             }
-        };
-        server.query(&text);
+            Self::InTheStatement => server.refuse_notifications(),
+            Self::AtItsCommit => {
+                server.replace_notify("PERFORM set_config('test.told', 'yes', true);");
+                server.query(&format!(
+                    "CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                     IF current_setting('test.told', true) = 'yes' THEN {QUEUE_IS_FULL}; END IF; RETURN NULL; END $$; \
+                     CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE ON distributed_locks \
+                     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION at_commit()"
+                ));
+            }
+        }
     }
 }
 
