@@ -15,7 +15,8 @@ use tokio::runtime::{self, Handle};
 use turmoil::net::TcpStream;
 
 thread_local! {
-    static KILLING: Cell<bool> = const { Cell::new(false) };
+    /// When the processes are killed whose destructors run.
+    static KILLED_AT: Cell<Option<Duration>> = const { Cell::new(None) };
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
@@ -43,18 +44,26 @@ fn with<T>(what: impl FnOnce(&mut World) -> T) -> Option<T> {
 /// Writes what happens, if the simulation is traced.
 pub(crate) fn trace(what: impl FnOnce() -> String) {
     if with(|world| world.traced) == Some(true) {
-        println!("{:?} {}", turmoil::sim_elapsed().unwrap_or_default(), what());
+        println!("{:?} {}", elapsed().unwrap_or_default(), what());
     }
 }
 
 pub(crate) fn is_on() -> bool {
-    turmoil::in_simulation()
+    with(|_| ()).is_some()
 }
 
-/// The nanoseconds since the beginning.
+/// The time since the beginning.
+///
+/// Not turmoil's in the destructors of a process that is killed. Some of them run outside of its runtime, where turmoil
+/// would count the time of the machine.
+pub(crate) fn elapsed() -> Option<Duration> {
+    KILLED_AT.get().or_else(turmoil::sim_elapsed)
+}
+
+/// The moment as nanoseconds of the clock of leases.
 pub(crate) fn now() -> Option<u64> {
     // A day later than zero: a moment a little ago exists.
-    let now = turmoil::sim_elapsed()? + Duration::from_secs(24 * 60 * 60);
+    let now = elapsed()? + Duration::from_secs(24 * 60 * 60);
     u64::try_from(now.as_nanos()).ok()
 }
 
@@ -84,18 +93,18 @@ pub(crate) fn background() -> Option<Handle> {
     })?
 }
 
-/// Ends processes: their destructors start nothing more on their threads, which would be over, too.
-pub(crate) fn kill<T>(end: impl FnOnce() -> T) -> T {
-    KILLING.set(true);
+/// Ends processes at this time: their destructors start nothing more on their threads, which would be over, too.
+pub(crate) fn kill<T>(at: Duration, end: impl FnOnce() -> T) -> T {
+    KILLED_AT.set(Some(at));
     let output = end();
-    KILLING.set(false);
+    KILLED_AT.set(None);
     output
 }
 
 /// Returns the task, unless its process is being killed. Then it is never dropped, because its destructor could start
 /// the same task again.
 pub(crate) fn unless_killed<T>(task: T) -> Option<T> {
-    if !KILLING.get() {
+    if KILLED_AT.get().is_none() {
         return Some(task);
     }
     let _ = ManuallyDrop::new(task);

@@ -134,7 +134,7 @@ impl Faults {
                 }
                 sim.crash(node_name(node));
             }
-            Fault::Kill(process) => simulated::kill(|| {
+            Fault::Kill(process) => simulated::kill(sim.elapsed(), || {
                 for host in hosts(process) {
                     sim.crash(host);
                 }

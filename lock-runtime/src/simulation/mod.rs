@@ -17,9 +17,10 @@ mod server;
 mod history;
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     fmt::Write as _,
+    future::pending,
     ops::Range,
     panic::{self, AssertUnwindSafe},
     rc::Rc,
@@ -121,7 +122,7 @@ fn background_name(number: usize) -> String {
 
 /// The time in the simulation.
 fn now() -> Duration {
-    turmoil::sim_elapsed().expect("in a simulation")
+    simulated::elapsed().expect("in a simulation")
 }
 
 /// What a run shows.
@@ -234,7 +235,7 @@ impl World<'_> {
 
     fn end(self) -> Outcome {
         let Self { plan, sim, servers, notes, faults } = self;
-        simulated::kill(|| drop(sim));
+        simulated::kill(sim.elapsed(), || drop(sim));
         let (holds, mut problems) = (notes.holds.take(), notes.problems.take());
         for (lock, holds) in &holds {
             let verdict = history::judge(holds.clone());
@@ -314,4 +315,37 @@ fn a_seed_repeats_its_run() {
         let [first, second] = [(); 2].map(|()| on_a_fresh_thread(seed, false));
         assert_eq!(first, second, "seed {seed}");
     }
+}
+
+/// Notes the time at which it is dropped.
+struct NotesItsEnd(Rc<Cell<Duration>>);
+
+impl Drop for NotesItsEnd {
+    fn drop(&mut self) {
+        self.0.set(now());
+    }
+}
+
+/// How much time of the machine passes meanwhile depends on its load.
+#[test]
+fn a_process_is_killed_at_the_time_of_the_simulation_however_slow_the_machine_is() {
+    let (killed, noted) = simulated::run(0, false, || {
+        let noted = Rc::new(Cell::new(Duration::ZERO));
+        let mut sim = turmoil::Builder::new().tick_duration(Duration::from_millis(1)).build();
+        let end = Rc::clone(&noted);
+        sim.host("process", move || {
+            let end = NotesItsEnd(Rc::clone(&end));
+            async move {
+                let _end = end;
+                pending().await
+            }
+        });
+        for _ in 0..3 {
+            sim.step().expect("the host goes on");
+        }
+        thread::sleep(Duration::from_millis(50));
+        simulated::kill(sim.elapsed(), || sim.crash("process"));
+        (sim.elapsed(), noted.get())
+    });
+    assert_eq!(noted, killed);
 }

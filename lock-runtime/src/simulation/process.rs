@@ -171,8 +171,8 @@ struct HoldNote<'a> {
 
 impl Drop for HoldNote<'_> {
     fn drop(&mut self) {
-        // The simulation is over.
-        let Some(until) = turmoil::sim_elapsed() else { return };
+        // The simulation has panicked.
+        let Some(until) = simulated::elapsed() else { return };
         let nanos = |moment: Duration| u64::try_from(moment.as_nanos()).expect("short");
         let hold =
             Hold { token: self.token, asked: nanos(self.asked), from: nanos(self.from), until: nanos(until) };
