@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockErrorKind, LockManager};
+use lock_runtime::LockErrorKind;
 
 use super::{LONG, admin, connect};
 use crate::support::{
@@ -14,116 +14,109 @@ use crate::support::{
 /// All permissions, and the one to read.
 const ALL: i32 = 31;
 const READ: i32 = 1;
+/// The quota of the lock `third`.
+const QUOTA: &str = "/zookeeper/quota/lock:third";
 
-/// Asks for a lock, and releases another one, while the server refuses something about them.
-async fn third_lock_is_kept(
-    locks: &LockManager,
-    server: &ZooKeeperServer,
-    refuse: impl FnOnce(&mut Client),
-    allow: impl FnOnce(&mut Client),
-) -> (LockError, Result<(), LockError>) {
-    let kept = locks.lock("kept").acquire().await.unwrap();
-    let other = locks.lock("other").acquire().await.unwrap();
-    let mut admin = admin(server);
-    refuse(&mut admin);
-    let error = locks.lock("third").try_acquire().await.expect_err("it is refused");
-    let released = other.release().await;
-    // Longer than a session without answers lasts.
-    tokio::time::sleep(SESSION * 3 / 2).await;
-    assert!(kept.is_valid(), "lost by a request for another lock: {error}");
-    allow(&mut admin);
-    // A node that could not be deleted is deleted then.
-    let lock = locks.lock("other").wait(LONG);
-    lock.acquire().await.expect("free again").release().await.unwrap();
-    locks.lock("third").wait(LONG).acquire().await.expect("allowed again").release().await.unwrap();
-    assert!(kept.is_valid());
-    kept.release().await.unwrap();
-    (error, released)
+/// What the server refuses about the locks `third` and `other`.
+struct Refusal {
+    claim: &'static str,
+    begin: fn(&mut Client),
+    end: fn(&mut Client),
+    /// A word of the error of an attempt at `third`.
+    word: &'static str,
+    /// Whether `other` cannot be released.
+    forbids_release: bool,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acl_costs_no_session_its_other_holds() {
-    let server = ZooKeeperServer::start("");
-    let locks = connect(&server).await;
-    let (error, released) = third_lock_is_kept(
-        &locks,
-        &server,
-        |admin| {
+const REFUSALS: &[Refusal] = &[
+    Refusal {
+        claim: "an_acl_costs_no_session_its_other_holds",
+        begin: |admin| {
             admin.create_for(READ, "/lock:third", b"", zk::PERSISTENT).unwrap().unwrap();
         },
-        |admin| admin.delete("/lock:third").unwrap().unwrap(),
-    )
-    .await;
-    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
-    assert!(error.to_string().contains("ACL"), "{error}");
-    released.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acl_that_forbids_a_release_costs_no_session_its_other_holds() {
-    let server = ZooKeeperServer::start("");
-    let locks = connect(&server).await;
-    let (error, released) = third_lock_is_kept(
-        &locks,
-        &server,
-        |admin| {
+        end: |admin| admin.delete("/lock:third").unwrap().unwrap(),
+        word: "ACL",
+        forbids_release: false,
+    },
+    Refusal {
+        claim: "an_acl_that_forbids_a_release_costs_no_session_its_other_holds",
+        begin: |admin| {
             admin.create_for(READ, "/lock:third", b"", zk::PERSISTENT).unwrap().unwrap();
             // To give rights back needs the right to do so.
             admin.set_rights("/lock:other", READ | zk::ADMIN).unwrap().unwrap();
         },
-        |admin| {
+        end: |admin| {
             admin.delete("/lock:third").unwrap().unwrap();
             admin.set_rights("/lock:other", ALL).unwrap().unwrap();
         },
-    )
-    .await;
-    assert!(error.to_string().contains("ACL"), "{error}");
-    let refused = released.unwrap_err();
-    assert_eq!(refused.kind(), LockErrorKind::Backend, "{refused}");
-}
-
-/// The node above all locks, which each heartbeat checks.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_root_that_must_not_be_read_costs_no_session_its_holds() {
-    let server = ZooKeeperServer::start("");
-    let locks = connect(&server).await;
-    let (error, released) = third_lock_is_kept(
-        &locks,
-        &server,
-        |admin| admin.set_rights("/", zk::ADMIN).unwrap().unwrap(),
-        |admin| admin.set_rights("/", ALL).unwrap().unwrap(),
-    )
-    .await;
-    assert!(error.to_string().contains("ACL"), "{error}");
-    released.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quota_costs_no_session_its_other_holds() {
-    let server = ZooKeeperServer::start("enforceQuota=true\n");
-    let locks = connect(&server).await;
-    let limit = b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1";
-    let (error, released) = third_lock_is_kept(
-        &locks,
-        &server,
-        |admin| {
+        word: "ACL",
+        forbids_release: true,
+    },
+    Refusal {
+        // The node above all locks, which each heartbeat checks.
+        claim: "a_root_that_must_not_be_read_costs_no_session_its_holds",
+        begin: |admin| admin.set_rights("/", zk::ADMIN).unwrap().unwrap(),
+        end: |admin| admin.set_rights("/", ALL).unwrap().unwrap(),
+        word: "ACL",
+        forbids_release: false,
+    },
+    Refusal {
+        claim: "a_quota_costs_no_session_its_other_holds",
+        begin: |admin| {
             admin.create("/lock:third", b"", zk::PERSISTENT).unwrap().unwrap();
-            admin.create("/zookeeper/quota/lock:third", b"", zk::PERSISTENT).unwrap().unwrap();
-            let path = "/zookeeper/quota/lock:third/zookeeper_stats";
-            admin.create(path, b"count=1,bytes=0", zk::PERSISTENT).unwrap().unwrap();
-            let path = "/zookeeper/quota/lock:third/zookeeper_limits";
-            admin.create(path, limit, zk::PERSISTENT).unwrap().unwrap();
-        },
-        |admin| {
-            for node in ["/zookeeper_limits", "/zookeeper_stats", ""] {
-                admin.delete(&format!("/zookeeper/quota/lock:third{node}")).unwrap().unwrap();
+            for (node, content) in [
+                ("", ""),
+                ("/zookeeper_stats", "count=1,bytes=0"),
+                ("/zookeeper_limits", "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1"),
+            ] {
+                let path = format!("{QUOTA}{node}");
+                admin.create(&path, content.as_bytes(), zk::PERSISTENT).unwrap().unwrap();
             }
         },
-    )
-    .await;
-    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
-    assert!(error.to_string().contains("quota"), "{error}");
-    released.unwrap();
+        end: |admin| {
+            for node in ["/zookeeper_limits", "/zookeeper_stats", ""] {
+                admin.delete(&format!("{QUOTA}{node}")).unwrap().unwrap();
+            }
+        },
+        word: "quota",
+        forbids_release: false,
+    },
+];
+
+/// Asks for a lock, and releases another one, while the server refuses something about them: a third lock of the session is
+/// kept, and both can be used again afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_refuses_costs_no_session_its_other_holds() {
+    let server = ZooKeeperServer::start("enforceQuota=true\n");
+    for Refusal { claim, begin, end, word, forbids_release } in REFUSALS {
+        let locks = connect(&server).await;
+        let kept = locks.lock("kept").acquire().await.unwrap();
+        let other = locks.lock("other").acquire().await.unwrap();
+        let mut admin = admin(&server);
+        begin(&mut admin);
+        let error = locks.lock("third").try_acquire().await.expect_err(claim);
+        assert_eq!(error.kind(), LockErrorKind::Backend, "{claim}: {error}");
+        assert!(error.to_string().contains(word), "{claim}: {error}");
+        match other.release().await {
+            Ok(()) => assert!(!forbids_release, "{claim}"),
+            Err(refused) => {
+                assert!(*forbids_release, "{claim}: {refused}");
+                assert_eq!(refused.kind(), LockErrorKind::Backend, "{claim}: {refused}");
+            }
+        }
+        // Longer than a session without answers lasts.
+        tokio::time::sleep(SESSION * 3 / 2).await;
+        assert!(kept.is_valid(), "{claim}: lost by a request for another lock: {error}");
+        end(&mut admin);
+        // A node that could not be deleted is deleted then.
+        for name in ["other", "third"] {
+            let acquired = locks.lock(name).wait(LONG).acquire().await;
+            let guard = acquired.unwrap_or_else(|error| panic!("{claim}: {name} is allowed again: {error}"));
+            guard.release().await.unwrap();
+        }
+        assert!(kept.is_valid(), "{claim}");
+        kept.release().await.unwrap();
+    }
 }
 
 /// Each name that this library accepts is one for the server, and a name beyond its limit fails alone.
