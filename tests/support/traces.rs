@@ -19,6 +19,7 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 static OUTAGES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 static TABLES: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 static LOSSES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Reads all events of targets that begin with `targets`, until the end of the process. All tests of a program call this
 /// with the same arguments.
@@ -38,6 +39,12 @@ pub fn found() -> (u64, Vec<String>) {
 pub fn outages_of(address: &str) -> Vec<Level> {
     let lines = OUTAGES.lock().unwrap_or_else(PoisonError::into_inner);
     lines.iter().filter(|(_, line)| line.contains(address)).map(|(level, _)| *level).collect()
+}
+
+/// Returns the warnings of the library so far about the server at `address`.
+pub fn warnings_of(address: &str) -> Vec<String> {
+    let lines = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    lines.iter().filter(|line| line.contains(address)).cloned().collect()
 }
 
 /// Returns the log lines so far of this level about the tables of a server of PostgreSQL, by its folder.
@@ -138,6 +145,9 @@ impl Subscriber for Reader {
         let mut text = Text::default();
         event.record(&mut text);
         self.read(&text.0);
+        if *event.metadata().level() == Level::WARN && event.metadata().target().starts_with("lock_runtime") {
+            WARNINGS.lock().unwrap_or_else(PoisonError::into_inner).push(text.0.clone());
+        }
         let lines = match event.metadata().target() {
             "lock_runtime::backend::common::outage" => Some(&OUTAGES),
             target if target.ends_with("postgres::fitness") => Some(&TABLES),

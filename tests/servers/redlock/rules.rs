@@ -9,6 +9,7 @@ use super::{LONG, MS, Node, Quorum};
 use crate::support::{
     proxy::{Proxy, Upstream},
     redis_server::RedisServer,
+    traces, until,
 };
 
 #[tokio::test]
@@ -144,11 +145,25 @@ async fn a_node_without_info_has_no_vote_also_if_it_is_durable() {
 
 /// Without CONFIG, `appendfsync` cannot be seen, and is believed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_published_user_can_use_durable_nodes() {
-    let (_servers, store) = with_user(&published_user());
+async fn the_published_user_can_use_durable_nodes_and_is_warned_once_of_what_cannot_be_seen() {
+    crate::watch_traces();
+    let (servers, store) = with_user(&published_user());
     let locks = LockManager::new(store.durable());
     locks.ping().await.unwrap();
+    // The library's own thread has connections of its own.
     locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    for server in &servers {
+        let address = server.socket().display().to_string();
+        let warnings = || {
+            let all = traces::warnings_of(&address).into_iter();
+            all.filter(|line| line.contains("does not show its `appendfsync`")).collect::<Vec<_>>()
+        };
+        until("the warning is logged", || if warnings().is_empty() { Err(()) } else { Ok(()) }).await;
+        let [warning] = &warnings()[..] else { panic!("{:?}", warnings()) };
+        for word in ["CONFIG", "`durable=true`", "two clients can hold one lock"] {
+            assert!(warning.contains(word), "{word}: {warning}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
