@@ -270,6 +270,16 @@ fn failed(message: String) -> LockError {
 mod tests {
     use super::*;
 
+    #[cfg(not(any(feature = "tls-aws-lc-rs", feature = "tls-ring")))]
+    #[test]
+    fn without_cryptography_connecting_names_the_features() {
+        let error = install_provider().expect_err("nothing is compiled in, and no default is set");
+        assert_eq!(error.kind(), LockErrorKind::Unsupported, "{error}");
+        for word in ["`tls-aws-lc-rs`", "`tls-ring`", "default `CryptoProvider`"] {
+            assert!(error.to_string().contains(word), "{word}: {error}");
+        }
+    }
+
     #[test]
     fn what_is_not_whole_is_not_left_out_without_a_word() {
         let part = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
