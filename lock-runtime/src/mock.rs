@@ -275,6 +275,39 @@ impl Lease for MockLease {
     }
 }
 
+/// A subscriber that keeps all texts of this thread.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    pub(crate) fn texts(&self) -> String {
+        lock(&self.0).clone()
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text<'a>(&'a mut String);
+        impl tracing::field::Visit for Text<'_> {
+            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                use std::fmt::Write;
+                let _ = writeln!(self.0, "{value:?}");
+            }
+        }
+        event.record(&mut Text(&mut lock(&self.0)));
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
 /// Waits until `condition` is met, for at most 10 s, which is far longer than it takes.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = StdInstant::now() + Duration::from_secs(10);

@@ -11,6 +11,8 @@ pub(crate) enum Cause {
     MaxHold,
     /// The lease is over, and was not to be renewed.
     TtlOver,
+    /// Too little of the lease was left to be of use when the last of several locks was granted.
+    TooLittleLeft,
     /// The deadline of the lease passed, although its renewal was due before.
     NotAsked,
     /// The deadline of the lease passed while the store answered no renewal.
@@ -32,7 +34,7 @@ impl Cause {
     pub(crate) fn error(&self, key: &LockKey) -> LockError {
         let advice = match self {
             Self::MaxHold => "; make the section shorter or `max_hold` longer",
-            Self::TtlOver => "",
+            Self::TtlOver | Self::TooLittleLeft => "",
             _ => "; check what was done since with the fencing token",
         };
         LockError::new(LockErrorKind::Lost, format!("lost: {self}{advice}")).with_key(key)
@@ -83,6 +85,9 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Self::MaxHold => "`max_hold` is reached",
             Self::TtlOver => "its `ttl` is over and `auto_renew` is off",
+            Self::TooLittleLeft => {
+                "too little of its lease was left when the last of the locks was acquired"
+            }
             Self::NotAsked => {
                 "its deadline passed before a renewal was sent; was the process suspended, or its machine too busy?"
             }

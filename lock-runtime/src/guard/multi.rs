@@ -10,7 +10,10 @@ use std::{
 };
 
 use crate::{
-    HeldLock, LockError, LockErrorKind, LockGuard, engine::hold, guard, options::LockOptions,
+    HeldLock, LockError, LockErrorKind, LockGuard,
+    engine::{hold, loss::Cause},
+    guard,
+    options::LockOptions,
     time::clock::Instant,
 };
 
@@ -40,8 +43,11 @@ impl MultiGuard {
         let now = Instant::now();
         if let Some(lost) = held.iter().find(|held| !held.has_enough_validity(now, options.max_hold)) {
             lost.ensure_valid()?;
-            let why = "lost: too little of its lease was left when the last of the locks was acquired";
-            return Err(LockError::new(LockErrorKind::Lost, why).with_key(lost.key()));
+            let cause = Cause::TooLittleLeft;
+            if lost.turn().hold.is_first_report() {
+                cause.log(lost.key());
+            }
+            return Err(cause.error(lost.key()));
         }
         if !options.hold_at_least.is_zero() {
             let until = now + options.hold_at_least;

@@ -110,6 +110,17 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["memory::loss_reasons::a_guard_kept_beyond_max_hold_says_so"],
     },
     Mutant {
+        name: "several_lost_locks_log_nothing",
+        edits: &[Rust {
+            file: "guard/multi.rs",
+            from: "            if lost.turn().hold.is_first_report() {",
+            to: "            if !mutant!() && lost.turn().hold.is_first_report() {",
+        }],
+        caught_by: &[
+            "unit lock::multi::tests::a_lock_that_is_almost_over_when_the_last_is_granted_is_not_handed_out",
+        ],
+    },
+    Mutant {
         name: "a_dropped_guard_of_the_process_is_released_later",
         edits: &[Rust {
             file: "engine/turn_end.rs",

@@ -171,6 +171,7 @@ mod tests {
     mod page;
 
     use super::*;
+    use crate::mock::Log;
 
     #[test]
     fn a_url_that_is_not_understood_is_answered_with_what_to_write_and_without_its_secrets() {
@@ -214,33 +215,6 @@ mod tests {
                 next = error.source();
             }
         }
-    }
-
-    /// A subscriber that keeps all texts of this thread.
-    #[derive(Clone, Default)]
-    struct Log(Arc<std::sync::Mutex<String>>);
-
-    impl tracing::Subscriber for Log {
-        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-            true
-        }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, event: &tracing::Event<'_>) {
-            struct Text<'a>(&'a mut String);
-            impl tracing::field::Visit for Text<'_> {
-                fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                    use std::fmt::Write;
-                    let _ = writeln!(self.0, "{value:?}");
-                }
-            }
-            event.record(&mut Text(&mut self.0.lock().expect("not poisoned")));
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
     }
 
     /// Every reserved character at every place of a URL, written as it is and encoded, in every scheme.
@@ -305,7 +279,7 @@ mod tests {
             }
         }
         assert!(understood > 1_000, "{understood}");
-        let log = log.0.lock().expect("not poisoned");
+        let log = log.texts();
         assert!(!log.contains("canary"), "{log}");
     }
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     HeldLock, Limits, LockManager, OnLost, ensure_locked,
     macro_support::Kept as _,
-    mock::{Mock, Reply, until},
+    mock::{Log, Mock, Reply, until},
     section::run::Outcome,
 };
 
@@ -118,11 +118,16 @@ async fn a_lock_that_is_lost_while_the_next_is_waited_for_ends_the_wait() {
 async fn a_lock_that_is_almost_over_when_the_last_is_granted_is_not_handed_out() {
     let store = Mock::new();
     let locks = store.manager();
-    let ttl = 1000 * MS;
+    let ttl = 3000 * MS;
     // The reply comes at the end of the first lease. Nothing is polled meanwhile, so no loss is noticed before.
-    store.acquires().once([Reply::Yes, Reply::Late(930 * MS)]);
+    store.acquires().once([Reply::Yes, Reply::Late(2700 * MS)]);
+    let log = Log::default();
+    let logging = tracing::subscriber::set_default(log.clone());
     let error = locks.all(["a", "b"]).ttl(ttl).auto_renew(false).acquire().await.expect_err("too late");
+    drop(logging);
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");
+    let texts = log.texts();
+    assert_eq!(texts.matches("lock lost").count(), 1, "{texts}");
     until("both are released", || store.releases().count("a") == 1).await;
 }
 
