@@ -29,7 +29,7 @@ use std::{str::FromStr, time::Duration};
 
 use super::secret::Secret;
 use crate::{
-    OwnerToken,
+    FencingToken, OwnerToken,
     backend::kits::postgres::uuid::Uuid,
     time::{clock::Instant, deadline::valid_until},
 };
@@ -72,8 +72,9 @@ impl Place {
     /// Judges a notification that has come now, at the server's time `us`, or later than that by its clock.
     pub(super) fn judge(&self, pushed: Pushed, us: u64) -> Push {
         let Pushed { version, secret } = pushed;
-        // A clock that was set back is behind the versions; then each is one more than the last.
-        let versions = self.seen + 1..=us.max(self.seen + 1);
+        // A clock that was set back is behind the versions; then each is one more than the last. Beyond the last number of a
+        // fencing token, the server makes none.
+        let versions = self.seen + 1..=us.max(self.seen + 1).min(FencingToken::LAST_MICROS);
         if secret.owner() != self.holder || !versions.contains(&version) {
             return Push::NotOurs;
         }
@@ -129,6 +130,11 @@ mod tests {
         assert!(judge(NOW, NOW) && !judge(NOW + 1, NOW) && !judge(u64::MAX, NOW));
         // A clock that was set back, or is not known.
         assert!(judge(8, 3) && !judge(9, 3) && judge(8, 0));
+        // Tokens end before versions do.
+        let last = FencingToken::LAST_MICROS;
+        assert!(judge(last, u64::MAX) && !judge(last + 1, u64::MAX));
+        let used_up = Place { seen: last, ..place(secret) };
+        assert_eq!(used_up.judge(Pushed { version: last + 1, secret }, NOW), Push::NotOurs);
     }
 
     #[test]
