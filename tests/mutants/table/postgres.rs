@@ -302,7 +302,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_batch_that_fails_by_one_row",
         edits: &[Rust {
-            file: "backend/stores/postgres/parts.rs",
+            file: "backend/kits/postgres/parts.rs",
             from: "            Failure::Refused(_) | Failure::Locked(_) => !accepted",
             to: "            Failure::Refused(_) | Failure::Locked(_) => mutant!() || !accepted",
         }],
@@ -310,6 +310,19 @@ pub const MUTANTS: &[Mutant] = &[
             "servers postgres::refused_rows::one_row_that_may_not_be_changed_is_the_only_one_whose_lease_is_lost",
             "servers postgres::refused_rows::one_row_that_may_not_be_changed_is_the_only_one_that_is_not_released",
         ],
+    },
+    Mutant {
+        name: "a_sweep_that_fails_by_one_row",
+        edits: &[Rust {
+            file: "backend/stores/postgres/attempt.rs",
+            from: "    let removed = in_parts(old.len(), |part| {",
+            to: "    if mutant!() {
+        let _ = connections.run(Lane::Here, &statements.remove, |_| sweep::removal(&old)).await;
+        return;
+    }
+    let removed = in_parts(old.len(), |part| {",
+        }],
+        caught_by: &["servers postgres::table::a_row_that_may_not_be_removed_is_the_only_old_one_that_stays"],
     },
     Mutant {
         name: "a_next_holder_that_does_not_give_its_place_back",

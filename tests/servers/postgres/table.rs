@@ -189,6 +189,33 @@ async fn rows_of_locks_that_were_not_used_for_long_are_removed_and_no_others() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_may_not_be_removed_is_the_only_old_one_that_stays() {
+    let server = PostgresServer::start(&[]);
+    let rows = client(&server).await;
+    let advisory = url(&server, "").replace("postgres:", "postgres+advisory:");
+    let advisory = LockManager::connect(&advisory).await.unwrap();
+    server.query(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not this row''; END'; \
+         CREATE TRIGGER refuse BEFORE DELETE ON distributed_locks FOR EACH ROW WHEN (OLD.name = 'old 77') EXECUTE FUNCTION \
+         refuse()",
+    );
+    for locks in [rows, advisory] {
+        let fill = "INSERT INTO distributed_locks (name, version, expires_at) SELECT 'old ' || n, 1, now() - interval '49 h' \
+                    FROM generate_series(1, 1500) n ON CONFLICT DO NOTHING";
+        server.query(fill);
+        for number in 0..(128 * 10) {
+            locks.lock(format!("k{number}")).acquire().await.unwrap().release().await.unwrap();
+        }
+        let old = "SELECT string_agg(name, ', ') FROM distributed_locks WHERE name LIKE 'old %'";
+        until("the others are removed", || match server.value(old) {
+            Some(left) if left == "old 77" => Ok(()),
+            left => Err(left.map(|left| left.chars().take(100).collect::<String>())),
+        })
+        .await;
+    }
+}
+
 /// The version rises even if the clock has been set back since the last grant.
 #[tokio::test]
 async fn tokens_rise_beyond_a_version_from_the_future() {

@@ -9,6 +9,7 @@ pub(crate) mod fitness;
 pub(crate) mod listener;
 pub(crate) mod notices;
 pub(crate) mod overdue;
+pub(crate) mod parts;
 pub(crate) mod slot;
 pub(crate) mod statement;
 pub(crate) mod sweep;

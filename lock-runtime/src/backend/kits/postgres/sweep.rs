@@ -10,7 +10,10 @@ use std::{
 
 use sqlx::{Row, postgres::PgRow};
 
-use super::statement::Arg;
+use super::{
+    error::Failure,
+    statement::{Arg, micros},
+};
 use crate::{sync::lock, time::backoff::random};
 
 /// How long the row of a free lock is kept. Its version keeps the fencing tokens rising if the server's clock is set
@@ -24,6 +27,8 @@ const PAGE: i64 = 512;
 
 /// The statement that looks at a page of the table.
 pub(crate) const SQL: &str = include_str!("sql/sweep.sql");
+/// The statement that removes rows.
+pub(crate) const REMOVE_SQL: &str = include_str!("sql/remove.sql");
 
 /// Where the sweep of a table stands.
 #[derive(Debug)]
@@ -41,24 +46,39 @@ impl Default for Sweeper {
 }
 
 impl Sweeper {
-    /// Counts a new row; returns the arguments of the statement that looks at a page of the table if it is time.
-    pub(crate) fn grown(&self) -> Option<Vec<Arg<'static>>> {
-        (self.new_rows.fetch_add(1, Ordering::Relaxed) % NEW_ROWS == NEW_ROWS - 1).then(|| {
-            let retention = i64::try_from(RETENTION.as_micros()).unwrap_or(i64::MAX);
-            vec![Arg::Text(lock(&self.last).clone().into()), Arg::Number(PAGE), Arg::Number(retention)]
-        })
+    /// Counts a new row; returns whether it is time to look at a page of the table.
+    pub(crate) fn grown(&self) -> bool {
+        self.new_rows.fetch_add(1, Ordering::Relaxed) % NEW_ROWS == NEW_ROWS - 1
     }
 
-    /// Notes the answer to that statement.
-    pub(crate) fn swept(&self, rows: &[PgRow]) {
-        let read = |row: &PgRow| -> Result<_, sqlx::Error> {
-            Ok((row.try_get::<Option<String>, _>("last")?, row.try_get::<i64, _>("removed")?))
+    /// Returns the arguments of the statement that looks at the next page.
+    pub(crate) fn page(&self) -> Vec<Arg<'static>> {
+        vec![Arg::Text(lock(&self.last).clone().into()), Arg::Number(PAGE), micros(RETENTION)]
+    }
+
+    /// Notes the answer to that statement; returns the names of the rows to remove.
+    pub(crate) fn old(&self, page: &[PgRow]) -> Vec<String> {
+        let read = |row: &PgRow| -> Result<(String, bool), sqlx::Error> {
+            Ok((row.try_get("name")?, row.try_get("is_old")?))
         };
-        let Some(Ok((last, removed))) = rows.first().map(read) else { return };
+        let Ok(rows) = page.iter().map(read).collect::<Result<Vec<_>, _>>() else { return Vec::new() };
         // After the last page, from the beginning.
-        *lock(&self.last) = last.unwrap_or_default();
-        if removed > 0 {
-            tracing::debug!(removed, "rows of locks that were not used for long are removed");
-        }
+        *lock(&self.last) = rows.last().map(|(name, _)| name.clone()).unwrap_or_default();
+        rows.into_iter().filter_map(|(name, is_old)| is_old.then_some(name)).collect()
+    }
+}
+
+/// Returns the arguments of the statement that removes rows.
+pub(crate) fn removal(names: &[String]) -> Vec<Arg<'_>> {
+    vec![Arg::Texts(names.iter().map(String::as_str).collect()), micros(RETENTION)]
+}
+
+/// Logs how many rows were removed.
+pub(crate) fn removed(results: &[Result<(), Failure>]) {
+    let removed = results.iter().filter(|result| result.is_ok()).count();
+    tracing::debug!(removed, "rows of locks that were not used for long are removed");
+    if let Some(failure) = results.iter().find_map(|result| result.as_ref().err()) {
+        let (refused, error) = (results.len() - removed, failure.clone().into_error());
+        tracing::debug!(refused, %error, "rows of locks that were not used for long stay");
     }
 }

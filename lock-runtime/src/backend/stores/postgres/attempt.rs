@@ -21,7 +21,9 @@ use crate::{
             digest::sha256,
             error::{Failure, not_understood},
             notices::{WANTED, Watch},
+            parts::in_parts,
             statement::{Arg, micros},
+            sweep,
             uuid::Uuid,
         },
     },
@@ -326,8 +328,8 @@ async fn ask(
     if is_renewed_soon {
         connections.prepare_for_renewals();
     }
-    if read.is_new {
-        sweep(&shared);
+    if read.is_new && shared.sweeper.grown() {
+        tokio::spawn(sweep_page(Arc::clone(&shared)));
     }
     // The lease counts from the first statement, although it may have begun with the last one.
     let asked_at = began.unwrap_or(answer.sent);
@@ -335,16 +337,24 @@ async fn ask(
     Ok(Asked::Granted { version, contention })
 }
 
-/// Counts a new row; looks at a page of the table in the background if it is time.
-fn sweep(shared: &Arc<Shared>) {
-    let Some(args) = shared.sweeper.grown() else { return };
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        let args = |_| args.clone();
-        if let Ok(swept) = shared.connections.run(Lane::Here, &shared.statements.sweep, args).await {
-            shared.sweeper.swept(&swept.rows);
+/// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the server
+/// refuses to remove keeps no other.
+async fn sweep_page(shared: Arc<Shared>) {
+    let Shared { connections, statements, sweeper, .. } = &*shared;
+    let page = connections.run(Lane::Here, &statements.sweep, |_| sweeper.page()).await;
+    let Ok(page) = page else { return };
+    let old = sweeper.old(&page.rows);
+    if old.is_empty() {
+        return;
+    }
+    let removed = in_parts(old.len(), |part| {
+        let names = &old[part];
+        async move {
+            connections.run(Lane::Here, &statements.remove, |_| sweep::removal(names)).await?;
+            Ok(vec![(); names.len()])
         }
     });
+    sweep::removed(&removed.await);
 }
 
 /// The columns of the answer.

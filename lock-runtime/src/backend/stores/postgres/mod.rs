@@ -5,7 +5,6 @@ pub mod fence;
 mod flight;
 mod hold;
 mod next;
-mod parts;
 mod released;
 mod releases;
 mod renewal;

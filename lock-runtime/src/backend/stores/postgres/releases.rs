@@ -7,7 +7,6 @@ use sqlx::{Row, postgres::PgRow};
 use tokio::sync::oneshot;
 
 use super::{
-    parts::in_parts,
     released::{Due, Left, Released},
     secret::Secret,
     shared::{Shared, Statements},
@@ -17,6 +16,7 @@ use crate::{
     backend::kits::postgres::{
         connections::{Answer, Lane},
         error::{Failure, not_understood},
+        parts::in_parts,
         statement::{Arg, Statement},
     },
     sync::lock,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlx::Row;
 
-use super::{parts::in_parts, shared::Shared};
+use super::shared::Shared;
 use crate::{
     LockError, LockErrorKind,
     backend::{
@@ -12,6 +12,7 @@ use crate::{
         kits::postgres::{
             connections::Lane,
             error::{Failure, not_understood},
+            parts::in_parts,
             statement::Arg,
         },
     },

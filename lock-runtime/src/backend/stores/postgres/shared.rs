@@ -38,6 +38,7 @@ pub(super) struct Statements {
     pub(super) release_many: Statement,
     pub(super) renew: Statement,
     pub(super) sweep: Statement,
+    pub(super) remove: Statement,
     pub(super) check_in: Statement,
 }
 
@@ -55,6 +56,7 @@ impl Statements {
             renew: of(include_str!("sql/renew.sql"), 16),
             check_in: of(include_str!("sql/check_in.sql"), 0),
             sweep: of(sweep::SQL, 32),
+            remove: of(sweep::REMOVE_SQL, 1024),
         }
     }
 }

@@ -12,7 +12,10 @@ use sqlx::{
     Acquire as _, Row,
     postgres::{PgListener, PgRow},
 };
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{Mutex, mpsc},
+    time::timeout,
+};
 
 use super::{
     hold::Hold,
@@ -25,9 +28,11 @@ use crate::{
     backend::{
         common::{contention::Contention, outage::Outage},
         kits::postgres::{
-            error::{self, Meaning, not_understood},
+            error::{self, Failure as OfStatement, Meaning, not_understood},
             notices::HEAD_START,
+            parts::in_parts,
             statement::{Arg, Form, Statement, micros},
+            sweep,
         },
     },
     time::clock::{self, Instant},
@@ -50,6 +55,16 @@ enum Failure {
     Locked(LockError),
     /// The session is over.
     Over(LockError),
+}
+
+impl From<Failure> for OfStatement {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(error) => Self::Refused(error),
+            Failure::Locked(error) => Self::Locked(error),
+            Failure::Over(error) => Self::Unknown(error),
+        }
+    }
 }
 
 impl From<Failure> for LockError {
@@ -357,7 +372,7 @@ impl Keeper {
         let Some(session) = self.session.upgrade() else {
             return Err(LockError::new(LockErrorKind::Backend, "the store was dropped"));
         };
-        let (mut locked, mut sweeps) = (Vec::new(), Vec::new());
+        let (mut locked, mut sweeps) = (Vec::new(), 0);
         for (take, tried) in due.into_iter().zip(tried) {
             let taken = match tried {
                 Tried::Held => {
@@ -370,7 +385,7 @@ impl Keeper {
                 }
                 Tried::Raised(version) | Tried::Created(version) => {
                     if let Tried::Created(_) = tried {
-                        sweeps.extend(self.shared.sweeper.grown());
+                        sweeps += u32::from(self.shared.sweeper.grown());
                     }
                     let hold = Hold::new(&session, take.key, take.name);
                     let version = u64::try_from(version).unwrap_or_default();
@@ -382,15 +397,38 @@ impl Keeper {
         }
         drop(session);
         self.free(&locked).await?;
-        for args in sweeps {
-            let shared = Arc::clone(&self.shared);
-            match self.run_without_pid(&shared.statements.sweep, args).await {
-                Ok(swept) => shared.sweeper.swept(&swept),
-                Err(Failure::Over(error)) => return Err(error),
-                Err(Failure::Refused(_) | Failure::Locked(_)) => {}
-            }
+        for _ in 0..sweeps {
+            // Boxed, because it is rare and large.
+            Box::pin(self.sweep_page()).await?;
         }
         Ok(())
+    }
+
+    /// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the server
+    /// refuses to remove keeps no other.
+    async fn sweep_page(&mut self) -> Result<(), LockError> {
+        let shared = &Arc::clone(&self.shared);
+        let old = match self.run_without_pid(&shared.statements.sweep, shared.sweeper.page()).await {
+            Ok(page) => shared.sweeper.old(&page),
+            Err(Failure::Over(error)) => return Err(error),
+            Err(Failure::Refused(_) | Failure::Locked(_)) => return Ok(()),
+        };
+        if old.is_empty() {
+            return Ok(());
+        }
+        let keeper = &Mutex::new(self);
+        let removed = in_parts(old.len(), |part| {
+            let names = &old[part];
+            async move {
+                let mut keeper = keeper.lock().await;
+                keeper.run_without_pid(&shared.statements.remove, sweep::removal(names)).await?;
+                Ok(vec![(); names.len()])
+            }
+        });
+        let removed = removed.await;
+        sweep::removed(&removed);
+        let is_over = |failure| if let OfStatement::Unknown(error) = failure { Some(error) } else { None };
+        removed.into_iter().filter_map(Result::err).find_map(is_over).map_or(Ok(()), Err)
     }
 
     /// Executes a statement whose answer tells in which session.

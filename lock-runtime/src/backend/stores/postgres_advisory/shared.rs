@@ -59,6 +59,7 @@ pub(super) struct Statements {
     pub(super) unlock: Statement,
     pub(super) free: Statement,
     pub(super) sweep: Statement,
+    pub(super) remove: Statement,
 }
 
 impl Statements {
@@ -73,6 +74,7 @@ impl Statements {
             unlock: of(include_str!("sql/unlock.sql")),
             free: of(include_str!("sql/free.sql")),
             sweep: of(sweep::SQL),
+            remove: of(sweep::REMOVE_SQL),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::backend::kits::postgres::error::Failure;
+use super::error::Failure;
 
 /// Number of refusals without a success after which a refusal counts as one of all rows, like a missing right.
 const REFUSED_AT_ALL: u32 = 64;
@@ -12,7 +12,7 @@ const REFUSED_AT_ALL: u32 = 64;
 ///
 /// # Cancel safety
 /// Like `send`.
-pub(super) async fn in_parts<R, F>(count: usize, send: impl Fn(Range<usize>) -> F) -> Vec<Result<R, Failure>>
+pub(crate) async fn in_parts<R, F>(count: usize, send: impl Fn(Range<usize>) -> F) -> Vec<Result<R, Failure>>
 where
     F: Future<Output = Result<Vec<R>, Failure>>,
 {
