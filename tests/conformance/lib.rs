@@ -48,6 +48,7 @@ mod store;
 )]
 #[path = "../support/mod.rs"]
 pub mod support;
+mod times;
 
 use std::{env, process::ExitCode, sync::Arc};
 
@@ -61,7 +62,7 @@ pub use self::store::{CANARY, Fault, Foreign, Server, Site, Store};
 /// and with nothing before it: the suite starts its own program again for clients in other processes.
 ///
 /// A store whose server is absent is reported as ignored, unless the environment variable `LOCK_TEST_REQUIRE` (a list with
-/// commas) names it.
+/// commas) names it. `LOCK_TEST_TIMES` names a file for the seconds that each case took, the longest first.
 #[must_use]
 pub fn run(stores: &[&'static dyn Store]) -> ExitCode {
     run_with(stores, Vec::new())
@@ -84,7 +85,7 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
         for case in cases::all().into_iter().filter(|case| case.fits(store)) {
             let name = format!("{}::{}", store.name(), case.name());
             trials.push(match absence.clone() {
-                None => Trial::test(name.clone(), move || case.run(&name, store)),
+                None => Trial::test(name.clone(), move || times::measured(&name, || case.run(&name, store))),
                 Some(why) if required.iter().any(|name| name == store.name()) => {
                     Trial::test(name, move || {
                         Err(format!("`{}` is in LOCK_TEST_REQUIRE, but {why}", store.name()).into())
@@ -100,6 +101,7 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
         store.finish();
     }
     support::processes::finish();
+    times::write();
     let (traces, leaks) = support::traces::found();
     println!("{traces} traces were read");
     if !leaks.is_empty() {
