@@ -278,7 +278,9 @@ mod tests {
                 }
             }
         }
-        assert!(understood > 1_000, "{understood}");
+        // The store in memory understands none of them.
+        let has_servers = STORES.iter().any(|store| store.open.is_some() && store.feature != "memory");
+        assert!(understood > 1_000 || !has_servers, "{understood}");
         let log = log.texts();
         assert!(!log.contains("canary"), "{log}");
     }
