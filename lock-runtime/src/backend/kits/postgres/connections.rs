@@ -27,7 +27,7 @@ use super::{
 use crate::{
     LockError, LockErrorKind,
     backend::common::{
-        first_of::first_of, outage::Outage, renewable::cannot_renew, server_clock::ServerClock,
+        cold::cold, first_of::first_of, outage::Outage, renewable::cannot_renew, server_clock::ServerClock,
         single_flight::PAUSE,
     },
     background,
@@ -129,8 +129,7 @@ impl Connections {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.is_reached() && slot.has_connections()) {
             return Ok(());
         }
-        // Boxed, because it is rare and large.
-        Box::pin(self.connect_for_renewals()).await
+        cold(self.connect_for_renewals()).await
     }
 
     async fn connect_for_renewals(self: &Arc<Self>) -> Result<(), LockError> {
@@ -281,7 +280,7 @@ impl Connections {
             return Ok(Line::of(idle, permit));
         }
         // Its future is far larger than that of a statement, which is moved to a task.
-        Box::pin(self.make(lane, &slot, permit)).await
+        cold(self.make(lane, &slot, permit)).await
     }
 
     /// Waits for a place among the connections.

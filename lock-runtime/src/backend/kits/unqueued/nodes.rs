@@ -24,7 +24,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::{
         BoxFuture,
-        common::hints::Hints,
+        common::{cold::cold, hints::Hints},
         kits::redis::{config::Config, error::Failure, net::Connections},
     },
     time::clock::Instant,
@@ -144,8 +144,7 @@ impl Nodes {
         if able >= self.majority() {
             return Ok(());
         }
-        // Boxed, because it is rare and large.
-        Box::pin(self.connect_for_renewals()).await
+        cold(self.connect_for_renewals()).await
     }
 
     async fn connect_for_renewals(&self) -> Result<(), LockError> {

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     LockError, LockErrorKind,
     backend::{
-        common::{contention::Contention, outage::Outage},
+        common::{cold::cold, contention::Contention, outage::Outage},
         kits::postgres::{
             error::{self, Failure as OfStatement, Meaning, not_understood},
             notices::HEAD_START,
@@ -398,8 +398,7 @@ impl Keeper {
         drop(session);
         self.free(&locked).await?;
         for _ in 0..sweeps {
-            // Boxed, because it is rare and large.
-            Box::pin(self.sweep_page()).await?;
+            cold(self.sweep_page()).await?;
         }
         Ok(())
     }

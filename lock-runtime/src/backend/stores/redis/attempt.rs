@@ -18,7 +18,7 @@ use crate::{
     FencingToken, LockErrorKind, OwnerToken,
     backend::{
         Acquire, Acquired, Grant, Held, Wait,
-        common::server_clock,
+        common::{cold::cold, server_clock},
         kits::redis::{
             error::{self, Failure},
             foreign::REMEMBERED,
@@ -99,8 +99,7 @@ impl<'a> Attempt<'a> {
     async fn connected(&self) -> Result<Arc<Line>, Failure> {
         let line = self.connections.here().await?;
         if self.request.auto_renew && !self.connections.can_renew() {
-            // Boxed, because it is rare and large.
-            Box::pin(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
+            cold(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
         }
         Ok(line)
     }
@@ -129,8 +128,7 @@ impl<'a> Attempt<'a> {
             (sent, Answer::Waiting(waiting)) if want == Want::LockOrPlace => {
                 self.request.progress.contended();
                 let place = self.placed(sent, waiting);
-                // Boxed, so that a caller that finds the lock free does not pay for its size.
-                Box::pin(self.wait(address, place)).await
+                cold(self.wait(address, place)).await
             }
             (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
                 self.open = false;
@@ -315,8 +313,7 @@ impl<'a> Attempt<'a> {
             }
         }
         let _alone = line.alone();
-        // Boxed, so that a call in a batch does not pay for its size.
-        Box::pin(self.ask(address, want)).await
+        cold(self.ask(address, want)).await
     }
 
     /// Records that a request that may take the lock is sent now. Returns until when it may be executed.

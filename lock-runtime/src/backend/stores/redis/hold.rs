@@ -13,7 +13,7 @@ use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
         BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
-        common::server_clock,
+        common::{cold::cold, server_clock},
         kits::redis::{
             error::Failure,
             foreign::{OPEN, OPEN_FOREIGN},
@@ -119,19 +119,18 @@ impl RedisLease {
                 }
             }
             let _alone = line.alone();
-            // Boxed, like the calls below, so that a release in a batch does not pay for its size.
-            return Box::pin(self.release_over(&line, true)).await;
+            return cold(self.release_over(&line, true)).await;
         };
         // Sent behind the unanswered request, the release is executed after it, even if the connection was given up.
         if !unanswered.on.connection().is_gone()
-            && let Ok(released) = Box::pin(self.release_behind(&unanswered.on)).await
+            && let Ok(released) = cold(self.release_behind(&unanswered.on)).await
         {
             return Ok(released);
         }
         let line = self.connections.here().await?;
         // Over another connection the release may overtake the request, until that is no longer executed.
         let definite = (unanswered.until + server_clock::ERROR).has_passed();
-        Box::pin(self.release_over(&line, definite)).await
+        cold(self.release_over(&line, definite)).await
     }
 
     async fn release_in_batch(&self, line: &Line, behind: Behind) -> Result<bool, Failure> {

@@ -19,7 +19,7 @@ use crate::{
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
         Wait,
-        common::credentials::Provider,
+        common::{cold::cold, credentials::Provider},
         kits::redis::{
             config::Config,
             error::{self, Failure},
@@ -158,8 +158,7 @@ impl Backend for Redis {
                         if error.kind() != LockErrorKind::InvalidKey {
                             return Err(error);
                         }
-                        // Boxed, because it is rare and large.
-                        let found = Box::pin(of_wrong_type(&connections, &request.key)).await;
+                        let found = cold(of_wrong_type(&connections, &request.key)).await;
                         return Err(found.unwrap_or(error));
                     }
                 }

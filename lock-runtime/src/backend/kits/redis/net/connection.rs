@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::common::{outage::Outage, server_clock::ServerClock, single_flight::PAUSE},
+    backend::common::{cold::cold, outage::Outage, server_clock::ServerClock, single_flight::PAUSE},
     time::clock::Instant,
 };
 
@@ -216,8 +216,7 @@ impl Connection {
             // In one step: between a load and a call, the server's scripts may be flushed again.
             Err(Failure::Refused(error)) if is_no_script(&error) => {
                 let call = script.with_text(call);
-                // Boxed, because it is rare and large.
-                Box::pin(self.call(&call)).await
+                cold(self.call(&call)).await
             }
             answer => answer,
         }

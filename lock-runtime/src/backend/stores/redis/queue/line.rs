@@ -24,6 +24,7 @@ use crate::{
     LockError, LockErrorKind, OwnerToken,
     backend::{
         LeaseId,
+        common::cold::cold,
         kits::redis::{
             batch::{Alone, Batcher, SendBatch},
             config::GroupCommit,
@@ -181,8 +182,7 @@ impl Line {
         if let Some(channel) = lock(&self.channels).get(prefix) {
             return Ok(Arc::clone(channel));
         }
-        // Boxed, so that later callers do not pay for its size.
-        Box::pin(self.open_channel(prefix)).await
+        cold(self.open_channel(prefix)).await
     }
 
     async fn open_channel(&self, prefix: &str) -> Result<Arc<str>, Failure> {
