@@ -246,8 +246,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_grant_with_any_version",
         edits: &[Rust {
             file: "backend/stores/postgres/next.rs",
-            from: "us.max(self.seen + 1);",
-            to: "if mutant!() { u64::MAX } else { us.max(self.seen + 1) };",
+            from: "us.max(self.seen + 1).min(FencingToken::LAST_MICROS);",
+            to: "if mutant!() { u64::MAX } else { us.max(self.seen + 1).min(FencingToken::LAST_MICROS) };",
         }],
         caught_by: &[
             "unit backend::stores::postgres::next::tests::no_version_is_believed_that_the_server_cannot_have_made_yet",
