@@ -99,6 +99,10 @@ impl Case {
         self.hurts(fault)
     }
 
+    pub fn group(&self) -> &'static str {
+        self.group
+    }
+
     pub fn name(&self) -> String {
         match self.under {
             Some(fault) => format!("{}::{}::{}", self.group, fault.name(), self.claim),

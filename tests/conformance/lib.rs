@@ -62,7 +62,8 @@ pub use self::store::{CANARY, Fault, Foreign, Server, Site, Store};
 /// and with nothing before it: the suite starts its own program again for clients in other processes.
 ///
 /// A store whose server is absent is reported as ignored, unless the environment variable `LOCK_TEST_REQUIRE` (a list with
-/// commas) names it. `LOCK_TEST_TIMES` names a file for the seconds that each case took, the longest first.
+/// commas) names it. `LOCK_TEST_BRIEF` leaves out [the groups of another store](Store::groups_of_another).
+/// `LOCK_TEST_TIMES` names a file for the seconds that each case took, the longest first.
 #[must_use]
 pub fn run(stores: &[&'static dyn Store]) -> ExitCode {
     run_with(stores, Vec::new())
@@ -79,22 +80,7 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
     // Most of a case is waiting for time to pass.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     arguments.test_threads.get_or_insert(cores * 8);
-    let required = required();
-    for &store in stores {
-        let absence = store.absence().map(Arc::<str>::from);
-        for case in cases::all().into_iter().filter(|case| case.fits(store)) {
-            let name = format!("{}::{}", store.name(), case.name());
-            trials.push(match absence.clone() {
-                None => Trial::test(name.clone(), move || times::measured(&name, || case.run(&name, store))),
-                Some(why) if required.iter().any(|name| name == store.name()) => {
-                    Trial::test(name, move || {
-                        Err(format!("`{}` is in LOCK_TEST_REQUIRE, but {why}", store.name()).into())
-                    })
-                }
-                Some(why) => Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why))),
-            });
-        }
-    }
+    trials.extend(trials_of(stores));
     support::traces::watch("lock_", &[CANARY]);
     let conclusion = libtest_mimic::run(&arguments, trials);
     for store in stores {
@@ -109,6 +95,37 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
         return ExitCode::FAILURE;
     }
     conclusion.exit_code()
+}
+
+/// The cases that fit each store.
+///
+/// The stores take turns, and each begins at another case: some cases wait for each other, as those with a server of their
+/// own do on a store that may have only a few, and their threads are then of no use to the others.
+fn trials_of(stores: &[&'static dyn Store]) -> Vec<Trial> {
+    let required = required();
+    let is_brief = env::var_os("LOCK_TEST_BRIEF").is_some();
+    let absences: Vec<_> = stores.iter().map(|store| store.absence().map(Arc::<str>::from)).collect();
+    let cases: Vec<_> = cases::all().into_iter().map(Arc::new).collect();
+    let mut trials = Vec::new();
+    for step in 0..cases.len() {
+        for (number, (&store, absence)) in stores.iter().zip(&absences).enumerate() {
+            let case = Arc::clone(&cases[(step + number * cases.len() / stores.len()) % cases.len()]);
+            if !case.fits(store) || (is_brief && store.groups_of_another().contains(&case.group())) {
+                continue;
+            }
+            let name = format!("{}::{}", store.name(), case.name());
+            trials.push(match absence.clone() {
+                None => Trial::test(name.clone(), move || times::measured(&name, || case.run(&name, store))),
+                Some(why) if required.iter().any(|name| name == store.name()) => {
+                    Trial::test(name, move || {
+                        Err(format!("`{}` is in LOCK_TEST_REQUIRE, but {why}", store.name()).into())
+                    })
+                }
+                Some(why) => Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why))),
+            });
+        }
+    }
+    trials
 }
 
 /// Returns the names of the stores that must be present.

@@ -92,6 +92,13 @@ pub trait Store: Send + Sync {
         Vec::new()
     }
 
+    /// The groups of cases that show nothing here which another store of the same program does not show: they are about the
+    /// parts of the library above the stores, or about a part that both stores have in common. They are left out where the
+    /// environment variable `LOCK_TEST_BRIEF` is set.
+    fn groups_of_another(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// How many of its cases may have a server of their own at the same time. Few where such servers keep the processors
     /// busy: the cases beside them measure how long something takes.
     fn own_servers_at_once(&self) -> usize {

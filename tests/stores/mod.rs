@@ -20,6 +20,41 @@ pub struct File {
 
 inventory::collect!(File);
 
+/// The groups about the parts of the library above the stores, for `groups_of_another`.
+pub const ABOVE_THE_STORES: &[&str] = &[
+    "attribute",
+    "attribute_options",
+    "attribute_outcomes",
+    "attribute_under_faults",
+    "hold_at_least",
+    "multi_lock",
+    "reentrance",
+    "runtimes",
+];
+
+/// Those, and the groups about connections, outages and clients that die: for a store that differs from another one in its
+/// scripts alone.
+pub const ALL_BUT_THE_SCRIPTS: &[&str] = &[
+    "attribute",
+    "attribute_options",
+    "attribute_outcomes",
+    "attribute_under_faults",
+    "clocks",
+    "hold_at_least",
+    "killed",
+    "limits",
+    "loss",
+    "loss_reasons",
+    "multi_lock",
+    "outage",
+    "paused",
+    "reconnect",
+    "reentrance",
+    "runtimes",
+    "shutdown",
+    "unpolled",
+];
+
 /// The stores that are compiled in, by their names.
 pub fn all() -> Vec<&'static dyn Store> {
     let with_large = std::env::var_os("LOCK_TEST_LARGE").is_some();

@@ -95,6 +95,13 @@ impl lock_conformance::Store for Store {
         Some(Duration::from_millis(350))
     }
 
+    fn groups_of_another(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Rows { .. } => &[],
+            Kind::Advisory => super::ABOVE_THE_STORES,
+        }
+    }
+
     fn site(&self, server: Server) -> Box<dyn Site> {
         let pooler_of = |server: &PostgresServer| Arc::new(PgBouncer::start(server, "transaction"));
         let is_behind = self.kind == Kind::Rows { pooled: true };

@@ -72,6 +72,10 @@ impl lock_conformance::Store for Store {
         Some(if self.grouped { 2 } else { 1 })
     }
 
+    fn groups_of_another(&self) -> &'static [&'static str] {
+        if self.grouped { super::ALL_BUT_THE_SCRIPTS } else { &[] }
+    }
+
     fn site(&self, server: Server) -> Box<dyn Site> {
         if server != Server::Shared {
             let user = user_of_any_prefix();

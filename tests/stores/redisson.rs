@@ -73,6 +73,11 @@ impl lock_conformance::Store for Store {
         Some(Duration::from_millis(350))
     }
 
+    /// `redlock` has the same rounds and connections.
+    fn groups_of_another(&self) -> &'static [&'static str] {
+        super::ALL_BUT_THE_SCRIPTS
+    }
+
     fn site(&self, server: Server) -> Box<dyn Site> {
         let user = published_user();
         let settings: Vec<&str> =

@@ -97,6 +97,10 @@ impl lock_conformance::Store for Store {
         Some(Duration::from_millis(300))
     }
 
+    fn groups_of_another(&self) -> &'static [&'static str] {
+        super::ABOVE_THE_STORES
+    }
+
     fn site(&self, server: Server) -> Box<dyn Site> {
         if server != Server::Shared {
             let settings = ["--maxmemory-policy", "noeviction"];
