@@ -24,34 +24,36 @@ use crate::{
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
-/// Pause before the next round, after one in which several clients divided the nodes: the longest doubles each time.
+/// Upper bound on the random pause after a tie, i.e. a round in which several clients divided the nodes: its first and
+/// its largest value, because the bound doubles with each tie.
 const AFTER_A_TIE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 /// Upper bound on the doublings.
 const MOST_TIES: u32 = 5;
-/// How often a single attempt is made again after a round that may have been a tie, within the timeout of a node.
+/// Upper bound on the repetitions of a single attempt after rounds that may have been ties. No repetition begins after
+/// the timeout of a node.
 const TIES: u32 = 2;
-/// After how many timeouts of a node with nothing but divided rounds one round waits for all nodes. More than one: a round
-/// of another client that waits for all keeps this one from a majority for one timeout.
+/// Number of node timeouts with nothing but divided rounds after which one round waits for all nodes. One timeout is
+/// too few, because another client's round that waits for all nodes keeps this client from a majority for one timeout.
 const TIMEOUTS_UNTIL_PATIENCE: u32 = 2;
-/// How long to wait for the announcements of a majority after the first one.
+/// Upper bound on the wait for the announcements of a majority of the nodes after the first announcement.
 const GATHER: Duration = Duration::from_millis(2);
 
 /// The outcome of one round.
 enum Round {
     Granted(Grant),
     Refused(Refusal),
-    /// Before the last nodes answered, because clients may have divided the others.
+    /// Ended before the last nodes answered, because several clients may have divided the other nodes.
     BrokenOff(Refusal),
 }
 
 /// The answers of the nodes that refused.
 struct Refusal {
-    /// When so many leases end that a majority of the nodes is free, if that is known; [`Instant::FAR_FUTURE`] if clients
-    /// of other libraries have set no expiry there.
+    /// The time at which enough leases have ended to leave a majority of the nodes free, if known;
+    /// [`Instant::FAR_FUTURE`] if clients of other libraries hold a majority of the nodes without an expiry.
     ends: Option<Instant>,
     /// Whether some nodes granted the lock.
     granted_some: bool,
-    /// Whether so many did that no other client has a majority.
+    /// Whether some nodes granted the lock, and fewer than a majority refused it.
     is_tie: bool,
     /// Whether some node is held by a client of another library.
     has_foreign: bool,
@@ -60,9 +62,9 @@ struct Refusal {
 pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
     let nodes = &shared.nodes;
     let (mut watch, mut ties) = (None::<Watch>, 0);
-    // A tie is over quickly. A round that was slow met failing nodes, and another one would be slow, too.
+    // A tie is over quickly. A slow round met failing nodes instead, and the next round would be slow, too.
     let ties_until = Instant::now() + nodes.timeout();
-    // Since when each round has been broken off.
+    // Time since which each round has been broken off.
     let mut divided_since = None::<Instant>;
     loop {
         if let Some(watch) = &mut watch {
@@ -83,7 +85,8 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         let now = Instant::now();
         divided_since = is_broken_off.then(|| divided_since.filter(|_| !is_patient).unwrap_or(now));
         let end = request.wait.end();
-        // A single attempt, too, is made again if several clients may have divided the nodes: otherwise none has the lock.
+        // A single attempt, too, is repeated if several clients may have divided the nodes: otherwise, each of these
+        // clients would give up a lock that none of them holds.
         let is_last = if request.wait == Wait::No {
             !refusal.granted_some || ties == TIES || now >= ties_until
         } else {
@@ -126,7 +129,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     }
 }
 
-/// One owner token, from before the first byte is sent until its grant is returned.
+/// An attempt under one owner token, from before the first byte is sent until the grant is returned.
 ///
 /// If the attempt is dropped earlier, anything that it may have left on the nodes is removed in the background.
 struct Attempt<'a> {
@@ -136,7 +139,7 @@ struct Attempt<'a> {
     /// When the acquisition was sent.
     sent: Instant,
     trail: Arc<Trail>,
-    /// Whether it may have left something.
+    /// Whether the attempt may have left something on a node.
     open: bool,
 }
 
@@ -221,10 +224,10 @@ impl<'a> Attempt<'a> {
         if let Some(fence) = fence {
             return Ok(Round::Granted(self.granted(fence, valid_until, others_wait)));
         }
-        // The nodes that granted are freed before the next round, also of other clients.
+        // The nodes that granted the lock are freed before the next round of this or another client.
         self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
         self.open = false;
-        // Of the acquisition, or of the fence that was to be written back.
+        // The failures are those of the acquisition, or of writing the fence back.
         if failures.len() > count - nodes.majority() {
             return Err(out_of_reach(&nodes.of, failures));
         }
@@ -232,7 +235,8 @@ impl<'a> Attempt<'a> {
         Ok(if is_broken_off { Round::BrokenOff(refusal) } else { Round::Refused(refusal) })
     }
 
-    /// Writes the fence back to the nodes that granted the lock; returns whether a majority still held it for us.
+    /// Writes the fence back to the nodes that granted the lock; returns whether a majority still held it for this
+    /// owner.
     async fn raise(&self, fence: u64, granted: u64, failures: &mut Vec<(usize, Failure)>) -> bool {
         let nodes = &self.shared.nodes;
         let claim = self.claim(fence);
@@ -267,7 +271,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Returns what the refusals say about the holder. Each is `2 * (pttl + 2)`, and 1 more for a foreign holder.
+    /// Evaluates the refusals, each of which is `2 * (pttl + 2)`, plus 1 for a foreign holder.
     fn refusal(&self, refusals: &[u64], granted: usize) -> Refusal {
         let now = Instant::now();
         // A lease without an end has a pttl of -1.

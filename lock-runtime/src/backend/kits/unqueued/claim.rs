@@ -1,4 +1,4 @@
-//! One owner's claim to a lock, about which nodes are asked, and the requests for it that are not answered.
+//! An owner's claim to a lock, about which nodes are asked, and the owner's unanswered acquisitions.
 
 use std::{
     sync::{
@@ -14,16 +14,16 @@ use crate::{
     time::clock::Instant,
 };
 
-/// One owner's claim to a lock.
+/// One owner's claim to a lock, for one node.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub(super) key: LockKey,
     pub(super) mode: Mode,
     pub(super) owner: OwnerToken,
     pub(super) ttl: Duration,
-    /// The fence; the number of holds, when it is to be recorded.
+    /// The fence; for `Kind::Count`, the number of holds.
     pub(super) number: u64,
-    /// The time from which an acquisition is not executed.
+    /// The time from which no node executes the acquisition.
     pub(super) limit: Instant,
     pub(super) trail: Arc<Trail>,
     /// The number of the node.
@@ -37,15 +37,16 @@ impl Claim {
     }
 }
 
-/// The acquisitions of one owner that are not answered, by the numbers of the nodes.
+/// The unanswered acquisitions of one owner, by the numbers of the nodes.
 ///
-/// A release over the same connection is executed after the acquisition. Over another one it may overtake it, until the
-/// acquisition is no longer executed.
+/// A release over the same connection as the acquisition is executed after it. A release over another connection may
+/// overtake the acquisition, until the limit from which no node executes the latter.
 #[derive(Debug)]
 pub(super) struct Trail {
-    /// The connections over which they were put, counted from 1; 0 if none is unanswered.
+    /// For each node, the number of the connection over which the acquisition was put, counted from 1; 0 if no
+    /// acquisition is unanswered.
     over: Vec<AtomicU64>,
-    /// The time from which no node executes them.
+    /// The time from which no node executes the acquisitions.
     limit: Instant,
 }
 
@@ -77,7 +78,7 @@ impl Trail {
         self.over[node].load(Ordering::SeqCst) == connection + 1
     }
 
-    /// Records that the acquisition is sent again: a release over the same connection may overtake it, too.
+    /// Records that the acquisition is sent again, so that a release over the same connection may overtake it, too.
     pub(super) fn put_again(&self, node: usize) {
         self.over[node].store(u64::MAX, Ordering::SeqCst);
     }

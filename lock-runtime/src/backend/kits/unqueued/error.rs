@@ -7,7 +7,7 @@ use crate::{LockError, LockErrorKind, backend::kits::redis::error::Failure};
 pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> LockError {
     let errors: Vec<(usize, LockError)> =
         failures.into_iter().map(|(node, failure)| (node, failure.into_error())).collect();
-    // With one node, its error is that of the store.
+    // The error of the only node is the error of the store.
     if let ([_], [(_, error)]) = (nodes, &errors[..]) {
         return error.clone();
     }
@@ -25,7 +25,7 @@ pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> L
         let (cause, remedy) = error.message().split_once(". ").unwrap_or((error.message(), ""));
         let address = nodes[*node].address();
         causes.push(if cause.contains(address) { cause.to_owned() } else { format!("{address}: {cause}") });
-        // Usually the same for all nodes.
+        // The remedy is usually the same for all nodes.
         if !remedy.is_empty() && !remedies.contains(&remedy) {
             remedies.push(remedy);
         }

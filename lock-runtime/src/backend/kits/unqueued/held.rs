@@ -1,4 +1,4 @@
-//! The owners whose leases this process holds, so that no node is joined for an owner that has left.
+//! The owners whose leases this process holds, so that no node is joined for an owner that has released its lock.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ impl HeldOwners {
     }
 }
 
-/// Random, like every part of an owner.
+/// Returns the last byte of the token, which is as random as the others.
 fn number(owner: OwnerToken) -> u64 {
     let [.., low] = owner.expose().to_be_bytes();
     u64::from(low)

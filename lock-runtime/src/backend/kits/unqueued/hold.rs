@@ -25,7 +25,8 @@ use crate::{
     time::clock::{Instant, sleep_until},
 };
 
-/// How long the last nodes have to answer a release whose outcome is known, as a multiple of what the others took.
+/// Time for the last nodes to answer a release whose outcome is known, as a multiple of the time that the other nodes
+/// took.
 const LAST_NODES: u32 = 3;
 const LAST_NODES_AT_LEAST: Duration = Duration::from_millis(20);
 
@@ -34,9 +35,9 @@ pub(super) struct RacedLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
     pub(super) trail: Arc<Trail>,
-    /// As a majority of the nodes answered.
+    /// The contention, as the nodes that granted the lock answered.
     pub(super) contention: Contention,
-    /// Whether a node may have released the lock without a known answer.
+    /// Whether a node may have executed a release whose answer is unknown.
     pub(super) release_unanswered: AtomicBool,
 }
 
@@ -45,8 +46,8 @@ impl RacedLease {
         Claim::of(self.id.clone(), Instant::FAR_FUTURE, &self.trail)
     }
 
-    /// Withdraws an attempt that was refused from the nodes that granted it, and waits for their answers. The others are
-    /// asked, too, if they have not answered the attempt.
+    /// Withdraws a refused attempt from the nodes that granted it, and waits for their answers. Nodes that have not
+    /// answered the attempt are asked, too, but not waited for.
     pub(super) async fn withdraw_from(&self, granted: u64) {
         let nodes = &self.shared.nodes;
         let of = |set: u64, node: usize| set >> node & 1 == 1;
@@ -66,11 +67,12 @@ impl RacedLease {
         !foreign.is_empty() && !foreign.remaining(self.id.key.stored(), now).is_zero()
     }
 
-    /// Releases on all nodes. The outcome is known once a majority has answered; the caller does not wait for the others,
-    /// but the library's own thread does for a moment, so that a shutdown leaves nothing behind on a node that works.
+    /// Releases the lock on all nodes. The outcome is known once a majority has answered. The caller does not wait for
+    /// the other nodes; the library's own thread waits briefly for them, so that a shutdown leaves nothing behind on a
+    /// working node.
     async fn send(&self) -> Result<Released, LockError> {
         let Shared { nodes, held, .. } = &*self.shared;
-        // Before the first node is asked: from now on no node is joined for this owner.
+        // The owner is removed before the first node is asked, so that no node is joined for it any more.
         held.remove(self.id.owner);
         let mut replies = nodes.ask(Kind::Release, |_| Some(self.claim()));
         let again = self.release_unanswered.swap(true, Ordering::AcqRel);
@@ -147,7 +149,8 @@ impl Lease for RacedLease {
         if self.shared.nodes.protocol.script(Kind::Count).is_none() {
             return;
         }
-        // In the order of the calls, and without an answer: after the release it changes nothing.
+        // The counts are sent in the order of the calls, and no caller waits for an answer: a count after the release
+        // changes nothing.
         let (shared, claim) = (Arc::clone(&self.shared), Claim { number: holds.into(), ..self.claim() });
         background::handle().spawn(async move {
             drop(shared.nodes.ask(Kind::Count, |_| Some(claim.clone())).next().await);

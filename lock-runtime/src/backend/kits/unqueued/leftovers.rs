@@ -1,7 +1,7 @@
-//! Releases that a node has not answered: they are repeated in the background until it answers.
+//! Repeats unanswered releases to a node in the background, until the node answers.
 //!
-//! They concern a minority of the nodes, or their caller would have an error and repeat the whole release. Without them,
-//! a node that was away for a moment would refuse a lock until its lease ends.
+//! A node that does not answer belongs to a minority: otherwise, the caller gets an error and repeats the whole
+//! release. Without these repetitions, a node that was away for a moment would refuse the lock until its lease ends.
 
 use std::{
     collections::VecDeque,
@@ -21,7 +21,7 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// Upper bound on the releases that are kept for one node; the leases of others end by themselves.
+/// Upper bound on the releases that are kept for one node; the lease of a discarded release ends by itself.
 const KEPT: usize = 65_536;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -41,7 +41,7 @@ pub(super) struct Leftovers {
     runs: AtomicBool,
 }
 
-/// A claim to release, and when its lease has ended by itself.
+/// A claim to release, and the time at which its lease has ended by itself.
 #[derive(Debug)]
 struct Unanswered {
     claim: Claim,
@@ -63,7 +63,7 @@ impl Leftovers {
         }
     }
 
-    /// Takes the releases. Those that are not answered come back.
+    /// Takes the releases. A release that is not answered comes back.
     pub(super) fn take(node: &Arc<dyn Repeats>) -> Vec<Owed> {
         let all = std::mem::take(&mut *lock(&node.leftovers().releases));
         all.into_iter().map(|release| Owed { node: Arc::clone(node), release: Some(release) }).collect()
@@ -77,12 +77,12 @@ impl Leftovers {
     }
 }
 
-/// A release that a node owes an answer. Dropped without it, also with its runtime, it is left over. It keeps the node
-/// alive, so that nothing is forgotten with the store.
+/// A release that a node has yet to answer; it becomes a leftover if it is dropped unanswered, also if it is dropped
+/// with its runtime. The value keeps the node alive, so that no release is forgotten when the store is dropped.
 #[derive(Debug)]
 pub(super) struct Owed {
     node: Arc<dyn Repeats>,
-    /// `None` once it is answered.
+    /// `None` once the release is answered.
     release: Option<Unanswered>,
 }
 
@@ -96,7 +96,7 @@ impl Owed {
         self.release.as_ref().map(|release| &release.claim)
     }
 
-    /// Takes the answer over this connection: whether the owner held the lock.
+    /// Records the answer over this connection: whether the owner held the lock.
     pub(super) fn answered(mut self, was_held: bool, connection: u64) {
         self.release = self
             .release
@@ -113,14 +113,14 @@ impl Drop for Owed {
     }
 }
 
-/// The job; ends when nothing is left.
+/// Repeats the releases of a node until none is left.
 async fn run(node: Arc<dyn Repeats>) {
     let leftovers = node.leftovers();
     loop {
         clock::sleep_until(Instant::now() + PAUSE).await;
         if leftovers.forget_ended() {
             leftovers.runs.store(false, Ordering::SeqCst);
-            // One may have come in between.
+            // A release may have been added since the check.
             if lock(&leftovers.releases).is_empty() || leftovers.runs.swap(true, Ordering::SeqCst) {
                 return;
             }

@@ -1,7 +1,8 @@
-//! Locks without a queue: clients are told of a release and race for the lock, on one server or on a majority of several.
+//! Locks without a queue: clients are notified of a release and race for the lock, on one server or on a majority of
+//! several.
 //!
-//! A [`Protocol`](protocol::Protocol) says what stands on the servers. The rest is common: attempts, holds, renewals, and
-//! what happens to requests without an answer.
+//! A [`Protocol`](protocol::Protocol) defines the keys and scripts of a kind of store. Attempts, holds, renewals and
+//! the handling of unanswered requests are common to all kinds.
 
 mod attempt;
 mod claim;

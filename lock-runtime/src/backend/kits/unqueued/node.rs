@@ -36,7 +36,8 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long a connection is kept to a server without a vote. A new one shows whether the server was set right.
+/// Time for which a connection to a server without a vote is kept. Only a new connection shows whether the server's
+/// settings were corrected.
 const KEPT_WITHOUT_VOTE: Duration = Duration::from_secs(1);
 
 /// One node, as this process sees it.
@@ -119,10 +120,11 @@ impl Voter {
         &self.address
     }
 
-    /// Refuses the server of another node under another address: it would have two votes.
+    /// Refuses a server that is another node under another address, because that server would have two votes.
     fn check_identity(&self, info: &str) -> Result<(), LockError> {
         let mut run_ids = lock(&self.run_ids);
-        // Otherwise two servers that swapped their addresses would keep each other out.
+        // The node's own entry goes first: otherwise, two servers that swapped their addresses would keep each other
+        // out.
         run_ids.remove(&self.number);
         let Some(run_id) = fitness::run_id(info) else { return Ok(()) };
         if run_ids.iter().any(|(number, other)| *number != self.number && **other == *run_id) {
@@ -139,7 +141,7 @@ impl Voter {
         Ok(())
     }
 
-    /// Returns what the server of a new connection shows of itself, as far as the rules depend on it.
+    /// Returns the properties of a new connection's server on which the rules depend.
     async fn look_at(&self, connection: &Connection, info: &str) -> Result<Shown, LockError> {
         let mut shown = Shown::by(info);
         if self.rules.is_some_and(|rules| rules.durable) && shown.has_log != Some(false) {
@@ -147,7 +149,7 @@ impl Voter {
             question.arg("GET").arg("appendfsync");
             shown.fsync = match connection.call::<HashMap<String, String>>(&question).await {
                 Ok(mut settings) => settings.remove("appendfsync"),
-                // A user needs no permission for this command, and some services do not have it.
+                // The permission for this command is optional, and some services do not have the command.
                 Err(Failure::Refused(_)) => None,
                 Err(failure) => return Err(failure.into_error()),
             };
@@ -155,8 +157,8 @@ impl Voter {
         Ok(shown)
     }
 
-    /// Warns of a server without a vote, or of one that does not show whether it should have one: once for each server,
-    /// however many connections lead there.
+    /// Warns of a server without a vote, or of a server that does not show whether it deserves its vote; once for each
+    /// server, not for each connection.
     fn warn(&self, info: &str, warning: String) {
         let warning = (fitness::run_id(info).map(Box::from), warning);
         let mut warned = lock(&self.warned);
@@ -200,7 +202,7 @@ impl Service for Voter {
     async fn begin(&self, connection: Arc<Connection>, info: &str) -> Result<Arc<Line>, LockError> {
         self.check_identity(info)?;
         if !self.scripts_are_known.load(Ordering::Acquire) {
-            // In one round trip, because a renewal may be waiting for it.
+            // The scripts are loaded in one round trip, because a renewal may be waiting for this connection.
             let loads: Vec<_> =
                 Kind::ALL.iter().filter_map(|kind| self.protocol.script(*kind)).map(Script::load).collect();
             let (loader, failures) = (&connection, &Mutex::new(Vec::new()));
@@ -230,7 +232,7 @@ impl Service for Voter {
         if let Some(warning) = self.rules.and_then(|rules| rules.warning(&shown, &self.address)) {
             self.warn(info, warning);
         }
-        // Proposals of fences are made from the time of the nodes.
+        // The server's clock is estimated at once, because fences are proposed by the nodes' time.
         let now = Instant::now();
         if let Some(time) = fitness::time(info) {
             connection.clock().learn(now, now, time);
@@ -313,24 +315,25 @@ impl Line {
         self.connection.call::<redis::Value>(&redis::cmd("PING")).await.map(drop)
     }
 
-    /// Returns the node's time now, or an earlier one, in µs.
+    /// Returns the node's time at `now` or a little earlier, in µs.
     pub(super) fn time(&self, now: Instant) -> u64 {
         self.connection.clock().at(now)
     }
 
-    /// Puts an operation into the next batch, and returns the receiver of its answer. A release is owed until then.
+    /// Puts an operation into the next batch, and returns the receiver of its answer. A release stays owed until the
+    /// node has answered it.
     pub(super) fn put(&self, kind: Kind, claim: Claim, owed: Option<Owed>) -> Answered {
         if kind.has_limit() {
             claim.trail.put_over(claim.node, self.connection.id());
         }
         let (answer, answered) = oneshot::channel();
-        // If the connection is gone, so is the answer.
+        // If the connection is gone, the operation is dropped, and the receiver gets an error.
         let _ =
             self.batcher.put(Operation { what: What::About(kind, claim), caller: Caller { answer, owed } });
         answered
     }
 
-    /// Subscribes to a channel. What is put later is executed later.
+    /// Subscribes to a channel. An operation that is put later is executed after the subscription.
     pub(super) fn subscribe(&self, channel: &Arc<str>) {
         let mut subscribed = lock(&self.subscribed);
         let count = subscribed.entry(Arc::clone(channel)).or_default();

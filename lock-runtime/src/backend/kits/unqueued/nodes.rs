@@ -30,10 +30,10 @@ use crate::{
     time::clock::Instant,
 };
 
-/// How far a proposed fence is ahead of the nodes' time, so that it is not behind when it arrives.
+/// Lead of a proposed fence over the nodes' time, so that the fence is not in the past when it arrives.
 const AHEAD: Duration = Duration::from_millis(20);
 
-/// How long `connect` waits for the other nodes once it knows that a majority can be used.
+/// Time for which `connect` waits for the other nodes once a majority is known to be usable.
 const LAST_WORD: Duration = Duration::from_millis(100);
 
 /// The nodes of one store.
@@ -45,7 +45,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Without rules, each node has a vote: what one server alone has is all that is known.
+    /// Creates the nodes. Without `rules`, each node has a vote: a single server's data are the only record of its
+    /// locks.
     pub(crate) fn new(
         configs: Vec<Config>,
         protocol: Arc<dyn Protocol>,
@@ -104,7 +105,7 @@ impl Nodes {
         server.into_iter().chain([format!("{scheme}://{}", addresses.join(","))]).collect()
     }
 
-    /// Checks that a majority of the nodes can be used, and votes.
+    /// Checks that a majority of the nodes can be used and has votes.
     pub(crate) async fn ping(&self) -> Result<(), LockError> {
         let pings = self.of.iter().map(|node| {
             let connections = Arc::clone(&node.connections);
@@ -119,7 +120,7 @@ impl Nodes {
         let (mut count, mut failures) = (Count::of(self.of.len()), Vec::new());
         loop {
             let next = replies.next();
-            // Another moment for a mistake in the configuration, which may be that of the last node.
+            // The last nodes get a moment more, because one of them may show a mistake in the configuration.
             let limit = if count.has_majority() == Decision::Yes { LAST_WORD } else { Duration::MAX };
             let Ok(Some((node, answer))) = tokio::time::timeout(limit, next).await else { break };
             count.add(answer.is_ok().then_some(true));
@@ -144,7 +145,8 @@ impl Nodes {
         if able >= self.majority() {
             return Ok(());
         }
-        cold(self.connect_for_renewals()).await
+        // Boxed, because the future is large and rarely needed.
+        Box::pin(self.connect_for_renewals()).await
     }
 
     async fn connect_for_renewals(&self) -> Result<(), LockError> {
@@ -174,8 +176,8 @@ impl Nodes {
         Err(out_of_reach(&self.of, failures))
     }
 
-    /// Returns whether any of the missing answers may come soon: not those of nodes to which there is no connection, or
-    /// which have answered nothing for a while.
+    /// Returns whether a missing answer may come soon, i.e. from a node that is connected and has not been silent for a
+    /// while.
     pub(super) fn may_answer_soon(&self, missing: &Replies) -> bool {
         missing.sent().any(|node| {
             let line = self.of[node].connections.open_here();
@@ -183,8 +185,9 @@ impl Nodes {
         })
     }
 
-    /// Withdraws an acquisition whose caller has gone over the same connections, and so behind it. No caller waits for
-    /// the answers: it is also released in the background, which may be earlier, and is then repeated.
+    /// Withdraws an acquisition whose caller has gone. The withdrawals take the connections of the acquisition, and are
+    /// executed after it. No caller waits for their answers: the lock is also released in the background, and a release
+    /// that overtakes the acquisition is repeated.
     pub(super) fn withdraw_behind(&self, claim: &Claim) {
         if runtime::Handle::try_current().is_err() {
             return;
@@ -206,7 +209,7 @@ impl Nodes {
                 return Some(put(node, &line, kind, claim));
             }
             let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim);
-            // What is owed goes on if the others decide; anything else is not asked then.
+            // An owed question is asked even if the other nodes decide first; any other question is then dropped.
             Some(Reply::Connecting(if kind.is_owed() {
                 let asking = tokio::spawn(asking);
                 Box::pin(async move { asking.await.unwrap_or_else(|_| Err(Failure::runtime_gone())) })
@@ -239,8 +242,8 @@ fn put(node: &Node, line: &Line, kind: Kind, claim: Claim) -> Reply {
     }
 }
 
-/// Returns an error if the node has no vote, and this kind of question needs one: only those that can contradict a grant
-/// which the node has forgotten.
+/// Returns an error if the node has no vote, and this kind of question needs a vote, because its answer can contradict
+/// a grant that the node has forgotten.
 fn check_vote(node: &Connections<Voter>, line: &Line, kind: Kind) -> Result<(), Failure> {
     if kind.has_limit() { node.service().check_vote(line) } else { Ok(()) }
 }
@@ -265,7 +268,7 @@ impl Replies {
         self.pending.iter().enumerate().filter_map(sent)
     }
 
-    /// Returns the number of the next node that answers, with its answer; `None` if none is left.
+    /// Returns the number of the next node that answers, with its answer; `None` if no answer is left.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,4 +1,4 @@
-//! The operations of many locks that share the round trips of one node.
+//! The operations on many locks that share the round trips to one node.
 
 use std::{collections::HashMap, iter, sync::Arc};
 
@@ -42,7 +42,7 @@ pub(super) struct Caller {
 #[derive(Debug)]
 pub(super) enum What {
     About(Kind, Claim),
-    /// A command of subscriptions, and its channel.
+    /// `SUBSCRIBE` or `UNSUBSCRIBE`, and the channel.
     Subscription(&'static str, Arc<str>),
 }
 
@@ -55,14 +55,14 @@ struct Part {
 /// Sends a batch, and gives each caller its answer.
 pub(super) async fn send(connection: &Connection, protocol: &dyn Protocol, operations: Vec<Operation>) {
     let (mut calls, mut parts) = (Vec::<BoxFuture<'_, ()>>::new(), Vec::<Part>::new());
-    // The number of the last part with an operation on this lock: those on one lock keep their order.
+    // The number of the last part with an operation on this lock: operations on one lock keep their order.
     let mut last = HashMap::<Arc<str>, usize>::new();
     for Operation { what, caller } in operations {
         match what {
             What::Subscription(command, channel) => {
                 let mut call = redis::cmd(command);
                 call.arg(&*channel);
-                // If it fails, the waiter looks from time to time.
+                // If the subscription fails, the waiter still asks from time to time.
                 calls.push(Box::pin(async move { _ = connection.call::<Value>(&call).await }));
             }
             What::About(kind, claim) => {
@@ -91,7 +91,8 @@ impl Part {
 
     async fn send(mut self, connection: &Connection, protocol: &dyn Protocol) {
         let kind = self.kind;
-        // The limit of the first is that of all, so one whose limit has passed would keep the others out.
+        // The earliest limit is the limit of the whole call, so a claim whose limit has passed would keep the others
+        // out.
         let late = |(claim, _): &mut (Claim, Caller)| kind.has_limit() && claim.limit.has_passed();
         for (_, caller) in self.asked.extract_if(.., late) {
             caller.tell(Err(Failure::not_sent()), connection);
@@ -116,7 +117,7 @@ impl Part {
         match answers {
             Answers::Each(answers) => {
                 for ((claim, caller), answer) in self.asked.into_iter().zip(answers) {
-                    // It was executed behind the acquisition.
+                    // The release was executed after the acquisition.
                     if answer.is_ok() && kind.is_owed() && claim.trail.leads_over(claim.node, connection.id())
                     {
                         claim.trail.ends_at(claim.node);
@@ -124,8 +125,8 @@ impl Part {
                     caller.tell(answer, connection);
                 }
             }
-            // One key that this user may not name fails the whole call before it begins. Alone, each gets its own answer,
-            // all of them in one more round trip.
+            // A key that this user may not name fails the whole call before it begins. Asked alone, each claim gets its
+            // own answer; all these calls take one more round trip.
             Answers::Failed(Failure::Refused(error)) if !error.is_retryable() && self.asked.len() > 1 => {
                 let again =
                     self.asked.into_iter().filter(|(claim, caller)| is_asked_again(kind, claim, caller));
@@ -149,8 +150,8 @@ impl Part {
 
 /// Returns whether to ask a question again that may not have been executed.
 ///
-/// A caller that has gone has sent its release already. First the acquisition is marked, so that a release which comes
-/// in between is repeated.
+/// An acquisition whose caller has gone is not asked again, because that caller has already sent its release. The
+/// acquisition is marked before the caller is checked, so that a release which comes in between is repeated.
 fn is_asked_again(kind: Kind, claim: &Claim, caller: &Caller) -> bool {
     if kind.has_limit() {
         claim.trail.put_again(claim.node);
@@ -167,14 +168,14 @@ impl Caller {
     }
 }
 
-/// How often a question is asked that was not executed.
+/// Upper bound on the attempts to ask a question that was not executed.
 const ATTEMPTS: u32 = 3;
 
 /// The outcome of one call about many locks.
 enum Answers {
     Each(Vec<Result<i64, Failure>>),
-    /// Nothing was done, and the next attempt may succeed: the server did not know the script, or its clock is known
-    /// better now.
+    /// Nothing was done, and the next attempt may succeed: the server did not know the script, or the answer corrected
+    /// the estimate of the server's clock.
     NotExecuted,
     Failed(Failure),
 }

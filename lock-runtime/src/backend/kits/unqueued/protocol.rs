@@ -1,4 +1,4 @@
-//! What all clients of a store agree upon: the names on a server, and the scripts.
+//! The questions to a node, and the names and scripts by which the clients of a store ask them.
 
 use std::{fmt, time::Duration};
 
@@ -12,19 +12,19 @@ use crate::{
 /// A question to a node about one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// To take the lock, if it is free: with a fence, if it was taken.
+    /// To take the lock if it is free; the answer then contains the fence of the grant.
     Acquire,
-    /// To raise the counter of fences to that of the claim.
+    /// To raise the counter of fences to the fence of the claim.
     Raise,
     /// To renew the lease, if the node still has it.
     Renew,
     /// To take over a lease that the node does not have.
     Join,
-    /// To record how often the owner holds the lock, if it does.
+    /// To record the owner's number of holds, if the owner holds the lock.
     Count,
     Release,
-    /// To release what a refused attempt was granted. The lock was not held, so the waiting clients are not notified:
-    /// they would wake each other again and again while a majority holds it.
+    /// To give a node back after a refused attempt. The waiting clients need not be notified: refused attempts would
+    /// wake each other again and again while another client holds the lock.
     Withdraw,
 }
 
@@ -32,12 +32,12 @@ impl Kind {
     pub(super) const ALL: [Self; 7] =
         [Self::Acquire, Self::Raise, Self::Renew, Self::Join, Self::Count, Self::Release, Self::Withdraw];
 
-    /// Returns whether a node may not execute it after its limit, because it can begin a hold.
+    /// Returns whether no node may execute the question after its limit, because it can begin a hold.
     pub(super) fn has_limit(self) -> bool {
         matches!(self, Self::Acquire | Self::Join)
     }
 
-    /// Returns whether its question is repeated until the node has answered.
+    /// Returns whether the question is repeated until the node has answered.
     pub(super) fn is_owed(self) -> bool {
         matches!(self, Self::Release | Self::Withdraw)
     }
@@ -45,10 +45,10 @@ impl Kind {
 
 /// The names and scripts of one kind of store, for one client.
 ///
-/// All scripts have the same keys and arguments: for each lock the keys of its holder and of its counter of fences; first
-/// the limit in µs of the server's time, then for each lock its owner, its ttl in ms, and a number. They answer with the
-/// server's time in µs, and with a number for each lock; with the time alone if the limit had passed and nothing was
-/// done.
+/// All scripts have the same keys (for each lock, the keys of its holder and of its counter of fences) and arguments
+/// (the limit in µs of the server's time; then for each lock its owner, its ttl in ms, and a number). A script answers
+/// with the server's time in µs and a number for each lock, or with the time alone if the limit had passed and nothing
+/// was done.
 pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// Returns the script for a question; `None` if these clients never ask it.
     fn script(&self, kind: Kind) -> Option<&'static Script>;
@@ -67,7 +67,8 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         FencingToken::from_micros(fence)
     }
 
-    /// Returns whether a lease may pass from task to task: its token leaves numbers for the next holders.
+    /// Returns whether a lease may be handed over from task to task, because its token leaves numbers for the next
+    /// holders.
     fn hands_over(&self) -> bool {
         true
     }
@@ -75,10 +76,10 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// Returns the shortest and the longest pause before a waiter asks again although no release was announced.
     fn pause(&self, behind_foreign: bool) -> [Duration; 2];
 
-    /// Returns the shortest and the longest time for which a lock is left free for clients that wait for it, in addition
-    /// to that in which they are notified and ask.
+    /// Returns the shortest and the longest time for which a lock is left free for clients that wait for it, in
+    /// addition to the time that a notified client needs to ask.
     fn left_free(&self) -> [Duration; 2];
 
-    /// Returns what follows from an outage of a server, for the log.
+    /// Returns the consequence of a server's outage, for the log.
     fn outage_means(&self) -> &'static str;
 }

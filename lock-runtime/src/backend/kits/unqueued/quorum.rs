@@ -1,14 +1,14 @@
-//! The arithmetic of the quorum. Pure: it knows no nodes, and reads no clock.
+//! The arithmetic of the quorum: pure functions that know no nodes, and read no clock.
 //!
-//! The number of nodes is always the configured one. A majority of the nodes that can be reached at the moment is not
-//! enough: two clients that reach different nodes would both have one.
+//! A quorum is a majority of the configured nodes. A majority of the nodes that can be reached at the moment is not
+//! enough: two clients that reach different nodes would both have a majority.
 
 use std::time::Duration;
 
-/// Shortest time for which a divided round waits for a further answer, unless none can be expected soon; also the time after
-/// which a node without an answer is expected to go on so.
+/// Shortest time for which a divided round waits for a further answer, unless none can be expected soon; also the time
+/// after which a silent node is expected to stay silent.
 pub(super) const LEAST_QUIET: Duration = Duration::from_millis(5);
-/// The same as a multiple of the time that the round has taken.
+/// Time for which a divided round waits for a further answer, as a multiple of the time that the round has taken.
 const QUIET: u32 = 3;
 
 /// Returns the number of nodes that two holders cannot both have.
@@ -43,7 +43,7 @@ impl Count {
         self.nodes - self.yes - self.no - self.failed
     }
 
-    /// Returns whether a majority said yes, or can still do so.
+    /// Returns whether a majority said yes, or can still say yes.
     pub(super) fn has_majority(&self) -> Decision {
         let needed = majority(self.nodes);
         if self.yes >= needed {
@@ -55,21 +55,21 @@ impl Count {
         }
     }
 
-    /// Returns whether an undecided round may be one of several that divide the nodes.
+    /// Returns whether an undecided round may be one of several rounds that divide the nodes.
     ///
-    /// Each of them keeps the lock from all others until its nodes are given back, and the missing answers may be those
-    /// of nodes that hang. A round that no node has refused is the only one as far as known, and one that no node has
-    /// granted is in no other's way.
+    /// Each of several such rounds keeps the lock from all others until its nodes are given back, and the missing
+    /// answers may be those of hanging nodes. A round that no node has refused is the only round as far as known, and a
+    /// round that no node has granted is in no other's way.
     pub(super) fn is_divided(&self) -> bool {
         self.yes > 0 && self.no > 0 && self.has_majority() == Decision::Open
     }
 
-    /// Returns whether a majority said no, so that a majority of yes is impossible whatever the failed nodes think.
+    /// Returns whether enough nodes said no to make a majority of yes impossible, whatever the failed nodes would say.
     pub(super) fn is_denied(&self) -> bool {
         self.no > self.nodes - majority(self.nodes)
     }
 
-    /// Returns whether the outstanding answers can make it [denied](Self::is_denied).
+    /// Returns whether the outstanding answers can make the count [denied](Self::is_denied).
     pub(super) fn may_be_denied(&self) -> bool {
         self.no + self.outstanding() > self.nodes - majority(self.nodes)
     }
@@ -85,20 +85,21 @@ impl Count {
     }
 }
 
-/// How long a [divided](Count::is_divided) round waits for the nodes that have not answered.
+/// The time for which a [divided](Count::is_divided) round waits for the nodes that have not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Not at all: they have been silent before.
+    /// Not at all, because the missing nodes have been silent before.
     None,
-    /// A little longer than for the nodes that have.
+    /// A little longer than the other nodes took to answer.
     Short,
-    /// As long as a node executes the acquisition. Where a crashed client left its lease on a few nodes, all rounds are
-    /// divided until that lease ends, and only the slow nodes decide them.
+    /// Until the limit from which no node executes the acquisition. Where a crashed client left its lease on a few
+    /// nodes, all rounds are divided until that lease ends, and only the slow nodes can decide a round.
     UntilTimeout(Duration),
 }
 
 impl Patience {
-    /// Returns how long after its beginning a divided round is broken off whose last answer came after `taken`.
+    /// Returns the time from its beginning after which a divided round is broken off, if its last answer came after
+    /// `taken`.
     pub(super) fn breaks_off_after(self, taken: Duration) -> Duration {
         match self {
             Self::None => taken,
@@ -125,10 +126,10 @@ pub(super) struct Fences {
 /// The fence of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fence {
-    /// A majority minted this very number. Any two majorities share a node, and that node's next grant of the lock is
-    /// larger, as its last one was smaller.
+    /// A majority minted this very number. Any two majorities share a node; on the shared node, the previous fence of
+    /// the lock is smaller, and the next fence is larger.
     Agreed(u64),
-    /// The nodes minted different numbers. This is the largest, which must be written back to a majority.
+    /// The largest number, if the nodes minted different numbers; it must be written back to a majority.
     ToRaise(u64),
 }
 

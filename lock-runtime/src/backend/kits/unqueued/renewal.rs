@@ -1,7 +1,7 @@
 //! Renewal of many leases on all nodes.
 //!
-//! A lease is renewed if a majority of the nodes still had it: it is never created again where it was lost. Only then
-//! are the nodes joined that do not have it, so that the hold survives the next failure, too.
+//! A lease is renewed if a majority of the nodes still had it; a lost lease is never created again. Only after a
+//! renewal are the other nodes joined, so that the hold survives the next failure, too.
 
 use std::{
     future::poll_fn,
@@ -23,14 +23,14 @@ use crate::{
     time::{clock::Instant, deadline::valid_until},
 };
 
-/// How long to wait for the answers about some leases once those about others are known.
+/// Upper bound on the wait for the outcome of a further lease once the outcome of one lease is known.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// A lease whose renewal is under way.
 struct Pending {
     replies: Replies,
     count: Count,
-    /// The nodes, by the bits of their numbers, that do not have it.
+    /// The nodes, by the bits of their numbers, that do not have the lease.
     missing: u64,
     failures: Vec<(usize, Failure)>,
     decision: Decision,
@@ -78,7 +78,7 @@ pub(crate) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
                 pending.iter_mut().filter_map(|lease| (!lease.advance(cx)).then_some(())).count();
             if still_open < open { Poll::Ready(still_open) } else { Poll::Pending }
         });
-        // Nodes that are slow must not delay the answers about leases that do not need them.
+        // Slow nodes must not delay the outcome of a lease that does not need their answers.
         let limit = if open < due.len() { GRACE } else { Duration::MAX };
         let Ok(still_open) = tokio::time::timeout(limit, progress).await else { break };
         open = still_open;
@@ -98,7 +98,8 @@ pub(crate) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
     outcomes
 }
 
-/// Joins the nodes that do not have a lease which was just renewed. All at once: a node that hangs delays none twice.
+/// Joins the nodes that do not have a just renewed lease. All nodes are joined at once, so that a hanging node delays
+/// no lease twice.
 async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
     let mut joining = Vec::new();
     for (id, mut lease) in renewed {
@@ -118,12 +119,12 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
     for (mut replies, claim) in joining {
         let mut joined = 0;
         while let Some((node, answer)) = replies.next().await {
-            // Without an answer the node may be joined later, until the limit of the claim.
+            // A node that has not answered may still be joined, until the limit of the claim.
             if !answer.is_ok_and(|ours| ours == 0) {
                 joined |= 1 << node;
             }
         }
-        // It was released meanwhile, perhaps before these nodes were joined.
+        // The lease was released meanwhile, perhaps before these nodes were joined.
         if !shared.held.contains(claim.owner) {
             drop(ask(&shared, Kind::Release, &claim, joined));
         }

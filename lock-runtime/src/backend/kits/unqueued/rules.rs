@@ -1,17 +1,17 @@
-//! When a node has a vote. Pure.
+//! Decides when a node has a vote, without I/O.
 
 use std::time::Duration;
 
 use crate::{LockError, LockErrorKind, backend::kits::redis::net::fitness};
 
-/// How much longer than the longest lease a node without its data must have run before it votes: longer than fences are
-/// ahead of the time, and the clocks of the nodes differ a little.
+/// Time that a node without its data must have run, in addition to the longest lease, before it votes. The margin
+/// covers the lead of the fences over the nodes' time, and small differences between the nodes' clocks.
 const VOTE_MARGIN: Duration = Duration::from_secs(2);
 
-/// What the fleet agrees upon: all clients of the nodes must have the same.
+/// Settings that must be the same in all clients of the nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Whether a node has a vote as soon as it was started.
+    /// Whether a node has a vote as soon as it has started.
     pub(crate) durable: bool,
     /// The longest lease of all clients.
     pub(crate) max_ttl: Duration,
@@ -23,15 +23,15 @@ impl Default for Rules {
     }
 }
 
-/// What a server shows of itself. `None` is what it does not show to this user.
+/// Properties that a server shows of itself; `None` where the server does not show a property to this user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     pub(super) run_id: Option<Box<str>>,
-    /// How long it had run when the connection was opened.
+    /// The time that the server had run when the connection was opened.
     pub(super) uptime: Option<Duration>,
-    /// Whether it has a log of its writes (`appendonly yes`).
+    /// Whether the server has a log of its writes (`appendonly yes`).
     pub(super) has_log: Option<bool>,
-    /// When that log is on the disk (`appendfsync`).
+    /// When the server syncs its log to the disk (`appendfsync`).
     pub(super) fsync: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Shown {
         }
     }
 
-    /// Returns an error if it shows that it is not durable.
+    /// Returns an error if the server shows that it is not durable.
     fn belies_durable(&self, address: &str) -> Option<LockError> {
         let setting = match (self.has_log, self.fsync.as_deref()) {
             (Some(false), _) => "appendonly no".to_owned(),
@@ -63,9 +63,9 @@ impl Shown {
 /// Why a node has no vote.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// Until it has run for long enough.
+    /// Until the node has run for long enough.
     ForNow(LockError),
-    /// Until its settings, or those of its user, are changed.
+    /// Until the settings of the node, or of its user, are changed.
     ForGood(LockError),
 }
 
@@ -78,9 +78,10 @@ impl Refusal {
 }
 
 impl Rules {
-    /// Returns why a node has no vote that shows this, over a connection of this age; `None` if it has one.
+    /// Returns the reason why a node that shows `shown` over a connection of this age has no vote; `None` if it has a
+    /// vote.
     pub(super) fn refuse(&self, shown: &Shown, age: Duration, address: &str) -> Option<Refusal> {
-        // Without it, one server may be two nodes, under two addresses.
+        // Without its run id, a server may be two nodes under two addresses.
         if shown.run_id.is_none() {
             let message = format!(
                 "Redis at {address} has no vote, because it does not answer INFO: it may be the server of another node, \
@@ -105,12 +106,12 @@ impl Rules {
         })
     }
 
-    /// Returns whether a node has no vote that shows this, however long it runs.
+    /// Returns whether a node that shows `shown` has no vote, however long it runs.
     pub(super) fn is_refused_for_good(&self, shown: &Shown) -> bool {
         matches!(self.refuse(shown, Duration::ZERO, ""), Some(Refusal::ForGood(_)))
     }
 
-    /// Returns what an operator should know of a node that shows this.
+    /// Returns the warning to the operator about a node that shows `shown`.
     pub(super) fn warning(&self, shown: &Shown, address: &str) -> Option<String> {
         if let Some(Refusal::ForGood(error)) = self.refuse(shown, Duration::ZERO, address) {
             return Some(error.message().to_owned());
@@ -140,7 +141,7 @@ mod tests {
         Shown { fsync: fsync.map(str::to_owned), ..Shown::by(info) }
     }
 
-    /// Returns the reason, and whether it is one for now only.
+    /// Returns the reason, and whether the refusal is for now only.
     fn refusal(rules: Rules, shown: &Shown) -> Option<(String, bool)> {
         let refusal = rules.refuse(shown, Duration::from_secs(1), "h:1")?;
         let is_for_now = matches!(refusal, Refusal::ForNow(_));

@@ -17,7 +17,8 @@ impl Watch {
         Self { messages: hints.watch(channel), lines: Vec::new() }
     }
 
-    /// Subscribes over those of `lines` over which it has not yet. What is sent over them later is executed later.
+    /// Subscribes over each of `lines` over which this watch has not subscribed yet. A request that is sent later over
+    /// the same connection is executed after the subscription.
     pub(super) fn subscribe_over(&mut self, lines: impl Iterator<Item = Arc<Line>>) {
         for line in lines {
             if !self.lines.iter().any(|other| Arc::ptr_eq(other, &line)) {
