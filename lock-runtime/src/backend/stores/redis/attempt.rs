@@ -36,21 +36,21 @@ use crate::{
 /// The answer of `PTTL` for a key without an expiry.
 const NO_EXPIRY: i64 = -1;
 
-/// How an attempt ended without an error.
+/// The end of an attempt without an error.
 pub(super) enum Ended {
     With(Acquired),
     /// The place was lost; a new attempt begins at the end of the queue.
     Gone,
 }
 
-/// One owner token, from before the first byte is sent until its grant is returned.
+/// An attempt under one owner token, from before the first byte is sent until the grant is returned.
 ///
 /// If the attempt is dropped earlier, anything that it may have left on the server is removed in the background.
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
     connections: &'a Arc<Connections<Participant>>,
     owner: OwnerToken,
-    /// When the last request that could take the lock was sent; long ago before the first.
+    /// When the last request that could take the lock was sent; the origin of the clock before the first request.
     last_sent: Instant,
     /// Whether the attempt may have left something on the server.
     open: bool,
@@ -89,24 +89,26 @@ impl<'a> Attempt<'a> {
                 return answer;
             }
             self.request.progress.failed(error);
-            // At most 160 ms: a retry costs the server nothing, and the caller is waiting.
+            // The pause is 160 ms at most: a retry costs the server nothing, and the caller is waiting.
             Box::pin(clock::sleep_until(end.min(Instant::now() + backoff(failures)))).await;
             failures = 3.min(failures + 1);
         }
     }
 
-    /// Returns the connection to use, once there is one for renewals, too.
+    /// Returns the connection to use, once there is a connection for renewals, too.
     async fn connected(&self) -> Result<Arc<Line>, Failure> {
         let line = self.connections.here().await?;
         if self.request.auto_renew && !self.connections.can_renew() {
-            cold(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
+            // Boxed, because the future is large and rarely needed.
+            Box::pin(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
         }
         Ok(line)
     }
 
     pub(super) async fn run(&mut self) -> Result<Ended, Failure> {
         let line = self.line().await?;
-        // Needed without waiting, too: as the holder, this process is notified there that others wait.
+        // The address is needed without waiting, too: as the holder, this process is notified at its address that
+        // others wait.
         let address = Address::on(line, self.request.key.prefix(), self.owner).await?;
         let want = if self.request.wait == Wait::No { Want::Lock } else { Want::LockOrPlace };
         let foreign = self.participant().foreign();
@@ -128,7 +130,8 @@ impl<'a> Attempt<'a> {
             (sent, Answer::Waiting(waiting)) if want == Want::LockOrPlace => {
                 self.request.progress.contended();
                 let place = self.placed(sent, waiting);
-                cold(self.wait(address, place)).await
+                // Boxed, so that a caller that finds the lock free does not pay for the size of this future.
+                Box::pin(self.wait(address, place)).await
             }
             (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
                 self.open = false;
@@ -146,7 +149,7 @@ impl<'a> Attempt<'a> {
 
     /// Waits in the queue for a push, and polls from time to time.
     async fn wait(&mut self, mut address: Address, mut place: Place) -> Result<Ended, Failure> {
-        // `None` once the connection is gone, and pushes with it.
+        // `None` once the connection is gone, over which the pushes came.
         let mut notices = Some(address.listen());
         let end = self.request.wait.end();
         let mut heard = Instant::now();
@@ -164,13 +167,13 @@ impl<'a> Attempt<'a> {
                                 Push::ValidUntil(until) => {
                                     let enough = Instant::now() + min_validity(self.request.ttl) <= until;
                                     self.remember_foreign(foreign);
-                                    // Without renewal, the lease must have its whole length.
+                                    // A pushed lease may be short, and a caller without renewal needs the whole length.
                                     if enough && self.request.auto_renew {
-                                        // The message does not say whether others wait: that would cost the
-                                        // server a command, and a wrong guess costs one turn of this process.
+                                        // The message does not say whether others wait, because to find out would cost
+                                        // the server a command. A wrong guess costs this process one turn.
                                         return Ok(self.granted(fence, true, until));
                                     }
-                                    // Ours, but not for long enough: claim it first.
+                                    // The lock is ours, but not for long enough: a poll claims it first.
                                     look_at = heard;
                                 }
                                 Push::Doubtful => look_at = look_at.min(heard + place::LOOK_ON_DOUBT),
@@ -195,7 +198,7 @@ impl<'a> Attempt<'a> {
                 }
                 () = self.request.progress.sleep_until(look_at.min(end)) => {}
             }
-            // A last poll at the end of the wait is worth it: the lock may be ours already.
+            // A last poll at the end of the wait is worth its cost, because the lock may be ours already.
             let last = end.has_passed();
             match self.look(&mut address, &mut notices).await {
                 Ok((sent, Answer::Granted { fence, others_wait })) => {
@@ -214,7 +217,7 @@ impl<'a> Attempt<'a> {
                 Ok((_, Answer::Held { .. })) => {
                     return Err(Failure::Refused(error::unexpected("a poll of the queue")));
                 }
-                // The place lasts for a while; a shorter outage costs nothing.
+                // The place outlasts an outage that is shorter than `STALE`.
                 Err(failure) if last || heard + place::STALE <= Instant::now() => return Err(failure),
                 Err(failure) => {
                     let error = failure.into_error();
@@ -239,7 +242,7 @@ impl<'a> Attempt<'a> {
             self.remember_foreign(REMEMBERED);
         }
         let now = Instant::now();
-        // Negative if there is no expiry, or it was not queried.
+        // `pttl_ms` is negative if there is no expiry, or the expiry was not queried.
         let ends = u64::try_from(pttl_ms).ok().map(|ms| now + Duration::from_millis(ms));
         Place { proven: sent, seen, rank, standing, ends, rush: None }
     }
@@ -259,7 +262,7 @@ impl<'a> Attempt<'a> {
         if !address.line.connection().is_usable() {
             let line = self.line().await?;
             *address = Address::on(line, self.request.key.prefix(), self.owner).await?;
-            // First, because both mailboxes have the same number.
+            // The old mailbox is closed first, because both mailboxes have the same number.
             *notices = None;
             *notices = Some(address.listen());
         }
@@ -275,7 +278,8 @@ impl<'a> Attempt<'a> {
             };
             match address.line.look(look, give_up).await {
                 Ok(Some(answer)) => return Ok((self.last_sent, answer)),
-                // One operation that is not permitted fails its whole batch; alone, each gets its own answer.
+                // One operation that is not permitted fails its whole batch; asked alone, each operation gets its own
+                // answer.
                 Ok(None) => {}
                 Err(Failure::Refused(_)) if address.line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
@@ -306,17 +310,20 @@ impl<'a> Attempt<'a> {
                 Ok(Some(fence)) => {
                     return Ok((self.last_sent, Answer::Granted { fence, others_wait: false }));
                 }
-                // One operation that is not permitted fails its whole batch; alone, each gets its own answer.
+                // One operation that is not permitted fails its whole batch; asked alone, each operation gets its own
+                // answer.
                 Ok(None) => {}
                 Err(Failure::Refused(_)) if address.line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
             }
         }
         let _alone = line.alone();
-        cold(self.ask(address, want)).await
+        // Boxed, so that a call in a batch does not pay for the size of this future.
+        Box::pin(self.ask(address, want)).await
     }
 
-    /// Records that a request that may take the lock is sent now. Returns until when it may be executed.
+    /// Records that a request that may take the lock is sent now. Returns the time until which the request may be
+    /// executed.
     fn sends(&mut self, line: &Arc<Line>) -> Instant {
         self.last_sent = Instant::now();
         let give_up = self.last_sent + line.connection().response_timeout();
@@ -326,7 +333,8 @@ impl<'a> Attempt<'a> {
 
     /// Makes one request alone.
     ///
-    /// If the server refuses it as too late, its clock is known better, and the request is made once more.
+    /// If the server refuses the request as too late, its answer corrects the estimate of its clock, and the request is
+    /// made once more.
     async fn ask(&mut self, address: &Address, want: Want) -> Result<(Instant, Answer), Failure> {
         if let Some(answer) = self.ask_once(address, want).await? {
             return Ok(answer);
@@ -341,7 +349,8 @@ impl<'a> Attempt<'a> {
         want: Want,
     ) -> Result<Option<(Instant, Answer)>, Failure> {
         let connection = address.line.connection();
-        // A poll neither creates a place nor, without one, takes the lock: executed late, it does no harm.
+        // A poll neither creates a place nor, without a place, takes the lock, so a poll that is executed late does no
+        // harm.
         let give_up = if want == Want::Place {
             self.last_sent = Instant::now();
             self.last_sent + connection.response_timeout()
@@ -385,8 +394,8 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
-            // The last request is executed at its limit at the latest, and its hold ends one `ttl` later. A place can be
-            // granted the lock until it is stale.
+            // The last request is executed at its limit at the latest, and its hold ends one `ttl` later. A place can
+            // be granted the lock until the place is stale.
             let limit =
                 self.last_sent + self.connections.server().config().response_timeout + server_clock::ERROR;
             let of_place = if self.request.wait == Wait::No {
@@ -395,7 +404,7 @@ impl Drop for Attempt<'_> {
                 place::STALE + place::CLAIM_WINDOW
             };
             let until = limit + of_place.max(self.request.ttl);
-            // No grant has this token; a release does not check it.
+            // No grant has this token, which a release does not check.
             let lease = self.lease(FencingToken::from_micros(0), false);
             self.request.cleanup.release_later(Arc::new(lease), until);
         }

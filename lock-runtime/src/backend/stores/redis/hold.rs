@@ -29,7 +29,7 @@ pub(super) struct RedisLease {
     pub(super) id: LeaseId,
     /// The unanswered request of an attempt, if any.
     pub(super) unanswered: Option<Unanswered>,
-    /// Whether others were in the queue when it was granted.
+    /// Whether others were in the queue when the lock was granted.
     pub(super) others_wait: bool,
     /// A time no later than the grant.
     pub(super) granted_at: Instant,
@@ -40,9 +40,10 @@ pub(super) struct RedisLease {
 /// An unanswered request that may take the lock.
 #[derive(Debug)]
 pub(super) struct Unanswered {
-    /// The connection over which it was sent. Requests sent later over the same one are executed after it.
+    /// The connection over which the request was sent. Later requests over the same connection are executed after this
+    /// request.
     pub(super) on: Arc<Line>,
-    /// The time from which the server no longer executes it.
+    /// The time from which the server no longer executes the request.
     pub(super) until: Instant,
 }
 
@@ -67,7 +68,8 @@ impl RedisLease {
 
     /// Releases over `line`.
     ///
-    /// `definite` is whether "not yours" is a definite answer there: not if an unanswered acquisition may follow.
+    /// `definite` is whether "not yours" is a definite answer over `line`, which it is not if an unanswered acquisition
+    /// may follow.
     async fn release_over(&self, line: &Line, definite: bool) -> Result<Released, Failure> {
         let foreign = self.participant().foreign();
         let remembered = if foreign.is_empty() {
@@ -104,14 +106,14 @@ impl RedisLease {
         }
         let Some(unanswered) = &self.unanswered else {
             let mut line = self.connections.here().await?;
-            // A release that was not answered is repeated in one step: a batch might only answer that it must be
-            // sent alone.
+            // An unanswered release is repeated alone, because a batch might only answer that the release must be sent
+            // alone.
             let again = self.release_unanswered.load(Ordering::Acquire);
             if !contended && !again && line.is_batch_due() {
                 match self.release_in_batch(&line, Behind::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
-                    // A release that is refused here is refused again alone, with the reason. One that failed because
-                    // the connection was given up is sent over the next one.
+                    // A release that is refused in a batch is refused again alone, with the reason. A release that
+                    // failed because the connection was given up is sent over the next connection.
                     Ok(false) | Err(Failure::Refused(_) | Failure::GivenUp(_)) => {
                         line = self.connections.here().await?;
                     }
@@ -119,7 +121,8 @@ impl RedisLease {
                 }
             }
             let _alone = line.alone();
-            return cold(self.release_over(&line, true)).await;
+            // Boxed, like the calls below, so that a release in a batch does not pay for the size of this future.
+            return Box::pin(self.release_over(&line, true)).await;
         };
         // Sent behind the unanswered request, the release is executed after it, even if the connection was given up.
         if !unanswered.on.connection().is_gone()
@@ -128,7 +131,7 @@ impl RedisLease {
             return Ok(released);
         }
         let line = self.connections.here().await?;
-        // Over another connection the release may overtake the request, until that is no longer executed.
+        // Over another connection the release may overtake the request, until the server no longer executes the latter.
         let definite = (unanswered.until + server_clock::ERROR).has_passed();
         cold(self.release_over(&line, definite)).await
     }
@@ -143,7 +146,7 @@ impl RedisLease {
 
     /// Releases behind everything on `line`, including operations that still wait for its next round trip.
     async fn release_behind(&self, line: &Line) -> Result<Released, Failure> {
-        // The batch's task may belong to a blocked runtime.
+        // The time is limited, because the batch's task may belong to a blocked runtime.
         let limit = 2 * self.connections.server().config().response_timeout;
         match tokio::time::timeout(limit, self.release_in_batch(line, Behind::Unanswered)).await {
             Ok(Ok(true)) => Ok(Released::Released),
@@ -162,7 +165,7 @@ impl Releasable for RedisLease {
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
             match self.send_release().await {
-                // The connection was unusable, perhaps for a long time: try once more over a new one.
+                // The connection was unusable, perhaps for a long time: try once more over a new connection.
                 Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {
                     self.send_release().await.map_err(Failure::into_error)
                 }

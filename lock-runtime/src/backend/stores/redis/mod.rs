@@ -74,7 +74,7 @@ impl Redis {
     /// [credentials](Credentials) of the moment instead of those in the URL.
     ///
     /// # Errors
-    /// Those of [`connect_lazy`](Self::connect_lazy).
+    /// The errors of [`connect_lazy`](Self::connect_lazy).
     pub fn with_credentials<F, E>(
         url: &str,
         credentials: impl Fn() -> F + Send + Sync + 'static,
@@ -88,8 +88,8 @@ impl Redis {
 
     /// Connects with the address, credentials and TLS settings of a `redis` crate client.
     ///
-    /// The store opens its own connections and does not use the client's. It keeps the client's credentials; if they
-    /// change, use [`with_credentials`](Self::with_credentials).
+    /// The store opens its own connections and does not use the client's connections. The store keeps the client's
+    /// credentials; if they change, use [`with_credentials`](Self::with_credentials).
     ///
     /// # Errors
     /// [`Backend`](crate::LockErrorKind::Backend) if the server does not respond or refuses this client,
@@ -151,14 +151,15 @@ impl Backend for Redis {
                     Ok(Ended::With(answer)) => return Ok(answer),
                     Ok(Ended::Gone) if is_over() => return Ok(Acquired::busy(None)),
                     Ok(Ended::Gone) => {}
-                    // The connection was unusable, perhaps for a long time: try once more over a new one.
+                    // The connection was unusable, perhaps for a long time: try once more over a new connection.
                     Err(Failure::GivenUp(_)) if !repeated && !is_over() => repeated = true,
                     Err(failure) => {
                         let error = failure.into_error();
                         if error.kind() != LockErrorKind::InvalidKey {
                             return Err(error);
                         }
-                        let found = cold(of_wrong_type(&connections, &request.key)).await;
+                        // Boxed, because the future is large and rarely needed.
+                        let found = Box::pin(of_wrong_type(&connections, &request.key)).await;
                         return Err(found.unwrap_or(error));
                     }
                 }
@@ -196,7 +197,7 @@ impl Renew for Redis {
                     Ok(answer) => answer.map_err(Failure::into_error),
                     Err(_) => Err(error::unexpected("a renewal")),
                 };
-                // One key that this user may not name any more fails the whole call.
+                // One key that this user may not name any more fails the whole call, so each lease is renewed alone.
                 if answer.as_ref().is_err_and(|error| !error.is_retryable()) && part.len() > 1 {
                     calls.extend(part.chunks(1).map(|alone| (begin(alone), alone)));
                     continue;
@@ -216,7 +217,8 @@ impl Renew for Redis {
     }
 }
 
-/// A call in a task of its own, which is aborted on drop: if it is unanswered then, its connection counts as silent.
+/// A call in a task of its own, which is aborted on drop. The connection of an aborted call without an answer counts as
+/// silent.
 struct Call<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Drop for Call<T> {
@@ -230,7 +232,7 @@ async fn send_renewals(
     call: &Renewals,
 ) -> Result<Vec<bool>, Failure> {
     match node::renew(connections.here().await?.connection(), call).await {
-        // The connection was unusable, perhaps for a long time: try once more over a new one.
+        // The connection was unusable, perhaps for a long time: try once more over a new connection.
         Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {
             node::renew(connections.here().await?.connection(), call).await
         }
@@ -238,7 +240,7 @@ async fn send_renewals(
     }
 }
 
-/// Returns an error that names the key of a wrong type, unless it is the holder's or cannot be found out.
+/// Returns an error that names the key of a wrong type, unless that key is the holder's or cannot be found out.
 async fn of_wrong_type(connections: &Arc<Connections<Participant>>, key: &LockKey) -> Option<LockError> {
     queue::of_wrong_type(connections.here().await.ok()?.connection(), key).await
 }

@@ -2,7 +2,8 @@
 //!
 //! The holder's key is exactly the prefix and the lock's name, so that any client that follows the published recipe
 //! (`SET key token NX PX`, compare-and-delete) excludes us and is excluded by us. The keys of the lock's queue stay
-//! under the prefix, for an ACL, and in the same hash slot. No lock can have such a name, because `:~` is refused.
+//! under the prefix, for an ACL, and in the same hash slot. No lock can have the name of such a key, because `:~` is
+//! refused in lock names.
 
 use std::fmt::{self, Display};
 
@@ -15,7 +16,7 @@ use crate::{
     },
 };
 
-/// Returns the counter of fences of a lock, which is one for all locks under a prefix.
+/// Returns the counter of fences of a lock, which all locks under a prefix share.
 pub(crate) fn fence(key: &LockKey) -> Fence<'_> {
     Fence::under(key.prefix())
 }
@@ -46,8 +47,8 @@ pub(crate) fn inbox(prefix: &str, id: &str) -> String {
     format!("{}~{FORMAT}:inbox:{id}", Root(prefix))
 }
 
-/// A prefix as the beginning of a name that no lock can have under any prefix: the `~` after it comes first, or
-/// behind `:`.
+/// The beginning, made from a prefix, of a name that no lock can have under any prefix: `~` comes first in the name, or
+/// follows a `:`.
 struct Root<'a>(&'a str);
 
 impl Display for Root<'_> {
@@ -67,9 +68,9 @@ pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) ->
     })
 }
 
-/// Returns the part that all owners of this process share: `<pid>@<host>`, for operators, and its inbox.
+/// Returns the part that all owners of this process share: `<pid>@<host>`, for operators, and the inbox.
 ///
-/// The text before the colon is free, as long as it has no colon itself, so a label may follow the host.
+/// The text before the colon is free, as long as this text has no colon itself, so a label may follow the host.
 pub(crate) fn process(inbox_id: &str) -> String {
     format!("{}@{}:{inbox_id}", std::process::id(), host::name())
 }

@@ -1,5 +1,5 @@
-//! The lock operations of one server, many locks in a call: acquire free ones, release and renew. They have no queue
-//! of their own, and check queues only for waiters.
+//! The lock operations on one server that take many locks in a call: acquire free locks, release, renew. These
+//! operations join no queue, and read queues only to see whether a lock has waiters.
 
 use std::sync::LazyLock;
 
@@ -45,10 +45,10 @@ pub(crate) struct Acquisition {
     pub(crate) ttl_ms: u64,
 }
 
-/// Acquires those of `locks` that are free and without waiters, and returns the fence of each that is ours now.
+/// Acquires each of `locks` that is free and has no waiters, and returns the fence of each lock that is ours now.
 ///
-/// All must have the same counter of fences and the same mode. `None` if nothing was done, because `give_up` had
-/// passed or the server did not know the script, which it does now.
+/// All locks must have the same counter of fences and the same mode. Returns `None` if nothing was done, because
+/// `give_up` had passed or the server did not know the script, which is now loaded.
 ///
 /// # Cancel safety
 /// Dropped, the acquisitions may still be applied.
@@ -87,10 +87,10 @@ pub(crate) async fn acquire<'a>(
     Ok(Some(granted))
 }
 
-/// Releases those of `grants` that are still ours and without waiters, and returns whether each was released.
+/// Releases each of `grants` that is still ours and has no waiters, and returns whether each was released.
 ///
-/// All locks must have the same prefix. `None` if nothing was done because the server did not know the script, which
-/// it does now.
+/// All locks must have the same prefix. Returns `None` if nothing was done, because the server did not know the script,
+/// which is now loaded.
 ///
 /// # Cancel safety
 /// Dropped, the releases may still be applied.

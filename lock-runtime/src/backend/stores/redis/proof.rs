@@ -21,7 +21,7 @@ impl Terms {
     /// Returns the proof that a message with these terms comes from a script that read the place of `owner`: see
     /// `grant.lua`.
     ///
-    /// It is computed from the parsed message, so nothing can be appended to an overheard one.
+    /// The proof is computed from the parsed message, so nothing can be appended to an overheard message.
     pub(crate) fn proof(&self, owner: OwnerToken) -> Proof {
         let Self { fence, px, foreign } = self;
         let (px, foreign) = (millis(*px), millis(*foreign));

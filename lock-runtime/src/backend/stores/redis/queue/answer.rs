@@ -32,7 +32,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Returns the answer, which has just come to a request sent at `sent`; `clock` learns the server's time from it.
+    /// Returns the answer, which has just come to a request sent at `sent`; `clock` learns the server's time from the
+    /// answer.
     pub(crate) fn learn(self, sent: Instant, clock: &ServerClock) -> Option<Answer> {
         match (self.time, &self.answer) {
             (Some(time), Some(_)) => clock.learn(sent, Instant::now(), time),

@@ -18,14 +18,14 @@ use crate::{
     time::clock::Instant,
 };
 
-/// What a request asks for.
+/// The aim of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// The lock, but no place in its queue.
     Lock,
     /// The lock, or a place.
     LockOrPlace,
-    /// The state of the place. This neither creates a place nor, without one, takes the lock.
+    /// The state of the place. Such a request neither creates a place nor, without a place, takes the lock.
     Place,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn ask(
     if want != Want::Lock {
         call.write_arg_fmt(address);
     }
-    // The future of an acquisition contains this one, and is cheaper to allocate below one kilobyte.
+    // The future of an acquisition contains this future, and is cheaper to allocate below one kilobyte.
     async move { connection.run::<Told>(&scripts::ACQUIRE, &call).await }
 }
 
@@ -69,11 +69,11 @@ pub(crate) struct Look {
     pub(crate) mode: Mode,
     pub(crate) owner: OwnerToken,
     pub(crate) ttl_ms: u64,
-    /// Where its owner is notified.
+    /// The address at which the owner is notified.
     pub(crate) address: String,
 }
 
-/// Polls many places of locks with one counter of fences; each has an answer of its own.
+/// Polls many places of locks with one counter of fences; each place has an answer of its own.
 ///
 /// # Cancel safety
 /// Dropped, the places may still be refreshed, and locks taken for their owners.
@@ -111,12 +111,12 @@ pub(crate) async fn look<'a>(
     }
 }
 
-/// Releases a hold and hands the lock to the next waiter, or gives up a place. `None` if there is neither.
+/// Releases a hold and hands the lock to the next waiter, or gives up a place. Returns `None` if the owner has neither.
 ///
 /// `foreign` is how much longer the lock is remembered as used by foreign clients.
 ///
 /// # Cancel safety
-/// Dropped, it may still be applied.
+/// Dropped, the release may still be applied.
 pub(crate) async fn leave(
     connection: &Connection,
     process: &str,
@@ -133,9 +133,10 @@ pub(crate) async fn leave(
     }
 }
 
-/// Returns an error that names the key of a wrong type, which the script's error does not.
+/// Returns an error that names the key of a wrong type, which the script's error does not name.
 ///
-/// `None` if that is the holder's, because then the lock's name is wrong, or if it cannot be found out.
+/// Returns `None` if that key is the holder's, because then the lock's name is wrong, or if the key cannot be found
+/// out.
 pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Option<LockError> {
     for (command, name, argument, what) in [
         ("GET", key.stored().to_owned(), None, None),

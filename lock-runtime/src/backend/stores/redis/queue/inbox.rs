@@ -1,7 +1,7 @@
 //! The messages that the server sends to this process unasked: grants, openings and contention notices.
 //!
-//! Any client that may publish on the channel can send messages that look the same. So a grant has to prove itself,
-//! everything else is a hint, and no message makes memory grow.
+//! Any client that may publish on the channel can send messages that look the same. Therefore, a grant message carries
+//! a proof, every other message is a hint, and no message makes memory grow.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,17 +30,17 @@ use crate::{
 
 /// Upper bound on the pushes kept for waiters that do not listen yet.
 const UNCLAIMED: usize = 1024;
-/// Upper bound on the pushes kept for one waiter. It is sent two or three; the next poll makes up for one that
-/// finds no room.
+/// Upper bound on the pushes kept for one waiter. A waiter is sent two or three pushes; its next poll makes up for a
+/// push that finds no room.
 const KEPT_PER_WAITER: usize = 8;
-/// Number of holds that can be remembered as contended. A notice may overwrite another, which costs fairness for a
-/// moment.
+/// Number of holds that can be remembered as contended. A notice may overwrite the notice about another hold, which
+/// costs fairness for a moment.
 const CONTENDED: usize = 4096;
 
-/// Where the pushes of all connections of one store arrive.
+/// The receiver of the pushes over all connections of one store.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// Not a secret, but unique to this process.
+    /// The id is no secret, but unique to this process.
     id: String,
     boxes: Mutex<Boxes>,
     contended: Contended,
@@ -51,11 +51,11 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct Boxes {
     by_number: HashMap<u64, Waiter>,
-    /// Pushes without a listener yet: one may arrive before its waiter has read that it waits.
+    /// Pushes without a listener yet: a push may arrive before its waiter has read the answer "waiting".
     unclaimed: VecDeque<(u64, Notice)>,
 }
 
-/// A mailbox. A channel would allocate three kilobytes for each.
+/// The mailbox of a waiter; a channel would allocate three kilobytes.
 #[derive(Debug)]
 struct Waiter {
     notices: VecDeque<Notice>,
@@ -75,13 +75,13 @@ impl Waiter {
 /// A message to a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The lock was granted to it, if the proof is right.
+    /// The lock was granted to the waiter, if the proof is right.
     Granted { proof: Proof, terms: Terms },
     /// The lock is left open for this time, and the waiter is the first in the queue.
     Free { length: Duration },
 }
 
-/// The holds with a contention notice: a table of fixed size, in which each has one slot.
+/// The holds with a contention notice: a table of fixed size, in which each hold has one slot.
 #[derive(Debug)]
 struct Contended {
     /// Random, so that no sender knows which names share a slot.
@@ -128,7 +128,8 @@ impl Inbox {
 
     /// Returns the public number of a waiter.
     ///
-    /// Derived from the owner token, which it does not reveal, so a copy of this process has other numbers.
+    /// The number is derived from the owner token, which it does not reveal, so a copy of this process has other
+    /// numbers.
     pub(crate) fn number(&self, owner: OwnerToken) -> u64 {
         self.numbers.hash_one(owner)
     }
@@ -167,7 +168,7 @@ impl Pushes for Inbox {
         match push.data.get(1).and_then(Message::read) {
             Some(Message::Notice { number, notice }) => {
                 let reader = lock(&self.boxes).put(number, notice);
-                // Not under the mutex: a runtime may poll from within `wake`.
+                // The waker is not woken under the mutex, because a runtime may poll from within `wake`.
                 reader.into_iter().for_each(Waker::wake);
             }
             Some(Message::Contended { fence, name }) => self.contended.insert(name, fence),
@@ -236,7 +237,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The mailbox of one waiter, as long as it waits.
+/// The mailbox of one waiter, as long as the waiter waits.
 #[derive(Debug)]
 pub(crate) struct Notices {
     number: u64,
@@ -262,7 +263,8 @@ impl Notices {
             Some(reader) if reader.will_wake(cx.waker()) => None,
             _ => waiter.reader.replace(cx.waker().clone()),
         };
-        // A waker may be the last handle to its task, which closes its mailbox when it is dropped.
+        // The waker is not dropped under the mutex, because it may be the last handle to a task that closes its mailbox
+        // when dropped.
         drop(boxes);
         drop(last);
         Poll::Pending
@@ -271,7 +273,7 @@ impl Notices {
 
 impl Drop for Notices {
     fn drop(&mut self) {
-        // As above, not under the mutex.
+        // The waiter is not dropped under the mutex, for the same reason as the waker in `poll_next`.
         let closed = lock(&self.inbox.boxes).by_number.remove(&self.number);
         drop(closed);
     }

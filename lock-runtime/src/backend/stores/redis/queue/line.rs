@@ -41,7 +41,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Participant {
     inbox: Arc<Inbox>,
-    /// The part that all its owners share.
+    /// The part that all owners of this process share.
     process: Arc<str>,
     group_commit: GroupCommit,
     /// Whether a server has accepted the scripts from this user.
@@ -77,7 +77,7 @@ impl Service for Participant {
     }
 
     async fn begin(&self, connection: Arc<Connection>, _: &str) -> Result<Arc<Line>, LockError> {
-        // A later server gets a script when a call shows that it does not know it.
+        // A later server gets a script when a call shows that the server does not know it.
         if !self.scripts_are_known.load(Ordering::Acquire) {
             for script in scripts::all() {
                 connection.call::<redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
@@ -137,7 +137,7 @@ impl Line {
 
     /// Acquires a lock in a batch, and returns its fence; `None` if the caller has to ask alone, as for a held lock.
     ///
-    /// The server does not execute it after `give_up`.
+    /// The server does not execute the acquisition after `give_up`.
     ///
     /// # Cancel safety
     /// Dropped, the acquisition may still be applied.
@@ -147,7 +147,7 @@ impl Line {
 
     /// Polls a place in a batch, and returns its state; `None` if the caller has to ask alone.
     ///
-    /// The server does not execute it after `give_up`.
+    /// The server does not execute the poll after `give_up`.
     ///
     /// # Cancel safety
     /// Dropped, the place may still be refreshed, and the lock taken for its owner.
@@ -155,7 +155,7 @@ impl Line {
         self.put(|answer| Operation::Look(Asked { what, give_up, answer })).await
     }
 
-    /// Releases a grant in a batch, and returns whether that was done; if not, the caller has to release alone.
+    /// Releases a grant in a batch, and returns whether it was released; if not, the caller has to release it alone.
     ///
     /// # Cancel safety
     /// Dropped, the release may still be applied.
@@ -174,7 +174,7 @@ impl Line {
 
     /// Returns the channel on which this process is notified about locks under `prefix`.
     ///
-    /// At first use, subscribes to it and checks the user's permissions under the prefix.
+    /// On first use, subscribes to the channel and checks the user's permissions under the prefix.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -182,7 +182,8 @@ impl Line {
         if let Some(channel) = lock(&self.channels).get(prefix) {
             return Ok(Arc::clone(channel));
         }
-        cold(self.open_channel(prefix)).await
+        // Boxed, so that later callers do not pay for the size of this future.
+        Box::pin(self.open_channel(prefix)).await
     }
 
     async fn open_channel(&self, prefix: &str) -> Result<Arc<str>, Failure> {
@@ -225,14 +226,14 @@ impl Line {
     fn listen(&self, owner: OwnerToken) -> Notices {
         let notices = Inbox::listen(&self.inbox, self.number(owner), self.connection.id());
         if !self.connection.is_usable() {
-            // The connection was given up before this mailbox was there to be closed.
+            // The connection was given up before the mailbox was open, and so has not closed it.
             self.inbox.hang_up(self.connection.id());
         }
         notices
     }
 }
 
-/// Where a waiter is notified of its grant.
+/// The number and channel by which a waiter is notified of its grant.
 pub(crate) struct Address {
     pub(crate) line: Arc<Line>,
     owner: OwnerToken,

@@ -53,9 +53,10 @@ pub(crate) struct Release {
 /// The request after which a release must be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// An unanswered acquisition over this connection: the release is of use only here, however late.
+    /// An unanswered acquisition over this connection: the release is of use only over the same connection, however
+    /// late.
     Unanswered,
-    /// None: the grant was received, and any connection will do.
+    /// No request: the grant was received, and any connection will do.
     Nothing,
 }
 
@@ -76,7 +77,8 @@ pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operati
             }
         }
     }
-    // All calls are sent before the first answer; acquisitions first, because a release may be of one of them.
+    // All calls are sent before the first answer; acquisitions come first, because a release may belong to an
+    // acquisition of the same batch.
     let mut calls: Vec<BoxFuture<'_, ()>> =
         Vec::with_capacity(acquisitions.len() + looks.len() + releases.len());
     calls.extend(
@@ -99,7 +101,7 @@ fn share_a_call(one: &LockKey, other: &LockKey) -> bool {
     names::fence(one) == names::fence(other)
 }
 
-/// Adds an operation to those with which it shares a call; the first ones get `room` for all.
+/// Adds an operation to the part with which it shares a call; the first part gets `room` for all operations.
 fn put<T>(parts: &mut Vec<Vec<T>>, room: usize, operation: T, share_a_call: impl Fn(&T, &T) -> bool) {
     if let Some(part) = parts.iter_mut().find(|part| share_a_call(&part[0], &operation)) {
         return part.push(operation);
@@ -141,9 +143,9 @@ async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Opti
     }
 }
 
-/// Returns the requests of a part that are still wanted, and when the first of their callers gives up.
+/// Returns the requests of a part that are still wanted, and the time at which the first of their callers gives up.
 ///
-/// Fails the others as not sent. `None` if nothing is left.
+/// Fails the other requests as not sent. Returns `None` if no request is left.
 fn still_wanted<W, A>(mut part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, Instant)> {
     let now = Instant::now();
     let others: Vec<_> = part.extract_if(.., |one| one.answer.is_closed() || one.give_up <= now).collect();
@@ -161,7 +163,7 @@ async fn release(connection: &Connection, process: &str, mut part: Vec<Release>)
     tell(part.into_iter().map(|one| one.answer), answers);
 }
 
-/// Gives each caller its answer. A caller that has gone cleans up by itself.
+/// Gives each caller its answer. A dropped caller cleans up by itself.
 fn tell<T>(
     callers: impl Iterator<Item = oneshot::Sender<Result<T, Failure>>>,
     answers: Result<Vec<T>, Failure>,

@@ -1,8 +1,8 @@
-//! The pure part of waiting: how to judge a pushed grant, and when to poll again. It reads no clock.
+//! The pure part of waiting, which reads no clock: how to judge a pushed grant, and when to poll again.
 //!
-//! A pushed grant may have been delayed for any length of time. It is dated by the youngest request of the same owner
-//! that was answered "waiting" before the grant was made, never by its own arrival. The rules were model-checked;
-//! breaking any of them led to two believers within 16 steps.
+//! A pushed grant may have been delayed for any length of time. The grant is dated by the youngest request of the same
+//! owner that was answered "waiting" before the grant was made, never by the arrival of its message. The rules were
+//! model-checked: without any one of them, two clients believed that they held the lock within 16 steps.
 
 use std::time::Duration;
 
@@ -10,19 +10,21 @@ use crate::time::{clock::Instant, deadline::valid_until};
 
 /// Upper bound on the time between two refreshes of a place in the queue.
 pub(crate) const REFRESH: Duration = Duration::from_secs(1);
-/// The same for a place that was far back when it was refreshed last. Very many waiters would otherwise cost the server
-/// much. If such a waiter is granted the lock and the message is lost, the grant ends before the waiter finds it.
+/// Upper bound on the time between two refreshes of a place that was far back when it was refreshed last. A shorter
+/// time would cost the server much if there are very many waiters. If a waiter that is far back is granted the lock and
+/// the message is lost, the grant ends before the waiter finds it.
 const REFRESH_FAR: Duration = Duration::from_millis(2_500);
 /// Number of waiters from which a place behind them is far back.
 pub(crate) const FAR: usize = 16;
-/// Step to which refreshes are aligned, so that those of a process share calls.
+/// Step to which refreshes are aligned, so that the refreshes of a process share calls.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a waiter has to claim a grant. Longer than [`REFRESH`], after which it finds a grant whose message was
-/// lost. (With a `ttl` shorter than that, the grant ends first, and its waiter goes to the end of the queue.)
+/// Time for a waiter to claim a grant. The time is longer than [`REFRESH`], after which the waiter finds a grant whose
+/// message was lost. (A grant with a `ttl` shorter than [`REFRESH`] ends first, and its waiter goes to the end of the
+/// queue.)
 pub(crate) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 /// Time without a refresh after which a place is skipped. At least three times [`REFRESH`].
 pub(crate) const STALE: Duration = Duration::from_secs(5);
-/// How long a queue is kept without a refresh; all its places are stale by then.
+/// Time for which a queue is kept without a refresh; all its places are stale by then.
 pub(crate) const RETENTION: Duration = Duration::from_secs(8);
 /// Number of entries of a queue that may contain their places.
 pub(crate) const NEAR: usize = 8;
@@ -33,17 +35,17 @@ pub(crate) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
 /// Minimum and maximum pause between polls of the first in the queue behind a holder whose release is not announced.
 const LOOK_BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// Minimum and maximum length of a rush, in which the first in the queue polls without a pause: foreign clients may
-/// take the lock again within a fraction of a millisecond after each release, which the usual polls miss. The
-/// length is doubled until it covers one of their sections.
+/// take the lock again within a fraction of a millisecond after each release, which the usual polls miss. The length is
+/// doubled until it covers one section of a foreign client.
 const RUSH: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(200)];
-/// Minimum time from the beginning of a rush to that of the next, as a multiple of the rush's length.
+/// Minimum time from the beginning of a rush to the beginning of the next, as a multiple of the rush's length.
 const RUSH_SHARE: u32 = 10;
-/// Minimum and maximum time from the end of an opening to the polls of the waiters behind the first: it may be dead.
+/// Minimum and maximum time from the end of an opening to the polls of the waiters behind the first, which may be dead.
 const LOOK_AFTER_OPEN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
 /// Minimum pause before a poll on a message that proves nothing.
 pub(crate) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
 
-/// Where a place stands in its queue.
+/// The position of a place in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rank {
     First,
@@ -52,23 +54,23 @@ pub(crate) enum Rank {
     Far,
 }
 
-/// What keeps a waiter from the lock.
+/// The reason why a waiter does not get the lock yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// A client of this library holds it.
+    /// A client of this library holds the lock.
     Held,
-    /// A foreign client holds it, whose release notifies no waiter. `hold` differs from one hold to the next.
+    /// A foreign client, whose release notifies no waiter, holds the lock. `hold` differs from one hold to the next.
     HeldByForeign { hold: u32 },
-    /// It is left open to foreign clients.
+    /// The lock is left open to foreign clients.
     Open,
 }
 
 /// An owner's knowledge of its place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// When the youngest request was sent that was answered "waiting".
+    /// The time at which the youngest request that was answered "waiting" was sent.
     pub(crate) proven: Instant,
-    /// The last fence that had been minted when that answer was given.
+    /// The last fence that had been minted when the request of [`proven`](Self::proven) was answered.
     pub(crate) seen: u64,
     pub(crate) rank: Rank,
     pub(crate) standing: Standing,
@@ -78,12 +80,12 @@ pub(crate) struct Place {
     pub(crate) rush: Option<Rush>,
 }
 
-/// A time of polling without a pause, begun after a release of a foreign client was missed.
+/// A period of polling without a pause, which begins after a release of a foreign client was missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rush {
     began: Instant,
     length: Duration,
-    /// Whether a release was missed while the rush went on; then a longer rush would meet no more of them.
+    /// Whether a release was missed during the rush, so that a longer rush would meet no more releases.
     met_one: bool,
     /// Whether a release was missed since the rush began.
     missed: bool,
@@ -126,9 +128,9 @@ pub(crate) struct Pushed {
 pub(crate) enum Push {
     /// The grant is older than our last answer; its hold has ended.
     Stale,
-    /// Any client may have sent it; at most a reason to poll.
+    /// Any client may have sent the message, which is at most a reason to poll.
     Doubtful,
-    /// The grant can be relied on until then, if that is long enough.
+    /// The grant can be relied on until this time, if enough validity is left.
     ValidUntil(Instant),
 }
 
@@ -144,7 +146,8 @@ impl Place {
             {
                 Rush::after_look(self.rush, hold != last, now)
             }
-            // A client that came in through an opening was asking repeatedly, and probably will after its release.
+            // A client that came in through an opening was asking repeatedly, and will probably ask again after its
+            // release.
             (Standing::Open, Standing::HeldByForeign { .. }) if later.is_first() => {
                 Rush::after_look(self.rush, true, now)
             }
@@ -180,7 +183,7 @@ impl Place {
     /// Returns when to poll for the first time if nothing is pushed.
     ///
     /// The first poll is not aligned: most waiters are granted the lock before it, and a timer that ends before the
-    /// one of the last call would wake the runtime's driver for nothing.
+    /// timer of the last call would wake the runtime's driver for nothing.
     pub(crate) fn first_poll(&self, now: Instant, random: u32) -> Instant {
         self.poll_by(now + self.refresh(), now, random)
     }
@@ -192,8 +195,8 @@ impl Place {
 
     /// Returns when to poll, at the latest when the place has to be refreshed.
     ///
-    /// The first in the queue polls when the holder's lease runs out, which is not reported. `random` spreads polls
-    /// that must not coincide.
+    /// The first in the queue polls when the holder's lease runs out, because no message announces an expiry. `random`
+    /// spreads polls that must not coincide.
     fn poll_by(&self, refresh: Instant, now: Instant, random: u32) -> Instant {
         // A server expires a key within its next millisecond.
         let ended = self.ends.map(|ends| (ends + Duration::from_millis(1)).max(now));
@@ -216,7 +219,7 @@ impl Place {
     /// Returns the time left of the holder's lease, or of the opening; [`Duration::MAX`] if a foreign client holds the
     /// lock without an expiry.
     ///
-    /// The place must be that of the last poll: unlike other answers, one to a poll always has the expiry.
+    /// The place must be that of the last poll: the answer to a poll always has the expiry, unlike other answers.
     pub(crate) fn holder_remaining(&self, now: Instant) -> Option<Duration> {
         match (self.ends, self.standing) {
             (Some(ends), _) => Some(ends.saturating_duration_since(now)),

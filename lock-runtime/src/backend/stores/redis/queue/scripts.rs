@@ -1,4 +1,4 @@
-//! The scripts of the queue. Those for many locks without waiters are in `node.rs`.
+//! The scripts of the queue. The scripts for many locks without waiters are in `node.rs`.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
@@ -24,15 +24,15 @@ fn queue_constants() -> String {
     ] {
         writeln!(text, "local {name} = {value}").expect("a String takes everything");
     }
-    // Texts, because these are arguments of commands.
+    // These constants are texts, because they are arguments of commands.
     for (name, value) in [("CLAIM_WINDOW_MS", place::CLAIM_WINDOW), ("RETENTION_MS", place::RETENTION)] {
         writeln!(text, "local {name} = '{}'", value.as_millis()).expect("a String takes everything");
     }
     text
 }
 
-/// Parts of the scripts, in the order in which they stand there. The shorter paths come before the functions that only
-/// the longer ones need.
+/// Parts of the scripts, in the order in which the scripts contain them. The shorter paths come before the functions
+/// that only the longer paths need.
 const ACQUIRE_SHORT: &str = include_str!("../scripts/acquire_short.lua");
 const ACQUIRE_JOIN: &str = include_str!("../scripts/acquire_join.lua");
 const ACQUIRE_LONG: &str = include_str!("../scripts/acquire_long.lua");

@@ -8,8 +8,8 @@
 --       | "waiting" <seen fence> <1 if first, 2 if far back> <0 held | 1 held by a foreign client | 2 left open> <pttl>
 --         <that client's hold as a number> <time us>
 --       | "held" <pttl> <time us> | "gone" (no place, and not the holder) | "late" <time us> (nothing was done)
--- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would hold the lock
--- without knowing it.
+-- After its limit, in the server's time, the request does nothing: its caller has given up, and would hold the lock
+-- unknowingly.
 
 -- The short path: no waiter and no holder. A refused attempt writes nothing.
 local owner, ttl, limit, mode, address = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

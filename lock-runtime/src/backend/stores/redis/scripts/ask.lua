@@ -2,7 +2,7 @@
 local function ask(holder, owner, ttl, limit, mode, address)
   if now > tonumber(limit) then return 'late ' .. now_text end
 
-  -- A repeated request, or a grant whose push was lost: the same fence again.
+  -- A repeated request, or a poll after a grant whose push was lost, gets the same fence again.
   if holder and string.sub(holder, 1, #owner + 1) == owner .. ':' then
     redis.call('PEXPIRE', key, ttl)
     return 'granted ' .. string.sub(holder, #owner + 2) .. ' ' .. redis.call('EXISTS', queue) .. ' ' .. now_text
@@ -38,7 +38,7 @@ local function ask(holder, owner, ttl, limit, mode, address)
   end
 
   local rank
-  -- A token has one place, however often it asks.
+  -- An owner has one place, however often it asks.
   if mode == 'join' and (write(owner, place) or not redis.call('LPOS', queue, owner)) then
     rank = redis.call('RPUSH', queue, owner)
   else
@@ -53,8 +53,9 @@ local function ask(holder, owner, ttl, limit, mode, address)
   if left < STALE_MS then extend() end
 
   local ours = holder and string.find(holder, '^1%l:') ~= nil
-  -- No grant of this lock before now has a larger fence than this one: the holder's, if it is one of ours, otherwise
-  -- the counter's. Without a counter, for example after a loss of all data, no earlier push may count.
+  -- No earlier grant of this lock has a larger fence than `seen`, which is the fence of the holder if that is a client
+  -- of this library, otherwise the counter's. Without a counter, for example after a loss of all data, `seen` is the
+  -- time, so that no earlier push counts.
   local seen = ours and string.match(holder, ':(%d+)$', -17)
   if not seen then
     seen = string.match(redis.call('GET', counter) or '', '^%d+$') or now_text

@@ -5,21 +5,21 @@
 --       4 fence   string the last fence that was minted, us
 -- A place is "<ttl ms> <refreshed us> <number> <inbox>". In a short queue most waiters are granted the lock before they
 -- refresh their places, so a place stands in the list at first, which saves two commands; its first refresh moves it
--- into the hash. Only the first NEAR entries of a queue contain places, so such a place is found at little cost.
--- Next to the queue stands "open" while the lock is left to clients that do not queue; see release_hand_over.lua. Next to
--- the fence stands "queues", which expires with the last queue of all locks with that fence: without it, the scripts for
--- many locks need not look for the queue of each.
+-- into the hash. Only the first NEAR entries of a queue contain places, so such a place is found at little cost. Next
+-- to the queue stands "open" while the lock is left to clients that do not queue; see release_hand_over.lua. Next to
+-- the fence stands "queues", which expires with the last queue of all locks with that fence: where "queues" is absent,
+-- the scripts for many locks need not look for the queue of each lock.
 --
--- Above this part stand `mint` and the constants of place.rs. Each call in a script is a good part of its cost, and so
--- are each function that is created, each number formatted as text, and each table in an answer.
+-- Above this part stand `mint` and the constants of place.rs. Each call in a script is a good part of the script's
+-- cost, and so are each function that is created, each number formatted as text, and each table in an answer.
 
 local key, queue, places, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('00000' .. time[2], -6)
 local now = tonumber(now_text) -- below 2^53 until the year 2255
 
--- The parts of an entry of the queue, and whether its place is in the hash. Without a place, because it was evicted, only
--- the owner.
+-- The parts of an entry of the queue, and whether its place is in the hash. If the place was evicted, the owner
+-- is the only part.
 local function parts(entry)
   local owner, ttl, refreshed, number, inbox = string.match(entry, '^(%S+) (%d+) (%d+) (%d+) (.*)$')
   if owner then return owner, ttl, refreshed, number, inbox, false end
@@ -28,13 +28,13 @@ local function parts(entry)
   return entry, ttl, refreshed, number, inbox, true
 end
 
--- Makes the owner of a place the holder and notifies its process; false if no fence is left. The last hold must be over.
--- The lease is short, one claim window, so that an unclaimed grant ends soon.
+-- Makes the owner of a place the holder and notifies its process; false if no fence is left. The last hold must be
+-- over. The lease is short, one claim window, so that an unclaimed grant ends soon.
 -- The message is "granted <number> <proof> <fence> <px ms> <foreign ms>". The proof shows that its sender knows the
--- owner token, which the message does not contain: a client that may publish on the channel can neither make one nor
--- turn an overheard one into one for another fence or length. `foreign` is how much longer this lock is remembered
--- as used by foreign clients. The owner token is the last 32 characters of an owner: with the usual terms it fits into one
--- block of the hash.
+-- owner token, which the message does not contain: a client that may publish on the channel can neither make a proof
+-- nor turn an overheard proof into a proof for another fence or length. `foreign` is how much longer this lock is
+-- remembered as used by foreign clients. The owner token is the last 32 characters of an owner, which fit into one
+-- block of the hash together with the usual terms.
 local function grant(owner, ttl, number, inbox, foreign)
   local fence = mint(counter, now_text)
   if not fence then return false end

@@ -1,4 +1,4 @@
--- Refreshes places in the queues of many locks of one prefix, as acquire_short.lua does with one.
+-- Refreshes places in the queues of many locks under one prefix, as acquire_short.lua refreshes one place.
 -- KEYS: 1 fence  then for each lock its holder, queue, places
 -- ARGV: 1 limit us  then for each lock owner, ttl ms, "<number> <inbox>"
 -- Answer: for each lock the answer to a "poll", or an error as in each.lua

@@ -1,13 +1,13 @@
--- The queue of a lock. This part stands between the shorter paths of a script and its long path: beginning it costs
--- a good part of what they cost.
+-- The queue of a lock. This part stands between the shorter paths of a script and its long path, because creating its
+-- functions costs a good part of a shorter path.
 
 -- The key that exists while the lock is left open.
 local function open()
   return string.sub(queue, 1, -6) .. 'open'
 end
 
--- The owner and the place of an entry of the queue. It is live unless it has not been refreshed for long; that of `me`
--- always is. Without a place an entry is not live.
+-- The owner and the place of an entry of the queue. An entry is live if it has a place that belongs to `me`, or was
+-- refreshed within STALE_MS.
 local function read(entry, me)
   local owner, ttl, refreshed, number, inbox, in_hash = parts(entry)
   local is_live = ttl and (owner == me or now - refreshed < STALE_MS * 1000)
@@ -20,7 +20,7 @@ local function pop(first)
   if first.in_hash then redis.call('HDEL', places, first.owner) end
 end
 
--- The first place that is live or belongs to `me`; stale ones before it are removed.
+-- The first place that is live or belongs to `me`. Removes the stale places before it.
 local function head(me)
   while true do
     local entry = redis.call('LINDEX', queue, '0')
@@ -31,7 +31,7 @@ local function head(me)
   end
 end
 
--- Grants the lock to the first live place; false if there is none. Stale ones before it are removed.
+-- Grants the lock to the first live place; false if no place is live. Removes the stale places before it.
 local function hand_over(foreign)
   local first = head()
   if not first then return false end
@@ -39,21 +39,21 @@ local function hand_over(foreign)
   return grant(first.owner, first.ttl, first.number, first.inbox, foreign)
 end
 
--- The entry of `owner` that contains its place, and its index; nil without one.
+-- The entry of `owner` that contains its place, and the entry's index; nil without such an entry.
 local function near(owner)
   for i, entry in ipairs(redis.call('LRANGE', queue, '0', NEAR - 1)) do
     if string.sub(entry, 1, #owner + 1) == owner .. ' ' then return entry, i - 1 end
   end
 end
 
--- Lets the queue outlast the last place that is not stale, and "queues" the queue.
+-- Lets the queue outlast the last place that is not stale, and "queues" outlast the queue.
 local function extend()
   redis.call('PEXPIRE', queue, RETENTION_MS)
   redis.call('PEXPIRE', places, RETENTION_MS)
   redis.call('SET', string.sub(counter, 1, -6) .. 'queues', '', 'PX', RETENTION_MS)
 end
 
--- Writes the place of `owner` into the hash; whether it was not there yet.
+-- Writes the place of `owner` into the hash; whether the place was not there yet.
 local function write(owner, place)
   local is_new = redis.call('HSET', places, owner, place) == 1
   if is_new then redis.call('PEXPIRE', places, RETENTION_MS) end

@@ -1,8 +1,8 @@
--- Ends those of many holds of one prefix that have no waiters.
+-- Ends each of many holds under one prefix whose lock has no waiters.
 -- KEYS: 1 fence  2… the holders
 -- ARGV: 1 prefix  then for each "<owner>:<fence>"
--- Answer: the numbers (from 1) of those that were not released, and must be released alone
--- Separate from acquisitions, because releases must go on when the server is out of memory.
+-- Answer: the numbers (from 1) of the holds that were not released, and must be released alone
+-- Releases are separate from acquisitions, because they must go on when the server is out of memory.
 
 local queues = queues_of()
 local values = redis.call('MGET', unpack(KEYS, 2)) -- a key of another type has no value

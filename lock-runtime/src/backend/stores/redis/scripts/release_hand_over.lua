@@ -1,18 +1,19 @@
--- A lock with many waiters is never free, and a client that knows only `SET NX`, and does not queue, would never
--- get it. So one hold in each period of OPEN_EVERY_US, the one in which the period ends, is not handed over: the
--- lock is left open to foreign clients for OPEN_MS, and all of ours wait until that has passed, this caller too. A
--- client that asks repeatedly finds one long opening more surely than many short ones. Periods are shorter while
--- the lock is remembered as used by foreign clients.
+-- A lock with many waiters is never free, and a client that knows only `SET NX`, and does not queue, would never get
+-- it. Therefore, in each period of OPEN_EVERY_US, the hold during which the period ends is not handed over: the lock is
+-- left open to foreign clients for OPEN_MS, and all clients of this library, the caller too, wait until the opening
+-- ends. A single foreign client that asks repeatedly finds one long opening more surely than many short openings.
+-- Several foreign clients need many openings (see foreign.rs), so periods are shorter while the lock is remembered as
+-- used by foreign clients.
 local opens, length
 if is_holder then
   local every
   every, length = OPEN_EVERY_US, OPEN_MS
   if ARGV[2] ~= '0' then every, length = OPEN_EVERY_FOREIGN_US, OPEN_FOREIGN_MS end
   local since = tonumber(string.sub(holder, #owner + 2)) or now
-  -- Not at the same moments for all locks.
+  -- The phase keeps all locks from being opened at the same moments.
   local phase = every / 97 * ((31 * string.byte(key, -1) + string.byte(key, math.floor(#key / 2) + 1)) % 97)
-  -- A period ended less than the hold's length ago. If the clock was set back, the fence does not say when the hold began:
-  -- every release in the first part of a period opens the lock.
+  -- The lock is opened if a period ended less than the hold's length ago. If the clock was set back, the fence does not
+  -- say when the hold began, and every release in the first part of a period opens the lock.
   opens = (now + phase) % every < (since <= now and now - since or length * 1000)
 end
 

@@ -2,7 +2,7 @@
 -- KEYS: see grant.lua
 -- ARGV: 1 owner  2 for how many more ms the lock is remembered as used by foreign clients
 -- Answer: "released" (was the holder) | "left" (had a place) | "not yours"
--- Its first write is allowed even when the server is out of memory.
+-- The first write of the script is allowed even when the server is out of memory.
 
 local owner = ARGV[1]
 local holder = redis.call('GET', KEYS[1])

@@ -1,6 +1,6 @@
--- Renews those of many leases of one length that still have this owner and this fence.
+-- Renews each of many leases of one length that still has its owner and its fence.
 -- KEYS: the holders.  ARGV: 1 ttl ms  then for each "<owner>:<fence>"
--- Answer: the numbers (from 1) of those that are no longer ours
+-- Answer: the numbers (from 1) of the leases that are no longer ours
 
 local values, ttl = redis.call('MGET', unpack(KEYS)), ARGV[1] -- a key of another type has no value
 local answers = {}

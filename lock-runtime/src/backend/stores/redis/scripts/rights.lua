@@ -2,7 +2,8 @@
 -- after its first write.
 -- KEYS: 1 fence  ARGV: 1 the channel of this process
 -- Answer: {time us, {the refused commands}}
--- It changes nothing; a server that cannot be asked (before Redis 7) is sent an empty message, which is ignored.
+-- The script changes nothing; a server that cannot be asked (before Redis 7) is sent an empty message, which is
+-- ignored.
 
 local refused = {}
 local function need(command, ...)
