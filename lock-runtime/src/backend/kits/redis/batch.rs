@@ -1,16 +1,16 @@
 //! Group commit: calls that are due while many others are under way share the next round trip.
 //!
-//! A call that finds the connection idle, or few calls on it, is made at once by its caller. Other calls are
-//! batched and sent by eight tasks, so an unpolled caller holds up no other. There are eight so that the server finds the
-//! next batch in its socket while answers are delivered: with two, server and client waited for each other to wake up
-//! half of the time, and with four, many callers waited behind a slow network. The next batch does not wait for the answers
-//! of a full one: waiting would not make it larger.
-//! Batches are sent in the order in which their operations were put.
+//! A call that finds the connection idle, or few calls on it, is made at once by its caller. Other calls are batched
+//! and sent by eight tasks, so an unpolled caller holds up no other. There are eight of these tasks so that the server
+//! finds the next batch in its socket while answers are delivered: with two tasks, server and client waited for each
+//! other to wake up half of the time, and with four tasks, many callers waited behind a slow network. The next batch
+//! does not wait for the answers of a full batch, because waiting would not make the next batch larger. Batches are
+//! sent in the order in which their operations were put.
 //!
 //! Many tasks that lock different keys cost the server and the client together less than `SET … NX PX` and
-//! compare-and-delete by hand. A single call costs the server about 4 µs more than the bare command, for the fence
-//! and the queue. If the connection goes silent, unsent operations fail at once, and waiting callers ask again over
-//! the next one.
+//! compare-and-delete by hand. A single call costs the server about 4 µs more than the bare command, for the fence and
+//! the queue. If the connection goes silent, unsent operations fail at once, and waiting callers ask again over the
+//! next connection.
 
 use std::{
     fmt,
@@ -33,13 +33,13 @@ use crate::backend::BoxFuture;
 
 /// Upper bound on the operations in one batch; more would hold up the server for too long.
 const MAX_BATCH: usize = 128;
-/// Number of operations for which a batch has room at first. Room for all would be returned to the system and asked for
-/// again with each batch.
+/// Number of operations for which a batch has room at first. Room for a full batch would be returned to the system and
+/// allocated again with each batch.
 const USUAL_BATCH: usize = 32;
-/// Upper bound on concurrent single calls; further ones are batched. A smaller batch saves nothing, and its calls
+/// Upper bound on concurrent single calls; further calls are batched. A smaller batch saves nothing, and its calls
 /// would wait for each other.
 const FEW: usize = 8;
-/// Upper bound on the batches under way at the same time, not counting full ones.
+/// Upper bound on the batches under way at the same time, not counting full batches.
 const BATCHES: usize = 8;
 
 /// Sends a batch, and gives each caller its answer.
@@ -87,7 +87,7 @@ impl<O: Send + 'static> Batcher<O> {
 
     /// Puts an operation into the next batch.
     pub(crate) fn put(&self, operation: O) -> Result<(), Failure> {
-        // The tasks are gone only if their runtime is, and so is the connection.
+        // The sending tasks are gone only if their runtime is gone, and the connection with it.
         self.operations.send(operation).map_err(|_| Failure::runtime_gone())
     }
 }
@@ -121,7 +121,7 @@ async fn send_batches<O: Send + 'static>(
             return;
         }
         let under_way = UnderWay::begin(&under_way);
-        // Lets callers that were woken together with the first one join.
+        // Lets callers that were woken together with the first caller join.
         yield_now().await;
         while operations.len() < MAX_BATCH
             && let Ok(operation) = queue.try_recv()
@@ -130,8 +130,8 @@ async fn send_batches<O: Send + 'static>(
         }
         let Some(connection) = connection.upgrade() else { return };
         let is_full = operations.len() == MAX_BATCH;
-        // One poll without a task budget puts all its calls into the driver's queue, so the next batch comes behind
-        // them.
+        // One poll without a task budget puts all calls of the batch into the driver's queue, so the next batch comes
+        // behind these calls.
         let mut batch = unconstrained(send(connection, operations));
         let answered = poll_fn(|context| Poll::Ready(Pin::new(&mut batch).poll(context))).await;
         drop(queue);
@@ -149,10 +149,10 @@ async fn send_batches<O: Send + 'static>(
     }
 }
 
-/// Completes when all of these calls have. The first poll begins them in their order.
+/// Completes when all calls have completed. The first poll begins the calls in their order.
 ///
 /// # Cancel safety
-/// Drops those that have not completed.
+/// Drops the calls that have not completed.
 pub(crate) async fn join_all(mut calls: Vec<BoxFuture<'_, ()>>) {
     poll_fn(|context| {
         calls.retain_mut(|call| call.as_mut().poll(context).is_pending());

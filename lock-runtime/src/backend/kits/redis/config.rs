@@ -32,7 +32,7 @@ pub(crate) struct Schemes {
     pub(crate) unix: &'static str,
 }
 
-/// Those that the driver understands.
+/// The schemes that the driver understands.
 const SCHEMES: Schemes = Schemes { plain: "redis", tls: "rediss", unix: "redis+unix" };
 
 const URLS: Urls = Urls {
@@ -70,15 +70,15 @@ pub(crate) struct Config {
     pub(crate) credentials: Option<Provider>,
     /// The certificates of `rediss:`; `tls_ca`, `tls_cert` and `tls_key` in the URL. The driver does not get them.
     pub(crate) tls: Option<Tls>,
-    /// How long to wait for a connection; `connect_timeout` in the URL.
+    /// Upper bound on the wait for a connection; `connect_timeout` in the URL.
     pub(crate) connect_timeout: Duration,
-    /// How long to wait for an answer; `response_timeout` in the URL.
+    /// Upper bound on the wait for an answer; `response_timeout` in the URL.
     pub(crate) response_timeout: Duration,
     /// When calls share a round trip; `group_commit` in the URL.
     pub(crate) group_commit: GroupCommit,
     /// Whether a server that may lose locks is refused; `strict` in the URL.
     pub(crate) strict: bool,
-    /// The schemes of the store, for messages that say what to write.
+    /// The schemes of the store, for messages that name the right URL.
     pub(crate) schemes: Schemes,
 }
 
@@ -142,7 +142,7 @@ impl Config {
 impl Urls {
     /// Reads a URL as [`Config::from_url`] does, with the schemes and settings of the store.
     ///
-    /// `take` is given each setting first, and returns whether it is one of its own.
+    /// `take` is given each setting first, and returns whether it takes the setting.
     pub(crate) fn read(
         &self,
         text: &str,
@@ -181,7 +181,7 @@ impl Urls {
         url.set_query(None);
         let with_tls = url.scheme() == "rediss";
         if with_tls {
-            // The driver gets the same address without TLS, which is added here.
+            // The driver gets the same address without TLS, because this library makes the TLS stream itself.
             url.set_scheme("redis").expect("neither scheme is special (RFC 3986, section 3.1)");
         }
         if !for_driver.is_empty() {
@@ -197,7 +197,8 @@ impl Urls {
         })?;
         let redis = info.redis_settings();
         if redis.username().is_some() && redis.password().is_none() {
-            // What is empty in the URL is missing for the driver. A socket has both as settings.
+            // The driver takes an empty password in the URL for a missing one. The URL of a socket has user and
+            // password as settings.
             if !parts.credentials.is_some_and(|credentials| credentials.ends_with(':')) {
                 return Err(user_alone(known.store, scheme));
             }
@@ -253,7 +254,7 @@ impl Urls {
     }
 }
 
-/// Refuses a user without a password: for the driver, that would be the default user, who may do everything.
+/// Refuses a user without a password: for the driver, such a user would be the default user, who may do everything.
 pub(crate) fn check_credentials(
     credentials: Option<&str>,
     store: &str,
@@ -265,7 +266,7 @@ pub(crate) fn check_credentials(
     }
 }
 
-/// The name is not repeated: it may be a password.
+/// Returns the error for a user without a password. The name is not repeated, because it may be a password.
 fn user_alone(store: &str, scheme: &str) -> LockError {
     invalid(format!(
         "the {store} URL has a user but no password; write `{scheme}://user:password@…`, `{scheme}://:password@…` if this is \
@@ -273,13 +274,13 @@ fn user_alone(store: &str, scheme: &str) -> LockError {
     ))
 }
 
-/// Returns the settings that keep a quiet connection, such as that for renewals, from being forgotten on its way, and
-/// show whether it was.
+/// Returns the settings that keep the network from forgetting a quiet connection, such as the connection for renewals,
+/// and that show whether a connection was forgotten.
 pub(crate) fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5))
 }
 
-/// How long sent data may stay unacknowledged.
+/// Upper bound on the time that sent data may stay unacknowledged.
 #[cfg(target_os = "linux")]
 pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(10);
 

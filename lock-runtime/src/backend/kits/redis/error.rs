@@ -1,4 +1,4 @@
-//! Translates failures of the driver and the server into errors that say what to do.
+//! Translates failures of the driver and the server into errors that name the remedy.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ pub(crate) const SENTINEL: &str =
 pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
      several nodes; use one without `cluster-enabled`";
 
-/// What is true of a server of something else.
+/// The predicate of a server that is not Redis; see [`unfit`].
 pub(super) const FOREIGN: &str = "does not speak the Redis protocol; check address and port";
 
-/// What a script says of a command that the server does not have.
+/// The texts of a script's error about a command that the server does not have.
 const SWITCHED_OFF: [&str; 2] =
     ["Unknown Redis command called from script", "Invalid command passed to redis.acl_check_cmd()"];
 
@@ -27,7 +27,7 @@ const SWITCHED_OFF: [&str; 2] =
 pub(crate) enum Failure {
     /// The server refused the call: it was not applied.
     Refused(LockError),
-    /// The call was not applied, and the connection is given up: the call may succeed over another one.
+    /// The call was not applied, and the connection is given up: the call may succeed over another connection.
     GivenUp(LockError),
     /// It is unknown whether the call was applied, and the connection is unusable.
     Disconnected(LockError),
@@ -35,16 +35,16 @@ pub(crate) enum Failure {
     TimedOut(LockError),
 }
 
-/// What an error means for the connection over which it came.
+/// The meaning of an error for the connection over which it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The connection is unusable.
     Broken,
-    /// Its server is a replica.
+    /// The server of the connection is a replica.
     ReadOnly,
-    /// Its server takes no calls for now.
+    /// The server of the connection takes no calls for now.
     NotReady,
-    /// Nothing: another connection would not help.
+    /// The connection is not at fault: another connection would not help.
     OfThisCall,
 }
 
@@ -145,8 +145,8 @@ fn not_fit(error: &RedisError) -> Option<String> {
     }
 }
 
-/// Returns the beginning of what the server says. Digests of scripts are left out, and with them everything of the length
-/// of a secret, and so are places in scripts.
+/// Returns the beginning of the server's message. Digests of scripts and places in scripts are left out, and with the
+/// digests every word of the length of a secret.
 fn words(detail: &str) -> String {
     let line = detail.lines().next().unwrap_or_default();
     let words =
@@ -156,7 +156,7 @@ fn words(detail: &str) -> String {
     words.join(" ").trim_end_matches([',', ':', '.']).to_owned()
 }
 
-/// Explains what happened and what to do, with the driver's error as the source.
+/// Explains a failure and its remedy, with the driver's error as the source.
 pub(crate) fn explain(error: RedisError) -> LockError {
     let is_no_lock = |text: &str| text.contains("WRONGTYPE");
     if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
@@ -183,14 +183,14 @@ pub(crate) fn explain(error: RedisError) -> LockError {
         );
         return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
     }
-    // Redis 7 does not say which command of a script it was, and other versions name it differently.
+    // Redis 7 does not name the refused command of a script, and other versions name it differently.
     if error.detail().is_some_and(|detail| detail.contains("The user executing the script can't")) {
         let message = "the Redis user may not do all that locks need; compare its ACL with the one in the documentation of \
                        the store";
         return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
     }
     if let Some(message) = not_fit(&error) {
-        // The driver's text would repeat the arguments of the call.
+        // The driver's error is no source here, because its text would repeat the arguments of the call.
         return LockError::new(LockErrorKind::Unsupported, message);
     }
     let permanent = match error.kind() {
@@ -261,13 +261,13 @@ pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
     error.saying(message)
 }
 
-/// Returns whether no connection was made because the server allows no more.
+/// Returns whether no connection was made because the server allows no more clients.
 pub(super) fn is_full(error: &LockError) -> bool {
     let cause = error.cause().and_then(|cause| cause.downcast_ref::<RedisError>());
     cause.and_then(RedisError::detail).is_some_and(|detail| detail.contains("max number of clients"))
 }
 
-/// Explains what is wrong with TLS, if that is known to be why no connection was made.
+/// Explains the fault in TLS, if that is known to be the reason why no connection was made.
 #[cfg(feature = "tls")]
 pub(super) fn refused_handshake(
     address: &str,

@@ -1,13 +1,13 @@
 //! The locks that are also used by foreign clients, which know only `SET NX` and do not queue.
 //!
-//! Such a lock is left open to them more often. Each process remembers which locks it has seen them use, and a grant
-//! message carries the memory of the holder before.
+//! A lock that foreign clients use is left open to them more often. Each process remembers on which locks it has seen
+//! foreign clients, and a grant message carries the memory of the previous holder.
 //!
 //! Measured on two cores, with clients that take the lock again right after each release: next to eight busy processes
 //! of ours with four tasks each, redis-py first got in after 9 s, and then waited 0.9 s at most. Two processes of ours
-//! next to two of theirs, in sections of 1 and of 20 ms for 40 s each: ours waited 0.5 s at most next to redis-py 7.1
-//! and npm `redlock` 5.0, and 2.3 s next to Go `redsync` 4.13; theirs waited 2.8, 5.5 and 5.5 s. Which of them comes in
-//! is a matter of chance.
+//! next to two foreign processes, in sections of 1 and of 20 ms for 40 s each: our clients waited 0.5 s at most next to
+//! redis-py 7.1 and npm `redlock` 5.0, and 2.3 s next to Go `redsync` 4.13; the foreign clients waited 2.8, 5.5 and 5.5
+//! s. Which foreign client comes in is a matter of chance.
 
 use std::{
     collections::HashMap,
@@ -20,12 +20,13 @@ use std::{
 
 use crate::{sync::lock, time::clock::Instant};
 
-/// How long a lock counts as shared after a foreign client was seen to hold it.
+/// Time for which a lock counts as shared after a foreign client was seen to hold it.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 60);
-/// Upper bound on the locks that are remembered; those seen later are not.
+/// Upper bound on the locks that are remembered; locks beyond the bound are not.
 const MOST: usize = 1_024;
 
-/// How often and for how long a lock that many of our processes want is left open to clients that do not queue.
+/// The period and the length of the openings in which a lock that many of our processes want is left to clients that do
+/// not queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     pub(crate) every: Duration,
@@ -35,7 +36,7 @@ pub(crate) struct Opening {
 impl Opening {
     /// Returns how long a holder from `since` to `now` leaves the lock open: zero unless a period ended meanwhile.
     ///
-    /// `release_long.lua` does the same for locks with a queue.
+    /// `release_hand_over.lua` decides in the same way for locks with a queue.
     pub(crate) fn due(self, since: Instant, now: Instant) -> Duration {
         let period = |moment: Instant| u128::from(moment.as_nanos()) / self.every.as_nanos();
         if period(since) == period(now) { Duration::ZERO } else { self.length }
@@ -43,12 +44,13 @@ impl Opening {
 }
 
 /// The opening while no foreign client is known to use the lock: 1 % of the time. A client that asks ten times a
-/// second, as redis-py does, finds the first of them.
+/// second, as redis-py does, finds the first opening.
 pub(crate) const OPEN: Opening =
     Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
-/// The opening while a foreign client is known to use the lock: 22 % of the time. If several compete for it, chance
-/// decides each time which one comes in. So an unlucky one needs many openings rather than long ones. They are no
-/// multiple of the 100 ms apart after which redis-py asks: the same one of two would be the first for many of them.
+/// The opening while a foreign client is known to use the lock: 22 % of the time. If several foreign clients compete
+/// for the lock, chance decides at each opening which client comes in, so many openings serve an unlucky client better
+/// than long ones. The interval between openings is no multiple of the 100 ms after which redis-py asks again:
+/// otherwise, the same one of two clients would be the first at many openings.
 pub(crate) const OPEN_FOREIGN: Opening =
     Opening { every: Duration::from_millis(462), length: Duration::from_millis(100) };
 
@@ -62,9 +64,9 @@ pub(crate) struct Foreign {
 
 #[derive(Clone, Copy, Debug)]
 struct Shared {
-    /// Until when the lock is remembered as shared.
+    /// The time until which the lock is remembered as shared.
     until: Instant,
-    /// Until when this process does not ask for the lock.
+    /// The time until which this process does not ask for the lock.
     open_until: Instant,
 }
 
@@ -107,7 +109,8 @@ impl Foreign {
         }
     }
 
-    /// Returns until when this process leaves a lock to foreign clients; `None` if it does not.
+    /// Returns the time until which this process leaves a lock to foreign clients; `None` if this process does not
+    /// leave it to them.
     pub(crate) fn open_until(&self, name: &str, now: Instant) -> Option<Instant> {
         self.get(name, now).map(|known| known.open_until).filter(|until| *until > now)
     }

@@ -1,6 +1,7 @@
-//! The format in which this library's own locks stand on a Redis server: the names of keys beside a holder's, and owners.
+//! The format in which this library's own locks stand on a Redis server: the names of the keys beside a holder's key,
+//! and the owners.
 //!
-//! As long as a lock is held, its holder's key exists, whatever the format or the mode: so different versions of this
+//! As long as a lock is held, its holder's key exists, whatever the format or the mode, so different versions of this
 //! library always exclude each other. Within one format they share queues and fences. The letter behind the format is
 //! the mode; an owner with an unknown letter is waited for, notified and granted the lock like any other, as the only
 //! holder. A version with another format keeps its own queue, and treats a holder of this format as a foreign client.
@@ -33,7 +34,7 @@ impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> Display for Written<F> {
     }
 }
 
-/// Returns the name of a key that stands next to the holder's, such as its queue.
+/// Returns the name of a key that stands next to the holder's key, such as the key of the queue.
 pub(crate) fn beside(key: &LockKey, what: &'static str) -> impl Display {
     written(move |f| {
         let stored = key.stored();
@@ -59,14 +60,14 @@ pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
         let letter = match mode {
             Mode::Exclusive => 'x',
         };
-        // Faster than `write!`, for the same reason as `hex::digits`.
+        // `write_str` is faster than `write!`, for the same reason as `hex::digits`.
         f.write_str(FORMAT)?;
         f.write_char(letter)?;
         [":", process, ":"].into_iter().try_for_each(|part| f.write_str(part))
     })
 }
 
-/// Returns the part that tells an owner from the others of its process.
+/// Returns the part that tells an owner from the other owners of its process.
 pub(crate) fn token(token: OwnerToken) -> impl Display {
     written(move |f| {
         let mut digits = [0; 32];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::FencingToken;
 
-/// How long the counter of fences outlasts the last grant: twice the longest lease, 24 h.
+/// Time by which the counter of fences outlasts the last grant: twice the longest lease, 24 h.
 pub(crate) const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
 /// The Lua function that answers for each of many locks.
 pub(crate) const EACH: &str = include_str!("scripts/each.lua");

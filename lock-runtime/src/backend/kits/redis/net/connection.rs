@@ -1,7 +1,7 @@
 //! One connection to the server.
 //!
-//! The driver neither notices a silent peer nor reports that its runtime is gone. So each call has a timeout of its
-//! own, and a connection that broke or stays silent is given up.
+//! The driver neither notices a silent peer nor reports that its runtime is gone. Therefore, each call has a timeout of
+//! its own, and a connection that broke or stays silent is given up.
 
 use std::{
     fmt,
@@ -33,7 +33,7 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Age from which a call dropped without an answer counts against the connection like one that timed out.
+/// Age from which a call dropped without an answer counts against the connection like a call that timed out.
 const SILENCE: Duration = Duration::from_millis(100);
 /// Time without a call after which a connection is checked before it is used.
 const IDLE: Duration = Duration::from_millis(100);
@@ -62,9 +62,10 @@ pub(crate) struct Connection {
     made: Instant,
     /// When the last call was made.
     last_used: AtomicU64,
-    /// When the first call was made after the last answer; 0 if none was.
+    /// When the first call was made after the last answer; 0 if no call was.
     waits_since: AtomicU64,
-    /// If set, new calls use another connection; one that must follow an unanswered call may still need this.
+    /// If set, new calls use another connection; a call that must follow an unanswered call may still need this
+    /// connection.
     given_up: AtomicBool,
     /// Whether the driver has reported its disconnection, or its runtime was shut down.
     gone: Arc<AtomicBool>,
@@ -110,7 +111,7 @@ impl Connection {
         let address = server.config().address();
         let opening = async {
             let (driver, task) = server.dial().connect(server.config(), &settings).await?;
-            // In one round trip, because a renewal may be waiting for it.
+            // Both questions share a round trip, because a renewal may be waiting for the connection.
             let (fit, info) =
                 tokio::join!(check_server(driver.clone(), &address), info(driver.clone(), &address));
             fit?;
@@ -159,7 +160,7 @@ impl Connection {
         (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
     }
 
-    /// Returns whether the server has answered no call for this long, although one was made.
+    /// Returns whether the server has answered no call for this long, although a call was made.
     pub(crate) fn is_silent_for(&self, length: Duration) -> bool {
         let since = self.waits_since.load(Ordering::Relaxed);
         since != 0 && (Instant::from_nanos(since) + length).has_passed()
@@ -213,10 +214,12 @@ impl Connection {
     /// Dropped, the call may still be applied.
     pub(crate) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
         match self.call(call).await {
-            // In one step: between a load and a call, the server's scripts may be flushed again.
+            // The text is sent with the call, because the server's scripts may be flushed again between a load and a
+            // call.
             Err(Failure::Refused(error)) if is_no_script(&error) => {
                 let call = script.with_text(call);
-                cold(self.call(&call)).await
+                // Boxed, because the future is large and rarely needed.
+                Box::pin(self.call(&call)).await
             }
             answer => answer,
         }
@@ -268,7 +271,7 @@ impl Connection {
         answer.map_err(|error| self.failure(error))
     }
 
-    /// Returns what an error means that a script answered with about one of many locks; see `each.lua`.
+    /// Returns the failure for an error that a script answered about one of many locks; see `each.lua`.
     pub(crate) fn failure_of(&self, text: &str) -> Failure {
         let error = redis::parse_redis_value(format!("{}\r\n", text.replace(['\r', '\n'], " ")).as_bytes())
             .and_then(redis::Value::extract_error)
@@ -279,7 +282,8 @@ impl Connection {
         )
     }
 
-    /// Returns what an error means for the call; gives the connection up if the call may succeed over another one.
+    /// Returns the failure for an error of a call; gives the connection up if the call may succeed over another
+    /// connection.
     fn failure(&self, error: RedisError) -> Failure {
         let refusal = Refusal::of(&error);
         let (why, least_age) = match refusal {
@@ -307,7 +311,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A pending call. Dropped before [`disarm`](Self::disarm), by the caller's timeout or ours, it is unanswered.
+/// A pending call, which is unanswered if it is dropped before [`disarm`](Self::disarm), by the caller's timeout or
+/// ours.
 struct Unanswered<'a> {
     connection: &'a Connection,
     sent: Instant,
@@ -329,12 +334,13 @@ impl Drop for Unanswered<'_> {
 
 /// Lets a runtime that did not run for a while check its sockets, and then the driver's task read them.
 pub(crate) async fn catch_up() {
-    // In a task of its own: the caller's task may be polled for other reasons, which would count as having yielded.
+    // The yields are in a task of their own, because the caller's task may be polled for other reasons, which would
+    // count as a yield.
     let passes = tokio::spawn(async {
         yield_now().await;
         yield_now().await;
     });
-    // Fails when the runtime is shut down, and then there is nothing to catch up with.
+    // The task fails when the runtime is shut down, and then there is nothing to catch up with.
     let _ = passes.await;
 }
 

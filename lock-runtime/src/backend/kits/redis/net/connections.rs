@@ -33,7 +33,7 @@ use crate::{
 
 /// Calls in a row without an answer after which the connection is replaced.
 const SILENCE_LIMIT: u32 = 2;
-/// The same for the library's own runtime: a renewal has no time to find out twice.
+/// The same limit on the library's own runtime, where a renewal has no time for a second silent call.
 const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
 
 /// The protocol of a store over its connections.
@@ -44,8 +44,8 @@ pub(crate) trait Service: fmt::Debug + Send + Sync + 'static {
     /// Returns the receiver of the messages that the server sends unasked.
     fn pushes(&self) -> Arc<dyn Pushes>;
 
-    /// Begins on a new connection to a server with this `INFO`, which is empty if the user may not ask for it. An error
-    /// means that the connection cannot be used.
+    /// Begins the service on a new connection to a server with this `INFO`, which is empty if the user may not ask for
+    /// it. An error means that the connection cannot be used.
     fn begin(
         &self,
         connection: Arc<Connection>,
@@ -69,7 +69,7 @@ pub(crate) struct Connections<S: Service> {
 enum Seen {
     #[default]
     None,
-    /// With its run id, if it reports one.
+    /// A server, with its run id if the server reports one.
     Server(Option<Box<str>>),
 }
 
@@ -100,8 +100,8 @@ impl<S: Service> Connections<S> {
         }
     }
 
-    /// Returns the connection of the caller's runtime, if there is one. If it is [idle](Connection::is_idle), the server
-    /// may have closed it.
+    /// Returns the connection of the caller's runtime, if there is one. The server may have closed an
+    /// [idle](Connection::is_idle) connection.
     pub(crate) fn open_here(&self) -> Option<Arc<S::Line>> {
         self.slot().flight.open(is_usable::<S>)
     }
@@ -115,7 +115,8 @@ impl<S: Service> Connections<S> {
         let open = slot.flight.open(is_usable::<S>);
         match open {
             Some(line) if !(*line).as_ref().is_idle() => Ok(line),
-            open => cold(self.checked(slot, open)).await,
+            // Boxed, so that a call over a connection in use does not pay for the size of this future.
+            open => Box::pin(self.checked(slot, open)).await,
         }
     }
 
@@ -124,8 +125,8 @@ impl<S: Service> Connections<S> {
         lock(&self.renewals).upgrade().as_ref().is_some_and(is_usable::<S>)
     }
 
-    /// Returns when there is a connection for renewals, or an error if there is none: a lock that is granted then would be
-    /// lost at the end of its `ttl`.
+    /// Returns once there is a connection for renewals, or an error if none can be made: without such a connection, a
+    /// granted lock would be lost at the end of its `ttl`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -142,7 +143,8 @@ impl<S: Service> Connections<S> {
         })
     }
 
-    /// Returns the connection if it is open and the server has not closed it meanwhile; otherwise makes one.
+    /// Returns the connection if it is open and the server has not closed it meanwhile; otherwise makes a new
+    /// connection.
     async fn checked(
         self: &Arc<Self>,
         slot: Arc<Slot<S>>,
@@ -256,7 +258,7 @@ impl<S: Service> Slot<S> {
         connections: Arc<Connections<S>>,
         attempt: single_flight::Attempt<Arc<S::Line>>,
     ) {
-        // Dropped unfinished, with the task, if the runtime is shut down.
+        // The sentinel is dropped unfinished, with the task, if the runtime is shut down.
         let mut sentinel = Sentinel { slot: Arc::downgrade(&this), line: Weak::new(), finished: false };
         let began = Instant::now();
         let (end, made) = connections.open().await;
@@ -278,7 +280,7 @@ impl<S: Service> Slot<S> {
     }
 }
 
-/// Notices that a runtime was shut down: its connection is no longer driven, and the driver does not report that.
+/// Notices that a runtime was shut down. The driver does not report that a connection is then no longer driven.
 struct Sentinel<S: Service> {
     slot: Weak<Slot<S>>,
     line: Weak<S::Line>,

@@ -37,8 +37,8 @@ enum Way {
     Driver(Client),
     /// Over a TLS stream of our own.
     ///
-    /// The driver would read all CAs of the system for each connection, on the caller's runtime and even where they
-    /// are not wanted. It has no revocation lists, and panics if several crypto providers are compiled in and the
+    /// The driver would read all CAs of the system for each connection, on the caller's runtime and even where they are
+    /// not wanted. The driver has no revocation lists, and panics if several crypto providers are compiled in and the
     /// program chose none.
     Tls(Tls),
 }
@@ -52,7 +52,8 @@ impl Drop for Task {
     }
 }
 
-/// Looks up names for the driver: its own resolver would do so on the caller's runtime, which waits for it at its end.
+/// Looks up names for the driver, whose own resolver would run on the caller's runtime and delay that runtime's
+/// shutdown.
 struct Names;
 
 impl AsyncDNSResolver for Names {
@@ -93,7 +94,7 @@ impl Dial {
         }
         let redis = config.current().await?;
         let made = self.connect_with(config, redis, settings).await;
-        // The program may provide others the next time.
+        // The program may provide other credentials the next time.
         made.map_err(|error| if config.credentials.is_some() { error.into_passing() } else { error })
     }
 

@@ -1,4 +1,4 @@
-//! Whether a server is fit for locks, judged by its answers to `HELLO` and `INFO`. Pure.
+//! Judges by a server's answers to `HELLO` and `INFO` whether the server is fit for locks, without I/O.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -63,7 +63,7 @@ pub(crate) fn run_id(info: &str) -> Option<&str> {
     field(info, "run_id")
 }
 
-/// Returns the server's time, us.
+/// Returns the server's time, in µs.
 pub(crate) fn time(info: &str) -> Option<u64> {
     field(info, "server_time_usec")?.parse().ok()
 }

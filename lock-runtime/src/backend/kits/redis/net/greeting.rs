@@ -1,4 +1,5 @@
-//! Reads what a server says that closes new connections. The driver writes first, and so does not read it.
+//! Reads the message of a server that closes new connections. The driver writes first, and so does not read the
+//! message.
 
 use std::{io, time::Duration};
 
@@ -9,23 +10,23 @@ use tokio::{
     time::timeout,
 };
 
-/// How long to listen before the first word, and after it.
+/// Time for each step: to connect, to get a first line unasked, and to get an answer.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Upper bound on an answer that is read.
 const LONGEST: usize = 512;
 
-/// What a server said.
+/// The judgement of a server's first line.
 #[derive(Debug)]
 pub(super) enum Greeting {
     /// An error of Redis, for example that it allows no more clients.
     Refusal(RedisError),
-    /// Something that Redis does not say.
+    /// A line that Redis does not send.
     Foreign,
-    /// Nothing that tells.
+    /// No line, or a line from which nothing follows.
     Nothing,
 }
 
-/// Connects to the server without TLS, and listens; `None` if that cannot be done.
+/// Connects to the server without TLS, and listens; `None` if no connection can be made.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -42,8 +43,8 @@ pub(super) async fn of(address: &ConnectionAddr) -> Option<Greeting> {
     Some(judge(&heard))
 }
 
-/// Reads the first line. Only asks a server that says nothing: one that refuses clients has closed the connection, and
-/// what it said would be lost with a request that it does not take.
+/// Reads the first line. Only a silent server is sent a request: a server that refuses clients has closed the
+/// connection, and its message would be lost with a request that the server does not take.
 async fn listen(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Vec<u8> {
     let mut heard = Vec::new();
     if timeout(PATIENCE, read_line(&mut stream, &mut heard)).await.is_err() {
@@ -68,7 +69,7 @@ fn judge(heard: &[u8]) -> Greeting {
             Err(refusal) if line.ends_with(b"\r\n") => Greeting::Refusal(refusal),
             _ => Greeting::Nothing,
         },
-        // A record of TLS is another matter.
+        // A TLS record proves no foreign protocol, because Redis may speak TLS, too.
         None | Some(b'+' | 0x15 | 0x16) => Greeting::Nothing,
         Some(_) => Greeting::Foreign,
     }

@@ -26,9 +26,9 @@ const QUESTION: &[u8] = b"PING\r\n";
 
 /// The address of a server, and whether a connection was ever made.
 ///
-/// Before the first connection a TLS error is permanent, and the port is probed for what it speaks. After that the
-/// settings are known to be right: either certificates are being renewed, not on both sides at once, or there is an
-/// outage, in which a probe would cost time.
+/// Before the first connection a TLS error is permanent, and the port is probed for its protocol. After the first
+/// connection the settings are known to be right, so the cause of an error is certificates that are being renewed, not
+/// on both sides at once, or an outage, in which a probe would cost time.
 #[derive(Debug)]
 pub(super) struct Port {
     /// `None` for a Unix socket, and for a client with TLS of its own.
@@ -61,8 +61,8 @@ impl Port {
 
     /// Probes whether the port speaks TLS only.
     ///
-    /// Redis' TLS port closes a connection that begins without TLS, and sends no alert (seen with 7.0). So does a
-    /// failing server; only a handshake tells them apart.
+    /// Redis' TLS port closes a connection that begins without TLS, and sends no alert (seen with 7.0). A failing
+    /// server closes connections, too; only a handshake tells the two cases apart.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -87,7 +87,7 @@ impl Port {
             .is_some()
     }
 
-    /// Finds out by a separate handshake what is wrong with the server's TLS.
+    /// Finds out the fault in the server's TLS by a separate handshake.
     ///
     /// # Cancel safety
     /// Cancel safe.

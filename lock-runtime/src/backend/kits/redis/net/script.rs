@@ -1,5 +1,3 @@
-//! A script, and how it is called.
-
 use redis::{Arg, Cmd};
 
 /// A script's text and the name by which the server knows it.

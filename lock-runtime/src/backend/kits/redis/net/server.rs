@@ -18,7 +18,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `consequence` is what follows from an outage, for the log.
+    /// `consequence` names the consequence of an outage, for the log.
     pub(crate) fn new(config: Config, consequence: &'static str) -> Result<Self, LockError> {
         let dial = Arc::new(Dial::new(&config)?);
         let outage = Arc::new(Outage::of(format!("Redis at {}", config.address()), consequence));
@@ -47,7 +47,7 @@ impl Server {
         &self.outage
     }
 
-    /// Returns a number for a new connection, unique among those of the store.
+    /// Returns a number for a new connection, unique among the connections of the store.
     pub(super) fn next_connection(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
     }

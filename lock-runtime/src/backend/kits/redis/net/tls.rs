@@ -29,8 +29,8 @@ use crate::{
     },
 };
 
-/// How long a server may be silent before it is probed without TLS. A Redis without TLS takes the handshake for the
-/// beginning of a command, and waits for the end of it.
+/// Time that a server may be silent before it is probed without TLS. A Redis without TLS takes the handshake for the
+/// beginning of a command, and waits for the end of the command.
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// Connects with the current certificates in the files. Also returns the task that drives the connection.
@@ -49,7 +49,7 @@ pub(super) async fn connect(
         LockError::new(LockErrorKind::InvalidOptions, "the Redis URL names no host, which TLS needs")
     })?;
     let stream = dial(host, number).await.map_err(|error| cannot_connect(&address, error.into()))?;
-    // Only now, so that no file is read while nothing listens.
+    // The files are read after the connection is made, so that no file is read while nothing listens.
     let certificates = Arc::new(tls.read().await?);
     let stream = shake_hands(&certificates, host, stream, port, config).await?;
     let made = MultiplexedConnection::new_with_config(redis, stream, settings.clone()).await;
@@ -120,8 +120,8 @@ async fn shake_hands(
 
 /// Explains why Redis did not answer the greeting.
 ///
-/// A server that refuses our certificate may say so only after the handshake (RFC 8446, section 4.4.2.4), and the
-/// connection may be reset before that is read. A separate handshake then shows it.
+/// A server that refuses our certificate may report the refusal only after the handshake (RFC 8446, section 4.4.2.4),
+/// and the connection may be reset before the report is read. A separate handshake then shows the refusal.
 async fn why_not(
     certificates: Arc<Certificates>,
     config: &Config,

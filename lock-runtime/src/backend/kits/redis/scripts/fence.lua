@@ -1,6 +1,6 @@
 -- Mints a fence by a hybrid clock: the server's time `now` (us, as text), or one more than the last fence, whichever is
 -- larger. If no number is left (a clock was wrong by a century, or the counter was set by hand), the counter stays as
--- it is, and the second result is an error to answer with: equal tokens would not tell holders apart.
+-- it is, and the second result is an error to answer with, because equal tokens would not tell holders apart.
 local function mint(counter, now)
   local text = redis.call('SET', counter, now, 'PX', FENCE_RETENTION_MS, 'GET')
   local last = text and tonumber(text) -- a value that is no number is overwritten
