@@ -1,5 +1,3 @@
-//! The settings, read from the URL.
-
 use std::time::Duration;
 
 use crate::{
@@ -22,7 +20,7 @@ const SETTINGS: Settings = Settings {
     longest: Duration::from_secs(24 * 60 * 60),
 };
 const SCHEME: &str = "redlock://";
-/// How long to wait for an answer of a node, unless the URL says otherwise.
+/// Upper bound on the wait for a node's answer, unless the URL sets another.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Reads `redlock://[user:password@]host[:port],host[:port],host[:port][/db][?setting=value&…]`.
@@ -74,7 +72,7 @@ pub(super) fn from_urls<S: AsRef<str>>(
     urls.into_iter().map(|url| NodeConfig::from_url(url.as_ref())).collect()
 }
 
-/// Refuses a number of nodes that makes no sense, and an address that is named twice.
+/// Refuses a useless number of nodes, and an address that is named twice.
 pub(super) fn check(nodes: &[NodeConfig]) -> Result<(), LockError> {
     let refuse = |problem: String| Err(invalid(format!("the Redlock URL names {problem}")));
     match nodes.len() {
@@ -92,7 +90,7 @@ pub(super) fn check(nodes: &[NodeConfig]) -> Result<(), LockError> {
         _ => {}
     }
     for (number, node) in nodes.iter().enumerate() {
-        // Another database of the same server fails together with the first.
+        // Two databases of one server fail together.
         if nodes[..number].iter().any(|other| other.store().0 == node.store().0) {
             return refuse(format!("{} twice: each node must be a server of its own", node.address()));
         }

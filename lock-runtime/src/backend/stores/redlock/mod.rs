@@ -32,7 +32,7 @@ impl Redlock {
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid, or if two addresses lead to one
-    /// server, [`Backend`](crate::LockErrorKind::Backend) if no majority of the nodes can be used, or votes yet.
+    /// server, [`Backend`](crate::LockErrorKind::Backend) if no majority of the nodes can be used and may vote yet.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -55,7 +55,7 @@ impl Redlock {
     /// [credentials](Credentials) of the moment instead of those in the URL.
     ///
     /// # Errors
-    /// Those of [`connect_lazy`](Self::connect_lazy).
+    /// The errors of [`connect_lazy`](Self::connect_lazy).
     pub fn with_credentials<F, E>(
         url: &str,
         credentials: impl Fn() -> F + Send + Sync + 'static,
@@ -73,9 +73,9 @@ impl Redlock {
     }
 
     /// Creates a store of nodes with these URLs, `redis://…`, `rediss://…` or `redis+unix:///…`, each with its own
-    /// credentials and settings. It connects when it is first used.
+    /// credentials and settings. The store connects when it is first used.
     ///
-    /// `response_timeout` in a URL is what `node_timeout` is in a URL of [`connect`](Self::connect).
+    /// `response_timeout` in such a URL has the meaning of `node_timeout` in a URL of [`connect`](Self::connect).
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if a URL is invalid, or if their number is even or less
@@ -91,7 +91,7 @@ impl Redlock {
     }
 
     /// Declares that every node persists each write before it answers (`appendonly yes`, `appendfsync always`), so that
-    /// it may vote as soon as it was started. The default is that it may have forgotten locks.
+    /// a node may vote as soon as it has started. By default, a node that was restarted may have forgotten locks.
     ///
     /// A node that shows another setting is refused; see [the page of the module](self#restarts).
     #[must_use]
@@ -99,8 +99,8 @@ impl Redlock {
         self.with_rules(|rules| rules.durable = true)
     }
 
-    /// Sets the longest `ttl` of all clients of these nodes: all must have the same. The default is 60 s. A node that
-    /// was started a moment ago has no vote until it has run for that time and two seconds more.
+    /// Sets the longest `ttl` of all clients of these nodes; all clients must set the same. The default is 60 s. A node
+    /// that was started a moment ago has no vote until it has run for that time and two seconds more.
     #[must_use]
     pub fn max_ttl(self, max_ttl: Duration) -> Self {
         self.with_rules(|rules| rules.max_ttl = max_ttl)

@@ -1,4 +1,4 @@
-//! What stands on each node, and the scripts.
+//! The keys, owners and channels of a lock on each node, and the scripts.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -23,17 +23,17 @@ use crate::{
     },
 };
 
-/// How long a counter of fences is kept after the last grant or renewal of its lock.
+/// Time for which a counter of fences is kept after the last grant or renewal of its lock.
 const FENCE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
-/// Upper bound on how far a fence is ahead of a node's time because of a proposal.
+/// Upper bound on the lead of a proposed fence over a node's time.
 const MOST_AHEAD: Duration = Duration::from_secs(1);
 /// Pause before the next round behind a holder whose release is announced. The announcement may be lost.
 const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(300)];
-/// The same behind a client of another library, which announces nothing.
+/// Pause before the next round behind a client of another library, which announces no release.
 const BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
 const LEFT_FREE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
 
-/// The beginning of all owners of this library.
+/// The beginning that all owners of this library share.
 const OWNERS: &str = "r";
 
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/acquire.lua")));
@@ -82,7 +82,7 @@ impl Protocol for Plain {
         call.write_arg_fmt(format::beside(key, "fence"));
     }
 
-    /// `r1x:<pid>@<host>:<token>`: store, format and mode, process, and token.
+    /// Writes `r1x:<pid>@<host>:<token>`: store, format and mode, process, and token.
     fn write_owner(&self, call: &mut Cmd, mode: Mode, owner: OwnerToken) {
         call.write_arg_fmt(format_args!("{OWNERS}{}", format::owner(mode, &self.process, owner)));
     }

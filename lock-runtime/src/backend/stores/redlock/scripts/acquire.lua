@@ -1,16 +1,16 @@
 -- Takes locks on this node, and mints their fences. All scripts of a node have the same keys and arguments:
 -- KEYS: for each lock 1 holder  string "<owner>:<fence>"  2 counter  string the last fence
 -- ARGV: 1 limit us  then for each lock owner, ttl ms, fence us
--- Answer: {time us, for each lock a number, or an error as in each.lua}; {time us} alone if the limit had passed: nothing
--- was done
+-- Answer: {time us, for each lock a number, or an error as in each.lua}; {time us} alone if the limit had passed and
+-- nothing was done
 --
--- The fence in the arguments is a proposal, a little ahead of this node's time, so that nodes agree on it. A node that
--- has minted it or a larger one mints the next number. No number is lower than the node's time, so that a node that has
--- lost its counter goes on above it; and none is higher than the time by more than AHEAD_US because of a proposal, so
--- that the time reaches it before a node without its data votes.
+-- The fence in the arguments is a proposal, a little ahead of this node's time, so that nodes agree on the fence. A
+-- node that has minted the proposal or a larger number mints the next number. No number is lower than the node's time,
+-- so that a node that has lost its counter goes on above the lost number; and no proposal makes a number higher than
+-- the time by more than AHEAD_US, so that the time reaches the number before a node without its data votes.
 -- Numbers: twice the fence of a lock that was taken, or is held by this owner already, and 1 more if clients of this
--- library wait for it, or may; for one that was refused -2 * (its pttl + 2), less 1 if its holder is a client of another
--- library
+-- library wait for the lock, or may; for a refused lock -2 * (its pttl + 2), less 1 if its holder is a client of
+-- another library
 
 local now = time()
 if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end

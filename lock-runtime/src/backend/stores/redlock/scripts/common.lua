@@ -4,7 +4,8 @@ local function time()
   return t[1] .. string.sub('00000' .. t[2], -6)
 end
 
--- The fence with which `owner` holds the lock, as text; nil if it does not, as when the key has another type by now.
+-- The fence with which `owner` holds the lock, as text; nil if `owner` does not hold it, as when the key has another
+-- type by now.
 local function held(holder, owner)
   local present = redis.pcall('GET', holder)
   if type(present) == 'table' then
@@ -14,17 +15,17 @@ local function held(holder, owner)
   return present and string.sub(present, 1, #owner + 1) == owner .. ':' and string.sub(present, #owner + 2) or nil
 end
 
--- The rest of a lease, ms; of a foreign one at most so much that an answer can carry it exactly.
+-- The rest of a lease, ms; the rest of a foreign lease is cut to a number that an answer can carry exactly.
 local function left(holder)
   return math.min(redis.call('PTTL', holder), 2 ^ 50)
 end
 
--- The last fence of a counter; 0 without one, and where anything but a number stands.
+-- The last fence of a counter; 0 without a counter, or if its value is no number.
 local function last_of(counter)
   return tonumber(string.match(redis.call('GET', counter) or '', '^%d+$') or 0)
 end
 
--- Sets a counter to a fence, unless it is larger, and keeps it.
+-- Sets a counter to a fence, unless the counter is larger, and extends its expiry.
 local function raise(counter, fence)
   if last_of(counter) > tonumber(fence) then
     redis.call('PEXPIRE', counter, FENCE_RETENTION_MS)

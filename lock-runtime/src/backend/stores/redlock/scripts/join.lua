@@ -1,5 +1,6 @@
--- Gives leases, which a majority of the other nodes has just renewed, to this node, where they are missing. Not if a
--- newer grant was made here: then the caller's hold may be over without its knowledge. See acquire.lua.
+-- Gives this node the leases that it lacks and that a majority of the other nodes has just renewed. A lease is not
+-- given if this node has made a newer grant: then the caller's hold may be over without the caller's knowledge. See
+-- acquire.lua.
 -- Numbers: 1 if the owner holds the lock now, otherwise 0
 
 local now = time()

@@ -1,6 +1,6 @@
--- Raises the counters of locks to the fences of their grants, where the owner still holds the lock as it did: then every
--- later grant of this node is larger. A hold with a larger fence than the grant's began later, by a repeated request,
--- and another client may have held the lock in between. See acquire.lua.
+-- Raises the counters of locks to the fences of their grants, where the owner still holds the lock by the same grant,
+-- so that every later fence of this node is larger. A hold with a larger fence than the grant's began later, by a
+-- repeated request, and another client may have held the lock in between. See acquire.lua.
 -- Numbers: 1 if the owner holds the lock, otherwise 0
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)

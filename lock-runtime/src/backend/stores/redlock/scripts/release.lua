@@ -1,5 +1,5 @@
--- Releases locks that their owners hold on this node, and NOTIFIES the waiting clients of this library, or not. See
--- acquire.lua.
+-- Releases locks that their owners hold on this node, and notifies the waiting clients of this library if NOTIFIES is
+-- set. See acquire.lua.
 -- Numbers: 1 if the lock was released, 0 if the owner did not hold it
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)
@@ -7,7 +7,7 @@ return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local ours = held(holder, ARGV[3 * i - 1])
   if ours then
     redis.call('DEL', holder)
-    -- Waiters look from time to time anyway, so a user without this permission releases all the same.
+    -- A user without the permission to publish releases all the same, because waiters ask from time to time anyway.
     if NOTIFIES then redis.pcall('PUBLISH', channel(counter), '') end
   end
   return ours and 1 or 0

@@ -1,5 +1,5 @@
--- Renews leases that their owners still have on this node. The counter is raised where it was lost, except when the server
--- is out of memory, so that a majority knows the fence again after the loss of a node's data. See acquire.lua.
+-- Renews leases that their owners still have on this node. A lost counter is raised, except when the server is out of
+-- memory, so that a majority knows the fence again after the loss of a node's data. See acquire.lua.
 -- Numbers: 1 if the lease was renewed, otherwise 0
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)
