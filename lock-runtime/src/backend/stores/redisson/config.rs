@@ -1,5 +1,3 @@
-//! The settings, read from the URL.
-
 use std::time::Duration;
 
 use crate::{

@@ -59,7 +59,7 @@ impl Redisson {
     /// [credentials](Credentials) of the moment instead of those in the URL.
     ///
     /// # Errors
-    /// Those of [`connect_lazy`](Self::connect_lazy).
+    /// The errors of [`connect_lazy`](Self::connect_lazy).
     pub fn with_credentials<F, E>(
         url: &str,
         credentials: impl Fn() -> F + Send + Sync + 'static,

@@ -1,6 +1,6 @@
 //! Redisson's names and scripts.
 //!
-//! They follow what was seen of Redisson 3.17.7 and 4.7.0 on the wire. The scripts are our own.
+//! The names and channels follow Redisson 3.17.7 and 4.7.0 as seen on the wire. The scripts are our own.
 
 use std::{
     fmt::{self, Display},
@@ -25,18 +25,18 @@ use crate::{
     },
 };
 
-/// Pause before a waiter asks again although no release was announced. Redisson's own clients announce each; its spin
-/// and fair locks do not, and an announcement may be lost with a connection.
+/// Pause before a waiter asks again although no release was announced. Redisson's own clients announce each release,
+/// except those of its spin and fair locks, and an announcement may be lost with a connection.
 const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
 /// A Java client was seen to ask 4 to 16 ms after a release.
 const LEFT_FREE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
-/// The numbers of grants.
+/// The source of the numbers of grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fences {
-    /// By the server's time, in an order of the clients of this library.
+    /// The server's time, which orders the grants to clients of this library.
     Clock,
-    /// By the counter of Redisson's `RFencedLock`.
+    /// The counter of Redisson's `RFencedLock`.
     Counter,
 }
 
@@ -91,9 +91,10 @@ impl Protocol for RLock {
             Kind::Acquire => &scripts.acquire,
             Kind::Renew => &scripts.renew,
             Kind::Count => &scripts.count,
-            // An attempt without an answer may have been granted after all, and a client may wait since then.
+            // An attempt without an answer may have been granted after all, and a client may have waited since that
+            // grant.
             Kind::Release | Kind::Withdraw => &scripts.release,
-            // There is one server, so none differs from the others.
+            // There is only one server, so no node differs from the others.
             Kind::Raise | Kind::Join => return None,
         })
     }
@@ -105,7 +106,7 @@ impl Protocol for RLock {
         }
     }
 
-    /// `<uuid of the client>:<id>`. Java writes the number of a thread there, and accepts any text.
+    /// Writes `<uuid of the client>:<id>`. Java writes the number of a thread as the id, and accepts any text.
     fn write_owner(&self, call: &mut Cmd, mode: Mode, owner: OwnerToken) {
         match mode {
             Mode::Exclusive => {}
@@ -142,8 +143,8 @@ impl Protocol for RLock {
     }
 }
 
-/// Returns a name with this prefix in the slot of the lock, by Redisson's rule: a brace anywhere in the lock's name takes
-/// the place of the hash tag.
+/// Returns a name with this prefix in the slot of the lock. By Redisson's rule, a brace anywhere in the lock's name
+/// takes the place of the hash tag.
 fn before(prefix: &'static str, name: &str) -> impl Display {
     struct Before<'a>(&'static str, &'a str);
     impl Display for Before<'_> {
@@ -155,8 +156,8 @@ fn before(prefix: &'static str, name: &str) -> impl Display {
     Before(prefix, name)
 }
 
-/// The part that all owners of one store share: a random UUID (RFC 9562, version 4) as text, as Redisson has one for each
-/// client.
+/// The part that all owners of one store share: a random UUID (RFC 9562, version 4) as text, like the UUID of each
+/// Redisson client.
 struct ClientId(String);
 
 impl ClientId {
@@ -169,7 +170,7 @@ impl ClientId {
     }
 }
 
-/// Hidden: it is a part of what a release needs.
+/// Shows no digits, because the id is a part of the owner, which a release needs.
 impl fmt::Debug for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientId(…)")

@@ -1,12 +1,12 @@
 -- Takes locks, and numbers the grants. All scripts have the same keys and arguments:
 -- KEYS: for each lock 1 name  hash owner -> number of holds  2 counter  string the last fence
 -- ARGV: 1 limit us  then for each lock owner, ttl ms, number
--- Answer: {time us, for each lock a number, or an error as in each.lua}; {time us} alone if the limit had passed: nothing
--- was done
+-- Answer: {time us, for each lock a number, or an error as in each.lua}; {time us} alone if the limit had passed and
+-- nothing was done
 --
 -- A repeated request of the holder is granted again, and counts no further hold.
--- Numbers: twice the fence of a lock that was taken, and 1 more if clients wait for it, or may; for one that was refused
--- -2 * (its pttl + 2)
+-- Numbers: twice the fence of a lock that was taken, and 1 more if clients wait for the lock, or may; -2 * (pttl + 2)
+-- for a refused lock
 
 local now = time()
 if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
@@ -18,7 +18,7 @@ return each({ tonumber(now) }, #KEYS / 2, function(i)
     if not fence then return none_left end
     redis.call('HSET', name, owner, 1)
     local ends = redis.pcall('PEXPIRE', name, ttl)
-    if type(ends) == 'table' then -- this user may not, and the lock would never end
+    if type(ends) == 'table' then -- this user may not set an expiry, and the lock would never end
       redis.call('DEL', name)
       return ends
     end

@@ -4,14 +4,14 @@ local function time()
   return t[1] .. string.sub('00000' .. t[2], -6)
 end
 
--- The channel of a lock's releases. A brace anywhere in the name takes the place of the hash tag, as in Redisson.
+-- The channel of a lock's releases. As in Redisson, a brace anywhere in the name takes the place of the hash tag.
 local function channel(name)
   if string.find(name, '{', 1, true) then return 'redisson_lock__channel:' .. name end
   return 'redisson_lock__channel:{' .. name .. '}'
 end
 
--- Whether `owner` holds the lock, which it does not when the key has another type by now. Nothing but owners are in the
--- hash, and one at most.
+-- Whether `owner` holds the lock; false when the key has another type by now. The hash contains only owners, and one
+-- owner at most.
 local function held(name, owner)
   local present = redis.pcall('HEXISTS', name, owner)
   if type(present) == 'table' then
@@ -21,7 +21,7 @@ local function held(name, owner)
   return present == 1
 end
 
--- The rest of a lease, ms; of a foreign one at most so much that an answer can carry it exactly.
+-- The rest of a lease, ms; the rest of a foreign lease is cut to a number that an answer can carry exactly.
 local function left(name)
   return math.min(redis.call('PTTL', name), 2 ^ 50)
 end

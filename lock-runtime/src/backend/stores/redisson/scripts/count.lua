@@ -1,5 +1,5 @@
--- Records how often owners hold their locks: the number itself, so that a repeated or late call changes nothing. See
--- acquire.lua.
+-- Records the number of holds of each owner; the number is set, not added, so that a repeated or late call changes
+-- nothing. See acquire.lua.
 -- Numbers: 1 if the owner holds the lock, otherwise 0
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)

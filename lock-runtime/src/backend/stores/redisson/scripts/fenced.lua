@@ -1,5 +1,6 @@
--- Numbers a grant as Redisson's RFencedLock does. Its counter never expires, and other clients and operators set it. A
--- number that a Lua number cannot hold with the answer's last bit is refused: equal tokens would not tell holders apart.
+-- Numbers a grant by the counter of Redisson's RFencedLock. The counter never expires, and other clients and operators
+-- set it. A fence that does not fit, with the answer's last bit, into a Lua number is refused, because equal tokens
+-- would not tell holders apart.
 local function mint(counter)
   local fence = redis.pcall('INCR', counter)
   if type(fence) == 'number' and fence > 0 and fence <= LAST_FENCE then return fence end

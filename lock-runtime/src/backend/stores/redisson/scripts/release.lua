@@ -1,5 +1,5 @@
--- Releases locks that their owners hold, however often, and notifies the waiters. Also if the lock is free: the client
--- that deleted it may not have notified them. See acquire.lua.
+-- Releases locks, whatever number of holds their owners have, and notifies the waiters. The waiters of a free lock are
+-- notified, too, because the client that deleted the lock may not have notified them. See acquire.lua.
 -- Numbers: 1 if the lock was released, 0 if the owner did not hold it
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)
