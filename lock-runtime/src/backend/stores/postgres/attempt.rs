@@ -1,4 +1,4 @@
-//! Attempts to acquire a lock: ask, and wait until it is worth asking again.
+//! Attempts to acquire a lock: a request, and the wait until the next request is worthwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,17 +34,19 @@ use crate::{
     },
 };
 
-/// Pause after an answer that does not tell how long the lock is held: its row is about to change, or a transaction that
-/// its last holder has checked in with is open.
+/// Pause after an answer without the rest of the lease: the lock's row is about to change, or the last holder has
+/// checked in with a transaction that is still open.
 const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(8)];
-/// Upper bound on doublings of this pause.
+/// Upper bound on the doublings of `PAUSE_IF_LOCKED`.
 const MOST_DOUBLINGS: u32 = 3;
-/// A lease that is shorter is renewed before a slow server has accepted a new connection.
+/// Leases with a shorter `ttl` get a connection for renewals at once: their first renewal is due before a slow server
+/// has accepted a new connection.
 const SHORT: Duration = Duration::from_secs(15);
-/// How often a request is repeated because the server's clock had jumped.
+/// Upper bound on repetitions of a request that the server executed after its limit, as after a jump of the server's
+/// clock.
 const LATE: u32 = 3;
 
-/// What is expected of a lock; if it is wrong, another statement is needed.
+/// The expected state of a lock, which decides the first statement of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Likely {
     Free,
@@ -54,15 +56,15 @@ enum Likely {
 /// The outcome of one request.
 enum Outcome {
     Granted(Grant),
-    /// How long the holder's lease lasts, if that is known.
+    /// The rest of the holder's lease, if known.
     Held(Option<Duration>),
-    /// It was too late when it was executed, by the server's clock.
+    /// The server executed the request after its limit, by the server's clock.
     Late,
 }
 
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
     shared.notices.asked();
-    // An attempt of this process that was dropped may still hold it for a moment.
+    // A dropped attempt of this process may still hold the lock for a moment.
     shared.abandoned.settled(request.key.stored()).await;
     let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
     let mut likely = Likely::Free;
@@ -97,7 +99,8 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         }
         request.progress.contended();
         let Some(watch) = &watch else {
-            // Asks again at once, to be notified, and because the lock may have been released before.
+            // The next request, sent at once, asks for notifications; and the lock may have been released before the
+            // watch began.
             watch = Some(Watch::begin(&shared.notices, sha256(request.key.stored()).into()));
             likely = Likely::Held;
             continue;
@@ -123,28 +126,29 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     }
 }
 
-/// What a request asks for besides the lock.
+/// The notifications and the grant that a request asks for if the lock is held.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
-    /// How long to be notified of the release.
+    /// How long the waiter is to be notified of a release; zero: not at all.
     notice: Duration,
-    /// For how long the release grants the lock; zero: not at all.
+    /// The lease of a grant by the release; zero: no such grant.
     lease: Duration,
 }
 
 /// One owner, from before the first request is sent until a grant is returned.
 ///
-/// If it is dropped in between, or the outcome of a request is not known, what it may have left is removed in the
-/// background.
+/// If the claim is dropped in between, or the outcome of a request is unknown, a hold or a place that the claim may
+/// have left in the row is removed in the background.
 struct Claim<'a> {
     shared: &'a Arc<Shared>,
     request: &'a Acquire,
     secret: Secret,
     /// The hash of the secret.
     owner: OwnerToken,
-    /// Its place as the next holder, if it had one.
+    /// The owner's place as the next holder, once an answer has proved the place.
     place: Option<Place>,
-    /// `None` while it has left nothing, and once its grant was returned.
+    /// The lease to release in the background; `None` while the claim has left nothing in the row, and once its grant
+    /// was returned.
     lease: Option<Arc<PostgresLease>>,
 }
 
@@ -154,7 +158,7 @@ impl<'a> Claim<'a> {
         Self { shared, request, secret, owner: secret.owner(), place: None, lease: None }
     }
 
-    /// Asks for the lock. The statement runs in a task of its own: it goes on if the caller is dropped.
+    /// Sends a request for the lock. The statement runs in a task of its own, and goes on if the caller is dropped.
     async fn ask(&mut self, likely: Likely, wanted: Wanted) -> Result<Outcome, LockError> {
         let (shared, request) = (self.shared, self.request);
         let is_renewed_soon = request.auto_renew && request.ttl < SHORT;
@@ -166,12 +170,12 @@ impl<'a> Claim<'a> {
         let may_be_next = is_next || !wanted.lease.is_zero();
         let lease = PostgresLease::of_attempt(shared, id.clone(), self.secret, &flight, may_be_next);
         self.lease = Some(Arc::new(lease));
-        // The next holder has to leave its place when it takes the lock.
+        // The next holder has to leave its place when it takes the lock, which only `acquire.sql` does.
         let likely = if is_next { Likely::Held } else { likely };
         let known = self.place.map(|place| place.holder);
         let asked =
             detached(ask(Arc::clone(shared), id, likely, wanted, known, is_renewed_soon, in_flight)).await;
-        // From here on there is no await.
+        // No await follows, so the claim is not dropped between the outcome and its own new state.
         match (flight.landed(), &asked) {
             (Some(Landed::NotGranted), Ok(Asked::Held { place, .. })) => {
                 self.place = place.or(self.place);
@@ -182,7 +186,7 @@ impl<'a> Claim<'a> {
             (Some(Landed::NotGranted), _) if !is_next => self.lease = None,
             (Some(Landed::NotGranted), _) => {}
             (Some(Landed::Granted(_)), Ok(_)) => self.lease = None,
-            // What is left of this request is released by its owner. So the next one has another.
+            // The release in the background ends every hold of this owner, so the next request needs another owner.
             _ => drop(std::mem::replace(self, Self::new(shared, request))),
         }
         Ok(match asked? {
@@ -195,8 +199,8 @@ impl<'a> Claim<'a> {
         })
     }
 
-    /// Returns the grant of a release, if that is what a notification says, and if it can be relied on for long enough.
-    /// Otherwise the next request finds it.
+    /// Returns the grant that a notification announces, if the grant is proved and valid for long enough. Otherwise,
+    /// the next request finds the grant.
     fn granted(&mut self, text: &str) -> Option<Grant> {
         let now = Instant::now();
         let us = self.shared.connections.clock().at(now);
@@ -204,13 +208,13 @@ impl<'a> Claim<'a> {
             return None;
         };
         let enough = now + min_validity(self.request.ttl) <= valid_until;
-        // Without renewal, the lease must have its whole length.
+        // A lease that is not renewed must have its whole length.
         if !enough || !self.request.auto_renew {
             return None;
         }
         self.lease = None;
         self.shared.connections.prepare_for_renewals();
-        // Whether others wait is not known. A wrong guess costs one turn of this process.
+        // The notification does not show whether others wait. A wrong guess costs one turn of this process.
         let contention = Contention { asked_at: now, answered_at: now, others_wait: true };
         Some(self.grant(version, valid_until, &Flight::ended(Landed::Granted(None)), contention))
     }
@@ -233,13 +237,13 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// What an answer says.
+/// The content of an answer.
 enum Asked {
     Granted {
         version: u64,
         contention: Contention,
     },
-    /// How long the holder's lease lasts, if that is known, and the place in the row, if it is proved.
+    /// The rest of the holder's lease, if known, and the caller's place in the row, if proved.
     Held {
         remaining: Option<Duration>,
         place: Option<Place>,
@@ -247,7 +251,7 @@ enum Asked {
     Late,
 }
 
-/// `known` is the holder that the caller knows itself to be the next one after.
+/// `known` is the holder after which the caller knows itself to be the next holder.
 async fn ask(
     shared: Arc<Shared>,
     id: LeaseId,
@@ -262,7 +266,7 @@ async fn ask(
     let mut began = None;
     let mut args = |sent| {
         began.get_or_insert(sent);
-        // Executed later, it would be a grant without a holder.
+        // A grant after the limit would have no holder: the caller has given up by then.
         limit = connections.clock().at(sent + connections.config().response_timeout);
         if flight.is_given_up() {
             limit = 0;
@@ -279,7 +283,7 @@ async fn ask(
         Likely::Free => Some(connections.run(Lane::Here, &statements.take, &mut args).await),
         Likely::Held => None,
     };
-    // A statement that was sent twice may be executed twice, the first one last.
+    // A statement that was sent twice may be executed twice, the first copy last.
     let mut repeated = matches!(&taken, Some(Ok(answer)) if answer.repeated);
     let not_granted = |repeated, flight: &InFlight| {
         flight.lands(if repeated { Landed::Unknown(flight.until()) } else { Landed::NotGranted });
@@ -319,7 +323,7 @@ async fn ask(
             return Ok(Asked::Late);
         }
         connections.clock().learn(answer.sent, now, read.us);
-        // Sent once, it has locked the row after that.
+        // Only a request that was sent once proves a place: it has locked the row after `answer.sent`.
         let place = read.place.filter(|_| !repeated);
         return Ok(Asked::Held { remaining: read.remaining, place });
     };
@@ -331,14 +335,14 @@ async fn ask(
     if read.is_new && shared.sweeper.grown() {
         tokio::spawn(sweep_page(Arc::clone(&shared)));
     }
-    // The lease counts from the first statement, although it may have begun with the last one.
+    // The lease counts from the first statement, although the lease may have begun with the last statement.
     let asked_at = began.unwrap_or(answer.sent);
     let contention = Contention { asked_at, answered_at: now, others_wait: read.others_wait };
     Ok(Asked::Granted { version, contention })
 }
 
-/// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the server
-/// refuses to remove keeps no other.
+/// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the
+/// server refuses to remove does not keep other rows in the table.
 async fn sweep_page(shared: Arc<Shared>) {
     let Shared { connections, statements, sweeper, .. } = &*shared;
     let page = connections.run(Lane::Here, &statements.sweep, |_| sweeper.page()).await;
@@ -364,7 +368,7 @@ struct Read {
     version: Option<u64>,
     others_wait: bool,
     is_new: bool,
-    /// That of a lock that the caller is granted by the next release.
+    /// The caller's place as the next holder, if the answer proves one.
     place: Option<Place>,
     remaining: Option<Duration>,
 }
@@ -382,7 +386,7 @@ impl Read {
             place: None,
             remaining: None,
         };
-        // `take.sql` gives no answer if it does not take the lock.
+        // Only `acquire.sql` has these columns; `take.sql` returns no row without a grant.
         if read.version.is_none() {
             read.remaining = number("remaining")?.filter(|left| *left > 0).map(Duration::from_micros);
             let holder = row.try_get::<Option<String>, _>("holder")?;

@@ -1,8 +1,8 @@
 //! Protected writes: a transaction of your own that commits only if a lock is still held, and tokens as parameters.
 //!
 //! **Data in the same database as the lock**: [check in](CheckIn::check_in) with the lock inside the transaction that
-//! writes. This is safe however long the process was paused before, and whatever the clocks show: from the check-in until
-//! the transaction ends, no other client can be granted the lock.
+//! writes. A check-in is safe however long the process was paused before, and whatever the clocks show: from the
+//! check-in until the transaction ends, no other client can be granted the lock.
 //!
 //! ```no_run
 //! use lock_runtime::{LockManager, backend::postgres::fence::CheckIn};
@@ -57,15 +57,15 @@ use crate::{
 
 /// A lock that a transaction can depend on.
 pub trait CheckIn {
-    /// Makes a transaction depend on this lock: it fails here if the lock is no longer held, and from here until the
-    /// transaction ends, no other client can be granted the lock.
+    /// Makes a transaction depend on this lock: the check-in fails if the lock is no longer held, and from the check-in
+    /// until the transaction ends, no other client can be granted the lock.
     ///
-    /// Call it in the transaction that writes, with the same database, and user rights to read the locks' table. It may
-    /// come before or after the writes. If it fails, roll the transaction back. Renewals go on meanwhile, so the
-    /// transaction may last longer than the `ttl`. The lock is not handed over in the process any more, and its release
-    /// waits for the end of the transaction: end the transaction first.
+    /// Call this method in the transaction that writes, before or after the writes, with the same database and user
+    /// rights to read the locks' table. If the check-in fails, roll the transaction back. Renewals go on meanwhile, so
+    /// the transaction may last longer than the `ttl`. The lock is not handed over in the process any more, and its
+    /// release waits for the end of the transaction: end the transaction first.
     ///
-    /// It works at each isolation level. If the lock was lost after a transaction that is `REPEATABLE READ` or
+    /// A check-in works at each isolation level. If the lock was lost after a transaction that is `REPEATABLE READ` or
     /// `SERIALIZABLE` had begun, the error is a serialization failure.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ pub trait CheckIn {
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in a row of PostgreSQL.
     ///
     /// # Cancel safety
-    /// Dropped, the transaction may depend on the lock or not: roll it back.
+    /// If dropped, the transaction may or may not depend on the lock: roll it back.
     fn check_in<'a>(
         &'a self,
         transaction: &'a mut Transaction<'_, Postgres>,
@@ -107,7 +107,8 @@ async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) 
         )
         .with_key(held.key()));
     };
-    // In this order: a holder that is valid now is followed by no other in this process, which would have the same row.
+    // Hand-overs end before the check: a holder that is valid now has no successor in this process, which would have
+    // the same row.
     lease.keep_from_others();
     held.ensure_valid()?;
     let statement = &lease.shared.statements.check_in;

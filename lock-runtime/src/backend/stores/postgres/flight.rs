@@ -1,4 +1,4 @@
-//! Requests for a lock that are under way, and what dropped ones may have left.
+//! Requests for a lock that are under way, and holds that dropped attempts may have left.
 
 use std::{
     collections::HashMap,
@@ -13,16 +13,16 @@ use tokio::sync::SetOnce;
 
 use crate::{sync::lock, time::clock::Instant};
 
-/// How long an attempt waits for earlier ones to be released.
+/// Upper bound on an attempt's wait for the release of earlier, abandoned attempts.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Landed {
-    /// If it was sent twice, the first statement may still be executed until this moment.
+    /// If the request was sent twice, the first statement may still be executed until this moment.
     Granted(Option<Instant>),
     NotGranted,
-    /// It may have been granted, or may be until this moment.
+    /// The request may have been granted, or may still be granted until this moment.
     Unknown(Instant),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Flight(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     landed: SetOnce<Landed>,
-    /// Whether its caller has gone.
+    /// Whether the request's caller has gone.
     is_given_up: AtomicBool,
 }
 
@@ -44,17 +44,17 @@ impl Flight {
         Self(Arc::new(State { landed, is_given_up: AtomicBool::new(false) }))
     }
 
-    /// Returns how it ended, if it has.
+    /// Returns how the request ended, if it has ended.
     pub(super) fn landed(&self) -> Option<Landed> {
         self.0.landed.get().copied()
     }
 
-    /// From now on, nothing is sent for it that could be granted.
+    /// Gives the request up: from now on, no statement is sent for it that could be granted.
     pub(super) fn give_up(&self) {
         self.0.is_given_up.store(true, Ordering::SeqCst);
     }
 
-    /// Waits for its end, which comes within the timeouts of a statement.
+    /// Waits for the end of the request, which comes within the timeouts of a statement.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -63,10 +63,11 @@ impl Flight {
     }
 }
 
-/// The task's part of a flight. If it is dropped first, with its runtime, the outcome is not known.
+/// The task's part of a flight. If this part is dropped before the request has ended, with its runtime, the outcome is
+/// unknown.
 pub(super) struct InFlight {
     flight: Flight,
-    /// How long after it was sent a statement may be executed.
+    /// How long after it was sent a statement may still be executed.
     limit: Duration,
 }
 
@@ -75,7 +76,7 @@ impl InFlight {
         Self { flight, limit }
     }
 
-    /// Returns the moment from which a statement that was sent by now is not executed.
+    /// Returns the moment from which no statement that was sent by now is executed.
     pub(super) fn until(&self) -> Instant {
         Instant::now() + self.limit
     }
@@ -84,7 +85,7 @@ impl InFlight {
         let _ = self.flight.0.landed.set(landed);
     }
 
-    /// Returns whether its caller has gone.
+    /// Returns whether the request's caller has gone.
     pub(super) fn is_given_up(&self) -> bool {
         self.flight.0.is_given_up.load(Ordering::SeqCst)
     }
@@ -92,13 +93,13 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        // Without effect if it has landed.
+        // Has no effect on a request that has landed.
         self.lands(Landed::Unknown(self.until()));
     }
 }
 
-/// Attempts of this process that were dropped, and may hold their locks until they are released in the background. The
-/// next attempt of this process waits for that.
+/// Dropped attempts of this process, whose locks may be held until the release in the background. The next attempt of
+/// this process waits for that release.
 #[derive(Debug, Default)]
 pub(super) struct Abandoned(Mutex<HashMap<String, Vec<Gone>>>);
 
@@ -123,7 +124,8 @@ impl Abandoned {
         }
     }
 
-    /// Waits until all present ones are released, unless that takes long, as in an outage.
+    /// Waits until the present abandoned attempts for a lock are released, but no longer than `PATIENCE`: in an outage,
+    /// a release takes long.
     ///
     /// # Cancel safety
     /// Cancel safe.

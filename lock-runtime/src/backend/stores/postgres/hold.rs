@@ -31,32 +31,33 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// Length of a hold after which the dearer release costs little in comparison, which grants the lock to the next holder.
+/// Length of a hold from which on the dearer release, which grants the lock to the next holder, costs little in
+/// comparison.
 const BRIEF: Duration = Duration::from_millis(2);
-/// Pause before a release is tried again whose row is locked; it doubles each time.
+/// Pause before the second attempt to release a lock whose row is locked; it doubles with each attempt.
 const WHILE_LOCKED: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct PostgresLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
-    /// Its owner is the hash of it.
+    /// The secret whose hash is the owner.
     secret: Secret,
-    /// The request for it.
+    /// The request for this lease.
     flight: Flight,
     contention: Contention,
-    /// Whether the row may name its owner as the next holder.
+    /// Whether the row may name this owner as the next holder.
     may_be_next: bool,
     /// Whether a release may have been executed without a known answer.
     release_unanswered: Arc<AtomicBool>,
-    /// Whether a transaction depends on its holder.
+    /// Whether a transaction depends on this holder.
     checked_in: AtomicBool,
-    /// Set if it is an attempt that was dropped.
+    /// Set if this lease is left from a dropped attempt.
     abandoned: OnceLock<Gone>,
 }
 
 impl PostgresLease {
-    /// A lease that was granted.
+    /// Creates a lease that was granted.
     pub(super) fn of_grant(
         shared: &Arc<Shared>,
         id: LeaseId,
@@ -77,7 +78,7 @@ impl PostgresLease {
         }
     }
 
-    /// What an attempt may leave.
+    /// Creates the lease that an attempt may leave.
     pub(super) fn of_attempt(
         shared: &Arc<Shared>,
         id: LeaseId,
@@ -92,7 +93,7 @@ impl PostgresLease {
         lease
     }
 
-    /// Returns the moment from which it is not granted any more, once it is abandoned.
+    /// Returns the moment from which an abandoned lease can no longer be granted.
     pub(super) fn is_granted_by(&self) -> Instant {
         let now = Instant::now();
         let until = match self.flight.landed() {
@@ -100,29 +101,29 @@ impl PostgresLease {
             Some(Landed::Granted(None) | Landed::NotGranted) => now,
             None => now + self.shared.connections.config().response_timeout + server_clock::ERROR,
         };
-        // A release may grant the lock to the next holder, until that place ends.
+        // As the next holder, this owner may be granted the lock by a release until its place ends.
         if self.may_be_next { until + CLAIM_WINDOW.max(WANTED) } else { until }
     }
 
-    /// Gives the request up, and lets the next attempt of this process wait until this one is released.
+    /// Gives the request up, and makes the next attempt of this process wait until this lease is released.
     pub(super) fn abandon(&self) {
         self.flight.give_up();
         self.abandoned.get_or_init(|| self.shared.abandoned.add(self.id.key.stored()));
     }
 
-    /// From now on, it is not handed over in this process: a transaction depends on this holder.
+    /// Excludes the lock from hand-overs in this process from now on: a transaction depends on this holder.
     pub(super) fn keep_from_others(&self) {
         self.checked_in.store(true, Ordering::SeqCst);
     }
 
-    /// Returns what the release may show to the next holder: nothing if a transaction has checked in, which may be open.
+    /// Returns the secret for the next holder; `None` if a transaction has checked in, which may be open.
     ///
-    /// The turn has ended by now, so none checks in later.
+    /// The turn has ended by now, so no transaction checks in later.
     fn shown(&self) -> Option<Secret> {
         (!self.checked_in.load(Ordering::SeqCst)).then_some(self.secret)
     }
 
-    /// Returns whether others wait, or may have begun to since the grant.
+    /// Returns whether others wait, or may have begun to wait since the grant.
     fn others_may_wait(&self) -> bool {
         self.contention.others_wait || (self.contention.answered_at + BRIEF).has_passed()
     }
@@ -151,7 +152,7 @@ async fn release(
 ) -> Result<Released, LockError> {
     let (unanswered_until, lingers) = match flight.end().await {
         Landed::NotGranted if !may_be_next => return Ok(Released::NotHeld),
-        // The row may name its owner as the next holder, or a release may have granted the lock to it since.
+        // The row may name this owner as the next holder, or a release may since have granted the lock to this owner.
         Landed::NotGranted => (None, None),
         Landed::Granted(lingers) => (None, lingers),
         Landed::Unknown(until) => (Some(until), None),
@@ -160,7 +161,7 @@ async fn release(
     let mut pause = WHILE_LOCKED;
     loop {
         let again = release_unanswered.swap(true, Ordering::SeqCst);
-        // The release that may still be executed may be one that grants the lock to no next holder.
+        // The earlier release, which may still be executed, may be one that grants the lock to no next holder.
         let due = Due { id: id.clone(), secret: secret.filter(|_| !again) };
         let answer = if background::handle().is_here() {
             releases::together(&shared, due).await
@@ -183,13 +184,13 @@ async fn release(
                 }
                 return Ok(Released::Released);
             }
-            // No other client was granted it, but its holder could not rely on it any more.
             Left::Ended | Left::NotOurs if unanswered_until.is_some_and(|until| !until.has_passed()) => {
                 return Err(LockError::new(
                     LockErrorKind::Backend,
                     "an unanswered request for the lock may still be executed",
                 ));
             }
+            // No other client was granted the lock, but its holder could no longer rely on it.
             Left::Ended => return Ok(Released::NotHeld),
             // An earlier release was executed, and its answer was lost.
             Left::NotOurs if again => return Ok(Released::Released),
@@ -214,8 +215,8 @@ async fn release(
     }
 }
 
-/// Releases once more when a statement that was sent twice can no longer be executed: the first one may have taken the lock
-/// after its release. At the latest, its lease ends by itself.
+/// Releases once more when a statement that was sent twice can no longer be executed: the first copy may have taken the
+/// lock after its release. If each attempt fails, the lease ends by itself.
 async fn release_again(shared: Arc<Shared>, id: LeaseId, until: Instant) {
     let mut at = until;
     while at < until + id.ttl {

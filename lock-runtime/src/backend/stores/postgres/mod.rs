@@ -65,11 +65,11 @@ impl Postgres {
         Ok(Self { shared: Shared::new(Config::from_url(url)?) })
     }
 
-    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a function that returns the
-    /// [credentials](Credentials) of the moment instead of those in the URL.
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a function that returns the current
+    /// [credentials](Credentials), instead of the credentials in the URL.
     ///
     /// # Errors
-    /// Those of [`connect_lazy`](Self::connect_lazy).
+    /// The errors of [`connect_lazy`](Self::connect_lazy).
     pub fn with_credentials<F, E>(
         url: &str,
         credentials: impl Fn() -> F + Send + Sync + 'static,
@@ -84,22 +84,23 @@ impl Postgres {
 
     /// Creates the store on a connection pool of your own.
     ///
-    /// Locks are acquired and released over the pool's connections, so size it accordingly. A task that keeps one of its
-    /// connections while it acquires or releases a lock needs two: if all tasks do that, they wait for each other.
-    /// Leases are renewed over up to two connections of their own, so that they are not lost when the pool is busy; one
-    /// more receives notifications. They are made with the options that the pool has at that moment
-    /// ([`set_connect_options`](PgPool::set_connect_options)). On those for renewals, the pool's hook
-    /// [`after_connect`](sqlx::postgres::PgPoolOptions::after_connect) runs, but not its other hooks.
+    /// Locks are acquired and released over the pool's connections, so size the pool accordingly. A task that keeps one
+    /// connection while it acquires or releases a lock needs two: if all tasks do so, they wait for each other. Leases
+    /// are renewed over up to two connections of the store's own, so that a busy pool loses no lease; one more receives
+    /// notifications. The store makes its own connections with the options that the pool has at that moment
+    /// ([`set_connect_options`](PgPool::set_connect_options)). On the connections for renewals, the pool's hook
+    /// [`after_connect`](sqlx::postgres::PgPoolOptions::after_connect) runs, but no other hook.
     #[must_use]
     pub fn from_pool(pool: PgPool) -> Self {
         Self { shared: Shared::new(Config::of_pool(pool)) }
     }
 
-    /// Creates the store on a connection pool of your own, with a table of this name, perhaps with a schema:
+    /// Creates the store on a connection pool of your own, with its locks in the table `table`, perhaps with a schema:
     /// `app.locks`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if the name is not one in lower-case letters, digits and `_`.
+    /// [`InvalidOptions`](LockErrorKind::InvalidOptions) if `table` is not a name in lower-case letters, digits and
+    /// `_`.
     pub fn from_pool_with_table(pool: PgPool, table: &str) -> Result<Self, LockError> {
         let table = Table::from_name(table).map_err(|why| {
             LockError::new(LockErrorKind::InvalidOptions, format!("the table's name: {why}"))

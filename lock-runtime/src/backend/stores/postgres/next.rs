@@ -1,27 +1,31 @@
 //! The next holder: a waiter that has put itself into the row, and is granted the lock by the release.
 //!
-//! It learns that from the notification, and has waited for no statement of its own. Which notifications it believes, and
-//! for how long, is model-checked (`tests/model/row`). The rules:
+//! The next holder learns of its grant from the notification, and waits for no statement of its own. Which
+//! notifications a waiter believes, and for how long, is model-checked (`tests/model/row`). The rules:
 //!
-//! * **Any user of the database can send a notification.** That of a grant contains the secret of the holder that released
-//!   the lock, whose hash, the `owner`, the next holder has seen in the row when it took its place. The secret is sent by
-//!   no statement before the one that releases, and the lease is dead in its process by then.
-//! * **A notification may have been delayed for any length of time.** So the lease is dated by the youngest request after
-//!   which the row named this waiter, and never by the arrival: the grant came after it, because the request had locked the
-//!   row, as a release does.
-//! * **The secret may be seen before its release is applied**: in the server's log (`log_statement`), while the statement
-//!   waits for a synchronous replica, or if the connection dies and the statement is never applied. A notification that is
-//!   forged then must make no second holder. The holder's process has given the lock up, so only a third client could be
-//!   one. The server can grant the lock to no third client while the place stands (`next_until`) and the holder's lease lasts
-//!   (`expires_at`): it belongs to the holder until a statement ends the hold, and each statement that shows the secret
-//!   grants the lock to the next holder then. So the grant is believed until the earlier of both, as the request that proved
-//!   the place has seen them: neither is set to an earlier time afterwards. The first renewal, which compares the owner, finds
-//!   out whether the server has made the grant.
-//! * That is why two kinds of releases **show no secret**: one beside a statement that ends the hold without a grant
-//!   (`release.sql`) and may still be executed; and one of a holder with which a transaction has checked in, because it would
-//!   be applied only after the end of that transaction. The next holder then asks.
-//! * **The version is not proved.** A version that is larger than the one in the row, and not later than the server's clock, is
-//!   larger than all tokens before and smaller than all later ones, also one that a reader has chosen.
+//! * **Any user of the database can send a notification.** The notification of a grant contains the secret of the
+//!   holder that released the lock. The next holder saw the hash of this secret, the `owner`, in the row when it took
+//!   its place. No statement before the release contains the secret, and by then the lease is dead in the releasing
+//!   process.
+//! * **A notification may have been delayed for any length of time.** Therefore the lease is dated by the youngest
+//!   request after which the row named this waiter, and never by the arrival. The grant came after this request,
+//!   because a request locks the row, as a release does.
+//! * **The secret may be seen before its release is applied**: in the server's log (`log_statement`), while the
+//!   statement waits for a synchronous replica, or if the connection dies and the statement is never applied. A
+//!   notification that is forged then must make no second holder. The holder's process has given the lock up, so only a
+//!   third client could be a second holder. The server can grant the lock to no third client while the place stands
+//!   (`next_until`) and the holder's lease lasts (`expires_at`): the lock belongs to the holder until a statement ends
+//!   the hold, and each statement that shows the secret grants the lock to the next holder. Therefore the grant is
+//!   believed until the earlier of the two times, as the request that proved the place has seen them: neither time is
+//!   set to an earlier one afterwards. The first renewal, which compares the owner, finds out whether the server has
+//!   made the grant.
+//! * For the same reason, two kinds of releases **show no secret**: a release beside a statement that ends the hold
+//!   without a grant (`release.sql`) and may still be executed; and the release of a holder with which a transaction
+//!   has checked in, because the release would be applied only after the end of the transaction. The next holder then
+//!   has to ask.
+//! * **The version is not proved.** Any version that is larger than the version in the row, and not later than the
+//!   server's clock, is larger than all tokens before and smaller than all later ones, even a version that a reader has
+//!   chosen.
 //!
 //! The queue of the Redis stores has other proofs, and the same rules for dates.
 
@@ -34,20 +38,21 @@ use crate::{
     time::{clock::Instant, deadline::valid_until},
 };
 
-/// How long a waiter has to use or to renew what a release grants to it, and how long others wait if it has died. Longer
-/// than the time between two requests in which a waiter would find the grant whose notification was lost.
+/// Upper bound on the lease that a release grants: the waiter has to use or renew the grant in this time, and others
+/// wait for as long if the waiter has died. Longer than the time between two requests, so that a waiter finds a grant
+/// whose notification was lost.
 pub(super) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 
-/// What a waiter knows of its place in the row.
+/// A waiter's knowledge of its place in the row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// When the youngest request was sent after which the row named this waiter.
     pub(super) proven: Instant,
-    /// The version of the row then.
+    /// The version of the row, as the request at `proven` found it.
     pub(super) seen: u64,
-    /// The holder then.
+    /// The holder, as the request at `proven` found it.
     pub(super) holder: OwnerToken,
-    /// For how long after that request no other client can be granted the lock, whatever becomes of the holder's release.
+    /// How long after `proven` no other client can be granted the lock, whatever becomes of the holder's release.
     pub(super) sure: Duration,
 }
 
@@ -55,25 +60,25 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pushed {
     version: u64,
-    /// That of the holder that has released the lock.
+    /// The secret of the holder that released the lock.
     secret: Secret,
 }
 
-/// What the notification of a grant means to one waiter.
+/// The meaning of the notification of a grant to one waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Push {
-    /// The lock is this waiter's, with this version and until then.
+    /// The lock is this waiter's, with this version, until `valid_until`.
     Ours { version: u64, valid_until: Instant },
-    /// It is older than the waiter's last request, or was not sent by a release.
+    /// The notification is older than the waiter's last request, or was not sent by a release.
     NotOurs,
 }
 
 impl Place {
-    /// Judges a notification that has come now, at the server's time `us`, or later than that by its clock.
+    /// Judges a notification that arrives now, when the server's clock shows `us` or a later time.
     pub(super) fn judge(&self, pushed: Pushed, us: u64) -> Push {
         let Pushed { version, secret } = pushed;
-        // A clock that was set back is behind the versions; then each is one more than the last. Beyond the last number of a
-        // fencing token, the server makes none.
+        // If the server's clock was set back, and is behind the versions, each version is one more than the last. The
+        // server makes no version beyond the last number of a fencing token.
         let versions = self.seen + 1..=us.max(self.seen + 1).min(FencingToken::LAST_MICROS);
         if secret.owner() != self.holder || !versions.contains(&version) {
             return Push::NotOurs;
@@ -118,7 +123,7 @@ mod tests {
         let place = place(secret);
         assert_eq!(place.judge(Pushed { version: 7, secret }, NOW), Push::NotOurs);
         assert_eq!(place.judge(Pushed { version: 8, secret: Secret::random() }, NOW), Push::NotOurs);
-        // What stands in the row.
+        // The owner, as the row shows it.
         let owner = Secret::of(Uuid(secret.owner().expose()));
         assert_eq!(place.judge(Pushed { version: 8, secret: owner }, NOW), Push::NotOurs);
     }
@@ -128,7 +133,7 @@ mod tests {
         let secret = Secret::random();
         let judge = |version, us| place(secret).judge(Pushed { version, secret }, us) != Push::NotOurs;
         assert!(judge(NOW, NOW) && !judge(NOW + 1, NOW) && !judge(u64::MAX, NOW));
-        // A clock that was set back, or is not known.
+        // The clock was set back, or is unknown.
         assert!(judge(8, 3) && !judge(9, 3) && judge(8, 0));
         // Tokens end before versions do.
         let last = FencingToken::LAST_MICROS;

@@ -9,18 +9,18 @@ use crate::backend::{LeaseId, kits::postgres::error::Failure};
 #[derive(Clone, Debug)]
 pub(super) struct Due {
     pub(super) id: LeaseId,
-    /// What it shows to the next holder.
+    /// The secret for the next holder; `None`: the next holder has to ask.
     pub(super) secret: Option<Secret>,
 }
 
 /// The answer to a release.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Left {
-    /// It was held, and the lease had not ended.
+    /// The lock was held, and its lease had not ended.
     Held,
-    /// It was held, but the lease had ended.
+    /// The lock was held, but its lease had ended.
     Ended,
-    /// It is held, but its row is locked.
+    /// The lock is held, but its row is locked.
     Locked,
     NotOurs,
 }
@@ -32,6 +32,6 @@ pub(super) type Released = Result<(Left, bool), Failure>;
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pub(super) due: Vec<(Due, oneshot::Sender<Released>)>,
-    /// Whether a task sends them.
+    /// Whether a task is sending the releases.
     pub(super) runs: bool,
 }

@@ -1,5 +1,4 @@
-//! Releases in the background, of which those that are due at the same time share a statement: after an outage there may
-//! be many.
+//! Releases in the background, many of which may be due at once after an outage: they share a statement.
 
 use std::sync::Arc;
 
@@ -23,13 +22,13 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Releases of one statement.
+/// Upper bound on the releases of one statement.
 const MOST: usize = 256;
 
-/// Releases together with others, from the library's own thread.
+/// Releases a lock together with others, from the library's own thread.
 ///
 /// # Cancel safety
-/// Dropped, it is still released.
+/// If dropped, the lock is still released.
 pub(super) async fn together(shared: &Arc<Shared>, due: Due) -> Released {
     let (answer, answered) = oneshot::channel();
     {
@@ -46,7 +45,7 @@ pub(super) async fn together(shared: &Arc<Shared>, due: Due) -> Released {
 }
 
 async fn send_all(shared: Arc<Shared>) {
-    // Those that are woken together come together.
+    // Callers that are woken together share a statement.
     tokio::task::yield_now().await;
     loop {
         let due = {
@@ -67,7 +66,7 @@ async fn send_all(shared: Arc<Shared>) {
     }
 }
 
-/// Executes a statement that releases; without its notification if the server refuses that.
+/// Executes a statement that releases locks, without its notification if the server refuses to notify.
 async fn run<'a>(
     shared: &Shared,
     statement: &Statement,
@@ -80,7 +79,7 @@ async fn run<'a>(
     Ok(answer)
 }
 
-/// Releases in one statement; returns an answer for each.
+/// Releases locks in one statement; returns an answer for each lock.
 async fn send(shared: &Shared, due: &[Due]) -> Result<Vec<(Left, bool)>, Failure> {
     let args = |_| {
         vec![
@@ -108,7 +107,7 @@ fn read(row: &PgRow) -> Result<Left, sqlx::Error> {
     })
 }
 
-/// Releases one lock, at the price of a bare UPDATE if it is held and others do not `wait`.
+/// Releases one lock, at the price of a bare UPDATE if the lock is held and no others wait (`others_wait`).
 pub(super) async fn alone(shared: &Shared, mut due: Due, others_wait: bool) -> Released {
     let Statements { release, hand_over, .. } = &shared.statements;
     let args = |_| {
@@ -123,7 +122,7 @@ pub(super) async fn alone(shared: &Shared, mut due: Due, others_wait: bool) -> R
         return Ok((if was_valid { Left::Held } else { Left::Ended }, repeated));
     }
     if repeated {
-        // The first one may still be executed.
+        // The first release may still be executed, perhaps without a grant; see `next.rs`.
         due.secret = None;
     }
     let lefts = send(shared, std::slice::from_ref(&due)).await?;

@@ -1,4 +1,4 @@
-//! Renewals: all leases that are due in one statement.
+//! Renewals: all due leases in one statement.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use crate::{
     time::deadline::valid_until,
 };
 
-/// Leases of one statement: a row that is locked for long holds up none of the others, but a statement ends at once.
+/// Upper bound on the leases of one statement, which are all renewed when the statement ends. (A row that stays locked
+/// holds up none of the others: the statement skips that row.)
 const MOST: usize = 1_000;
 
 pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
@@ -42,7 +43,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
     renewals
 }
 
-/// Renews in one statement; returns an answer for each.
+/// Renews leases in one statement; returns an answer for each lease.
 async fn send(shared: &Shared, due: &[LeaseId]) -> Result<Vec<Renewal>, Failure> {
     let args = |_| {
         let micros = |id: &LeaseId| i64::try_from(id.ttl.as_micros()).unwrap_or(i64::MAX);

@@ -1,14 +1,15 @@
 //! The secret of an acquisition, and the owner that is made of it.
 //!
-//! Everybody who may read the table, the server's statistics or its log sees the owner: it stands in the row and in the
-//! statements. It is a hash, and proves nothing. The secret proves to the next holder that a notification is one of the
-//! release; it is sent once, by that release, when the lease is already dead in its process. See `next.rs`.
+//! Any user who may read the table, the server's statistics or its log sees the owner, which stands in the row and in
+//! the statements. The owner is a hash, and proves nothing. The secret proves to the next holder that a notification
+//! comes from the release: only the release contains the secret, when the lease is already dead in its process. See
+//! `next.rs`.
 
 use sha2::{Digest, Sha256};
 
 use crate::{OwnerToken, backend::kits::postgres::uuid::Uuid};
 
-/// The secret of one acquisition. No other statement than the one that ends its hold contains it.
+/// The secret of one acquisition. Only the statement that ends the hold contains the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Secret(OwnerToken);
 
@@ -41,7 +42,7 @@ mod tests {
     #[test]
     fn the_owner_is_a_hash_that_does_not_show_the_secret() {
         let secret = Secret::of(Uuid(0));
-        // Of sixteen zeros: 374708fff7719dd5979ec875d56cd2286f6d3cf7ec317a3b25632aab28ec37bb.
+        // The hash of sixteen zero bytes: 374708fff7719dd5979ec875d56cd2286f6d3cf7ec317a3b25632aab28ec37bb.
         assert_eq!(secret.owner().expose(), 0x3747_08ff_f771_9dd5_979e_c875_d56c_d228);
         assert_ne!(Secret::random().owner(), Secret::random().owner());
         let shown = format!("{:?}", Secret::of(Uuid(0x1234_5678_9abc_def0)));

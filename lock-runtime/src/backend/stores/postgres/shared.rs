@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub(super) abandoned: Abandoned,
     pub(super) releases: Mutex<Waiting>,
     pub(super) sweeper: Sweeper,
-    /// This process, for a human reader of the table.
+    /// Host and process id, for a human reader of the table.
     pub(super) label: String,
 }
 

@@ -1,15 +1,15 @@
--- Takes a lock that is free; creates its row, if there is none; or tells how long it is held, and asks to be notified of
--- its release, and to be granted the lock by it. All of it in one statement, which take.sql spares most callers.
--- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not
--- $7 lease of a grant by the release, us; 0: not to be granted the lock by it  $8 the holder that the caller knows as the next
--- one after it, or NULL  $9 echo
--- Executed after its limit, in the server's time, it does nothing: its caller has given it up, and would hold the lock
--- without knowing it. Repeated by the same owner, it grants the same version again.
--- A version has 52 bits; one that is larger is an error, because 2048 times it is no bigint. (The server would take a sixth
--- more time for an update of a table with a CHECK.)
--- No row is waited for. A locked row is about to be changed, or its holder has checked in with a transaction: in both
--- cases the lock is not free. The lock on the row (FOR UPDATE) is one that conflicts with such a check-in. Only a row of the
--- same name that another transaction has inserted is waited for, for a moment: it cannot be seen.
+-- Takes a free lock, and creates its row if there is none. If the lock is held, returns the rest of the lease, asks for
+-- notifications of the release, and asks the release for a grant of the lock. Most callers need only take.sql.
+-- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not at all
+-- $7 lease of a grant by the release, us; 0: no such grant  $8 the holder after which the caller knows itself to be
+-- the next holder, or NULL  $9 echo
+-- After its limit, in the server's time, the statement does nothing: its caller has given up, and would hold the lock
+-- without knowing. Repeated by the same owner, the statement grants the same version again.
+-- A version has 52 bits. A larger version is an error, because 2048 times that version is no bigint. (With a CHECK on
+-- the table, the server would take a sixth more time for an update.)
+-- The statement waits for no row. A locked row is about to be changed, or its holder has checked in with a transaction:
+-- in both cases the lock is not free. The lock on the row (FOR UPDATE) conflicts with such a check-in. Only for a row
+-- of the same name that another transaction has inserted, which cannot be seen, does the statement wait for a moment.
 WITH moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), clock AS MATERIALIZED (
@@ -65,7 +65,7 @@ WITH moment AS MATERIALIZED (
     RETURNING
         CASE WHEN l.next_owner = $2::uuid THEN l.version END AS seen,
         l.owner::text AS holder,
-        -- Without a place, `next_until` may be infinite, which cannot be subtracted from before PostgreSQL 17.
+        -- Without a place, `next_until` may be infinite; infinite times cannot be subtracted before PostgreSQL 17.
         CASE WHEN held.may_be_next
             THEN (extract(epoch FROM least(l.next_until, l.expires_at) - clock.now) * 1000000)::bigint
         END AS sure
@@ -76,13 +76,13 @@ SELECT
     granted.version,
     coalesce(granted.wanted, false) AS wanted,
     coalesce(granted.is_new, false) AS is_new,
-    -- The version that precedes the grant by a release, if the caller is the next one; the holder; and for how long no
-    -- other client can be granted the lock. The row was locked when the place was noted, so a release that has begun before has
-    -- not granted the lock to the caller.
+    -- The version that precedes the grant by a release, if the caller is the next holder; the holder; and the time for
+    -- which no other client can be granted the lock. The row was locked when the place was noted, so a release that has
+    -- begun before has not granted the lock to the caller.
     marked.seen,
     marked.holder,
     marked.sure,
-    -- How long the holder's lease lasts; NULL if that is not known, or for ever.
+    -- The rest of the holder's lease; NULL if it is unknown or endless.
     (extract(epoch FROM (
         SELECT l.expires_at FROM {table} l WHERE l.name = $1 AND l.owner IS NOT NULL AND isfinite(l.expires_at)
     ) - clock.now) * 1000000)::bigint AS remaining

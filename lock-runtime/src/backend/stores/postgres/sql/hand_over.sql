@@ -1,7 +1,8 @@
--- Ends a hold, and grants the lock to the next holder, or notifies the waiters. It takes the server somewhat more time than
--- release.sql, and gives the same answer.
--- $1 name  $2 owner  $3 the secret that this owner is the hash of; NULL: the next holder has to ask  $4 echo
--- The secret proves to the next holder that the notification comes from the holder. See next.rs for what it does not prove.
+-- Ends a hold, and grants the lock to the next holder, or notifies the waiters. Takes the server somewhat more time
+-- than release.sql, and gives the same answer.
+-- $1 name  $2 owner  $3 the secret whose hash is this owner; NULL: the next holder has to ask  $4 echo
+-- The secret proves to the next holder that the notification comes from the holder; see next.rs for the limits of the
+-- proof.
 UPDATE {table} l SET
     {grant}
 WHERE l.name = (

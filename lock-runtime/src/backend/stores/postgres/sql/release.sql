@@ -1,8 +1,9 @@
--- Ends a hold, and notifies the waiters: the cheapest way, for a lock that probably has no waiters. No row if it is not
--- held, or if its row is locked; release_many.sql tells which. A next holder stays that one, and asks when it is notified:
--- any client may take the lock before, so this statement shows no secret.
+-- Ends a hold, and notifies the waiters: the cheapest way, for a lock that probably has no waiters. Returns no row if
+-- the lock is not held, or if its row is locked; release_many.sql tells which. A next holder keeps its place, and asks
+-- when it is notified: any client may take the lock before, so this statement shows no secret.
 -- $1 name  $2 owner  $3 echo
--- While a transaction that the holder has checked in with is open, the row stays as it is (FOR UPDATE conflicts with it).
+-- While a transaction with which the holder has checked in is open, the row stays as it is (FOR UPDATE conflicts with
+-- the check-in).
 UPDATE {table} l SET owner = NULL, holder = ''
 WHERE l.name = (
     SELECT o.name FROM {table} o WHERE o.name = $1 AND o.owner = $2::uuid FOR UPDATE SKIP LOCKED

@@ -1,8 +1,8 @@
--- Ends holds, each at its own row, in one statement, and grants each lock to its next holder, or notifies the waiters; and
--- withdraws owners that were to be the next ones.
--- $1 names  $2 owners  $3 their secrets, or NULL  $4 echo
--- One row for each owner, in order: whether its lease had not ended, if it was released; otherwise whether it holds the lock,
--- or is the next to hold it, with a row that is locked. See release.sql, hand_over.sql and grant.sql.
+-- Ends holds, each in its own row, in one statement, and grants each lock to its next holder, or notifies the waiters.
+-- Withdraws the places of owners that are next holders.
+-- $1 names  $2 owners  $3 secrets of the owners, or NULL  $4 echo
+-- One row for each owner, in order: if its hold was ended, whether the lease was still valid; otherwise, whether the
+-- owner holds the lock or is the next holder, in a row that is locked. See release.sql, hand_over.sql and grant.sql.
 WITH due AS MATERIALIZED (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS due (name, owner, secret, number)
 ), ours AS MATERIALIZED (

@@ -1,7 +1,8 @@
 -- Renews leases, each at its own row, in one statement.
 -- $1 names  $2 owners  $3 ttls, us  $4 echo
--- One row for each lease, in order: whether it was renewed, and whether it was the owner's before. A row that is locked
--- against that is not waited for. A transaction that the holder has checked in with does not lock it against a renewal.
+-- One row for each lease, in order: whether the lease was renewed, and whether it was the owner's before. The statement
+-- does not wait for a row that is locked against a renewal. A transaction with which the holder has checked in does not
+-- lock the row against a renewal.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), due AS MATERIALIZED (

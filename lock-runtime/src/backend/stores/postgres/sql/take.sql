@@ -1,8 +1,8 @@
--- Takes a lock that is free and has a row: the usual case, at the price of a bare UPDATE. No row if that cannot be done;
--- acquire.sql then finds out why.
+-- Takes a lock that is free and has a row: the usual case, at the price of a bare UPDATE. Otherwise returns no row, and
+-- acquire.sql finds out why.
 -- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 echo
--- See acquire.sql for the limit, for an owner that asks again, and for the lock on the row. The next holder uses that
--- instead: it has to leave its place, or its own release would grant the lock to it.
+-- See acquire.sql for the limit, for an owner that asks again, and for the lock on the row. The next holder uses
+-- acquire.sql, where it leaves its place: otherwise, its own release would grant the lock to it.
 UPDATE {table} l SET
     owner = $2::uuid,
     version = CASE
