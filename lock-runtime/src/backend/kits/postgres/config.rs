@@ -45,7 +45,7 @@ const MOST_CONNECTIONS: u32 = 64;
 
 /// The URLs of a store in a PostgreSQL database.
 pub(crate) struct Urls {
-    /// Those of this library; each store has those of the driver, too.
+    /// The settings of this library; each store has the settings of the driver, too.
     pub(crate) settings: Settings,
     pub(crate) scheme: &'static str,
 }
@@ -53,8 +53,8 @@ pub(crate) struct Urls {
 /// The configuration of one store.
 #[derive(Clone)]
 pub(crate) struct Config {
-    /// Those that were given first; a new connection is made with the [`current`](Self::current) ones. Never shown,
-    /// because they contain the password.
+    /// The options that were given first; a new connection is made with the [`current`](Self::current) options. Never
+    /// shown, because options contain the password.
     pub(crate) options: PgConnectOptions,
     /// The user's own pool, over which locks are acquired and released.
     pub(crate) pool: Option<PgPool>,
@@ -94,8 +94,8 @@ impl Config {
         Self { pool: Some(pool), ..Self::new(options) }
     }
 
-    /// Returns the options for a connection that is made now: the pool may have got others, and the credentials may have
-    /// changed.
+    /// Returns the options for a connection that is made now: the pool may have been given other options, and the
+    /// credentials may have changed.
     pub(crate) async fn current(&self) -> Result<PgConnectOptions, LockError> {
         if let Some(pool) = &self.pool {
             return Ok(of_locks(pool.connect_options().as_ref().clone()));
@@ -124,7 +124,7 @@ impl Config {
     pub(crate) fn address(&self) -> String {
         match self.options.get_socket() {
             Some(folder) => format!("{}:{}", folder.display(), self.options.get_port()),
-            // An address with colons.
+            // An address with colons needs brackets.
             None if self.options.get_host().contains(':') => {
                 format!("[{}]:{}", self.options.get_host(), self.options.get_port())
             }
@@ -150,8 +150,8 @@ impl Config {
 }
 
 impl Urls {
-    /// Reads `<scheme>://[user[:password]@][host][:port][/database][?setting=value&…]`. Hands the settings to `other` that
-    /// not all stores have.
+    /// Reads `<scheme>://[user[:password]@][host][:port][/database][?setting=value&…]`. Hands the settings that not all
+    /// stores have to `other`.
     pub(crate) fn read(
         &self,
         text: &str,
@@ -171,7 +171,7 @@ impl Urls {
             )));
         }
         let text = match parts {
-            // Credentials without a host, as in the URLs of sockets: the setting `host` then replaces this one.
+            // Credentials without a host, as in the URLs of sockets: the setting `host` then replaces `localhost`.
             Parts { credentials: Some(credentials), hosts: "", path, query } => {
                 if !query.split('&').any(|setting| setting.starts_with("host=")) {
                     return Err(not_understood(&format!(
@@ -192,7 +192,7 @@ impl Urls {
             url.query_pairs_mut().extend_pairs(&for_driver);
         }
         let options = PgConnectOptions::from_str(url.as_str()).map_err(|error| {
-            // The driver's text may repeat a value.
+            // The driver's text may repeat a value of the URL.
             drop(error);
             let names: Vec<_> = for_driver.iter().map(|(name, _)| format!("`{name}`")).collect();
             not_understood(&if names.is_empty() {
@@ -253,8 +253,8 @@ impl Urls {
 
 /// Adapts the options of a connection to statements about locks.
 fn of_locks(options: PgConnectOptions) -> PgConnectOptions {
-    // A statement may contain an owner token. And a pooler such as PgBouncer refuses parameters that it does not know; this
-    // one only changes how floats are shown.
+    // A statement may contain an owner token, which must not be logged. A pooler such as PgBouncer refuses parameters
+    // that it does not know, and `extra_float_digits` only changes how floats are shown.
     let options = options.disable_statement_logging().extra_float_digits(None);
     match options.get_application_name() {
         Some(_) => options,

@@ -1,7 +1,8 @@
 //! The connections of one store: a few for each runtime of the caller, and some for renewals alone.
 //!
-//! A connection takes one statement at a time, and its place is taken until the server has ended that. A statement runs in a task of its own: a caller that is dropped, or left
-//! unpolled halfway, keeps no connection from the others, and what the statement did is known in the end.
+//! A connection executes one statement at a time, and its place is taken until the server has ended that statement. A
+//! statement runs in a task of its own: a caller that is dropped, or left unpolled halfway, keeps no connection from
+//! the others, and the outcome of the statement is known in the end.
 
 use std::{
     fmt,
@@ -36,17 +37,17 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Connections that renew leases. No other statement waits for them, and they wait for no other.
+/// Number of connections that renew leases. Renewals and other statements do not wait for each other.
 const FOR_RENEWALS: u32 = 2;
-/// How often a statement that met another one is repeated.
+/// Upper bound on repetitions of a statement after conflicts with other statements, or changes of its session.
 const CONFLICTS: u32 = 5;
 
 /// The connections that a statement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Those of the caller's runtime.
+    /// The connections of the caller's runtime.
     Here,
-    /// Those for renewals, on the library's own thread.
+    /// The connections for renewals, on the library's own thread.
     Renewals,
 }
 
@@ -56,9 +57,9 @@ pub(crate) struct Answer {
     pub(crate) rows: Vec<PgRow>,
     /// When the statement was sent the last time.
     pub(crate) sent: Instant,
-    /// Whether it may have been executed before.
+    /// Whether the statement may have been executed before.
     pub(crate) repeated: bool,
-    /// Why the server has refused it at first, if it was executed without its notification.
+    /// Why the server refused the statement at first, if it was executed without its notification.
     pub(crate) unnotified: Option<sqlx::Error>,
 }
 
@@ -107,7 +108,7 @@ impl Connections {
         self.fitness.identity()
     }
 
-    /// Makes a connection for renewals if there is none: at the first renewal there may be no time for that.
+    /// Makes a connection for renewals if there is none: the first renewal may have no time to connect.
     pub(crate) fn prepare_for_renewals(self: &Arc<Self>) {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.has_connections()) {
             return;
@@ -120,8 +121,8 @@ impl Connections {
         });
     }
 
-    /// Returns when there is a connection for renewals, or an error if there is none: a lock that is granted then would be
-    /// lost at the end of its `ttl`.
+    /// Waits for a connection for renewals; returns an error if there is none: a lock that is granted without such a
+    /// connection would be lost at the end of its `ttl`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -129,7 +130,8 @@ impl Connections {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.is_reached() && slot.has_connections()) {
             return Ok(());
         }
-        cold(self.connect_for_renewals()).await
+        // Boxed, because this future is rare and large.
+        Box::pin(self.connect_for_renewals()).await
     }
 
     async fn connect_for_renewals(self: &Arc<Self>) -> Result<(), LockError> {
@@ -156,7 +158,7 @@ impl Connections {
     /// `args` returns the arguments of a statement that is sent at this moment.
     ///
     /// # Cancel safety
-    /// Not to be dropped, except with its runtime: the statement may still be executed.
+    /// Must not be dropped, except with its runtime: the statement may still be executed.
     pub(crate) async fn run<'a>(
         &self,
         lane: Lane,
@@ -165,7 +167,7 @@ impl Connections {
     ) -> Result<Answer, Failure> {
         let (mut conflicts, mut may_have_run) = (0, false);
         let (mut statement, mut refusal) = (statement, None);
-        // Refused now, it may have been executed over a connection that broke.
+        // A statement that is refused now may have been executed before, over a connection that broke.
         let not_here = |cause, may_have_run| {
             let error = error::explain(cause, &self.config);
             if may_have_run { Failure::Unknown(error) } else { Failure::NotExecuted(error) }
@@ -231,7 +233,7 @@ impl Connections {
                     return Err(Failure::Unknown(error::explain(cause, &self.config)));
                 }
                 Meaning::ReadOnly => {
-                    // By now, the name may lead to another server.
+                    // The host name may lead to another server by now.
                     taken.give_up();
                     return Err(not_here(cause, may_have_run));
                 }
@@ -265,7 +267,8 @@ impl Connections {
         self.take_own(lane).await
     }
 
-    /// Takes a connection for a statement. One that releases locks is executed also when the program has closed its pool.
+    /// Takes a connection for a statement. A statement that releases locks is executed even when the program has closed
+    /// its pool.
     async fn take_for(&self, lane: Lane, statement: &Statement) -> Result<Line, LockError> {
         if !statement.acquires() && self.config.pool.as_ref().is_some_and(PgPool::is_closed) {
             return self.take_own(lane).await;
@@ -279,8 +282,9 @@ impl Connections {
         if let Some(idle) = slot.pop() {
             return Ok(Line::of(idle, permit));
         }
-        // Its future is far larger than that of a statement, which is moved to a task.
-        cold(self.make(lane, &slot, permit)).await
+        // Boxed, because the future that connects is far larger than the future of a statement, which is moved to
+        // a task.
+        Box::pin(self.make(lane, &slot, permit)).await
     }
 
     /// Waits for a place among the connections.
@@ -306,7 +310,8 @@ impl Connections {
             }
             slot.set_reached(false);
         }
-        // One after the other, and a failure is shared for a moment, so that an outage makes no storm of connections.
+        // Attempts follow one after the other, and share a failure for a moment, so that an outage makes no storm of
+        // connections.
         let mut failed = slot.failed.lock().await;
         if let Some(idle) = slot.pop() {
             return Ok(Line::of(idle, permit));
@@ -351,8 +356,8 @@ impl Connections {
         Ok(Line::of_pool(connection))
     }
 
-    /// Connects like [`connect`](Self::connect); on the library's own thread by several attempts, because there is no time
-    /// to wait for one without an answer.
+    /// Connects like [`connect`](Self::connect); on the library's own thread by several attempts, because there is no
+    /// time to wait for a single unanswered attempt.
     async fn connect_soon(&self, lane: Lane) -> Result<PgConnection, LockError> {
         if background::handle().is_here() {
             first_of(|| self.connect(lane)).await
@@ -436,11 +441,11 @@ pub(crate) async fn ping(connections: &Connections) -> Result<(), LockError> {
 /// Runs `work` in a task of its own on this runtime, beginning now; an error if the runtime is shut down meanwhile.
 ///
 /// # Cancel safety
-/// Dropped, the work goes on.
+/// If the future is dropped, the work goes on.
 pub(crate) fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, LockError>> + Send + 'static,
 ) -> impl Future<Output = Result<T, LockError>> {
-    // On the heap first: the future of a statement is large, and the runtime moves it several times.
+    // Boxed first, because the future of a statement is large, and the runtime moves it several times.
     let done = tokio::spawn(Box::pin(work));
     async {
         done.await.unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! Makes a connection: as the user's pool would make it now, or with the credentials of the moment.
+//! Makes a connection, as the user's pool would make it now, or with the current credentials.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::{LockError, LockErrorKind, backend::common::threads::look_up};
 pub(crate) async fn connect(config: &Config) -> Result<PgConnection, LockError> {
     let options = config.current().await?;
     if options.get_socket().is_none() {
-        // The driver looks the name up again, on the caller's runtime, which waits for that at its end. If the name server
-        // does not answer, the driver is not asked.
+        // The driver looks the name up again, on the caller's runtime, which waits for that lookup when it is shut
+        // down. Therefore the driver is not called while the name server does not answer.
         let found = look_up(options.get_host(), options.get_port()).await;
         found.map_err(|error| error::cannot_connect(error.into(), config))?;
     }
     #[cfg(any(feature = "tls-aws-lc-rs", feature = "tls-ring"))]
     if let sqlx::postgres::PgSslMode::VerifyCa = options.get_ssl_mode() {
-        // In this mode the driver uses rustls' default, and panics if there may be several.
+        // In this mode, the driver uses rustls' default provider, and panics if there may be several providers.
         crate::backend::common::tls::install_provider()?;
     }
     let made = match &config.pool {
@@ -51,7 +51,7 @@ async fn like_the_pool(
     limit: Duration,
 ) -> Result<PgConnection, Error> {
     match prepared(pool.options().clone(), options.clone(), limit / 4).await {
-        // A pool repeats what the server refuses, and at the end does not return why.
+        // A pool repeats an attempt that the server refuses, and in the end does not return the reason.
         Err(Error::PoolTimedOut) => {
             options.connect().await?.close().await?;
             prepared(pool.options().clone(), options.clone(), limit / 2).await
@@ -60,7 +60,7 @@ async fn like_the_pool(
     }
 }
 
-/// Takes a connection out of a pool that is made for it alone: no other way leads to the hooks.
+/// Takes a connection out of a pool that is made for this connection alone: no other way leads to the hooks.
 async fn prepared(
     hooks: PgPoolOptions,
     options: PgConnectOptions,

@@ -13,7 +13,7 @@ pub(crate) fn sha256(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What the statements compute must be the same.
+    /// The statements compute the same digest.
     #[test]
     fn a_digest_is_the_one_of_the_standard() {
         assert_eq!(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

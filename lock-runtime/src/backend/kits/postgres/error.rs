@@ -1,4 +1,4 @@
-//! What the driver's errors mean.
+//! The meaning of the driver's errors.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ use crate::{LockError, LockErrorKind};
 /// Why a statement has no answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// It was not executed.
+    /// The statement was not executed.
     NotExecuted(LockError),
-    /// It was not executed, because another transaction changes the row of the lock.
+    /// The statement was not executed, because another transaction changes the row of the lock.
     Locked(LockError),
-    /// The server did not accept it.
+    /// The server did not accept the statement.
     Refused(LockError),
-    /// It may have been executed, or may be later.
+    /// The statement may have been executed, or may be executed later.
     Unknown(LockError),
 }
 
@@ -33,16 +33,17 @@ impl Failure {
     }
 }
 
-/// What an error means for the statement and its connection.
+/// The meaning of an error for the statement and its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The connection broke, or its session is ending: the statement may have been executed.
     Broken,
-    /// It met another one; it can be repeated at once.
+    /// The statement met another statement, and can be repeated at once.
     Conflict,
-    /// It has waited for a lock of another transaction, for as long as it may.
+    /// The statement has waited for a lock of another transaction, for as long as it may wait.
     Locked,
-    /// It is not prepared in this session, or another one is under its name: a pooler has changed the session.
+    /// The statement is not prepared in this session, or another statement has its name: a pooler has changed the
+    /// session.
     OtherSession,
     /// The server takes no changes here: it is a replica, perhaps since a moment ago.
     ReadOnly,
@@ -83,14 +84,14 @@ pub(crate) fn is_unknown_setting(error: &Error) -> bool {
     database(error).is_some_and(|error| error.code() == "42704")
 }
 
-/// Returns whether a statement that has waited for a lock has done so for a row's, rather than for the table's.
+/// Returns whether a statement that has waited for a lock has waited for a row's lock, rather than for the table's.
 pub(crate) fn is_of_a_row(error: &Error) -> bool {
-    // Only a wait for a row has a place within the statement.
+    // Only the error of a wait for a row names a place within the statement (`where`).
     database(error).is_some_and(|error| error.r#where().is_some())
 }
 
-/// Returns whether it is a notification that the server refuses: its queue, which all databases share, is full, or the user
-/// may not notify.
+/// Returns whether the server refuses a notification: its queue, which all databases share, is full, or the user may
+/// not notify.
 pub(crate) fn is_of_notification(error: &Error) -> bool {
     database(error).is_some_and(|error| match error.code() {
         // program_limit_exceeded
@@ -176,7 +177,7 @@ pub(crate) fn cannot_connect(error: Error, config: &Config) -> LockError {
             Error::Configuration(error) if error.is::<LockError>() => {
                 *error.downcast().expect("just looked at")
             }
-            // The driver does not do as the server does, which then takes the password as it is.
+            // The driver refuses a password that the server would take as it is.
             Error::Configuration(error) if error.to_string().contains("saslprep") => backend(format!(
                 "the password for PostgreSQL at {address} has a character that SASLprep (RFC 4013) does not allow, such as \
                  an emoji, and the driver does not send it; the user needs another password"
@@ -213,7 +214,7 @@ pub(crate) fn is_full(error: &LockError) -> bool {
     said.is_some_and(|said| said.code == "53300")
 }
 
-/// What the server said, without the place in the server's source.
+/// The server's message, without the place in the server's source.
 #[derive(Debug)]
 struct Said {
     message: String,
@@ -252,7 +253,7 @@ pub(crate) fn missing(table: &Table) -> LockError {
     .into_permanent()
 }
 
-/// Returns the error for a pool whose connections lead to another table than those for renewals.
+/// Returns the error for a pool whose connections lead to another table than the connections for renewals.
 pub(crate) fn other_table(config: &Config) -> LockError {
     backend(format!(
         "the pool's connections to PostgreSQL at {} and those for renewals, which are made with the pool's options and its \

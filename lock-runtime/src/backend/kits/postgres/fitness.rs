@@ -14,7 +14,7 @@ use crate::{
     LockError, LockErrorKind, backend::common::server_clock::ServerClock, sync::lock, time::clock::Instant,
 };
 
-/// What new connections are asked, and what was found.
+/// The questions to new connections, and the last answers.
 #[derive(Debug)]
 pub(crate) struct Fitness {
     of_server: Statement,
@@ -31,9 +31,9 @@ struct Seen {
     of_pool: Option<String>,
     /// The identity of the table in which leases are renewed beside the user's pool.
     of_renewals: Option<String>,
-    /// What was last warned of.
+    /// The danger of which the log has last warned.
     danger: Option<String>,
-    /// When the server was started that was last found fit.
+    /// The start of the server that was last found fit.
     fit: Option<i64>,
 }
 
@@ -48,7 +48,7 @@ impl Fitness {
         }
     }
 
-    /// Returns the identity of the table that was seen last: the server's start, the database's number and its own.
+    /// Returns the identity of the table that was seen last: the server's start, the database's number and the table's.
     pub(crate) fn identity(&self) -> Option<String> {
         lock(&self.seen).identity.clone()
     }
@@ -59,7 +59,7 @@ impl Fitness {
         of_pool.is_none() || of_renewals.is_none() || of_pool == of_renewals
     }
 
-    /// Checks that the server and the table can hold locks; creates the table if that is wanted.
+    /// Checks that the server and the table can hold locks; creates a missing table if `create_table` is set.
     ///
     /// Over a connection for renewals no lock is acquired, so `strict` does not apply there: held locks are kept.
     pub(crate) async fn check(
@@ -172,7 +172,7 @@ impl Fitness {
 
 async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<(), LockError> {
     let ddl = format!("{}; {}", set_lock_timeout("LOCAL", config.lock_timeout()), config.table.ddl());
-    // Two clients that create it at once may disturb each other.
+    // Two clients that create the table at once may disturb each other.
     for _ in 0..2 {
         let created = connection.execute(sqlx::raw_sql(AssertSqlSafe(ddl.clone()))).await;
         match created {
@@ -202,21 +202,21 @@ async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<
 /// A server, as a new connection finds it.
 struct OfServer {
     is_read_only: bool,
-    /// When it was started, us.
+    /// When the server was started, us.
     started: i64,
 }
 
-/// What a server says about itself and the table.
+/// A server's answer about itself and the table.
 struct OfTable {
-    /// Why it may lose data that it has confirmed.
+    /// Why the server may lose data that it has confirmed.
     danger: Option<String>,
     may_change: bool,
     /// Whether row security applies to the user, and no policy is for all commands.
     hides_rows: bool,
     /// `None` without the table.
     identity: Option<String>,
-    /// Its name, with its schema.
+    /// The table's name, with its schema.
     name: Option<String>,
-    /// Other tables of the database that have its name, in other schemas.
+    /// Other tables of the database with the same name, in other schemas.
     others: Option<String>,
 }

@@ -1,8 +1,8 @@
 //! A connection whose session is its own.
 //!
 //! Behind a pooler that gives each transaction another session of the server, a `LISTEN` would go on in a session of other
-//! clients, and so would an advisory lock. So it is first found out whether the connection keeps its session while another
-//! one is in a transaction. Then it is sent a notification, unless the server refuses that.
+//! clients, and so would an advisory lock. Therefore the connection must first keep its session while another
+//! connection is in a transaction. Then a notification must reach the connection, unless the server refuses it.
 
 use std::{pin::pin, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::{config::Config, error::Meaning};
 use crate::OwnerToken;
 
-/// How often the session is compared with that of another connection.
+/// Number of times that the session is compared with the session of another connection.
 const SWAPS: u32 = 3;
 /// How full the server's queue of notifications may be, from 0 to 1, for a session to begin to listen.
 const MAX_USAGE: f64 = 0.05;
@@ -26,24 +26,25 @@ const PROOF: Duration = Duration::from_millis(500);
 /// The session that a connection has to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Session {
-    /// One that began with the connection. It listens.
+    /// A session that began with the connection, and that listens.
     New,
-    /// Perhaps one that a pooler has lent to others before. It does not listen: the server does nothing else while it waits
-    /// to send notifications to a client that does not read, and does not end the session of a silent one.
+    /// A session that a pooler may have lent to others before. This session does not listen: while the server waits to
+    /// send notifications to a client that does not read, the server does nothing else in that client's session, and
+    /// does not end the session of a silent client.
     Own,
 }
 
-/// A connection, as it was found.
+/// A connection, by the kind of its session.
 pub(crate) enum Found {
-    /// Its session is its own, and notifications arrive.
+    /// The connection's session is its own, and notifications arrive.
     Notified(PgListener),
-    /// As far as can be seen, its session is its own, but the server refuses to notify, for this reason.
+    /// As far as can be seen, the connection's session is its own, but the server refuses to notify, for this reason.
     Unnotified(PgListener, String),
-    /// It has no session of its own.
+    /// The connection has no session of its own.
     Pooled,
 }
 
-/// Connects.
+/// Connects, and finds out whether the connection's session is its own.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -51,7 +52,8 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
     let options = config.current().await.map_err(|error| sqlx::Error::Configuration(error.into()))?;
     let mut other: PgConnection = options.connect().await?;
     let now: String = value(&mut other, "SELECT clock_timestamp()::text").await?;
-    // The pool has this connection alone, and makes no other: a new one has to be proved. It keeps none.
+    // The pool has this connection alone, and keeps none after its use: a second connection would have to be proved,
+    // too.
     let pool = PoolOptions::<Postgres>::new()
         .max_connections(1)
         .after_release(|_, _| Box::pin(async { Ok(false) }))
@@ -59,7 +61,7 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.ignore_pool_close_event(true);
     listener.eager_reconnect(false);
-    // A pooler mostly lends a session that has been there before.
+    // A pooler mostly lends a session that is older than the connection.
     let is_new = format!(
         "SELECT backend_start >= '{now}'::timestamptz FROM pg_stat_activity WHERE pid = pg_backend_pid()"
     );
@@ -68,14 +70,15 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
     }
     for _ in 0..SWAPS {
         const SESSION: &str = "SELECT pg_backend_pid()";
-        // Or it has made a new one, which it then lends to the next transaction.
+        // If a pooler makes a new session for this query, it lends that session to the next transaction.
         let before: i32 = value(&mut listener, SESSION).await?;
         let mut transaction = other.begin().await?;
         let others: i32 = value(&mut *transaction, SESSION).await?;
         let after = {
             let mut after = pin!(value::<i32>(&mut listener, SESSION));
             let Ok(after) = timeout(PROOF, &mut after).await else {
-                // The transaction may have the only session of a pooler. If the server is slow, its answer comes late, too.
+                // The transaction may have the only session of a pooler. A slow server answers the transaction late,
+                // too.
                 let _: i32 = value(&mut *transaction, SESSION).await?;
                 if timeout(PROOF, after).await.is_err() {
                     return Ok(Found::Pooled);
@@ -89,8 +92,8 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
             return Ok(Found::Pooled);
         }
     }
-    // A session that begins to listen reads first what another one of its database has not read yet: up to 8 GB.
-    // A user who may not ask for that may listen.
+    // A session that begins to listen first reads all notifications that another session of its database has not read
+    // yet: up to 8 GB. A user without the right to ask for the usage of the queue may listen.
     let usage: f64 = value(&mut other, "SELECT pg_notification_queue_usage()").await.unwrap_or_default();
     if usage > MAX_USAGE {
         other.close().await?;
@@ -100,7 +103,8 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
     }
     listener.listen(channel).await?;
     let proof = format!("proof {:016x}", OwnerToken::random().expose() >> 64);
-    // As a release does, and without a wait for a transaction that is about to notify.
+    // The proof is sent as a release sends its notification, and without a long wait for a transaction that is about to
+    // notify.
     let notify = format!(
         "SET LOCAL lock_timeout = '{}ms'; SELECT pg_notify('{channel}', '{proof}')",
         PROOF.as_millis()
@@ -136,7 +140,7 @@ async fn receives(listener: &mut PgListener, payload: &str) -> Result<bool, sqlx
     arrives.await.unwrap_or(Ok(false))
 }
 
-/// Returns the only value of a query without parameters. It is not prepared.
+/// Returns the only value of a query that has no parameters and is not prepared.
 pub(crate) async fn value<'c, T>(
     executor: impl Executor<'c, Database = Postgres>,
     query: &str,

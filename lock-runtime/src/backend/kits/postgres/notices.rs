@@ -1,6 +1,7 @@
 //! Notifications of releases, over one connection of the process.
 //!
-//! They are only hints: any user of the database can send one, and one may be lost. So each wait also ends by itself.
+//! Notifications are only hints: any user of the database can send one, and one may be lost. Therefore each wait also
+//! ends by itself.
 //!
 //! Behind a pooler that gives each transaction another session of the server, notifications do not arrive, and statements
 //! cannot be prepared. Until the listener has proved that its session is its own, waiters poll, and statements are sent
@@ -32,22 +33,22 @@ use crate::{
     },
 };
 
-/// How long a waiter is notified of releases after it has asked for that. It asks again when half of it is over.
+/// How long one request lets a waiter be notified of releases; the waiter asks again after half of this time.
 pub(crate) const WANTED: Duration = Duration::from_millis(1_500);
-/// How long others are given to be notified of a release and to ask, before this process asks again; and the time that a
-/// statement takes.
+/// Head start of other clients after a release, in which they are notified and ask before this process asks again; the
+/// time that a statement takes is added.
 pub(crate) const HEAD_START: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 /// Pause of a waiter that is notified of releases: a notification may be lost with its connection.
 const PAUSE_OF_NOTIFIED: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
 /// Pause of a waiter that is not notified.
 const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
-/// Number of acquisitions after which a process locks often.
+/// Number of acquisitions after which a process listens although none of its tasks has waited.
 const OFTEN: u64 = 64;
 /// Pause before this process tries to listen again, behind a pooler or with a server that refuses notifications.
 const PAUSE_WITHOUT_NOTICES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 /// Pause after a connection was lost or not made.
 const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
-/// How long without a message until the connection is checked.
+/// Length of silence after which the connection is checked.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long the connection is kept without waiters.
 const UNUSED: Duration = Duration::from_secs(60);
@@ -68,7 +69,7 @@ pub(crate) struct Notices {
     asked: AtomicU64,
     /// Whether the task that listens runs.
     runs: AtomicBool,
-    /// A task begins to wait, or the store is dropped.
+    /// Notified when a task begins to wait, or the store is dropped.
     wake: Arc<Notify>,
 }
 
@@ -107,15 +108,15 @@ impl Notices {
         }
     }
 
-    /// Counts an acquisition. A process that locks often begins to listen before it has to wait: then its statements can be
-    /// prepared. One that rarely locks is spared the connection.
+    /// Counts an acquisition. A process that locks often begins to listen before it has to wait, so that its statements
+    /// can be prepared. A process that rarely locks is spared the connection.
     pub(crate) fn asked(self: &Arc<Self>) {
         if self.asked.fetch_add(1, Ordering::Relaxed) == OFTEN {
             self.start();
         }
     }
 
-    /// Begins to listen, unless that has begun.
+    /// Starts the task that listens, unless that task has begun.
     fn start(self: &Arc<Self>) {
         if !self.runs.swap(true, Ordering::SeqCst) {
             background::handle().spawn(listen(Arc::downgrade(self), Arc::clone(&self.wake)));
@@ -154,7 +155,7 @@ impl Watch {
         if self.is_notified() { PAUSE_OF_NOTIFIED } else { PAUSE_OF_POLLS }
     }
 
-    /// Returns what the last notification said, if it was one of a grant.
+    /// Returns the text of the last notification, if it was the notification of a grant.
     pub(crate) fn grant(&self) -> Option<Arc<str>> {
         self.messages.text()
     }
@@ -175,13 +176,13 @@ impl Watch {
 
 /// Why a connection no longer listens.
 enum End {
-    /// It was lost, or not made.
+    /// The connection was lost, or not made.
     Lost,
-    /// It is behind a pooler.
+    /// The connection is behind a pooler.
     Pooled,
     /// The server refuses to notify.
     Refused,
-    /// No task has waited for long.
+    /// For a long time, no task has waited.
     Unused,
 }
 
@@ -191,7 +192,7 @@ async fn listen(store: Weak<Notices>, wake: Arc<Notify>) {
     loop {
         let Some(notices) = store.upgrade() else { return };
         let end = listen_once(&notices, &store, &wake).await;
-        // What was released meanwhile is not known.
+        // Notifications of releases may have been lost, so all waiters ask.
         notices.arrive.store(false, Ordering::Release);
         notices.hints.tell_all();
         drop(notices);
@@ -255,7 +256,7 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
         if notices.refuses.load(Ordering::Acquire) {
             return Some(End::Refused);
         }
-        // Only this task has the store.
+        // Only this task still has the store.
         if store.strong_count() <= 1 {
             return None;
         }

@@ -23,7 +23,7 @@ use crate::{
 /// The overdue statements of one store.
 pub(super) struct Overdue {
     config: Config,
-    /// The last answer to the question whether there are some, and when it was asked.
+    /// When the server was last asked whether it executes an overdue statement, and the answer.
     last: Mutex<Option<(Instant, bool)>>,
 }
 
@@ -35,7 +35,7 @@ impl Overdue {
     /// Keeps the place of a line until the server has ended its statement.
     pub(super) async fn keep(self: Arc<Self>, mut line: Line) {
         let late = Instant::now();
-        // They may be mute, too.
+        // The idle connections may be mute, too.
         let mut aside = line.set_idle_aside();
         let has_ended = {
             let mut ended = pin!(line.ended());
@@ -64,12 +64,13 @@ impl Overdue {
         }
     }
 
-    /// Returns whether the server executes a statement that was late before `late`, as far as it can be asked. The answer may
-    /// be about one of another client with the same user, which the server keeps waiting, too.
+    /// Returns whether the server executes an overdue statement, as asked at `late` or after, if the server can be
+    /// asked at all. The answer may be about a statement of another client with the same user, which the server keeps
+    /// waiting, too.
     async fn is_executed(self: &Arc<Self>, late: Instant) -> bool {
         let (answer, answered) = oneshot::channel();
         let this = Arc::clone(self);
-        // On the library's own thread, for the statements of all runtimes.
+        // The library's own thread asks for the statements of all runtimes.
         background::handle().spawn(async move {
             let mut last = this.last.lock().await;
             let is_recent =
@@ -88,7 +89,8 @@ impl Overdue {
         answered.await.unwrap_or_default()
     }
 
-    /// Asks over a new connection. Without one, nothing is known of the server, and connections do not pile up there.
+    /// Asks over a new connection. Without a connection, nothing is known of the server, and connections do not pile up
+    /// there.
     async fn ask(&self) -> bool {
         let limit = self.config.response_timeout;
         let Ok(options) = self.config.current().await else { return false };

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use super::error::Failure;
 
-/// Number of refusals without a success after which a refusal counts as one of all rows, like a missing right.
+/// Number of refusals without a success after which a refusal counts for all rows, like a missing right.
 const REFUSED_AT_ALL: u32 = 64;
 
-/// Sends `count` items in one statement. Where the server refuses it, each half is sent alone, and so on: in the end, only
-/// the items themselves are refused that the server does not accept. Returns a result for each item, in order.
+/// Sends `count` items in one statement. If the server refuses the statement, each half is sent alone, and so on: in
+/// the end, the server refuses only the items that it does not accept. Returns a result for each item, in order.
 ///
 /// # Cancel safety
 /// Like `send`.
@@ -58,8 +58,8 @@ mod tests {
         LockError::new(LockErrorKind::Backend, "refused")
     }
 
-    /// Sends the numbers below `count`, of which the server refuses some; returns those that failed, and the number of
-    /// statements.
+    /// Sends the numbers below `count`, of which the server refuses some; returns the refused numbers, and the number
+    /// of statements.
     async fn sent(count: usize, is_refused: impl Fn(usize) -> bool) -> (Vec<usize>, u32) {
         let (statements, is_refused) = (Cell::new(0), &is_refused);
         let results = in_parts(count, |mut part| {

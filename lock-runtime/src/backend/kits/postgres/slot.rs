@@ -21,7 +21,7 @@ use crate::{LockError, hash::HashMap, sync::lock, time::clock::Instant};
 
 /// How long a connection may be unused before it is closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// How often that is checked.
+/// Interval between checks for unused connections.
 const CHECKED: Duration = Duration::from_secs(15);
 
 /// The connections of one runtime.
@@ -29,11 +29,12 @@ pub(super) struct Slot {
     size: u32,
     permits: Semaphore,
     idle: Mutex<Vec<Idle>>,
-    /// Rises when connections are given up: those taken before are not used again.
+    /// Rises when connections are given up: a connection that was taken before is not used again.
     generation: AtomicU64,
-    /// Whether the last attempt to connect succeeded. Then several may be made at once.
+    /// Whether the last attempt to connect succeeded, so that several attempts may be made at once.
     reached: AtomicBool,
-    /// The failure of the last attempt to connect, and until when it is shared. Held while an attempt is made.
+    /// The failure of the last attempt to connect, and until when the failure is shared. The mutex is locked while an
+    /// attempt is made.
     pub(super) failed: tokio::sync::Mutex<Option<(Instant, LockError)>>,
     /// Ends the task that closes idle connections.
     _end: oneshot::Sender<()>,
@@ -41,7 +42,7 @@ pub(super) struct Slot {
 
 pub(super) struct Idle {
     connection: PgConnection,
-    /// The bits of the statements that it has prepared.
+    /// The bits of the statements that the connection has prepared.
     knows: u32,
     since: Instant,
 }
@@ -49,7 +50,8 @@ pub(super) struct Idle {
 pub(super) type SlotsOfRuntimes = Mutex<HashMap<runtime::Id, Arc<Slot>>>;
 
 impl Slot {
-    /// Creates a slot of the caller's runtime. `registered` is where to remove it when its runtime is shut down.
+    /// Creates a slot of the caller's runtime. `registered` is the map from which the slot is removed when that runtime
+    /// is shut down.
     pub(super) fn of(size: u32, registered: Option<(Weak<SlotsOfRuntimes>, runtime::Id)>) -> Arc<Self> {
         let (end, mut ended) = oneshot::channel();
         let slot = Arc::new(Self {
@@ -114,7 +116,8 @@ impl Slot {
     }
 }
 
-/// Closes idle connections of a slot, and removes it when its runtime is shut down, because they are no longer driven.
+/// Closes idle connections of a slot, and removes the slot when its runtime is shut down, because its connections are
+/// no longer driven.
 struct Caretaker {
     slot: Weak<Slot>,
     registered: Option<(Weak<SlotsOfRuntimes>, runtime::Id)>,
@@ -147,7 +150,7 @@ impl Drop for Permit {
     }
 }
 
-/// Idle connections that are out of use. Dropped, they are closed.
+/// Idle connections that are out of use; closed when dropped.
 pub(super) struct Aside {
     slot: Option<Arc<Slot>>,
     idle: Vec<Idle>,
@@ -165,14 +168,14 @@ impl Aside {
     }
 }
 
-/// A connection that is in use. Dropped, it is closed: it may be in the middle of a statement.
+/// A connection in use; closed when dropped, because it may be in the middle of a statement.
 pub(super) struct Line {
     connection: Option<Raw>,
     /// `None` for a connection of the user's pool.
     permit: Option<Permit>,
     generation: u64,
     fresh: bool,
-    /// The bits of the statements that it has prepared.
+    /// The bits of the statements that the connection has prepared.
     pub(super) knows: u32,
 }
 
@@ -200,7 +203,7 @@ impl Line {
         Self { connection: Some(Raw::OfPool(connection)), permit: None, generation: 0, fresh: true, knows: 0 }
     }
 
-    /// Notes that a statement is prepared; returns whether it is the first time.
+    /// Notes that a statement is prepared; returns whether it was not prepared before.
     pub(super) fn learn(&mut self, statement: &Statement) -> bool {
         let is_new = self.knows & statement.bit() == 0;
         self.knows |= statement.bit();
@@ -216,7 +219,7 @@ impl Line {
         self.permit.is_none()
     }
 
-    /// Returns whether it was just made, or checked by the user's pool.
+    /// Returns whether the connection was just made, or checked by the user's pool.
     pub(super) fn is_fresh(&self) -> bool {
         self.fresh
     }
@@ -229,12 +232,12 @@ impl Line {
             {
                 lock(&slot.idle).push(Idle { connection, knows: self.knows, since: Instant::now() });
             }
-            // The pool takes it back by itself.
+            // A connection of the user's pool returns to the pool by itself.
             (connection, _) => drop(connection),
         }
     }
 
-    /// Waits until its statement, whose answer was not waited for, has ended; returns whether the connection still answers.
+    /// Waits until the server has ended the overdue statement; returns whether the connection still answers.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -242,7 +245,7 @@ impl Line {
         loop {
             match self.ping().await {
                 Ok(()) => return true,
-                // The end of the statement.
+                // The overdue statement has ended.
                 Err(sqlx::Error::Database(_)) => {}
                 Err(_) => return false,
             }
@@ -256,7 +259,7 @@ impl Line {
         Aside { slot, idle, generation: self.generation }
     }
 
-    /// Closes the connection and the idle ones: what ended one has mostly ended all.
+    /// Closes this connection and the idle ones: a cause that ended one connection has mostly ended all.
     pub(super) fn give_up(self) {
         if let Some(Permit(slot)) = &self.permit {
             slot.give_up();
@@ -286,7 +289,7 @@ impl DerefMut for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Not into the pool, which would first wait for the rest of the statement.
+        // Detached, because the pool would first wait for the rest of the statement.
         if let Some(Raw::OfPool(connection)) = self.connection.take() {
             drop(connection.detach());
         }

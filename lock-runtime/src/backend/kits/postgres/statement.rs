@@ -22,10 +22,11 @@ use super::{
 };
 use crate::{OwnerToken, backend::common::hex, time::backoff::random};
 
-/// The beginning of each statement's text, by which it is found among those that the server executes.
+/// The beginning of each statement's text, which identifies the library's statements in `pg_stat_activity`.
 pub(super) const MARK: &str = "/* lock-runtime */ ";
 
-/// The number of the next statement. It begins anywhere, so that processes that share a pooler have different ones.
+/// The number of the next statement. The first number is random, so that processes that share a pooler use different
+/// numbers.
 static ECHO: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(i64::from(random()) << 30));
 
 /// The bits of the statements that acquire a lock.
@@ -42,8 +43,8 @@ pub(crate) enum Arg<'a> {
     Texts(Vec<&'a str>),
     Numbers(Vec<i64>),
     Owners(Vec<OwnerToken>),
-    /// A `uuid` that is sent as a parameter only, in all forms. A literal would be in the server's statistics before the
-    /// statement is executed.
+    /// A `uuid` that is sent only as a parameter, and is NULL among literals: a literal would be in the server's
+    /// statistics before the statement is executed.
     Secret(Option<Uuid>),
     Secrets(Vec<Option<Uuid>>),
 }
@@ -51,10 +52,10 @@ pub(crate) enum Arg<'a> {
 /// How a statement is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// It is prepared once for the connection.
+    /// The statement is prepared once for the connection.
     Prepared,
-    /// It needs nothing of its session, and leaves nothing there: the server makes a plan each time, and the statement waits
-    /// at most `lock_timeout` for a lock of another transaction.
+    /// The statement needs nothing of its session, and leaves nothing there: the server makes a plan each time, and the
+    /// statement waits at most `lock_timeout` for a lock of another transaction.
     Text { lock_timeout: Duration },
 }
 
@@ -62,15 +63,16 @@ pub(crate) enum Form {
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     text: Arc<str>,
-    /// A bit of its own, to be found among the statements that a connection has prepared.
+    /// The statement's bit in the set of statements that a connection has prepared.
     bit: u32,
-    /// The same without its notification.
+    /// The same statement without its notification.
     unnotified: Option<Arc<Self>>,
 }
 
 impl Statement {
-    /// Reads the text of a file in the folder `sql`, in which `{table}` stands for the table, `{lock}` for the name of the lock in
-    /// notifications, which is a hash because any user of the database may listen, and `{channel}` for where to send them.
+    /// Reads the text of a file in the folder `sql`, in which `{table}` stands for the table, `{channel}` for the
+    /// channel of notifications, and `{lock}` for the name of the lock in notifications, which is a hash because any
+    /// user of the database may listen.
     pub(crate) fn of(text: &str, table: &Table, bit: u32) -> Self {
         let text = without_comments(text);
         let text = text
@@ -80,8 +82,9 @@ impl Statement {
         Self { text: format!("{MARK}{text}").into(), bit, unnotified: None }
     }
 
-    /// Lets the same be done without its notification if the server refuses it: the queue of notifications may be full, which
-    /// is one for all databases of a server, or the right to send them may have been taken away.
+    /// Lets the statement be executed without its notification if the server refuses to notify: the queue of
+    /// notifications, which all databases of a server share, may be full, or the right to notify may have been taken
+    /// away.
     pub(crate) fn or_unnotified(self, bit: u32) -> Self {
         let text = self.text.replace("pg_notify(", "concat(");
         Self { unnotified: Some(Arc::new(Self { text: text.into(), bit, unnotified: None })), ..self }
@@ -95,7 +98,7 @@ impl Statement {
         self.bit
     }
 
-    /// Returns whether it acquires a lock.
+    /// Returns whether the statement acquires a lock.
     pub(crate) fn acquires(&self) -> bool {
         self.bit & ACQUIRING != 0
     }
@@ -106,7 +109,7 @@ impl Statement {
     /// or pooler that has lost count, would let two clients believe that they hold the lock.
     ///
     /// # Cancel safety
-    /// Dropped, the statement may still be executed, and the connection must not be used again.
+    /// If dropped, the statement may still be executed, and the connection must not be used again.
     pub(crate) async fn fetch(
         &self,
         connection: &mut PgConnection,
@@ -125,7 +128,7 @@ impl Statement {
             Form::Text { lock_timeout } => {
                 let args = [args, &[Arg::Number(echo)]].concat();
                 let text = self.with_literals(&args);
-                // What is sent together is one transaction.
+                // Statements that are sent together are one transaction.
                 let text = format!("{MARK}{}; {text}", set_lock_timeout("LOCAL", lock_timeout));
                 Box::pin(connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(text)))).await?
             }
@@ -177,12 +180,12 @@ fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<
     }
 }
 
-/// Returns the statement that sets how long others wait for a lock.
+/// Returns the statement that sets how long other statements wait for a lock.
 pub(super) fn set_lock_timeout(scope: &str, lock_timeout: Duration) -> String {
     format!("SET {scope} lock_timeout = '{}ms'", lock_timeout.as_millis().max(1))
 }
 
-/// Texts are written in hexadecimal, so that none of their characters means anything in SQL.
+/// Writes an argument as a literal. Texts are in hexadecimal, so that none of their characters means anything in SQL.
 fn write_literal(text: &mut String, arg: &Arg<'_>) {
     let quote =
         |value: &str| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex::text(value.as_bytes()));
@@ -211,12 +214,12 @@ fn write_literal(text: &mut String, arg: &Arg<'_>) {
     };
 }
 
-/// An owner as the server has it.
+/// Converts an owner to the server's type.
 pub(crate) fn uuid(token: OwnerToken) -> Uuid {
     Uuid(token.expose())
 }
 
-/// A length of time as the statements take it.
+/// Converts a length of time to an argument, in µs.
 pub(crate) fn micros(length: Duration) -> Arg<'static> {
     Arg::Number(i64::try_from(length.as_micros()).unwrap_or(i64::MAX))
 }

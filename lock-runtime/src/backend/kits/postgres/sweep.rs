@@ -1,4 +1,4 @@
-//! Removing the rows of locks that were not used for long.
+//! Removes the rows of locks that were not used for long.
 
 use std::{
     sync::{
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::{sync::lock, time::backoff::random};
 
-/// How long the row of a free lock is kept. Its version keeps the fencing tokens rising if the server's clock is set
-/// back meanwhile.
+/// How long the row of a free lock is kept. The row's version keeps the fencing tokens rising if the server's clock is
+/// set back meanwhile.
 const RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
-/// A page of the table is looked at after so many new rows: a table that does not grow needs no sweep.
+/// Number of new rows after which a page of the table is looked at: a table that does not grow needs no sweep.
 const NEW_ROWS: u32 = 128;
-/// Rows of a page: more than the new ones before it, so that the whole table is looked at again and again however many new
-/// names there are.
+/// Number of rows of a page: more than `NEW_ROWS`, so that the whole table is looked at again and again, however many
+/// new names there are.
 const PAGE: i64 = 512;
 
 /// The statement that looks at a page of the table.
@@ -30,10 +30,10 @@ pub(crate) const SQL: &str = include_str!("sql/sweep.sql");
 /// The statement that removes rows.
 pub(crate) const REMOVE_SQL: &str = include_str!("sql/remove.sql");
 
-/// Where the sweep of a table stands.
+/// The progress of the sweep of a table.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    /// The new rows since the last sweep. It begins anywhere, so that many processes with few names sweep now and then.
+    /// The number of new rows, from a random start, so that many processes with few names sweep now and then.
     new_rows: AtomicU32,
     /// The last name that was looked at; empty at the beginning of the table.
     last: Mutex<String>,
@@ -56,13 +56,13 @@ impl Sweeper {
         vec![Arg::Text(lock(&self.last).clone().into()), Arg::Number(PAGE), micros(RETENTION)]
     }
 
-    /// Notes the answer to that statement; returns the names of the rows to remove.
+    /// Notes the answer to the statement that looks at a page; returns the names of the rows to remove.
     pub(crate) fn old(&self, page: &[PgRow]) -> Vec<String> {
         let read = |row: &PgRow| -> Result<(String, bool), sqlx::Error> {
             Ok((row.try_get("name")?, row.try_get("is_old")?))
         };
         let Ok(rows) = page.iter().map(read).collect::<Result<Vec<_>, _>>() else { return Vec::new() };
-        // After the last page, from the beginning.
+        // After the last page, the sweep begins again.
         *lock(&self.last) = rows.last().map(|(name, _)| name.clone()).unwrap_or_default();
         rows.into_iter().filter_map(|(name, is_old)| is_old.then_some(name)).collect()
     }

@@ -2,9 +2,9 @@
 
 use super::digest::sha256;
 
-/// The statement that creates it under its usual name.
+/// The statement that creates the table under its usual name.
 pub(crate) const DDL: &str = include_str!("sql/table.sql");
-/// Upper bound on the length of an identifier in bytes; the server cuts longer ones off.
+/// Upper bound on the length of an identifier in bytes; the server cuts a longer identifier off.
 const MAX_IDENTIFIER: usize = 63;
 
 /// The table of the locks: an identifier, perhaps with a schema.
@@ -36,12 +36,12 @@ impl Table {
         Ok(Self(name.into()))
     }
 
-    /// Returns the name as it is written in statements. Quoted, because it may be a word of SQL.
+    /// Returns the name as it is written in statements, in quotes, because the name may be a word of SQL.
     pub(crate) fn name(&self) -> String {
         self.0.split('.').map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(".")
     }
 
-    /// Returns whether the name has a schema, rather than one that each session looks up in its own way.
+    /// Returns whether the name has a schema; a session looks up a name without a schema in its own way.
     pub(crate) fn has_schema(&self) -> bool {
         self.0.contains('.')
     }
@@ -51,7 +51,7 @@ impl Table {
         without_comments(DDL).replace("distributed_locks", &self.name())
     }
 
-    /// Returns the channel of its notifications; cut to what the server allows for a channel.
+    /// Returns the channel of the table's notifications, cut to the length that the server allows for a channel.
     pub(crate) fn channel(&self) -> String {
         format!("lock_{}", &sha256(&self.0)[..16])
     }

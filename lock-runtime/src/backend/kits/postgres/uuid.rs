@@ -1,4 +1,5 @@
-//! Owners as the server has them. (The driver's own feature for them would put its other databases into each lock file.)
+//! Owners in the server's type `uuid`. (The driver's own feature for that type would put the driver's other databases
+//! into each lock file.)
 
 use std::str::FromStr;
 
@@ -13,7 +14,7 @@ use sqlx::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Uuid(pub(crate) u128);
 
-/// As the server writes it, or without the dashes.
+/// Reads a `uuid` as the server writes it, or without the dashes.
 impl FromStr for Uuid {
     type Err = ();
 

@@ -1,4 +1,4 @@
--- Whether the server and the table can hold locks, and which ones they are. Executed once for each server.
+-- Whether the server and the table can hold locks, and which table this is. Executed once for each server.
 -- $1 echo
 SELECT
     $1::bigint AS echo,

@@ -3,16 +3,17 @@ CREATE TABLE IF NOT EXISTS distributed_locks (
     name text COLLATE "C" PRIMARY KEY,
     -- The holder, as the hash of its secret; NULL while the lock is free.
     owner uuid,
-    -- Of the last grant: the server's time in microseconds, or one more than before. The fencing token is made from it.
+    -- The version of the last grant: the server's time in microseconds, or one more than the version before. The
+    -- fencing token is made from the version.
     version bigint NOT NULL,
-    -- The end of the lease, or when the lock was released.
+    -- The end of the lease, which a release does not change; of an advisory lock, the time of its last acquisition.
     expires_at timestamptz NOT NULL,
     -- Until when a release notifies its waiters.
     wanted_until timestamptz NOT NULL DEFAULT '-infinity',
-    -- Who holds it, for a human reader.
+    -- The holder's host and process, for a human reader.
     holder text NOT NULL DEFAULT '',
-    -- The waiter that is granted the lock by the next release, if that happens in time: until when, for how
-    -- long, and who it is.
+    -- The waiter that is granted the lock by the next release: its owner, until when its place stands, the lease of its
+    -- grant, and its host and process.
     next_owner uuid,
     next_until timestamptz NOT NULL DEFAULT '-infinity',
     next_lease interval NOT NULL DEFAULT '0',
