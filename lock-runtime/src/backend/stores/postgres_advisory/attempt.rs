@@ -1,4 +1,4 @@
-//! Attempts to acquire a lock: ask, and wait until it is worth asking again.
+//! Attempts to acquire a lock: a request, and the wait until the next request is worthwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     time::{backoff::between, clock::Instant},
 };
 
-/// Pause after the first request of a waiter: a release in the same moment does not know of it.
+/// Pause after the first request of a waiter: a release at the same moment does not know of the waiter.
 const PAUSE_AT_FIRST: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(20)];
 /// Pause if the row of a free lock is locked.
 const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(8)];
-/// Upper bound on doublings of this pause.
+/// Upper bound on the doublings of `PAUSE_IF_LOCKED`.
 const MOST_DOUBLINGS: u32 = 5;
-/// How many sessions may end during one attempt.
+/// Upper bound on the sessions that may end during one attempt.
 const ENDS: u32 = 3;
 
 pub(super) async fn acquire(link: &Arc<Link<Sessions>>, request: &Acquire) -> Result<Acquired, LockError> {
@@ -68,7 +68,8 @@ pub(super) async fn acquire(link: &Arc<Link<Sessions>>, request: &Acquire) -> Re
         }
         request.progress.contended();
         let Some(watch) = &watch else {
-            // Asks again at once, to be notified, and because the lock may have been released before.
+            // The next request, sent at once, asks for notifications; and the lock may have been released before the
+            // watch began.
             watch = Some(Watch::begin(&shared.notices, Arc::clone(&name.payload)));
             asked = 1;
             continue;

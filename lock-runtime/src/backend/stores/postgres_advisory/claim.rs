@@ -1,4 +1,4 @@
-//! One request for a lock, and what it may leave if its caller goes.
+//! One request for a lock, and the hold that it may leave when its caller goes.
 
 use std::{
     fmt,
@@ -21,12 +21,13 @@ use crate::{
     time::clock::Instant,
 };
 
-/// One request for the lock. If it is dropped before its answer, or has none in time, what it took is given back.
+/// One request for the lock. If the request is dropped before its answer, or has no answer in time, a lock that it took
+/// is given back.
 pub(super) struct Claim<'r> {
     request: &'r Acquire,
     session: &'r Arc<Session>,
     abandoned: Arc<AtomicBool>,
-    /// `None` once it is answered.
+    /// `None` once the request is answered.
     answer: Option<oneshot::Receiver<Taken>>,
 }
 
@@ -49,7 +50,7 @@ impl<'r> Claim<'r> {
     pub(super) async fn answered(mut self) -> Result<Taken, Failure> {
         let answer = self.answer.as_mut().expect("not answered yet");
         let taken = self.session.answer(answer).await;
-        // From here on there is no await.
+        // No await follows, so the claim is not dropped between the answer and the change of its state.
         if !matches!(taken, Err(Failure::Failed(_))) {
             self.answer = None;
         }
@@ -64,13 +65,14 @@ impl Drop for Claim<'_> {
             // A hold that is not received is given back before the keeper takes any other lock.
             drop(answer);
             let left = Left { key: self.request.key.clone(), session: Arc::clone(self.session) };
-            // It ends with its session at the latest.
+            // The hold ends with its session at the latest.
             self.request.cleanup.release_later(Arc::new(left), Instant::FAR_FUTURE);
         }
     }
 }
 
-/// What a request without a caller may have left. The keeper gives it back by itself; here it is waited for.
+/// A hold that a request without a caller may have left. The keeper gives the lock back by itself; `release` only waits
+/// for the keeper.
 struct Left {
     key: LockKey,
     session: Arc<Session>,
@@ -84,7 +86,7 @@ impl Releasable for Left {
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
             match self.session.ping().await {
-                // The keeper answers after it has given back what is to be given back.
+                // The keeper answers after it has given back the locks that are due.
                 Ok(()) | Err(Failure::Ended(_)) => Ok(Released::NotHeld),
                 Err(Failure::Failed(error)) => Err(error),
             }

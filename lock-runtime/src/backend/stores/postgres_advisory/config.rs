@@ -43,7 +43,7 @@ impl Config {
         Ok(Self { of_server, session_timeout })
     }
 
-    /// Returns the name of the store: advisory locks are those of the whole database, whatever the table.
+    /// Returns the name of the store, without the table: advisory locks belong to the whole database.
     pub(super) fn name(&self) -> String {
         format!("postgres+advisory://{}", self.of_server.database())
     }

@@ -21,12 +21,12 @@ use crate::{
     time::clock::Instant,
 };
 
-/// A lock that is held in a session. Dropped, it is given back in the background.
+/// A lock that is held in a session; given back in the background when dropped.
 pub(super) struct Hold {
     session: Arc<Session>,
     key: LockKey,
     name: Name,
-    /// Whether the keeper was asked to give it back.
+    /// Whether the keeper was asked to give the lock back.
     asked: AtomicBool,
     end: Arc<SetOnce<End>>,
     /// Whether the caller knows that its release was not confirmed.

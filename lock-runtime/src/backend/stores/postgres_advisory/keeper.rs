@@ -1,5 +1,6 @@
-//! The task that has the connection of a session: it executes the requests, keeps the session alive, and sees the end of
-//! the connection. The connection is its own, so what a statement did is known in the end, also if its caller has gone.
+//! The task that has the connection of a session: it executes the requests, keeps the session alive, and sees the end
+//! of the connection. No other task uses the connection, so the outcome of a statement is known in the end, even if its
+//! caller has gone.
 
 use std::{
     collections::HashSet,
@@ -38,20 +39,20 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// Requests of one statement.
+/// Upper bound on the requests of one statement.
 const MOST: usize = 256;
-/// Pings in a session timeout.
+/// Number of pings in a session timeout.
 const PINGS: u32 = 5;
 /// How long a session is kept without locks, waiters and requests.
 const UNUSED: Duration = Duration::from_secs(60);
-/// Upper bound on attempts to give locks back that are refused, as by an operator who cancels statements.
+/// Upper bound on refused attempts to give locks back, as when an operator cancels statements.
 const MAX_REFUSALS: u32 = 16;
 
 /// Why a statement has no answer.
 enum Failure {
-    /// The server refused it; that says nothing about the session.
+    /// The server refused the statement, which says nothing about the session.
     Refused(LockError),
-    /// It met a transaction that locks the row or the table.
+    /// The statement met a transaction that locks the row or the table.
     Locked(LockError),
     /// The session is over.
     Over(LockError),
@@ -75,15 +76,15 @@ impl From<Failure> for LockError {
     }
 }
 
-/// What became of an attempt to take a lock.
+/// The outcome of an attempt to take a lock.
 #[derive(Clone, Copy)]
 enum Tried {
     Held,
-    /// It is taken, with its new version.
+    /// The lock is taken, with its new version.
     Raised(i64),
-    /// It is taken, with the version of a new row.
+    /// The lock is taken, with the version of a new row.
     Created(i64),
-    /// It is taken, but its row is locked, or was removed in this moment.
+    /// The lock is taken, but its row is locked, or was removed at that moment.
     NoRow,
 }
 
@@ -96,7 +97,7 @@ pub(super) struct Keeper {
     outage: Arc<Outage>,
     /// The numbers of the locks that the session has, or may have.
     held: HashSet<i64>,
-    /// When the last statement was sent that was answered, and when its answer came.
+    /// When the last answered statement was sent, and when its answer came.
     sent: Instant,
     answered: Instant,
     used: Instant,
@@ -137,17 +138,17 @@ impl Keeper {
         if let Some(session) = self.session.upgrade() {
             session.end(&why);
         }
-        // Waiters ask in another session.
+        // Waiters ask again, in another session.
         self.shared.notices.hints().tell_all();
     }
 
-    /// Does the next thing; returns whether to go on.
+    /// Handles the next message or requests, or pings; returns whether to go on.
     async fn step(&mut self) -> Result<bool, LockError> {
         let interval = self.shared.config.session_timeout / PINGS;
         let mut due = Vec::new();
         tokio::select! {
             message = self.listener.try_recv() => match message {
-                // It does not listen any more.
+                // A message from before the session stopped listening.
                 Ok(Some(_)) => {}
                 Ok(None) => return Err(self.broke()),
                 Err(error) => return Err(error::explain(error, &self.shared.config.of_server)),
@@ -166,7 +167,7 @@ impl Keeper {
         Ok(!self.held.is_empty() || !is_suspect && !is_unused)
     }
 
-    /// Executes requests, those first that give locks back.
+    /// Executes requests, first the requests that give locks back.
     async fn execute(&mut self, due: Vec<Request>) -> Result<(), LockError> {
         let (mut takes, mut frees, mut pings) = (Vec::new(), Vec::new(), Vec::new());
         for request in due {
@@ -193,7 +194,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Gives locks back, and answers the requests for that.
+    /// Gives locks back, and answers the requests to do so.
     async fn give_back(&mut self, frees: Vec<Free>) -> Result<(), LockError> {
         let names: Vec<_> = frees.iter().map(|free| free.name.clone()).collect();
         let had = self.unlock(&names).await?;
@@ -203,7 +204,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Gives locks back; returns for each whether the session had it.
+    /// Gives locks back; returns for each lock whether the session had it.
     async fn unlock(&mut self, names: &[Name]) -> Result<Vec<bool>, LockError> {
         if names.is_empty() {
             return Ok(Vec::new());
@@ -234,8 +235,8 @@ impl Keeper {
         Ok(had)
     }
 
-    /// Gives those of the locks back that the session has, without a notification: after a statement that was refused, or
-    /// where the lock was not granted and its waiters are not to ask at once.
+    /// Gives back the locks that the session has, without notifications: after a refused statement, or for locks that
+    /// were not granted, whose waiters are not to ask at once.
     async fn free(&mut self, names: &[Name]) -> Result<(), LockError> {
         if names.is_empty() {
             return Ok(());
@@ -245,7 +246,7 @@ impl Keeper {
             match self.run(&shared.statements.free, vec![numbers(names)]).await {
                 Ok(_) => break,
                 Err(Failure::Refused(_) | Failure::Locked(_)) if refusals < MAX_REFUSALS => {}
-                // Locks without a holder would stay taken.
+                // In a session that went on, locks without a holder would stay taken.
                 Err(failure) => return Err(failure.into()),
             }
         }
@@ -270,7 +271,7 @@ impl Keeper {
             if take.abandoned.load(Ordering::SeqCst) {
                 continue;
             }
-            // The server would grant a lock to its own session once more.
+            // The server would grant a lock again to the session that has it.
             if self.held.insert(take.name.number) {
                 due.push(take);
             } else {
@@ -286,10 +287,10 @@ impl Keeper {
         match self.lock(&names).await {
             Ok(tried) => self.grant(due, tried, sent).await,
             Err(Failure::Over(error)) => Err(error),
-            // A lock is taken whatever becomes of the statement.
+            // A refused statement may have taken its locks.
             Err(Failure::Refused(error) | Failure::Locked(error)) => {
                 self.free(&names).await?;
-                // One of several may be the reason.
+                // One of several locks may be the reason for the refusal.
                 let is_alone = due.len() == 1;
                 for take in due {
                     if is_alone {
@@ -311,7 +312,7 @@ impl Keeper {
         let names = waiting.map(|take| &*take.name.row).collect();
         match self.run(&shared.statements.want, vec![Arg::Texts(names), micros(wanted)]).await {
             Err(Failure::Over(error)) => Err(error),
-            // They ask again by themselves.
+            // The waiters ask again by themselves.
             Ok(_) | Err(Failure::Refused(_) | Failure::Locked(_)) => Ok(()),
         }
     }
@@ -339,7 +340,7 @@ impl Keeper {
             Ok(created) => created,
             Err(Failure::Locked(_)) if names.len() == 1 => vec![None],
             Err(Failure::Locked(_)) => {
-                // One of several may be the reason.
+                // One of several rows may be the reason for the failure.
                 let mut created = Vec::with_capacity(names.len());
                 for name in names.chunks(1) {
                     created.extend(match self.create(name).await {
@@ -359,7 +360,8 @@ impl Keeper {
         Ok(tried)
     }
 
-    /// Creates the rows of locks that are taken; returns the version of each, and none if it cannot be created now.
+    /// Creates the rows of locks that are taken; returns the version of each row, or `None` for a row that cannot be
+    /// created now.
     async fn create(&mut self, names: &[Name]) -> Result<Vec<Option<i64>>, Failure> {
         let shared = Arc::clone(&self.shared);
         let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
@@ -392,19 +394,20 @@ impl Keeper {
                     Taken::Granted { hold, version, since: sent }
                 }
             };
-            // Without its caller, a hold is dropped, and given back before the next requests.
+            // A hold without a caller is dropped, and given back before the next requests.
             let _ = take.answer.send(taken);
         }
         drop(session);
         self.free(&locked).await?;
         for _ in 0..sweeps {
-            cold(self.sweep_page()).await?;
+            // Boxed, because this future is rare and large.
+            Box::pin(self.sweep_page()).await?;
         }
         Ok(())
     }
 
-    /// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the server
-    /// refuses to remove keeps no other.
+    /// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the
+    /// server refuses to remove does not keep other rows in the table.
     async fn sweep_page(&mut self) -> Result<(), LockError> {
         let shared = &Arc::clone(&self.shared);
         let old = match self.run_without_pid(&shared.statements.sweep, shared.sweeper.page()).await {
@@ -430,7 +433,7 @@ impl Keeper {
         removed.into_iter().filter_map(Result::err).find_map(is_over).map_or(Ok(()), Err)
     }
 
-    /// Executes a statement whose answer tells in which session.
+    /// Executes a statement whose answer names its session.
     async fn run(&mut self, statement: &Statement, args: Vec<Arg<'_>>) -> Result<Vec<PgRow>, Failure> {
         let answer = self.run_without_pid(statement, args).await?;
         let is_ours = |row: &PgRow| row.try_get::<i32, _>("pid").is_ok_and(|pid| pid == self.pid);
@@ -442,8 +445,9 @@ impl Keeper {
         Err(Failure::Over(LockError::new(LockErrorKind::Backend, message)))
     }
 
-    /// Executes a statement, once: it may take a lock whatever becomes of it, and would take it twice. An answer that is
-    /// late makes the session suspect; it ends if it has no locks, or when they cannot be relied on any more.
+    /// Executes a statement once: a statement takes its lock even if it fails, and a second execution would take the
+    /// lock twice. A late answer makes the session suspect: a session without locks then ends at once, a session with
+    /// locks at its deadline.
     async fn run_without_pid(
         &mut self,
         statement: &Statement,
@@ -489,7 +493,8 @@ impl Keeper {
                 let error = error::explain(cause, server);
                 match meaning {
                     Meaning::Broken | Meaning::OtherSession => return Err(Failure::Over(error)),
-                    // Tokens cannot be raised here, but perhaps where the address leads by now.
+                    // Fencing tokens cannot be raised on this server, but perhaps on the server to which the address
+                    // leads by now.
                     Meaning::ReadOnly => session.suspect(),
                     Meaning::Conflict | Meaning::Locked | Meaning::Refused => {}
                 }

@@ -55,11 +55,11 @@ impl PostgresAdvisory {
         Ok(Self { link: Sessions::link(Config::from_url(url)?) })
     }
 
-    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a function that returns the
-    /// [credentials](Credentials) of the moment instead of those in the URL.
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a function that returns the current
+    /// [credentials](Credentials), instead of the credentials in the URL.
     ///
     /// # Errors
-    /// Those of [`connect_lazy`](Self::connect_lazy).
+    /// The errors of [`connect_lazy`](Self::connect_lazy).
     pub fn with_credentials<F, E>(
         url: &str,
         credentials: impl Fn() -> F + Send + Sync + 'static,

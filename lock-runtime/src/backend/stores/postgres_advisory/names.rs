@@ -9,11 +9,11 @@ use crate::{LockKey, backend::kits::postgres::digest::sha256};
 /// A lock, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
-    /// The number of the advisory lock, which `sqlx` makes of the name, too.
+    /// The number of the advisory lock, the same as `sqlx` makes of the name.
     pub(super) number: i64,
-    /// The name of its row. No lock in a row can have it, because a key has no control character.
+    /// The name of the lock's row. No lock of `postgres:` has such a name, because a key has no control character.
     pub(super) row: Arc<str>,
-    /// The payload of the notification of its release.
+    /// The payload of the notification of the lock's release.
     pub(super) payload: Arc<str>,
 }
 

@@ -33,9 +33,9 @@ pub(super) enum Request {
 pub(super) struct Take {
     pub(super) key: LockKey,
     pub(super) name: Name,
-    /// How long to be notified of releases; zero: not.
+    /// How long the waiter is to be notified of releases; zero: not at all.
     pub(super) wanted: Duration,
-    /// Whether its caller has gone.
+    /// Whether the request's caller has gone.
     pub(super) abandoned: Arc<AtomicBool>,
     pub(super) answer: oneshot::Sender<Taken>,
 }
@@ -49,12 +49,12 @@ pub(super) enum Taken {
         since: Instant,
     },
     Held,
-    /// Its row is locked by another transaction.
+    /// The lock's row is locked by another transaction.
     Locked,
     Failed(LockError),
 }
 
-/// A request to give a lock back. It is never sent twice for one hold.
+/// A request to give a lock back, which is never sent twice for one hold.
 pub(super) struct Free {
     pub(super) name: Name,
     pub(super) end: Arc<SetOnce<End>>,
@@ -65,7 +65,7 @@ pub(super) struct Free {
 pub(super) enum End {
     Released,
     NotHeld,
-    /// The session ended while the lock was given back, so it is free; perhaps since before that.
+    /// The session ended while the lock was given back. The lock is free, perhaps since before the release.
     Broken,
 }
 
@@ -77,7 +77,7 @@ pub(super) trait InSession: Send + Sync {
 
 /// Why a request has no answer.
 pub(super) enum Failure {
-    /// The session has ended, and with it what the request may have done.
+    /// The session has ended, and with it any hold that the request may have made.
     Ended(LockError),
     Failed(LockError),
 }
@@ -90,15 +90,15 @@ impl Failure {
     }
 }
 
-/// A session. Dropping it ends it, and all its locks become free.
+/// A session. When a session is dropped, it ends, and all its locks become free.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     /// The number of the server's process.
     pub(super) pid: i32,
-    /// In nanoseconds; each answer moves it forward.
+    /// The deadline, in nanoseconds; each answer moves it forward.
     valid_until: AtomicU64,
-    /// Whether a statement had no answer in time: new locks are taken in another session, and this one lasts for those
-    /// that it has.
+    /// Whether a statement had no answer in time: new locks are taken in another session, and this session lasts only
+    /// for the locks that it has.
     suspect: AtomicBool,
     ended: AtomicBool,
     requests: mpsc::UnboundedSender<Request>,
@@ -107,7 +107,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A session whose first statement was sent at `sent`.
+    /// Creates a session whose first statement was sent at `sent`.
     pub(super) fn new(
         shared: Arc<Shared>,
         pid: i32,
@@ -128,7 +128,7 @@ impl Session {
     }
 
     /// Moves the deadline forward, now that a statement sent at `sent` was executed: the server counts the silence from
-    /// its end.
+    /// the end of the statement.
     pub(super) fn answered(&self, sent: Instant) {
         let until = valid_until(sent, self.shared.config.session_timeout);
         self.valid_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
@@ -168,7 +168,7 @@ impl Session {
         lock(&self.holds).remove(&number);
     }
 
-    /// Requests a lock; returns where the answer comes.
+    /// Requests a lock; returns the receiver of the answer.
     pub(super) fn request(
         &self,
         key: &LockKey,
@@ -179,12 +179,12 @@ impl Session {
         let (answer, answered) = oneshot::channel();
         let abandoned = Arc::clone(abandoned);
         let take = Take { key: key.clone(), name: name.clone(), wanted, abandoned, answer };
-        // If the session has ended, the answer never comes, and the receiver shows it.
+        // If the session has ended, the receiver fails.
         let _ = self.requests.send(Request::Take(take));
         answered
     }
 
-    /// Gives a lock back; `end` tells when that is done.
+    /// Gives a lock back; `free.end` is set once the lock is given back.
     pub(super) fn free(&self, free: Free) {
         if let Err(mpsc::error::SendError(Request::Free(free))) = self.requests.send(Request::Free(free)) {
             let _ = free.end.set(End::NotHeld);

@@ -1,4 +1,4 @@
-//! How sessions with the server are made.
+//! Makes the sessions with the server.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Sessions {
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        // Two tables of one database have the same advisory locks.
+        // Two tables of one database share the advisory locks.
         let identity = self.0.fitness.identity().and_then(|identity| {
             let (of_database, _) = identity.rsplit_once('/')?;
             Some(format!("postgres+advisory:{of_database}"))
@@ -50,7 +50,8 @@ impl Sessions {
         [self.config().name()].into_iter().chain(identity).collect()
     }
 
-    /// Connects, and prepares the session; returns its process and when the first statement was sent that counts for it.
+    /// Connects, and prepares the session; returns its connection, its process, and the moment from which its deadline
+    /// counts.
     async fn connect(&self) -> Result<(PgListener, i32, Instant), LockError> {
         let Shared { config: Config { of_server, session_timeout }, statements, fitness, notices, .. } =
             &*self.0;
@@ -102,7 +103,7 @@ impl link::Sessions for Sessions {
 
     async fn open(&self, outage: &Arc<Outage>) -> Result<Arc<Session>, LockError> {
         let of_server = &self.0.config.of_server;
-        // Two connections are made, and the session is proved to be its own.
+        // Two connections are made, and one of them proves that its session is its own.
         let limit = of_server.connect_timeout * 2;
         let connecting = || async {
             timeout(limit, self.connect()).await.unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! What all sessions of one store share.
+//! The state that all sessions of one store share.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) sweeper: Sweeper,
     pub(super) notices: Arc<Notices>,
     pub(super) left_free: LeftFree,
-    /// This process, for a human reader of the table.
+    /// Host and process id, for a human reader of the table.
     pub(super) label: String,
 }
 
@@ -84,7 +84,7 @@ impl Statements {
 pub(super) struct LeftFree(Mutex<HashMap<i64, Instant>>);
 
 impl LeftFree {
-    /// From this number on, those that have passed are removed.
+    /// Number of locks from which on locks whose time has passed are removed.
     const MANY: usize = 64;
 
     pub(super) fn leave(&self, number: i64, until: Instant) {

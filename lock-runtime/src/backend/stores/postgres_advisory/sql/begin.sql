@@ -1,10 +1,11 @@
 -- Prepares a session for advisory locks.
 -- $1 session timeout, us  $2 echo
--- A silent client loses its session, and the locks in it, after the session timeout and not earlier: whether its host
--- answers is left to that, too. A pooler may have lent the session to others, who have left locks in it.
--- A row has to be read as others have committed it while the statement runs. It is found by its name, because a table that
--- looks small may have many old versions of its rows; and no statement is planned again. A row that another transaction
--- is about to create is not waited for.
+-- A silent client loses its session, and the locks in it, after the session timeout and not earlier: no TCP
+-- setting ends a session because its host does not answer. A pooler may have lent the session to other clients, which
+-- have left locks in it.
+-- Statements must read a row as other transactions have committed it while the statement runs. Rows are found by name,
+-- because a table that looks small may have many old versions of its rows. No statement is planned again. No statement
+-- waits for long, as for another transaction that is about to create a row.
 SELECT
     $2::bigint AS echo,
     set_config('idle_session_timeout', ($1 / 1000)::text, false),

@@ -1,7 +1,8 @@
 -- Creates the rows of locks that the session has taken.
 -- $1 keys  $2 names of the rows  $3 holder  $4 echo
--- One row for each, in order: its version; none if there is a row by now. A row of the same name that another transaction
--- has inserted is waited for, until that ends; only for a moment, because all locks of the session wait.
+-- One row for each name, in order: the version of the new row; NULL if there is a row by now. If another transaction
+-- has inserted a row of the same name, the statement waits for the end of that transaction, but only for a moment,
+-- because all locks of the session wait.
 WITH created AS (
     INSERT INTO {table} (name, version, expires_at, holder)
     SELECT

@@ -1,8 +1,9 @@
--- Tries to take advisory locks, and raises the version of each that it has taken, in the same session.
+-- Tries to take advisory locks, and raises the version of each lock that is taken, in the same session.
 -- $1 keys  $2 names of the rows  $3 holder  $4 echo
--- One row for each, in order: whether it is taken, and its new version; none if its row is missing or locked.
--- An advisory lock is taken whatever becomes of the statement. The row is read as it is when it is locked, so the version is
--- larger than that of the last holder, who has committed it before the lock was free.
+-- One row for each lock, in order: whether the lock is taken, and its new version; NULL if its row is missing or
+-- locked.
+-- An advisory lock is taken whatever becomes of the statement. The row is read as it is when it is locked, so the
+-- version is larger than the last holder's version, which was committed before the lock was free.
 WITH tried AS MATERIALIZED (
     SELECT due.*, pg_try_advisory_lock(due.key) AS taken
     FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS due (key, name, number)

@@ -1,7 +1,7 @@
 -- Gives advisory locks back, and notifies the waiters. The notifications are sent when the locks are free.
 -- $1 keys  $2 names of the rows  $3 echo
--- One row for each, in order: whether it was held, and whether others wait. It knows nothing of a waiter that
--- began in this moment, which asks again soon.
+-- One row for each lock, in order: whether the lock was held, and whether others wait. The statement does not see a
+-- waiter that begins at the same moment; such a waiter asks again soon.
 WITH due AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS due (key, name, number)
 ), freed AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Asks to be notified when locks are given back. A row that is locked is not waited for.
+-- Asks to be notified when locks are given back. The statement does not wait for a locked row.
 -- $1 names of the rows  $2 how long to be notified, us  $3 echo
 WITH held AS MATERIALIZED (
     SELECT l.name FROM {table} l
