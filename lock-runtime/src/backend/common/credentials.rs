@@ -8,10 +8,10 @@ use crate::{LockError, LockErrorKind, backend::BoxFuture};
 
 /// The user name and password for a new connection to a store, from a program whose credentials change while it runs.
 ///
-/// A store that was created by the function `with_credentials` of its type asks the program for them before each new
-/// connection, on the caller's runtime or on the library's own thread. The user and the password in its URL are not used.
-/// The program has to answer within the store's setting `connect_timeout`, so it is best to keep a token that takes longer
-/// to get. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+/// A store that was created by the function `with_credentials` of its type asks the program for credentials before each
+/// new connection, on the caller's runtime or on the library's own thread. The user and the password in the store's URL
+/// are not used. The program has to answer within the store's setting `connect_timeout`, so it is best to keep a token
+/// that takes longer to get. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
 ///
 /// The password does not appear in `Debug` output.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Creates credentials. Redis calls the user of a password alone `default`.
+    /// Creates credentials. In Redis, the user of a password without a user name is `default`.
     #[must_use]
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), password: password.into() }
@@ -36,7 +36,7 @@ impl fmt::Debug for Credentials {
 
 type Provide = dyn Fn() -> BoxFuture<'static, Result<Credentials, LockError>> + Send + Sync;
 
-/// The program's function that returns its credentials of the moment.
+/// The program's function that returns its current credentials.
 #[derive(Clone)]
 pub(in crate::backend) struct Provider(Arc<Provide>);
 
@@ -57,10 +57,10 @@ impl Provider {
         }))
     }
 
-    /// Asks the program, at most for this time.
+    /// Asks the program for its credentials, and waits for at most `limit`.
     ///
     /// # Cancel safety
-    /// Cancel safe, if the program's function is.
+    /// Cancel safe, if the program's function is cancel safe.
     pub(in crate::backend) async fn ask(&self, limit: Duration) -> Result<Credentials, LockError> {
         timeout(limit, (self.0)()).await.unwrap_or_else(|_| {
             let message = format!(
@@ -78,7 +78,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// The program's own error, with a size.
+/// The program's own error, in a type with a size.
 #[derive(Debug)]
 struct Provided(Box<dyn Error + Send + Sync>);
 

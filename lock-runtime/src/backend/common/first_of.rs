@@ -9,8 +9,8 @@ use std::{
 /// Returns the output of the first of several attempts, of which one begins every quarter of a second.
 ///
 /// A request that was sent while the server was unreachable may never be answered; the next attempt shows that the
-/// server is back. Only for the library's own runtime, so that a struggling server gets few attempts from each
-/// process.
+/// server is back. To be used only on the library's own runtime, so that a struggling server gets few attempts from
+/// each process.
 pub(in crate::backend) async fn first_of<F: Future>(begin: impl Fn() -> F) -> F::Output {
     const PAUSE: Duration = Duration::from_millis(250);
     const ATTEMPTS: usize = 8;

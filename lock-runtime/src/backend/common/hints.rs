@@ -1,5 +1,5 @@
-//! Messages that a lock was released. They are only hints: any client that may publish can send one, and
-//! one may be lost. So each wait also ends by itself.
+//! Messages that a lock was released. The messages are only hints: any client that may publish can send one, and one
+//! may be lost. Therefore each wait also ends by itself.
 
 use std::{
     collections::HashMap,
@@ -30,7 +30,7 @@ struct Watched {
 struct Releases {
     count: AtomicU64,
     more: Notify,
-    /// What the last message said, if it had a text.
+    /// The text of the last message, if it had one.
     #[cfg(feature = "postgres")]
     text: Mutex<Option<Arc<str>>>,
 }
@@ -94,7 +94,7 @@ impl Releases {
     }
 }
 
-/// Counts the messages about one lock, until it is dropped.
+/// Counts the messages about one lock; ends when dropped.
 #[derive(Debug)]
 pub(in crate::backend) struct Watch {
     hints: Arc<Hints>,
@@ -112,7 +112,7 @@ impl Watch {
         self.releases.count.load(Ordering::Relaxed)
     }
 
-    /// Returns what the last message said, if it had a text.
+    /// Returns the text of the last message, if it had one.
     #[cfg(feature = "postgres")]
     pub(in crate::backend) fn text(&self) -> Option<Arc<str>> {
         lock(&self.releases.text).clone()

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{LockError, LockErrorKind, background, time::clock::Instant};
 
-/// How a store makes its sessions.
+/// Makes the sessions of a store.
 pub(in crate::backend) trait Sessions: fmt::Debug + Send + Sync + 'static {
     type Session: fmt::Debug + Send + Sync;
 
@@ -44,8 +44,8 @@ impl<S: Sessions> Link<S> {
         &self.sessions
     }
 
-    /// Returns the session, and makes one if there is none: on the library's own runtime, because it outlives the
-    /// caller's.
+    /// Returns the session, and makes one if there is none, on the library's own runtime: a session outlives the
+    /// caller's runtime.
     ///
     /// # Cancel safety
     /// Cancel safe.

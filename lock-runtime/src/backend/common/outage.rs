@@ -10,7 +10,7 @@ use crate::{LockError, sync::lock, time::clock::Instant};
 pub(crate) struct Outage {
     /// The name of the store, with its address.
     store: String,
-    /// What follows from an outage.
+    /// The consequence of an outage, for the log.
     consequence: &'static str,
     state: Mutex<State>,
 }
@@ -32,8 +32,8 @@ impl Outage {
         Self { store, consequence, state: Mutex::new(State::Reached(Instant::from_nanos(0))) }
     }
 
-    /// Records that the store cannot be reached, as shown by an attempt or a connection that began at `began`. If
-    /// that was before the last outage ended, it is late evidence of that outage, and is ignored.
+    /// Records that the store cannot be reached, as shown by an attempt or a connection that began at `began`. An
+    /// attempt or a connection that began before the last outage ended is late evidence of that outage, and is ignored.
     pub(crate) fn begins(&self, began: Instant, error: &LockError) {
         let refused = !error.is_retryable();
         let mut state = lock(&self.state);

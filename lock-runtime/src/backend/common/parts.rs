@@ -1,5 +1,5 @@
-//! The parts of a store's URL, and the mistakes for which a part would be taken for another: a password for a host, or
-//! for a setting.
+//! The parts of a store's URL, and the mistakes that would make one part be taken for another: a password for a host,
+//! or for a setting.
 
 use super::settings::invalid;
 use crate::LockError;
@@ -10,7 +10,7 @@ pub(in crate::backend) struct Parts<'a> {
     /// `user`, `user:password` or `:password`.
     pub(in crate::backend) credentials: Option<&'a str>,
     pub(in crate::backend) hosts: &'a str,
-    /// Begins with its slash, if there is one.
+    /// The path with its slash; empty without one.
     pub(in crate::backend) path: &'a str,
     pub(in crate::backend) query: &'a str,
 }
@@ -19,8 +19,8 @@ impl<'a> Parts<'a> {
     /// Splits the text after `scheme://` in the URL of `store`.
     ///
     /// # Errors
-    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) where a reserved character ends a part too early, as it
-    /// seems. The error repeats nothing: what follows may be the rest of a password.
+    /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if a reserved character seems to end a part too early.
+    /// The error repeats nothing of the URL: the text after that character may be the rest of a password.
     pub(in crate::backend) fn of(rest: &'a str, store: &str) -> Result<Self, LockError> {
         let refuse = |what: &str| Err(invalid(format!("the {store} URL is not understood: {what}")));
         if rest.contains('#') {
@@ -30,7 +30,7 @@ impl<'a> Parts<'a> {
         }
         let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = before.find('/').map_or((before, ""), |at| before.split_at(at));
-        // Without an authority, the path is that of a socket.
+        // Without an authority, the path leads to a socket.
         if !authority.is_empty() && path.contains('@') {
             return refuse(
                 "it has an `@` after a `/`; in a user name or a password a `/` is written `%2F`, and in a path an `@` is \

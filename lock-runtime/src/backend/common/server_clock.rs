@@ -1,9 +1,9 @@
 //! An estimate of the server's clock, so that a request can state in the server's time until when it may be executed.
 //!
-//! An answer arrives after the server has read the time in it. So that time, less the time of arrival on our clock,
-//! is a lower bound of how far the server's clock is ahead of ours. The largest bound of the last minute is the
-//! closest. A limit computed from it lies at most [`ERROR`] later than meant, so a request is not executed after
-//! its caller has given it up. If the bound is too low, as after a jump of the server's clock, the server refuses
+//! The server reads its clock before its answer arrives. Therefore the time in an answer, less the time of arrival on
+//! our clock, is a lower bound on the lead of the server's clock over ours. The largest bound of the last minute is the
+//! closest. A limit computed from that bound lies at most [`ERROR`] later than meant, so a request is not executed
+//! after its caller has given it up. If the bound is too low, as after a jump of the server's clock, the server refuses
 //! the request and states its time, and the request is repeated.
 
 use std::{
@@ -24,11 +24,11 @@ pub(crate) const ERROR: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(Mutex<Option<Known>>);
 
-/// Lower bounds of how far the server's clock is ahead of ours, in µs.
+/// Lower bounds on the lead of the server's clock over ours, in µs.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     best: i64,
-    /// The best bound of the period before this one.
+    /// The best bound of the previous period.
     before: i64,
     since: Instant,
 }

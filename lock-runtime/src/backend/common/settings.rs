@@ -40,14 +40,14 @@ impl Settings {
         invalid(format!("setting `{name}` in the {} URL: {problem}", self.store))
     }
 
-    /// Returns the error for an unknown setting in this query.
+    /// Returns the error for the unknown setting `name` in `query`.
     pub(in crate::backend) fn unknown(&self, name: &str, query: &str) -> LockError {
         self.unknown_beside(name, query, &[])
     }
 
-    /// The same, where the URL may have these settings, too, which are the driver's.
+    /// Returns the error for the unknown setting `name` in a URL that may also have the driver's settings, `of_driver`.
     ///
-    /// The name is repeated only if it looks like one, and the query is no rest of a password.
+    /// The error repeats the name only if it looks like a name, and if the query is not the rest of a password.
     pub(in crate::backend) fn unknown_beside(
         &self,
         name: &str,

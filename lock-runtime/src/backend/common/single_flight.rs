@@ -13,8 +13,8 @@ use crate::{LockError, sync::lock, time::clock::Instant};
 /// Pause after a failed attempt, so that many callers do not make many connections.
 pub(in crate::backend) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The result of an attempt, once there is one; `None` if it was dropped unfinished. Callers that wait for it are woken
-/// in their order.
+/// The result of an attempt, once the attempt has ended; `None` if the attempt was dropped unfinished. Callers that
+/// wait for the result are woken in their order.
 pub(in crate::backend) type Made<T> = Arc<SetOnce<Option<Result<T, LockError>>>>;
 
 /// The current connection of a store, or the attempt to make one.
@@ -47,18 +47,18 @@ impl<T: Clone> SingleFlight<T> {
         }
     }
 
-    /// Returns whether the last attempt failed and a caller may make a new one by now.
+    /// Returns whether the last attempt failed and a caller may make a new attempt by now.
     pub(in crate::backend) fn has_failed(&self) -> bool {
         matches!(&*lock(&self.state), State::Failed(until, _) if until.has_passed())
     }
 
     /// Joins the attempt that is under way, or starts one with `begin`; returns the receiver of its result.
     ///
-    /// An attempt belongs in a task of its own: inside a caller that is dropped, or left unpolled halfway, it would
-    /// keep all others from the store. It ends with [`finish`](Self::finish).
+    /// An attempt belongs in a task of its own: inside a caller that is dropped, or left unpolled halfway, the attempt
+    /// would keep all other callers from the store. An attempt ends with [`finish`](Self::finish).
     ///
     /// # Errors
-    /// Those of `begin`; for a [`PAUSE`] after a failed attempt, the error of that attempt.
+    /// The errors of `begin`; for a [`PAUSE`] after a failed attempt, the error of that attempt.
     pub(in crate::backend) fn join(
         &self,
         is_usable: impl FnOnce(&T) -> bool,
@@ -90,12 +90,12 @@ impl<T: Clone> SingleFlight<T> {
     }
 }
 
-/// An attempt that is under way. If it is dropped unfinished, the next caller begins another one.
+/// An attempt that is under way. If the attempt is dropped unfinished, the next caller begins another one.
 pub(in crate::backend) struct Attempt<T>(Made<T>);
 
 impl<T> Drop for Attempt<T> {
     fn drop(&mut self) {
-        // Without effect if it is finished.
+        // Has no effect on a finished attempt.
         let _ = self.0.set(None);
     }
 }

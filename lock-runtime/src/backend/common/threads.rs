@@ -1,7 +1,7 @@
 //! Work that may block, and the look-up of names, each on a thread of its own.
 //!
-//! The blocking threads of tokio are not used for it: a runtime that is shut down waits for their work, so a name server
-//! without an answer would keep a program from ending, and without a thread they panic.
+//! Tokio's blocking threads are not used for such work: a runtime that is shut down waits for its blocking threads, so
+//! a name server without an answer would keep a program from ending; and tokio panics if it cannot start a thread.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use crate::{process::Process, sync::lock};
 /// Does `work` on a thread of its own, which starts at once.
 ///
 /// # Errors
-/// If there is no thread, or `work` panics.
+/// If no thread can be started, or `work` panics.
 ///
 /// # Cancel safety
 /// Cancel safe. The work goes on without its caller.
@@ -38,20 +38,20 @@ fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name("lock-blocking".into()).spawn(work).map(drop)
 }
 
-/// The addresses of a name, once they are known, or why they are not.
+/// The addresses of a name, or the reason why the look-up failed, once the look-up has ended.
 type Found = Arc<SetOnce<Result<Vec<IpAddr>, (io::ErrorKind, String)>>>;
 
 /// Look-ups by the process that began them and the name.
 type LookUps = HashMap<(u32, Arc<str>), Found>;
 
-/// The look-ups that are under way. All callers that want the same name wait for one of them: a name server without an
-/// answer keeps one thread for each name.
+/// The look-ups that are under way. All callers that want the same name wait for the same look-up: a name server
+/// without an answer keeps one thread for each name.
 static LOOK_UPS: LazyLock<Mutex<LookUps>> = LazyLock::new(Mutex::default);
 
 /// Looks up the addresses of a host.
 ///
 /// # Errors
-/// Those of the operating system.
+/// The errors of the operating system.
 ///
 /// # Cancel safety
 /// Cancel safe. The look-up goes on without its caller.

@@ -1,4 +1,4 @@
-//! The files with the CAs that we trust and with our own certificate. They are read anew for each connection, or
+//! The files with the CAs that we trust and with our own certificate, which are read anew for each connection or
 //! session, so that certificates can be renewed.
 
 use std::{
@@ -120,7 +120,7 @@ impl Tls {
         if chain.is_empty() {
             return Err(self.unusable("tls_cert", cert, "no certificate in PEM"));
         }
-        // Without the parser's error: it may quote the key.
+        // The message omits the parser's error, which may quote the key.
         let no_key = |_| self.no_key();
         let private = PrivateKeyDer::from_pem_slice(key_text.as_bytes()).map_err(no_key)?;
         let client = client.with_client_auth_cert(chain, private).map_err(|error| {
@@ -190,11 +190,11 @@ impl Tls {
 /// The CAs against which a server's certificate is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Trust {
-    /// Those in the file of `tls_ca`.
+    /// The CAs in the file of `tls_ca`.
     File,
-    /// Those of this system.
+    /// The CAs of this system.
     System,
-    /// Those of a client that the program made.
+    /// The CAs of a client that the program made.
     Client,
 }
 
@@ -207,7 +207,7 @@ pub(in crate::backend) struct Certificates {
     /// The text of `tls_ca`, for a driver that parses it itself.
     #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only ZooKeeper's driver needs it"))]
     pub(in crate::backend) ca: Option<String>,
-    /// The texts of `tls_cert` and `tls_key`, for the same driver.
+    /// The texts of `tls_cert` and `tls_key`, for a driver that parses them itself.
     #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only ZooKeeper's driver needs it"))]
     pub(in crate::backend) identity: Option<(String, String)>,
 }
@@ -234,7 +234,7 @@ pub(super) fn provider() -> Result<Arc<CryptoProvider>, LockError> {
 /// driver that relies on it panics if several kinds of cryptography, or none, are compiled in.
 pub(in crate::backend) fn install_provider() -> Result<(), LockError> {
     if CryptoProvider::get_default().is_none() {
-        // Fails if another thread was faster; its choice is as good.
+        // The call fails if another thread was faster, whose choice is as good.
         let _ = compiled_in()?.install_default();
     }
     Ok(())

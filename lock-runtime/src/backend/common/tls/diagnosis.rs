@@ -21,7 +21,7 @@ use super::{
 pub(in crate::backend) enum Look {
     /// A fault that does not go away by itself, as a sentence without its subject, the server.
     Wrong(String),
-    /// The server does not continue the handshake, like one that does not know TLS.
+    /// The server does not continue the handshake, like a server that does not know TLS.
     Closed,
     /// No fault of the server was found.
     Unclear,
@@ -44,7 +44,7 @@ pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
     let Ok(provider) = provider() else { return false };
     let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let Ok(client) = client else { return false };
-    // Trusts no CA: the handshake is not meant to succeed.
+    // This client trusts no CA: its handshake is not meant to succeed.
     let client = client.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     match shake_hands(&Arc::new(client), host, line) {
         Ok(()) => true,
@@ -79,7 +79,7 @@ pub(in crate::backend) fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> 
         if let Some(error) = error.downcast_ref() {
             return Some(error);
         }
-        // The `source()` of these two is that of the error inside, not that error itself.
+        // `source()` of these two types returns the source of the error inside, not the error inside itself.
         next = if let Some(error) = error.downcast_ref::<io::Error>() {
             error.get_ref().map(|within| within as &(dyn Error + 'static))
         } else if let Some(error) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
@@ -132,7 +132,8 @@ pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_ident
                 "requires a client certificate; name it with `tls_cert` and its key with `tls_key`".into()
             }
         },
-        // Before TLS 1.3 this is also the alert of a server that wants a certificate (RFC 5246, section 7.4.6).
+        // Before TLS 1.3, `HandshakeFailure` is also the alert of a server that wants a certificate (RFC 5246, section
+        // 7.4.6).
         rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
             if !has_identity && trust != Trust::Client =>
         {

@@ -1,4 +1,4 @@
-//! Finds out what a port speaks, over a separate connection, after a store could not be reached.
+//! Finds out which protocol a port speaks, over a separate connection, after a store could not be reached.
 
 use std::{
     io::{self, Read, Write},
@@ -57,8 +57,8 @@ pub(in crate::backend) enum Answer {
     Plain,
     /// A TLS record.
     Tls,
-    /// The end of the connection. The port may be one for TLS, but a server that has reached its limit of connections
-    /// also closes.
+    /// The end of the connection. The port may be a port for TLS, but a server that has reached its limit of
+    /// connections also closes new ones.
     Closed,
     /// Nothing within [`PATIENCE`].
     Silence,

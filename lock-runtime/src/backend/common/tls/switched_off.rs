@@ -23,7 +23,7 @@ impl Tls {
     }
 }
 
-/// Returns `false`: without TLS of our own, this cannot be found out.
+/// Returns `false`: without TLS of our own, the protocol of the server cannot be found out.
 pub(in crate::backend) fn speaks_tls(_host: &str, _line: Line) -> bool {
     false
 }
