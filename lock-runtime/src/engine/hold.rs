@@ -1,4 +1,4 @@
-//! A hold, and the turns of it that the holders in this process have.
+//! A hold, and its turns: one for each of its holders in this process.
 
 use std::{
     any::Any,
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The terms of a lease. It is handed over only to a waiter that asked for the same terms.
+/// The terms of a lease, which is handed over only to a waiter that asked for the same terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) ttl: Duration,
@@ -41,12 +41,12 @@ impl Terms {
     }
 }
 
-/// Where a grant comes from.
+/// The process and the session to which a grant belongs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
-    /// The only process in which it is valid; `None` if no other process sees the lock.
+    /// The only process in which the grant is valid; `None` if no other process sees the lock.
     pub(crate) process: Option<Process>,
-    /// The timeout of the session with the store, if it grants session locks.
+    /// The timeout of the session with the store, if the store grants session locks.
     pub(crate) session_timeout: Option<Duration>,
 }
 
@@ -61,12 +61,12 @@ pub(crate) struct Hold {
     turn_ends: AtomicU64,
     /// Whether a turn ends with the `ttl` of a lease that is not renewed, and not by `max_hold`.
     ends_with_ttl: bool,
-    /// The loss was seen. Never reset.
+    /// Whether the loss was seen. Never reset.
     lost: AtomicBool,
-    /// The hold is over for this process and no longer renewed: it is to be released, or was lost.
+    /// Whether the hold is over for this process and no longer renewed: it is to be released, or was lost.
     closed: AtomicBool,
     pub(super) scheduled: Scheduled,
-    /// The earliest time of its release: the latest that any of its turns asked for.
+    /// The earliest time of the hold's release: the latest of the times that its turns asked for.
     held_until: AtomicU64,
     changed: Notify,
     extra: Mutex<Extra>,
@@ -78,13 +78,13 @@ pub(crate) type RetentionPermit = Box<dyn Any + Send + Sync>;
 /// The state that only few holds have.
 #[derive(Debug, Default)]
 struct Extra {
-    /// The turns of a guard of several locks, one of this hold among them.
+    /// The turns of a guard of several locks, among them a turn of this hold.
     together: Option<Arc<[Weak<Turn>]>>,
     /// The turn that goes on without a guard, and its permit.
     retained: Option<(Arc<Turn>, RetentionPermit)>,
     /// The error of the latest renewal that failed.
     failure: String,
-    /// Why it was lost. The first cause stays.
+    /// Why the hold was lost. The first cause stays.
     cause: Option<Cause>,
 }
 
@@ -135,21 +135,21 @@ impl Hold {
         lock(&self.extra)
     }
 
-    /// Ties these turns, one of this hold among them, together: the loss of one ends the others.
+    /// Ties turns together, among them a turn of this hold: the loss of one turn ends the others.
     pub(crate) fn hold_with(&self, together: &Arc<[Weak<Turn>]>) {
         self.extra().together = Some(Arc::clone(together));
     }
 
-    /// Returns the turns of other holds that end with this one.
+    /// Returns the turns of other holds that end with this hold.
     ///
-    /// Some may be over: they belonged to the guard of an earlier turn.
+    /// Some of these turns may be over: they belonged to the guard of an earlier turn.
     pub(crate) fn others(&self) -> Vec<Arc<Turn>> {
         let together = self.extra().together.clone();
         let turns = together.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
         turns.filter(|turn| !std::ptr::eq(Arc::as_ptr(&turn.hold), self)).collect()
     }
 
-    /// Returns the earliest time of its release.
+    /// Returns the earliest time of the hold's release.
     pub(crate) fn held_until(&self) -> Instant {
         Instant::from_nanos(self.held_until.load(Ordering::Acquire))
     }
@@ -177,7 +177,7 @@ impl Hold {
 
     /// Moves the end of the turn. The caller has to notify the renewals afterwards.
     fn set_turn_ends(&self, ends: Instant) {
-        // `SeqCst`, like the schedule of renewals: either it sees the new end, or we see its plan.
+        // `SeqCst`, like the schedule of renewals: either the schedule sees the new end, or this thread sees its plan.
         self.turn_ends.store(ends.as_nanos(), Ordering::SeqCst);
     }
 
@@ -202,9 +202,9 @@ impl Hold {
         if self.ends_with_ttl { Cause::TtlOver } else { Cause::MaxHold }
     }
 
-    /// Returns why its deadline passes without another one.
+    /// Returns why `deadline` passes without another deadline.
     fn cause_at(&self, deadline: Instant) -> Cause {
-        // It is not renewed after the end of its turn.
+        // A hold is not renewed after the end of its turn.
         if self.turn_ends() <= deadline {
             return self.end_of_turn();
         }
@@ -223,7 +223,7 @@ impl Hold {
         self.scheduled.end_seen.swap(ends, Ordering::SeqCst) != ends
     }
 
-    /// Returns whether this process acquired it, and not the one from which it was forked.
+    /// Returns whether this process acquired the hold, rather than a process from which this one was forked.
     pub(crate) fn is_here(&self) -> bool {
         self.origin.process.is_none_or(Process::is_this)
     }
@@ -233,13 +233,13 @@ impl Hold {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    /// Returns the most that it can have left: a session may be shorter than the `ttl`.
+    /// Returns the longest validity that the hold can have left: a session may be shorter than the `ttl`.
     pub(crate) fn longest_validity(&self) -> Duration {
         let ttl = self.terms.ttl;
         ttl.min(self.origin.session_timeout.unwrap_or(ttl))
     }
 
-    /// Returns whether so much is left at `now` that a holder whose turn may last for `max_hold` can begin.
+    /// Returns whether enough validity is left at `now` for a holder whose turn may last for `max_hold`.
     pub(crate) fn has_enough_validity(&self, now: Instant, max_hold: Duration) -> bool {
         // A session lock without renewal ends with its `ttl`, however long the session lasts.
         let ttl_ends = match &self.in_store {
@@ -252,7 +252,7 @@ impl Hold {
 
     /// Records that a renewal is sent.
     pub(super) fn renewal_sent(&self) {
-        // A failure before it says more than that this one is unanswered.
+        // An earlier failure says more than a missing answer, so `FAILED` stays.
         let renewal = &self.scheduled.renewal;
         let _ = renewal.compare_exchange(NOT_SENT, UNANSWERED, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -275,7 +275,7 @@ impl Hold {
 
     /// Marks the loss; returns whether it was the first time.
     pub(crate) fn lose(&self, cause: Cause) -> bool {
-        // Before the mark: a caller that finds the mark finds the cause.
+        // The cause is set before the mark: a caller that finds the mark finds the cause, too.
         self.extra().cause.get_or_insert(cause);
         let first = !self.lost.swap(true, Ordering::AcqRel);
         if first {
@@ -324,7 +324,7 @@ impl Hold {
         }
     }
 
-    /// Returns when it must have ended in the store, if it is not renewed after `now`.
+    /// Returns when the hold must have ended in the store, if it is not renewed after `now`.
     ///
     /// The end of a session is known only to the store.
     pub(crate) fn gone_by(&self, now: Instant) -> Instant {
@@ -341,15 +341,15 @@ pub(crate) struct Turn {
     pub(crate) hold: Arc<Hold>,
     pub(crate) token: FencingToken,
     phase: AtomicU8,
-    /// The earliest time of its release, whatever becomes of its guard: `hold_at_least`.
+    /// The earliest time at which the turn allows the lock's release, whatever becomes of its guard: `hold_at_least`.
     held_until: AtomicU64,
-    /// Number of times that its holder has re-entered the lock and not left it again.
+    /// Number of times that the turn's holder has re-entered the lock and not left it again.
     reentered: AtomicU32,
 }
 
 /// The phases of a [`Turn`].
 const ACTIVE: u8 = 0;
-/// No longer to be relied on, but not left yet: another of the locks held with it is lost.
+/// The turn is no longer to be relied on, but not left yet: a lock that is held together with its lock is lost.
 const INVALID: u8 = 1;
 const OVER: u8 = 2;
 
@@ -364,12 +364,12 @@ impl Turn {
         })
     }
 
-    /// Counts that its holder re-enters the lock.
+    /// Counts that the turn's holder re-enters the lock.
     pub(crate) fn enter_again(&self) {
         self.count_holds(|reentered| reentered.saturating_add(1));
     }
 
-    /// Counts that its holder leaves the lock that it re-entered.
+    /// Counts that the turn's holder leaves the lock that it re-entered.
     pub(crate) fn leave_again(&self) {
         self.count_holds(|reentered| reentered.saturating_sub(1));
     }
@@ -381,20 +381,20 @@ impl Turn {
         if !self.hold.is_here() || self.is_over() {
             return;
         }
-        // Locked, so that the store is told in the order of the changes.
+        // The mutex is locked, so that the store is told in the order of the changes.
         let _extra = self.hold.extra();
         let reentered = change(self.reentered.load(Ordering::Relaxed));
         self.reentered.store(reentered, Ordering::Relaxed);
         lease.count_holds(reentered.saturating_add(1));
     }
 
-    /// Prevents its release before `until`, whatever becomes of its guard.
+    /// Prevents the lock's release before `until`, whatever becomes of the turn's guard.
     pub(crate) fn hold_until(&self, until: Instant) {
         self.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
         self.hold.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
     }
 
-    /// Returns the earliest time of its release.
+    /// Returns the earliest time at which the turn allows the lock's release.
     pub(crate) fn held_until(&self) -> Instant {
         Instant::from_nanos(self.held_until.load(Ordering::Acquire))
     }
@@ -403,12 +403,12 @@ impl Turn {
     ///
     /// The caller has to notify the renewals afterwards.
     pub(crate) fn retain(self: &Arc<Self>, permit: RetentionPermit) {
-        // First, so that the retention is not ended because of the old end.
+        // The end is moved first, so that the old end does not end the retention.
         self.hold.set_turn_ends(self.held_until());
         self.hold.extra().retained = Some((Arc::clone(self), permit));
     }
 
-    /// Creates the next holder's turn, once this one is over; `None` if the tokens of the grant are used up.
+    /// Creates the next holder's turn, once this turn is over; `None` if the tokens of the grant are used up.
     ///
     /// The caller has to notify the renewals afterwards.
     pub(crate) fn next(&self, now: Instant, max_hold: Duration) -> Option<Arc<Self>> {
@@ -437,14 +437,15 @@ impl Turn {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    /// Returns whether its holder may no longer use it, whatever becomes of the lease.
+    /// Returns whether the holder may no longer use this turn, whatever becomes of the lease.
     fn is_over(&self) -> bool {
         self.phase.load(Ordering::Acquire) >= INVALID
     }
 
     /// Notifies the holder to leave.
     ///
-    /// Until it has left, no other client gets the lock: its code still runs, if only to its next await.
+    /// Until the holder has left, no other client gets the lock: the holder's code still runs, if only to its next
+    /// await.
     pub(crate) fn invalidate(&self) {
         if self.phase.fetch_max(INVALID, Ordering::AcqRel) < INVALID {
             self.hold.changed.notify_waiters();
@@ -492,7 +493,7 @@ impl Turn {
     }
 }
 
-/// Returns why turns held together cannot be relied on: the loss of the one that ended the others.
+/// Returns why turns held together cannot be relied on: the loss of the turn that ended the others.
 pub(crate) fn loss<'a>(held: impl Iterator<Item = &'a Arc<Turn>>) -> LockError {
     let now = Instant::now();
     let cause = held.min_by_key(|turn| (turn.is_valid(now), turn.is_covered(now)));

@@ -1,4 +1,4 @@
-//! A count of the operations in progress, and waiting until there are none.
+//! A count of the operations in progress, and a wait until there are none.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ pub(crate) struct InFlight {
     none: Notify,
 }
 
-/// One counted operation, until it is dropped, also by a panic.
+/// One operation, counted until the guard is dropped, also by a panic.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard(Arc<InFlight>);
 
@@ -33,7 +33,7 @@ impl Drop for InFlightGuard {
 }
 
 impl InFlight {
-    /// Counts an operation. The caller calls [`end`](Self::end) when it is over.
+    /// Counts an operation. The caller calls [`end`](Self::end) when the operation is over.
     pub(crate) fn begin(&self) {
         // `SeqCst`, like the flag that is set before the count is read: one of the two sides sees the other.
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -87,7 +87,7 @@ mod tests {
         let store = Mock::new();
         let locks = store.manager();
         let guard = locks.lock("k").acquire().await.expect("granted");
-        // Other terms: the lease is not handed over, so the waiter is called to ask the store.
+        // The terms differ, so the lease is not handed over, and the waiter is called to ask the store.
         let lock = locks.lock("k").ttl(Duration::from_secs(7));
         let mut waiter = pin!(lock.acquire());
         assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

@@ -1,5 +1,3 @@
-//! Upper bounds on waiters and held locks.
-
 /// Upper bounds on waiters and held locks.
 ///
 /// Set them with [`LockManager::with_limits`](crate::LockManager::with_limits). A manager shares its counts with its

@@ -25,7 +25,7 @@ pub(crate) enum Cause {
     SessionUnconfirmed,
     /// The session has ended, and the store has not told yet why.
     SessionEnded,
-    /// In the words of the store, or about it.
+    /// A reason in the words of the store, or about the store.
     Told(String),
 }
 
@@ -55,12 +55,12 @@ impl Cause {
     }
 }
 
-/// What a release ends.
+/// The thing that a release ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     /// A hold on which its holder relied until now: if the store has given it up before, the lock was lost.
     Hold,
-    /// What may be gone already: an attempt, a lost hold, or a hold whose release is repeated.
+    /// Remains that may be gone already: of an attempt, a lost hold, or a hold whose release is repeated.
     Remains,
 }
 

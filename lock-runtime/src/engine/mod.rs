@@ -44,7 +44,7 @@ pub(crate) struct Engine {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
-    /// Acquisitions in progress. One counts until the releaser has everything that it leaves behind.
+    /// Acquisitions in progress. An acquisition counts until the releaser has everything that it leaves behind.
     pub(crate) asking: Arc<InFlight>,
     /// The acquisitions that wait.
     pub(crate) waiting: Arc<Waiting>,
@@ -90,7 +90,7 @@ impl Engine {
         if self.shut_down.load(Ordering::SeqCst) { Err(shut_down()) } else { Ok(()) }
     }
 
-    /// Fails where a store with a server cannot be asked.
+    /// Fails if a store with a server cannot be asked from the caller's runtime.
     pub(crate) fn check_caller(&self) -> Result<(), LockError> {
         // A store within the process needs nothing of the caller's runtime.
         if self.process.is_some() { caller::check() } else { Ok(()) }
@@ -101,7 +101,7 @@ impl Engine {
         self.process
     }
 
-    /// Returns where a hold comes from that is granted now.
+    /// Returns the origin of a hold that is granted now.
     pub(crate) fn origin(&self) -> Origin {
         Origin { process: self.process, session_timeout: self.backend.capabilities().session_timeout() }
     }
@@ -121,8 +121,8 @@ impl Engine {
     /// Refuses new and waiting acquisitions from now on, and waits until nothing is left to clean up.
     pub(crate) async fn shut_down(&self) {
         self.shut_down.store(true, Ordering::SeqCst);
-        // In a forked child the rest is the parent's: nothing here would end it, and a mutex may have been locked when
-        // the process was forked.
+        // In a forked child, the remaining work is the parent's: nothing in the child would end that work, and a mutex
+        // may have been locked when the process was forked.
         if self.process.is_some_and(|process| !process.is_this()) {
             return;
         }

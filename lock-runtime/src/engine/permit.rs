@@ -7,20 +7,21 @@ use std::sync::{
 
 use crate::{LockError, LockErrorKind, background, engine::Engine};
 
-/// One of the locks that may be held at the same time, and the acquisition of it. Keeps the engine alive.
+/// One of the locks that may be held at the same time, and its acquisition. Keeps the engine alive.
 #[derive(Debug)]
 pub(crate) struct Permit {
     engine: Arc<Engine>,
-    /// Counted as an acquisition in progress.
+    /// Whether the permit counts as an acquisition in progress.
     is_asking: bool,
-    /// Counted as a held lock.
+    /// Whether the permit counts as a held lock.
     counted: AtomicBool,
 }
 
 impl Engine {
     /// Counts one acquisition, and one held lock until the permit is dropped.
     pub(crate) fn permit(self: &Arc<Self>) -> Result<Permit, LockError> {
-        // Counted before the check that the manager is open.
+        // Counted before the check that the manager is open, so that a shutdown either waits for this acquisition or is
+        // seen by it.
         self.asking.begin();
         let mut permit =
             Permit { engine: Arc::clone(self), is_asking: true, counted: AtomicBool::new(false) };
@@ -64,7 +65,7 @@ impl Permit {
         Self { engine: Arc::clone(&self.engine), is_asking: false, counted: AtomicBool::new(false) }
     }
 
-    /// Returns a permit that counts the held lock from now on, instead of this one.
+    /// Returns a permit that counts the held lock from now on, instead of this permit.
     pub(crate) fn hand_on(&self) -> Self {
         let permit = self.again();
         permit.counted.store(self.counted.swap(false, Ordering::Relaxed), Ordering::Relaxed);

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Upper bound on the leases renewed in one call to the store. A call that is not answered in time has renewed none of
-/// its leases. If very many are due at once, after an outage or on a slow machine, the other calls still count.
+/// its leases. If very many leases are due at once, after an outage or on a slow machine, the other calls still count.
 const RENEWED_TOGETHER: usize = 1_024;
 
 /// The engine, as far as the renewals call it: it cleans up after the losses that they find.
@@ -35,10 +35,10 @@ pub(crate) trait LossHandler: Send + Sync + 'static {
     /// Returns the renewals, which live as long as the engine.
     fn renewals(&self) -> &Arc<Renewals>;
 
-    /// Returns the way in which the store renews leases, if it does.
+    /// Returns the way in which the store renews leases, if it renews them.
     fn renewal(&self) -> Option<&dyn Renew>;
 
-    /// Ends the retention of a turn without a guard, if its time is over; returns whether it did.
+    /// Ends the retention of a turn without a guard, if its time is over; returns whether a retention ended.
     fn end_retention(&self, hold: &Arc<Hold>) -> bool;
 
     /// Cleans up after a lost hold, whose holder has been notified.
@@ -144,8 +144,8 @@ impl Renewals {
     fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
         // A caller that moves the end of the turn from here on sees that it has to move the check, too.
         hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
-        // After the end of its turn it is not renewed; only the end of the lease is left to check. An end of the turn
-        // that was moved since the last check is checked again, at once if it has passed.
+        // After the end of its turn, a hold is not renewed; only the end of the lease is left to check. An end of the
+        // turn that was moved since the last check is checked again, at once if the end has passed.
         let behind = hold.scheduled.end_seen.load(Ordering::SeqCst) == hold.turn_ends().as_nanos();
         let due = if behind { hold.deadline() } else { next_in_turn(hold).min(hold.deadline()) };
         self.insert(schedule, hold, due);
@@ -208,17 +208,17 @@ fn plan_renewal(hold: &Hold, now: Instant) {
     }
 }
 
-/// The job. It ends when the last handle to the store is gone.
+/// The job, which ends when the last handle to the store is gone.
 async fn run<H: LossHandler>(handler: Weak<H>) {
     loop {
         let Some(renewals) = handler.upgrade().map(|handler| Arc::clone(handler.renewals())) else { return };
         let next = renewals.looks_at();
         tokio::select! {
             biased;
-            // At most a minute, to check whether the store is still used.
+            // The job sleeps for at most a minute, to check whether the store is still used.
             () = clock::sleep_until(next.min(Instant::now() + Duration::from_secs(60))) => {}
-            // Only shortens the sleep. The new hold may be gone by now, and a check of the empty schedule would leave
-            // no plan for the next one: every new hold would wake this thread.
+            // The notification only shortens the sleep. The new hold may be gone by now, and a check of the empty
+            // schedule would leave no plan for the next hold: every new hold would wake this thread.
             () = renewals.earlier.notified() => continue,
         }
         let Some(handler) = handler.upgrade() else { return };
@@ -265,7 +265,7 @@ fn end_if_over<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant)
         lost(handler, hold, hold.cause(now));
         return true;
     }
-    // Unless the holder has just left.
+    // A holder that has just left loses nothing.
     if hold.turn_ends() == ends && !hold.is_closed() && hold.is_first_report() {
         hold.cause(now).log(hold.key());
     }
@@ -273,7 +273,7 @@ fn end_if_over<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant)
 }
 
 /// Returns the batch in which a lease is renewed: of leases with the same length and about the same time left, because
-/// the one with the least sets the time limit of the call.
+/// the lease with the least time left sets the time limit of the call.
 fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
     (hold.terms.ttl, hold.remaining(now).as_millis().max(1).ilog2())
 }
@@ -314,7 +314,7 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
 
 /// The holds of one call that are not back in the schedule: those renewed, and those whose renewal is unanswered.
 ///
-/// Dropping it, also by a panic in the store, makes sure that all of them are checked again.
+/// Dropping this value, also by a panic in the store, makes sure that all of these holds are checked again.
 struct Unanswered<'a, H: LossHandler> {
     handler: &'a Arc<H>,
     renewed: Vec<Arc<Hold>>,

@@ -7,7 +7,6 @@ use crate::{
     options::LockOptions,
 };
 
-/// A caller's request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) lock: LockId,
@@ -16,7 +15,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Returns the terms that its lease has to meet, whichever task holds it.
+    /// Returns the terms that the lock's lease has to meet, whichever task holds the lease.
     pub(crate) fn terms(&self) -> Terms {
         Terms { ttl: self.options.ttl, auto_renew: self.options.auto_renew }
     }

@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 /// The values of [`Scheduled::renewal`].
 pub(super) const NOT_SENT: u8 = 0;
 pub(super) const UNANSWERED: u8 = 1;
-/// The hold has the error.
+/// A renewal has failed; the hold has the error.
 pub(super) const FAILED: u8 = 2;
 
 #[derive(Debug)]
 pub(super) struct Scheduled {
-    /// When it is renewed next.
+    /// When the hold is renewed next.
     pub(super) renew_at: AtomicU64,
-    /// When it is checked next: its entry in the schedule. 0 if it has none.
+    /// When the hold is checked next: its entry in the schedule; 0 without an entry.
     pub(super) due: AtomicU64,
     /// Unique within the schedule.
     pub(super) id: AtomicU64,
-    /// The end of the turn that was seen to pass while it was still in use, or whose loss was logged before.
+    /// The end of the turn, once the turn was seen in use past that end, or its loss was logged.
     pub(super) end_seen: AtomicU64,
-    /// What became of the renewals since the last one that succeeded.
+    /// The outcome of the renewals since the last success.
     pub(super) renewal: AtomicU8,
 }
 

@@ -1,4 +1,4 @@
-//! The end of a turn, and what becomes of its lease: it is handed over, released, retained, or left to the store.
+//! The end of a turn, and then of its lease, which is handed over, released, retained, or left to the store.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::{
 /// Why a turn ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TurnEnd<'a> {
-    /// Its guard is released or dropped. While the turn is retained for `hold_at_least`, the lock stays counted.
+    /// The turn's guard is released or dropped. While the turn is retained for `hold_at_least`, the lock stays counted.
     Left(&'a Permit),
-    /// The task to which it was handed over does not use it.
+    /// The task to which the turn was handed over does not use it.
     Unused,
-    /// It was retained, and `hold_at_least` is over.
+    /// The turn was retained, and `hold_at_least` is over.
     RetentionOver,
 }
 
@@ -37,11 +37,11 @@ impl Engine {
             TurnEnd::RetentionOver => return self.pass_on(turn, hold.is_valid(now), now),
         };
         let (valid, covered) = (turn.is_valid(now), turn.is_covered(now));
-        // From here on, the renewals no longer watch it.
+        // From here on, the renewals no longer watch the turn, so its loss is logged here.
         if permit.is_some() && !covered && hold.is_first_report() {
             hold.cause(now).log(hold.key());
         }
-        // Ended before the next holder is notified: no view of this turn may be valid during the next one.
+        // The turn ends before the next holder is notified: no view of this turn may be valid during the next turn.
         if !turn.end() {
             return AfterTurn::Nothing;
         }
@@ -53,7 +53,7 @@ impl Engine {
         AfterTurn::Nothing
     }
 
-    /// Ends a turn, and releases its lease: at once if the store can do that without waiting, else in the background.
+    /// Ends a turn, and releases its lease: at once if the store can release without waiting, else in the background.
     pub(crate) fn end_turn_in_background(&self, turn: &Arc<Turn>, why: TurnEnd<'_>, now: Instant) {
         let hold = &turn.hold;
         let ends = match why {
@@ -85,7 +85,7 @@ impl Engine {
         let hold = &turn.hold;
         turn.retain(Box::new(permit));
         self.renewals.turn_moved(hold);
-        // If it was lost in between, the schedule no longer has it and would not end its retention.
+        // If the hold was lost in between, the schedule no longer has it, and would not end its retention.
         if hold.is_closed() {
             hold.end_retention(now);
         }
@@ -93,14 +93,14 @@ impl Engine {
 
     /// Gives up the lease of a turn that was lost before `hold_at_least` was over.
     ///
-    /// A release would free a lock that the store may still keep until then.
+    /// A release would free a lock that the store may still keep until `hold_at_least` is over.
     fn leave_to_store(&self, turn: &Arc<Turn>, now: Instant) {
         let hold = &turn.hold;
         tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
         self.cohorts.leave(turn, false, now);
         self.renewals.remove(hold);
         if hold.session().is_some() {
-            // Without a release it would end only with the session.
+            // Without a release, a session lock would end only with the session.
             self.releaser.release_after(turn.held_until(), hold.releasable(), hold.gone_by(now));
         }
     }
@@ -132,10 +132,11 @@ impl LossHandler for Engine {
     fn lost(&self, hold: &Arc<Hold>) {
         self.cohorts.dissolve(hold);
         if hold.session().is_some() {
-            // Otherwise it would last as long as the session, which may outlive its deadline. Unless its guard does so
-            // sooner, it is released only after a margin: the holder has just been notified to stop.
+            // Without a release, the hold would last as long as the session, which may outlive the hold's deadline.
+            // Unless the guard releases the hold sooner, the release comes only after a margin: the holder has just
+            // been notified to stop.
             let now = Instant::now();
-            // A session that has ended keeps it no longer than its own margin.
+            // A session that has ended keeps the hold no longer than the session's own margin.
             let has_ended = now >= hold.deadline();
             let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
             let stopped = now + margin(longest);

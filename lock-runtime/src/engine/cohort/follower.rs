@@ -16,23 +16,23 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long an acquisition whose wait is over still waits for an answer of the store: it is worth more than an error.
+/// How long an acquisition whose wait is over still waits for the store's answer, which is worth more than an error.
 pub(super) const LATE_ANSWER: Duration = Duration::from_millis(500);
 
 /// Returns the deadline for the answer to a request sent now, if the caller's wait ends at `end`.
 ///
-/// Several locks share one wait, so one of them may be asked for after its end.
+/// Several locks share one wait, so a lock may be asked for after the end of the wait.
 pub(crate) fn answer_deadline(end: Instant) -> Instant {
     end.max(Instant::now()) + LATE_ANSWER
 }
 
-/// The engine, as far as the queues call it: it takes back what a waiter no longer wants.
+/// The engine, as far as the queues call it: it takes back turns that waiters no longer want.
 pub(crate) trait GrantReceiver: fmt::Debug + Send + Sync {
     /// Ends a turn that was handed over to a waiter that is gone.
     fn take_back(&self, turn: &Arc<Turn>);
 }
 
-/// A task that waits in the queue of this process. Dropping it leaves the queue.
+/// A task that waits in the queue of this process. Dropping the follower leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Follower {
     cohorts: Arc<Cohorts>,
@@ -40,11 +40,11 @@ pub(crate) struct Follower {
     lock: LockId,
     id: u64,
     call: oneshot::Receiver<Call>,
-    /// Out of the queue: nothing is left to undo.
+    /// Whether the task is out of the queue: nothing is then left to undo.
     done: bool,
 }
 
-/// How waiting in the queue ended.
+/// The end of a wait in the queue.
 #[derive(Debug)]
 pub(crate) enum Waited {
     /// The turn was handed over to this task.
@@ -69,7 +69,7 @@ impl Follower {
     /// Waits until called, at most until `end`, or a little longer if the store has not answered by then.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue; a call that came at the same moment goes to the next waiter.
+    /// Dropping this future leaves the queue; a call that came at the same moment goes to the next waiter.
     pub(crate) async fn wait(mut self, end: Instant) -> Waited {
         let mut call = tokio::select! {
             biased;
@@ -112,7 +112,7 @@ impl Follower {
     pub(super) fn time_out(&mut self) -> Waited {
         let cause = self.cohorts.withdraw(&self.lock, self.id);
         self.done = true;
-        // Once out of the queue it is no longer called, but it may have been called just before.
+        // Out of the queue, this task is no longer called, but the call may have come just before.
         match self.call.try_recv() {
             Ok(call) => self.accept(call),
             Err(_) => Waited::TimedOut(cause),

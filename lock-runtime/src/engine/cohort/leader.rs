@@ -44,7 +44,7 @@ impl CohortReporter {
     }
 }
 
-/// The task that asks the store for its cohort. Dropping it lets the next waiter ask.
+/// The task that asks the store for its cohort. Dropping the leader lets the next waiter ask.
 #[derive(Debug)]
 pub(crate) struct Leader {
     reporter: CohortReporter,

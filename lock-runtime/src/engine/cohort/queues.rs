@@ -24,7 +24,6 @@ use crate::{
     time::clock::Instant,
 };
 
-/// The queues of all locks of one store.
 #[derive(Debug)]
 pub(crate) struct Cohorts {
     by_lock: Sharded<HashMap<LockId, Cohort>>,
@@ -35,7 +34,7 @@ pub(crate) struct Cohorts {
     pub(super) limits: Limits,
 }
 
-/// One lock's queue. It exists while a task of this process asks for the lock or holds it.
+/// One lock's queue, which exists while a task of this process asks for the lock or holds it.
 #[derive(Debug)]
 pub(super) struct Cohort {
     pub(super) state: State,
@@ -44,8 +43,8 @@ pub(super) struct Cohort {
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// The leader asks the store. It is identified by the number of its attempt, so that the remains of an attempt that
-    /// was given up cannot affect the next one.
+    /// The leader asks the store. `leader` is the number of its attempt, so that the remains of an attempt that was
+    /// given up cannot affect the next attempt.
     Asking { leader: u64, last_answer: LastAnswer },
     /// A task of this process holds the lease, or has been called to.
     Holding { turn: Arc<Turn>, tenure: Tenure },
@@ -55,7 +54,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) enum LastAnswer {
     None,
-    /// Another client holds it.
+    /// Another client holds the lock.
     Held,
     Failed(LockError),
 }
@@ -95,7 +94,7 @@ impl Holder {
 /// Why a wait ended without the lock.
 #[derive(Debug)]
 pub(crate) enum TimeoutCause {
-    /// Another client or task holds it.
+    /// Another client or task holds the lock.
     Held(Holder),
     /// The last request to the store failed.
     Failed(LockError),
@@ -106,7 +105,7 @@ pub(crate) enum TimeoutCause {
 /// The work that the end of a turn leaves to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterTurn {
-    /// None.
+    /// No work is left.
     Nothing,
     /// The lease must be released in the store.
     Release,
@@ -123,7 +122,7 @@ impl Cohorts {
         })
     }
 
-    /// Locks the part of the queues that has the one of this lock.
+    /// Locks the part of the queues that has the queue of this lock.
     pub(super) fn lock(&self, lock: &LockId) -> MutexGuard<'_, HashMap<LockId, Cohort>> {
         self.by_lock.of(lock.key.stored())
     }
@@ -139,7 +138,8 @@ impl Cohorts {
         self.attempt_ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Decides who holds or asks next once the holder of `turn` has left; `valid` if the turn was so until then.
+    /// Decides who holds or asks next once the holder of `turn` has left; `valid` is whether the turn was valid until
+    /// then.
     pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> AfterTurn {
         let hold = &turn.hold;
         let mut cohorts = self.lock(&hold.lock);
@@ -148,11 +148,12 @@ impl Cohorts {
         if !Arc::ptr_eq(present, turn) {
             return AfterTurn::Release;
         }
-        // Not asked if no task waits.
+        // The store is not asked if no task waits.
         let lease = hold.lease().filter(|_| !cohort.waiters.is_empty());
         let store = lease.map_or(HandOver::refused(), |lease| lease.may_hand_over());
         let may_pass = valid && tenure.may_go_on(now, store);
-        // Only to a waiter that asked for the same terms. One without renewal needs the whole length of a fresh lease.
+        // The lease goes only to a waiter that asked for the same terms. A waiter without renewal needs the whole
+        // length of a fresh lease.
         let takes = |next: &Waiter| {
             may_pass
                 && next.terms == hold.terms
@@ -162,14 +163,14 @@ impl Cohorts {
         while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
             let Some(next_turn) = turn.next(now, next.max_hold) else { break };
             let next = cohort.waiters.pop_front().expect("looked at above");
-            // A waiter that gave up at this very moment leaves the turn to the one behind it.
+            // A waiter that gave up at this very moment leaves the turn to the waiter behind it.
             if next.call.send(Call::Enter(Arc::clone(&next_turn))).is_ok() {
                 *present = next_turn;
                 tenure.handed_over();
                 return AfterTurn::Nothing;
             }
         }
-        // From here on no task of this process uses the lease.
+        // From here on, no task of this process uses the lease.
         Self::call_leader(&mut cohorts, &hold.lock, store.keep_off);
         AfterTurn::Release
     }
@@ -226,7 +227,7 @@ impl Cohorts {
         }
     }
 
-    /// Lets the next waiter ask the store if the attempt `id` did so until now.
+    /// Lets the next waiter ask the store if the attempt `id` has asked until now.
     pub(super) fn give_up_lead(&self, lock: &LockId, id: u64) {
         let mut cohorts = self.lock(lock);
         if cohorts.get(lock).is_some_and(|cohort| cohort.is_led_by(id)) {
@@ -239,7 +240,8 @@ impl Cohorts {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns `Some` if the store has answered about the lock, or `None` after its next first answer about any lock.
+    /// Returns `Some` if the store has answered about the lock. Otherwise, waits for the store's next first answer
+    /// about any lock, and returns `None`.
     pub(super) async fn check_answered(&self, lock: &LockId) -> Option<()> {
         check_or_wait(&self.first_answer, || (!self.is_unanswered(lock)).then_some(())).await
     }
@@ -277,7 +279,7 @@ impl Cohorts {
 }
 
 impl Cohort {
-    /// Returns whether the attempt `id` is the one that asks the store.
+    /// Returns whether the attempt `id` asks the store.
     fn is_led_by(&self, id: u64) -> bool {
         matches!(self.state, State::Asking { leader, .. } if leader == id)
     }

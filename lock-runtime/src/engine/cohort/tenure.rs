@@ -1,4 +1,4 @@
-//! How often, and for how long, a lease is handed over inside this process.
+//! The bounds on the number of hand-overs of a lease inside this process, and on their time.
 
 use std::time::Duration;
 

@@ -92,7 +92,7 @@ async fn a_waiter_dropped_at_the_instant_of_the_call_passes_the_turn_on() {
     let (store, locks, guard) = held().await;
     let (called, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
     guard.release().await.expect("held");
-    // Called, but not polled since.
+    // The waiter was called, and has not been polled since.
     drop(called);
     let next = next.await.expect("handed over");
     assert_eq!(store.acquires().count("k"), 1);
@@ -113,7 +113,7 @@ async fn the_last_waiter_dropped_at_the_instant_of_the_call_releases_in_the_stor
 #[tokio::test]
 async fn a_waiter_called_to_lead_and_dropped_lets_the_next_one_lead() {
     let (store, locks, guard) = held().await;
-    // Other terms: the lease cannot be handed over, so the waiter is called to ask the store.
+    // The terms differ, so the lease cannot be handed over, and the waiter is called to ask the store.
     let (called, next) = (waiter(&locks, 2 * TTL), waiter(&locks, 2 * TTL));
     guard.release().await.expect("held");
     drop(called);
@@ -223,7 +223,7 @@ async fn waiters_do_not_wait_for_the_holder_of_a_lost_lease() {
     locks.engine().cohorts.dissolve(&guard.turn().hold);
     let next = next.await.expect("granted by the store");
     assert_eq!(store.acquires().count("k"), 2);
-    // The old holder leaves late: this does not concern the new cohort.
+    // The old holder leaves late, which does not concern the new cohort.
     drop(guard);
     until("released", || store.releases().count("k") == 1).await;
     assert!(next.is_valid());
@@ -290,7 +290,7 @@ async fn a_turn_that_nobody_takes_goes_to_others_and_its_waiter_waits_on() {
     let (store, locks, guard) = held().await;
     let (kept, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
     guard.release().await.expect("held");
-    // The first is called, but not polled.
+    // The first waiter is called, but not polled.
     let began = std::time::Instant::now();
     let next = tokio::time::timeout(TTL / 3, next).await.expect("in time").expect("granted by the store");
     assert!(began.elapsed() >= POLL_GRACE, "{:?}", began.elapsed());
@@ -329,7 +329,7 @@ async fn others_in_the_store_are_let_in_after_a_bound_of_turns() {
 async fn a_lease_nobody_else_wants_is_passed_on_until_its_tokens_are_used_up() {
     let began = std::time::Instant::now();
     let turns = turns(false).await;
-    // Or until it is time to check whether another client waits by now.
+    // On a slow machine, the turns end when it is time to check whether another client waits by now.
     assert!(turns == 2048 || turns > 65 && began.elapsed() >= MAX_TENURE_ALONE, "{turns}");
 }
 

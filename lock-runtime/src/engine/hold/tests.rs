@@ -109,7 +109,7 @@ async fn everybody_who_waits_for_the_loss_is_told_of_a_loss_a_release_and_a_dead
         |_| {},
     ];
     for (number, ending) in endings.into_iter().enumerate() {
-        // The last one ends by its deadline.
+        // The last turn ends by its deadline.
         let turn = turn(if number == 2 { 30 * MS } else { 60_000 * MS }, 60_000 * MS);
         let waiting: Vec<_> = (0..3)
             .map(|_| {
@@ -146,7 +146,7 @@ fn the_loss_names_the_cause_that_is_known() {
         std::thread::sleep(10 * MS);
         let error = turn.loss().to_string();
         assert!(error.contains(words), "{words}: {error}");
-        // What is learnt later changes nothing.
+        // A later cause changes nothing.
         turn.hold.lose(Cause::GivenAway);
         assert_eq!(turn.loss().to_string(), error);
     };

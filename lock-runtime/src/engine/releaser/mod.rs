@@ -1,9 +1,9 @@
 //! Releases in the background: of dropped holds, and of attempts that may have left something in the store.
 //!
-//! A release is tried at once. One that fails is in doubt until the store answers. While any is in doubt, one of them,
-//! each time another, is tried every quarter of a second as a probe. So a lock that the store refuses to release blocks
-//! no other, and a failing store is not asked about each of very many. An answered probe shows that the store is back,
-//! and all the others are tried.
+//! A release is tried at once. A release that fails is in doubt until the store answers. While releases are in doubt,
+//! one of them is tried every quarter of a second as a probe, each time a different one. Therefore a lock that the
+//! store refuses to release blocks no other lock, and a failing store is not asked about each of very many locks. An
+//! answered probe shows that the store is back, and all other releases are tried.
 
 mod queue;
 
@@ -35,12 +35,12 @@ use crate::{
     },
 };
 
-/// The longest pause between two probes, and the time after which an unanswered release makes room for others.
+/// The longest pause between two probes, and the time after which an unanswered release makes room for other releases.
 const PROBE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
 pub(crate) struct Releaser {
-    /// Made before the first release, which may come from a destructor: that must not have to start a thread.
+    /// Made before the first release, which may come from a destructor: a destructor must not have to start a thread.
     background: Background,
     pending: Arc<InFlight>,
     numbers: AtomicU64,
@@ -51,7 +51,7 @@ pub(crate) struct Releaser {
     news: Notify,
     /// Ends the prober's pause early.
     probe_now: Notify,
-    /// How long the prober waits before each probe, counted from 0.
+    /// Returns how long the prober waits before a probe, by the number of the probe, from 0.
     pause: fn(u32) -> Duration,
 }
 
@@ -87,7 +87,7 @@ impl Releaser {
         Entry::new(releasable, ends, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
     }
 
-    /// Starts the release of what a lost hold has left, but not before `start`.
+    /// Starts the release of the remains of a lost hold, but not before `start`.
     pub(crate) fn release_after(
         self: &Arc<Self>,
         start: Instant,
@@ -135,7 +135,7 @@ impl Releaser {
 
     /// Tries all releases again, because a probe that began at `began` was answered.
     fn store_is_back(self: &Arc<Self>, began: Instant) {
-        // Attempts that have hung since before then begin anew: requests sent while the store was away may be lost.
+        // Attempts that have hung since before `began` begin anew: requests sent while the store was away may be lost.
         let mut answered = lock(&self.answered);
         if *answered < began {
             *answered = began;
@@ -143,7 +143,7 @@ impl Releaser {
         }
         drop(answered);
         let ends = self.queue().return_all();
-        // Perhaps very many, so they are not dropped while the queue is locked.
+        // There may be very many entries, so they are not dropped while the queue is locked.
         drop(ends);
         self.fill();
     }
@@ -166,11 +166,12 @@ impl fmt::Debug for Releaser {
 enum Room {
     Shared,
     Probe,
-    /// None: it hangs, and others go on.
+    /// No bound: the attempt hangs, and others go on.
     None,
 }
 
-/// An attempt to release. Dropped before its lock is known to be free, also by a panic in the store, it is in doubt.
+/// An attempt to release. If the attempt is dropped before its lock is known to be free, also by a panic in the store,
+/// the release is in doubt.
 struct Open {
     releaser: Arc<Releaser>,
     entry: Option<Entry>,
@@ -266,7 +267,7 @@ fn ended_by_itself(key: &LockKey) {
     );
 }
 
-/// The job that tries the releases in doubt, one after the other. It ends when there are none.
+/// The job that tries the releases in doubt, one after the other, and ends when there are none.
 struct Prober(Arc<Releaser>);
 
 impl Prober {

@@ -21,11 +21,11 @@ const TOGETHER: usize = 256;
 pub(super) struct Entry {
     pub(super) releasable: Arc<dyn Releasable>,
     pub(super) ends: Ends,
-    /// When its lease must have ended by itself.
+    /// When the lock's lease must have ended by itself.
     pub(super) until: Instant,
     /// Unique among the entries.
     number: u64,
-    /// How often it came into doubt.
+    /// How often the release came into doubt.
     doubts: u32,
     _pending: InFlightGuard,
 }
@@ -35,13 +35,13 @@ type Place = (u32, u64);
 
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Not tried yet, or to be tried anew.
+    /// Entries that were not tried yet, or are to be tried anew.
     pub(super) due: VecDeque<Entry>,
-    /// Failed; tried again when a probe is answered.
+    /// Entries that failed, and are tried again when a probe is answered.
     in_doubt: BTreeMap<Place, Entry>,
     /// The entries in doubt by the ends of their leases.
     ends: BTreeSet<(Instant, Place)>,
-    /// Failed before a probe was answered; tried again when there is room.
+    /// Entries that failed before a probe was answered, and are tried again when there is room.
     returning: BTreeMap<Place, Entry>,
     /// The attempts that have room, and next to them the unanswered probes.
     pub(super) under_way: usize,
@@ -75,7 +75,8 @@ impl Queue {
 
     /// Takes the next probe from the entries that failed least often: the oldest and the newest by turns.
     ///
-    /// So the newest does not wait behind many that the store refuses, and the oldest does not wait forever.
+    /// Therefore the newest entry does not wait behind many that the store refuses, and the oldest does not wait
+    /// forever.
     pub(super) fn next_probe(&mut self) -> Option<Entry> {
         if self.probes >= PROBES {
             return None;
@@ -100,7 +101,7 @@ impl Queue {
 
     /// Takes some of the entries in doubt whose leases have ended by themselves; empty only if there are none.
     pub(super) fn ended(&mut self) -> Vec<Entry> {
-        // Few enough not to keep a destructor waiting.
+        // A batch is small enough not to keep a destructor waiting.
         const AT_ONCE: usize = 1_024;
         let now = Instant::now();
         let mut ended = Vec::new();

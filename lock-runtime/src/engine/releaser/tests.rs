@@ -64,7 +64,7 @@ async fn of_many_releases_that_failed_one_asks_for_all() {
     assert!(calls < 20, "{calls} calls in a second");
     store.releases().set(Reply::Yes);
     locks.shutdown().await;
-    // The probe that was answered, and all the others.
+    // The store has answered one probe, and then all the other releases.
     assert!((0..COUNT).all(|number| store.releases().count(&number.to_string()) <= 2 + calls));
 }
 

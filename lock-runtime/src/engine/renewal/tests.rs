@@ -86,7 +86,7 @@ async fn a_hold_of_a_session_ends_when_the_store_tells_and_at_the_end_of_its_tur
     until("it is released", || told.releases.load(Ordering::SeqCst) == 1).await;
     let (capped, hold) = in_session(locks.engine(), 50 * MS);
     until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
-    // As with a lease, there is time to stop before the store can give it to another client.
+    // As with a lease, there is time to stop before the store can give the lock to another client.
     assert!(Instant::now() >= hold.turn_ends() + margin(hold.terms.ttl));
     assert!(!hold.is_valid(Instant::now()));
 }
@@ -122,7 +122,7 @@ async fn a_time_that_ends_between_two_looks_is_looked_at_at_once() {
     let locks = store.manager();
     let guard = locks.lock("k").acquire().await.expect("granted");
     let (renewals, turn) = (&locks.engine().renewals, Arc::clone(guard.turn()));
-    // As if the job had checked it, and not put it back yet.
+    // The entry is taken as if the job had checked the hold, and not put it back yet.
     renewals.schedule(&turn.hold).take(&turn.hold);
     assert!(!locks.engine().end_retention(&turn.hold));
     turn.hold_until(Instant::now() + 50 * MS);
@@ -142,7 +142,7 @@ async fn renewals_that_are_never_answered_lose_the_lock_once_and_by_the_deadline
     let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
     let deadline = began.elapsed() + guard.remaining();
     guard.lost().await;
-    // Notified at once, give or take a busy machine; the deadline decides whether it is valid.
+    // The loss is notified at once, give or take a busy machine; the deadline decides whether a hold is valid.
     assert!(began.elapsed() >= deadline && began.elapsed() < ttl * 2, "{:?}", began.elapsed());
     assert!(store.renewals().count("k") > 1, "tried again while it lasted");
     until("it is not kept any more", || locks.engine().renewals.len() == 0).await;
@@ -175,7 +175,7 @@ async fn a_renewal_that_hangs_delays_no_other() {
     let store = Mock::new();
     let locks = store.manager();
     store.renewals().once([Reply::Silent; 2]);
-    // Two lengths, two calls; the one that is due first hangs.
+    // Two lengths make two calls, and the call that is due first hangs.
     let hanging = locks.lock("hanging").ttl(400 * MS).acquire().await.expect("granted");
     let others: Vec<_> = ["a", "b", "c"].map(|name| locks.lock(name).ttl(600 * MS)).into();
     let mut guards = Vec::new();
@@ -217,7 +217,7 @@ async fn a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another() {
     assert!(dying.remaining() < 600 * MS);
     store.renewals().set(Reply::Late(300 * MS));
     let before = healthy.turn().hold.deadline();
-    // Due at the same time.
+    // Both leases are due at the same time.
     let now = Instant::now();
     for guard in [&dying, &healthy] {
         let hold = &guard.turn().hold;
@@ -226,7 +226,7 @@ async fn a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another() {
     }
     look_at(locks.engine(), vec![Arc::clone(&dying.turn().hold), Arc::clone(&healthy.turn().hold)], now);
     until("it is renewed", || healthy.turn().hold.deadline() > before).await;
-    // By the first attempt, with the time limit of a healthy lease; a second one would come after a third of the lease.
+    // The first attempt has the time limit of a healthy lease; a second attempt would come after a third of the lease.
     assert!(Instant::now() < now + ttl / 4);
     assert_eq!(store.renewals().count("healthy"), 1);
 }
@@ -243,7 +243,7 @@ async fn very_many_are_renewed_in_parts_that_do_not_wait_for_each_other() {
     let [first, .., last] = &holds[..] else { unreachable!("more than two") };
     let before = [first.deadline(), last.deadline()];
     store.renewals().once([Reply::Silent]);
-    // All due at the same time.
+    // All leases are due at the same time.
     let now = Instant::now();
     for hold in &holds {
         locks.engine().renewals.schedule(hold).take(hold);
@@ -264,7 +264,7 @@ async fn the_answer_that_it_is_not_ours_is_final() {
     let began = StdInstant::now();
     let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
     guard.lost().await;
-    // At the first renewal, not at the deadline.
+    // The loss is noticed at the first renewal, not at the deadline.
     assert!(began.elapsed() < ttl * 2 / 3, "{:?}", began.elapsed());
     tokio::time::sleep(ttl / 2).await;
     assert_eq!(store.renewals().count("k"), 1, "asked again");
@@ -278,7 +278,7 @@ async fn locks_that_come_and_go_do_not_wake_the_thread_each_time() {
     let mut plans = Vec::new();
     for _ in 0..3 {
         locks.lock("k").acquire().await.expect("granted").release().await.expect("held");
-        // It is woken when its next check is planned earlier.
+        // The job is woken when its next check is planned earlier.
         tokio::time::sleep(20 * MS).await;
         plans.push(locks.engine().renewals.looks_at());
     }
@@ -295,7 +295,8 @@ async fn what_was_released_is_not_renewed_and_what_is_renewed_keeps_its_rhythm()
     released.release().await.expect("held");
     tokio::time::sleep(ttl * 4).await;
     assert_eq!(store.renewals().count("released"), 0);
-    // Each at a third of what remained: twelve in four lengths, fewer on a busy machine, never many more.
+    // Each renewal comes at a third of the remaining time: twelve in four lengths, fewer on a busy machine, never many
+    // more.
     let renewals = store.renewals().count("kept");
     assert!((5..=16).contains(&renewals), "{renewals}");
     kept.release().await.expect("held");

@@ -5,8 +5,9 @@
 //! within reach of the library's own thread. That thread drops an acquisition that was woken and has not been polled
 //! for [`POLL_GRACE`], and the same destructors clean up as for any dropped future.
 //!
-//! The mutex of the slot decides between entering and giving up: an acquisition is polled or dropped under it. Once
-//! dropped, it can no longer enter, whatever its channels contain, and has no effect on its cohort.
+//! The mutex of the slot decides between entering and giving up: an acquisition is polled or dropped while the mutex is
+//! locked. Once dropped, an acquisition can no longer enter, whatever its channels contain, and has no effect on its
+//! cohort.
 //!
 //! Being woken is the sign that something waits for the poll: a grant, an answer, the end of the wait. A waiter deep in
 //! a queue is not woken, costs nothing and keeps its place. An acquisition that blocks others although nothing wakes it
@@ -38,10 +39,11 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long a woken future may stay unpolled. A runtime that is blocked for longer looks the same.
+/// How long a woken future may stay unpolled. A runtime that is blocked for longer looks the same as an unpolled
+/// future.
 pub(crate) const POLL_GRACE: Duration = Duration::from_secs(2);
 
-/// Pause between two checks of all waiting acquisitions. A check is earlier if one of them is due before.
+/// Pause between two checks of all waiting acquisitions. A check is earlier if an acquisition is due before.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Upper bound on slots listed while the mutex is locked: acquisitions that begin or end to wait need it too.
 const LOOKED_AT_TOGETHER: usize = 1_024;
@@ -52,22 +54,22 @@ pub(crate) struct Waiting {
     cohorts: Arc<Cohorts>,
     /// A slot is in the part with the number of its id.
     slots: Sharded<Slots>,
-    /// Whether the job checks the slots. Otherwise it sleeps until there is one.
+    /// Whether the job checks the slots; otherwise, the job sleeps until there is a slot.
     looked_at: AtomicBool,
     started: AtomicBool,
     begun: Notify,
-    /// The manager is shut down: all acquisitions are polled, and end.
+    /// Whether the manager is shut down: all acquisitions are then polled, and end.
     is_closed: AtomicBool,
 }
 
 /// Completes with the output of `acquisition`, which asks for `lock`, or with `None` if it was given up because
 /// it was unpolled.
 ///
-/// With a `task`, the acquisition was polled before and wakes that task, which polls this future. It is not polled
-/// again at once: usually it is ready when it wakes the task.
+/// With a `task`, the acquisition was polled before and wakes that task, which polls this future. The acquisition is
+/// not polled again at once: usually it is ready when it wakes the task.
 ///
 /// # Cancel safety
-/// Dropping it drops `acquisition`.
+/// Dropping this future drops `acquisition`.
 pub(crate) fn watch<'a, A>(
     waiting: &'a Arc<Waiting>,
     id: u64,
@@ -126,7 +128,7 @@ impl Waiting {
     /// Lets the job check the slot; returns whether the job must be started.
     fn add(&self, id: u64, slot: Arc<dyn Watched>) -> bool {
         self.slots.at(id).insert(id, slot);
-        // Read before they are written, because they are rarely false.
+        // Flags are read before they are written, because they are rarely false.
         let is_first = |flag: &AtomicBool| !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst);
         if is_first(&self.looked_at) {
             self.begun.notify_one();
@@ -136,7 +138,7 @@ impl Waiting {
 
     fn remove(&self, id: u64) {
         let slot = self.slots.at(id).remove(&id);
-        // Not under the mutex: dropping the last handle drops the acquisition.
+        // The slot is dropped after the mutex is unlocked: dropping the last handle drops the acquisition.
         drop(slot);
     }
 
@@ -165,9 +167,9 @@ impl Waiting {
         slots.range(id..).take(LOOKED_AT_TOGETHER).map(|(_, slot)| Arc::clone(slot)).collect()
     }
 
-    /// Returns whether the job may sleep until there is a slot, and records it.
+    /// Returns whether the job may sleep until there is a slot, and records the answer.
     fn is_empty(&self) -> bool {
-        // First, so that a slot that is added behind the check notifies the job.
+        // The flag is cleared first, so that a slot that is added behind the check notifies the job.
         self.looked_at.store(false, Ordering::SeqCst);
         let is_empty = self.slots.each().all(|slots| slots.is_empty());
         if !is_empty {
@@ -177,7 +179,7 @@ impl Waiting {
     }
 }
 
-/// The job. It ends when the last handle to the store is gone.
+/// The job, which ends when the last handle to the store is gone.
 async fn run(waiting: Arc<Waiting>) {
     let mut awake_since = Instant::now();
     let mut next = awake_since + LOOK_EVERY;
@@ -196,7 +198,7 @@ async fn run(waiting: Arc<Waiting>) {
             tokio::select! {
                 biased;
                 () = waiting.begun.notified() => {}
-                // At most a minute, to check whether the store is still used.
+                // The job sleeps for at most a minute, to check whether the store is still used.
                 () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}
             }
             next = Instant::now() + LOOK_EVERY;
@@ -217,10 +219,10 @@ fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
                 } else if let Some(acquisition) = slot.give_up(woken) {
                     waiting.remove(signs.id);
                     tracing::debug!(key = %signs.lock.key, "given up: its future is not polled");
-                    // In a task of its own: a panic in a destructor ends only that task.
+                    // Dropped in a task of its own: a panic in a destructor ends only that task.
                     tokio::spawn(async move {
                         drop(acquisition);
-                        // If its task is alive after all, it starts over.
+                        // A task that is alive after all starts its acquisition over.
                         slot.signs().wake_owner();
                     });
                 }

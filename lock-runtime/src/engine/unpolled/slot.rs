@@ -49,10 +49,11 @@ pub(super) struct Signs {
     pub(super) id: u64,
     pub(super) lock: LockId,
     keeps: Keeps,
-    /// When it was first woken since its last poll, in nanoseconds; 0 if it was not. The lowest bit is set while it was
-    /// only [asked](Self::ask). [`UNKNOWN`] while its wake-ups go to its task directly.
+    /// When the acquisition was first woken since its last poll, in nanoseconds; 0 if it was not woken. The lowest bit
+    /// is set while the acquisition was only [asked](Self::ask). [`UNKNOWN`] while wake-ups go to the acquisition's
+    /// task directly.
     woken: AtomicU64,
-    /// Wakes the task that polls it.
+    /// Wakes the task that polls the acquisition.
     owner: Mutex<Waker>,
 }
 
@@ -130,7 +131,7 @@ impl Signs {
 }
 
 impl<A> Slot<A> {
-    /// Creates the slot of an acquisition of `lock`. If it was polled before, it wakes `task`.
+    /// Creates the slot of an acquisition of `lock`. An acquisition that was polled before wakes `task`.
     pub(super) fn new(id: u64, lock: LockId, keeps: Keeps, task: Option<Waker>, acquisition: A) -> Self {
         let woken = AtomicU64::new(if task.is_some() { UNKNOWN } else { 0 });
         let owner = Mutex::new(task.unwrap_or_else(|| Waker::noop().clone()));
@@ -152,7 +153,7 @@ impl<A: Future + Unpin + Send + 'static> Slot<A> {
         let mut slot = self.lock();
         // After a panic in the acquisition, its owner drops it.
         let Some(acquisition) = &mut *slot else { return Poll::Ready(None) };
-        // Before the poll: a wake-up from here on asks for another one.
+        // The poll is recorded before it begins: a wake-up from here on asks for another poll.
         self.signs.polled_by(cx.waker());
         let _counted = Idle::set(false);
         let waker = Waker::from(Arc::clone(self));
@@ -187,7 +188,7 @@ impl<A: Send + 'static> Watched for Slot<A> {
         let mut slot = match self.acquisition.try_lock() {
             Ok(slot) => slot,
             Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
-            // It is being polled.
+            // The acquisition is being polled.
             Err(TryLockError::WouldBlock) => return None,
         };
         if self.signs.woken() != Some(woken) {
