@@ -60,10 +60,10 @@ pub trait CheckIn {
     /// Makes a transaction depend on this lock: the check-in fails if the lock is no longer held, and from the check-in
     /// until the transaction ends, no other client can be granted the lock.
     ///
-    /// Call this method in the transaction that writes, before or after the writes, with the same database and user
-    /// rights to read the locks' table. If the check-in fails, roll the transaction back. Renewals go on meanwhile, so
-    /// the transaction may last longer than the `ttl`. The lock is not handed over in the process any more, and its
-    /// release waits for the end of the transaction: end the transaction first.
+    /// Call this method in the transaction that writes, before or after the writes, in the lock's database, as a user
+    /// who has `SELECT` and `UPDATE` on the locks' table. If the check-in fails, roll the transaction back. Renewals go
+    /// on meanwhile, so the transaction may last longer than the `ttl`. The lock is not handed over in the process any
+    /// more, and its release waits for the end of the transaction: end the transaction first.
     ///
     /// A check-in works at each isolation level. If the lock was lost after a transaction that is `REPEATABLE READ` or
     /// `SERIALIZABLE` had begun, the error is a serialization failure.
