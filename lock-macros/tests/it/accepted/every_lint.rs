@@ -57,6 +57,30 @@ impl Shop {
     }
 }
 
+#[async_trait::async_trait]
+pub(crate) trait Cancels {
+    async fn cancel(&self, order: u64) -> Result<u64, LockError>;
+}
+
+pub(crate) struct Bare;
+
+#[expect(clippy::implicit_return, reason = "`#[async_trait]` raises it without the lock")]
+#[async_trait::async_trait]
+impl Cancels for Bare {
+    async fn cancel(&self, order: u64) -> Result<u64, LockError> {
+        return Ok(order);
+    }
+}
+
+#[expect(clippy::implicit_return, reason = "raised by `#[async_trait]`, as above")]
+#[async_trait::async_trait]
+impl Cancels for Shop {
+    #[distributed_lock(key = "<self.tenant>/order:<order>")]
+    async fn cancel(&self, order: u64) -> Result<u64, LockError> {
+        return Ok(order);
+    }
+}
+
 pub(crate) fn key(id: u64) -> Result<LockKey, LockError> {
     return lock_key!("user:<id>");
 }
