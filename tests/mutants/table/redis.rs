@@ -240,9 +240,9 @@ if is_holder and not opens then",
         name: "a_failed_try_is_released_too",
         edits: &[Rust {
             file: "backend/stores/redis/attempt.rs",
-            from: "            (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
+            from: "            (_, Answer::Held { pttl_ms }) if want == Need::Lock => {
                 self.open = false;",
-            to: "            (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
+            to: "            (_, Answer::Held { pttl_ms }) if want == Need::Lock => {
                 self.open = mutant!();",
         }],
         caught_by: &["redis::wait::a_failed_attempt_sends_nothing_after_it"],
@@ -321,8 +321,8 @@ if is_holder and not opens then",
         name: "never_rushes_behind_others",
         edits: &[Rust {
             file: "backend/stores/redis/queue/place.rs",
-            from: "Rush::after_look(self.rush, hold != last, now)",
-            to: "Rush::after_look(self.rush, hold != last && !mutant!(), now)",
+            from: "FastPolling::after_look(self.rush, hold != last, now)",
+            to: "FastPolling::after_look(self.rush, hold != last && !mutant!(), now)",
         }],
         caught_by: &[
             "unit backend::stores::redis::queue::place::tests::the_first_rushes_now_and_then_behind_clients_that_leave_no_pause",

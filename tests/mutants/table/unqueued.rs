@@ -84,19 +84,19 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "durability_is_believed",
         edits: &[Rust {
-            file: "backend/kits/unqueued/rules.rs",
+            file: "backend/kits/unqueued/fleet.rs",
             from: "return shown.belies_durable(address).map(Refusal::ForGood);",
             to: "return shown.belies_durable(address).filter(|_| !mutant!()).map(Refusal::ForGood);",
         }],
         caught_by: &[
-            "unit backend::kits::unqueued::rules::tests::what_contradicts_durable_is_refused_and_what_cannot_be_seen_is_warned_of",
+            "unit backend::kits::unqueued::fleet::tests::what_contradicts_durable_is_refused_and_what_cannot_be_seen_is_warned_of",
             "servers redlock::rules::nodes_that_show_that_they_forget_are_not_durable",
         ],
     },
     Mutant {
         name: "a_node_that_hides_its_run_id_votes",
         edits: &[Rust {
-            file: "backend/kits/unqueued/rules.rs",
+            file: "backend/kits/unqueued/fleet.rs",
             from: "if shown.run_id.is_none() {",
             to: "if shown.run_id.is_none() && !mutant!() {",
         }],
@@ -176,7 +176,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_node_that_forgot_its_locks_votes",
         edits: &[Rust {
-            file: "backend/kits/unqueued/rules.rs",
+            file: "backend/kits/unqueued/fleet.rs",
             from: "        (!left.is_zero()).then(|| {",
             to: "        (!left.is_zero() && !mutant!()).then(|| {",
         }],
@@ -195,7 +195,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_is_left_to_the_nodes_that_answer",
         edits: &[Rust {
-            file: "backend/kits/unqueued/leftovers.rs",
+            file: "backend/kits/unqueued/pending_releases.rs",
             from: "        if let Some(release) = self.release.take() {",
             to: "        if let Some(release) = self.release.take().filter(|_| !mutant!()) {",
         }],
@@ -204,7 +204,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_release_is_repeated_for_ever",
         edits: &[Rust {
-            file: "backend/kits/unqueued/leftovers.rs",
+            file: "backend/kits/unqueued/pending_releases.rs",
             from: "!release.ends.has_passed()",
             to: "mutant!() || !release.ends.has_passed()",
         }],

@@ -38,9 +38,9 @@ const MAX_BATCH: usize = 128;
 const USUAL_BATCH: usize = 32;
 /// Upper bound on concurrent single calls; further calls are batched. A smaller batch saves nothing, and its calls
 /// would wait for each other.
-const FEW: usize = 8;
+const MAX_SINGLE_CALLS: usize = 8;
 /// Upper bound on the batches under way at the same time, not counting full batches.
-const BATCHES: usize = 8;
+const MAX_BATCHES_UNDER_WAY: usize = 8;
 
 /// Sends a batch, and gives each caller its answer.
 pub(crate) type SendBatch<O> = dyn Fn(Arc<Connection>, Vec<O>) -> BoxFuture<'static, ()> + Send + Sync;
@@ -61,7 +61,7 @@ impl<O: Send + 'static> Batcher<O> {
         let (operations, due) = mpsc::unbounded_channel();
         let due = Arc::new(Mutex::new(due));
         let under_way = Arc::new(AtomicUsize::new(0));
-        for _ in 0..BATCHES {
+        for _ in 0..MAX_BATCHES_UNDER_WAY {
             let (due, send, under_way) = (Arc::clone(&due), Arc::clone(send), Arc::clone(&under_way));
             tokio::spawn(send_batches(Arc::downgrade(connection), due, send, under_way));
         }
@@ -72,7 +72,8 @@ impl<O: Send + 'static> Batcher<O> {
     pub(crate) fn is_due(&self) -> bool {
         match self.when {
             GroupCommit::Auto => {
-                self.under_way.load(Ordering::Acquire) > 0 || self.alone.load(Ordering::Acquire) >= FEW
+                self.under_way.load(Ordering::Acquire) > 0
+                    || self.alone.load(Ordering::Acquire) >= MAX_SINGLE_CALLS
             }
             GroupCommit::Always => true,
             GroupCommit::Never => false,

@@ -16,10 +16,10 @@ pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which
      several nodes; use one without `cluster-enabled`";
 
 /// The predicate of a server that is not Redis; see [`unfit`].
-pub(super) const FOREIGN: &str = "does not speak the Redis protocol; check address and port";
+pub(super) const NOT_REDIS: &str = "does not speak the Redis protocol; check address and port";
 
 /// The texts of a script's error about a command that the server does not have.
-const SWITCHED_OFF: [&str; 2] =
+const DISABLED_COMMAND_TEXTS: [&str; 2] =
     ["Unknown Redis command called from script", "Invalid command passed to redis.acl_check_cmd()"];
 
 /// Why a call got no usable answer.
@@ -129,7 +129,7 @@ fn not_fit(error: &RedisError) -> Option<String> {
         ) => Some(CLUSTER.into()),
         _ if detail.contains("cluster mode") => Some(CLUSTER.into()),
         // The text of a script's error does not name the command.
-        _ if SWITCHED_OFF.iter().any(|text| detail.contains(text)) => Some(
+        _ if DISABLED_COMMAND_TEXTS.iter().any(|text| detail.contains(text)) => Some(
             "a command that locks need is switched off on the server (`rename-command`): TIME, PUBLISH or another one that \
              the documentation of the store names in its minimal ACL"
                 .into(),

@@ -23,7 +23,7 @@ use crate::{sync::lock, time::clock::Instant};
 /// Time for which a lock counts as shared after a foreign client was seen to hold it.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 60);
 /// Upper bound on the locks that are remembered; locks beyond the bound are not.
-const MOST: usize = 1_024;
+const MAX_REMEMBERED_LOCKS: usize = 1_024;
 
 /// The period and the length of the openings in which a lock that many of our processes want is left to clients that do
 /// not queue.
@@ -83,10 +83,10 @@ impl Foreign {
             known.until = until.max(known.until);
             return;
         }
-        if all.len() >= MOST {
+        if all.len() >= MAX_REMEMBERED_LOCKS {
             all.retain(|_, known| known.until > now);
         }
-        if all.len() < MOST && until > now {
+        if all.len() < MAX_REMEMBERED_LOCKS && until > now {
             all.insert(name.to_owned(), Shared { until, open_until: now });
             self.any.store(true, Ordering::Release);
         }
@@ -169,10 +169,10 @@ mod tests {
         assert_eq!(foreign.open_until("a", now), Some(now + Duration::from_secs(1)));
         assert_eq!(foreign.open_until("a", now + Duration::from_secs(1)), None);
         assert_eq!(foreign.remaining("a", now + REMEMBERED), Duration::ZERO);
-        for number in 0..2 * MOST {
+        for number in 0..2 * MAX_REMEMBERED_LOCKS {
             foreign.remember(&number.to_string(), now, REMEMBERED);
         }
-        assert_eq!(foreign.shared().len(), MOST);
+        assert_eq!(foreign.shared().len(), MAX_REMEMBERED_LOCKS);
         let later = now + REMEMBERED;
         foreign.remember("later", later, REMEMBERED);
         assert_eq!(foreign.remaining("later", later), REMEMBERED);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    claim::{Claim, Trail},
+    claim::{Claim, UnansweredAcquisitions},
     error::out_of_reach,
     hold::RacedLease,
     protocol::Kind,
@@ -26,12 +26,12 @@ use crate::{
 
 /// Upper bound on the random pause after a tie, i.e. a round in which several clients divided the nodes: its first and
 /// its largest value, because the bound doubles with each tie.
-const AFTER_A_TIE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
+const TIE_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 /// Upper bound on the doublings.
-const MOST_TIES: u32 = 5;
+const MAX_PAUSE_DOUBLINGS: u32 = 5;
 /// Upper bound on the repetitions of a single attempt after rounds that may have been ties. No repetition begins after
 /// the timeout of a node.
-const TIES: u32 = 2;
+const MAX_SINGLE_ATTEMPT_REPEATS: u32 = 2;
 /// Number of node timeouts with nothing but divided rounds after which one round waits for all nodes. One timeout is
 /// too few, because another client's round that waits for all nodes keeps this client from a majority for one timeout.
 const TIMEOUTS_UNTIL_PATIENCE: u32 = 2;
@@ -88,7 +88,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         // A single attempt, too, is repeated if several clients may have divided the nodes: otherwise, each of these
         // clients would give up a lock that none of them holds.
         let is_last = if request.wait == Wait::No {
-            !refusal.granted_some || ties == TIES || now >= ties_until
+            !refusal.granted_some || ties == MAX_SINGLE_ATTEMPT_REPEATS || now >= ties_until
         } else {
             now >= end
         };
@@ -102,9 +102,9 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
             shared.foreign.remember(request.key.stored(), now, REMEMBERED);
         }
         if refusal.is_tie || request.wait == Wait::No {
-            let [first, longest] = AFTER_A_TIE;
+            let [first, longest] = TIE_PAUSE_BOUNDS;
             let pause = between([Duration::ZERO, longest.min(first * (1 << ties))]);
-            ties = MOST_TIES.min(ties + 1);
+            ties = MAX_PAUSE_DOUBLINGS.min(ties + 1);
             request.progress.sleep_until(now + pause).await;
             continue;
         }
@@ -117,7 +117,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         };
         let look = now + between(nodes.protocol.pause(refusal.has_foreign));
         let look =
-            refusal.ends.map_or(look, |ends| look.min(ends + between([Duration::ZERO, AFTER_A_TIE[0]])));
+            refusal.ends.map_or(look, |ends| look.min(ends + between([Duration::ZERO, TIE_PAUSE_BOUNDS[0]])));
         tokio::select! {
             biased;
             () = watch.reached(before + 1) => {
@@ -138,7 +138,7 @@ struct Attempt<'a> {
     owner: OwnerToken,
     /// When the acquisition was sent.
     sent: Instant,
-    trail: Arc<Trail>,
+    unanswered: Arc<UnansweredAcquisitions>,
     /// Whether the attempt may have left something on a node.
     open: bool,
 }
@@ -151,14 +151,17 @@ impl<'a> Attempt<'a> {
             request,
             owner: OwnerToken::random(),
             sent,
-            trail: Arc::new(Trail::of(shared.nodes.of.len(), sent + shared.nodes.timeout())),
+            unanswered: Arc::new(UnansweredAcquisitions::of(
+                shared.nodes.of.len(),
+                sent + shared.nodes.timeout(),
+            )),
             open: false,
         }
     }
 
     fn claim(&self, fence: u64) -> Claim {
         let id = self.request.lease_id(self.owner, FencingToken::from_micros(fence));
-        Claim::of(id, self.sent + self.shared.nodes.timeout(), &self.trail)
+        Claim::of(id, self.sent + self.shared.nodes.timeout(), &self.unanswered)
     }
 
     /// Asks all nodes, and raises their counters of fences if they minted different numbers.
@@ -188,7 +191,7 @@ impl<'a> Attempt<'a> {
             let Some((node, answer)) = next else { break None };
             match answer {
                 Ok(answer) => {
-                    self.trail.ends_at(node);
+                    self.unanswered.ended_at(node);
                     match u64::try_from(answer) {
                         Ok(answer) => {
                             granted |= 1 << node;
@@ -201,7 +204,7 @@ impl<'a> Attempt<'a> {
                 }
                 Err(failure) => {
                     if failure.is_definite() {
-                        self.trail.ends_at(node);
+                        self.unanswered.ended_at(node);
                     }
                     failures.push((node, failure));
                     answers.add(None);
@@ -265,7 +268,7 @@ impl<'a> Attempt<'a> {
         RacedLease {
             shared: Arc::clone(self.shared),
             id: self.request.lease_id(self.owner, token),
-            trail: Arc::clone(&self.trail),
+            unanswered: Arc::clone(&self.unanswered),
             contention: Contention { asked_at: self.sent, answered_at: Instant::now(), others_wait: false },
             release_unanswered: AtomicBool::new(false),
         }
@@ -296,7 +299,7 @@ impl Drop for Attempt<'_> {
         if self.open {
             self.shared.nodes.withdraw_behind(&self.claim(0));
             // The acquisition is executed at its limit at the latest, and its lease ends one `ttl` later.
-            let until = self.trail.limit() + self.request.ttl;
+            let until = self.unanswered.limit() + self.request.ttl;
             let lease = self.lease(FencingToken::from_micros(0));
             self.request.cleanup.release_later(Arc::new(lease), until);
         }

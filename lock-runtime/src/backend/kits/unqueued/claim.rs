@@ -25,15 +25,24 @@ pub(super) struct Claim {
     pub(super) number: u64,
     /// The time from which no node executes the acquisition.
     pub(super) limit: Instant,
-    pub(super) trail: Arc<Trail>,
+    pub(super) unanswered: Arc<UnansweredAcquisitions>,
     /// The number of the node.
     pub(super) node: usize,
 }
 
 impl Claim {
-    pub(super) fn of(id: LeaseId, limit: Instant, trail: &Arc<Trail>) -> Self {
+    pub(super) fn of(id: LeaseId, limit: Instant, unanswered: &Arc<UnansweredAcquisitions>) -> Self {
         let LeaseId { key, mode, owner, token, ttl } = id;
-        Self { key, mode, owner, ttl, number: token.micros(), limit, trail: Arc::clone(trail), node: 0 }
+        Self {
+            key,
+            mode,
+            owner,
+            ttl,
+            number: token.micros(),
+            limit,
+            unanswered: Arc::clone(unanswered),
+            node: 0,
+        }
     }
 }
 
@@ -42,7 +51,7 @@ impl Claim {
 /// A release over the same connection as the acquisition is executed after it. A release over another connection may
 /// overtake the acquisition, until the limit from which no node executes the latter.
 #[derive(Debug)]
-pub(super) struct Trail {
+pub(super) struct UnansweredAcquisitions {
     /// For each node, the number of the connection over which the acquisition was put, counted from 1; 0 if no
     /// acquisition is unanswered.
     over: Vec<AtomicU64>,
@@ -50,7 +59,7 @@ pub(super) struct Trail {
     limit: Instant,
 }
 
-impl Trail {
+impl UnansweredAcquisitions {
     pub(super) fn of(nodes: usize, limit: Instant) -> Self {
         Self { over: (0..nodes).map(|_| AtomicU64::new(0)).collect(), limit: limit + server_clock::ERROR }
     }
@@ -60,26 +69,26 @@ impl Trail {
     }
 
     /// Records that the node has answered, or was not asked.
-    pub(super) fn ends_at(&self, node: usize) {
+    pub(super) fn ended_at(&self, node: usize) {
         self.over[node].store(0, Ordering::SeqCst);
     }
 
     /// Returns whether the node may have taken the lock without a known answer.
-    pub(super) fn leads_to(&self, node: usize) -> bool {
+    pub(super) fn includes(&self, node: usize) -> bool {
         self.over[node].load(Ordering::SeqCst) != 0
     }
 
-    pub(super) fn put_over(&self, node: usize, connection: u64) {
+    pub(super) fn sent_over(&self, node: usize, connection: u64) {
         self.over[node].store(connection + 1, Ordering::SeqCst);
     }
 
     /// Returns whether a release over this connection is executed after the acquisition.
-    pub(super) fn leads_over(&self, node: usize, connection: u64) -> bool {
+    pub(super) fn was_sent_over(&self, node: usize, connection: u64) -> bool {
         self.over[node].load(Ordering::SeqCst) == connection + 1
     }
 
     /// Records that the acquisition is sent again, so that a release over the same connection may overtake it, too.
-    pub(super) fn put_again(&self, node: usize) {
+    pub(super) fn sent_again(&self, node: usize) {
         self.over[node].store(u64::MAX, Ordering::SeqCst);
     }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    claim::{Claim, Trail},
+    claim::{Claim, UnansweredAcquisitions},
     error::out_of_reach,
     protocol::Kind,
     quorum::Count,
@@ -27,14 +27,14 @@ use crate::{
 
 /// Time for the last nodes to answer a release whose outcome is known, as a multiple of the time that the other nodes
 /// took.
-const LAST_NODES: u32 = 3;
+const LATE_RELEASE_MULTIPLE: u32 = 3;
 const LAST_NODES_AT_LEAST: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct RacedLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
-    pub(super) trail: Arc<Trail>,
+    pub(super) unanswered: Arc<UnansweredAcquisitions>,
     /// The contention, as the nodes that granted the lock answered.
     pub(super) contention: Contention,
     /// Whether a node may have executed a release whose answer is unknown.
@@ -43,7 +43,7 @@ pub(super) struct RacedLease {
 
 impl RacedLease {
     fn claim(&self) -> Claim {
-        Claim::of(self.id.clone(), Instant::FAR_FUTURE, &self.trail)
+        Claim::of(self.id.clone(), Instant::FAR_FUTURE, &self.unanswered)
     }
 
     /// Withdraws a refused attempt from the nodes that granted it, and waits for their answers. Nodes that have not
@@ -51,7 +51,7 @@ impl RacedLease {
     pub(super) async fn withdraw_from(&self, granted: u64) {
         let nodes = &self.shared.nodes;
         let of = |set: u64, node: usize| set >> node & 1 == 1;
-        let claim = |node| (of(granted, node) || self.trail.leads_to(node)).then(|| self.claim());
+        let claim = |node| (of(granted, node) || self.unanswered.includes(node)).then(|| self.claim());
         let mut replies = nodes.ask(Kind::Withdraw, claim);
         let mut left = granted;
         while left != 0
@@ -94,8 +94,10 @@ impl RacedLease {
             }
             if is_known {
                 let now = Instant::now();
-                end = end
-                    .min(now + (now.saturating_duration_since(sent) * LAST_NODES).max(LAST_NODES_AT_LEAST));
+                end = end.min(
+                    now + (now.saturating_duration_since(sent) * LATE_RELEASE_MULTIPLE)
+                        .max(LAST_NODES_AT_LEAST),
+                );
             }
         }
         if !count.is_definite() {

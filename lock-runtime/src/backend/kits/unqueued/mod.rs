@@ -7,17 +7,17 @@
 mod attempt;
 mod claim;
 mod error;
+mod fleet;
 mod held;
 mod hold;
-mod leftovers;
 mod node;
 mod nodes;
 mod operation;
+mod pending_releases;
 pub(crate) mod protocol;
 mod quorum;
 mod renewal;
-mod rules;
 mod shared;
 mod watch;
 
-pub(crate) use self::{attempt::acquire, nodes::Nodes, renewal::renew, rules::Rules, shared::Shared};
+pub(crate) use self::{attempt::acquire, fleet::FleetSettings, nodes::Nodes, renewal::renew, shared::Shared};

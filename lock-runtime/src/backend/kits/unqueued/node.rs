@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 use super::{
     claim::Claim,
-    leftovers::{Leftovers, Owed, Repeats},
+    fleet::{FleetSettings, ServerFacts},
     operation::{self, Answered, Caller, Operation, What},
+    pending_releases::{PendingRelease, PendingReleases, Repeats},
     protocol::{Kind, Protocol},
-    rules::{Rules, Shown},
 };
 use crate::{
     LockError, LockErrorKind,
@@ -43,7 +43,7 @@ const KEPT_WITHOUT_VOTE: Duration = Duration::from_secs(1);
 /// One node, as this process sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) connections: Arc<Connections<Voter>>,
+    pub(super) connections: Arc<Connections<NodeService>>,
 }
 
 impl Node {
@@ -53,13 +53,13 @@ impl Node {
         hints: &Arc<Hints>,
         number: usize,
         run_ids: &RunIds,
-        rules: Option<Rules>,
+        rules: Option<FleetSettings>,
     ) -> Result<Self, LockError> {
-        let voter = Voter {
+        let voter = NodeService {
             address: config.address(),
             protocol: Arc::clone(protocol),
             hints: Arc::clone(hints),
-            leftovers: Leftovers::default(),
+            pending_releases: PendingReleases::default(),
             number,
             run_ids: Arc::clone(run_ids),
             rules,
@@ -71,13 +71,13 @@ impl Node {
     }
 
     /// Returns the same node with other rules, and without connections.
-    pub(super) fn with_rules(&self, rules: Rules, run_ids: &RunIds) -> Self {
-        let Voter { address, protocol, hints, number, .. } = self.connections.service();
-        let voter = Voter {
+    pub(super) fn with_rules(&self, rules: FleetSettings, run_ids: &RunIds) -> Self {
+        let NodeService { address, protocol, hints, number, .. } = self.connections.service();
+        let voter = NodeService {
             address: address.clone(),
             protocol: Arc::clone(protocol),
             hints: Arc::clone(hints),
-            leftovers: Leftovers::default(),
+            pending_releases: PendingReleases::default(),
             number: *number,
             run_ids: Arc::clone(run_ids),
             rules: Some(rules),
@@ -101,21 +101,21 @@ pub(super) type RunIds = Arc<Mutex<HashMap<usize, Box<str>>>>;
 
 /// The service of a node: it answers questions about locks, and its answers are votes.
 #[derive(Debug)]
-pub(super) struct Voter {
+pub(super) struct NodeService {
     address: String,
     protocol: Arc<dyn Protocol>,
     hints: Arc<Hints>,
-    pub(super) leftovers: Leftovers,
+    pub(super) pending_releases: PendingReleases,
     number: usize,
     run_ids: RunIds,
-    rules: Option<Rules>,
+    rules: Option<FleetSettings>,
     /// The last warning, and the run id of its server.
     warned: Mutex<(Option<Box<str>>, String)>,
     /// Whether a server has accepted the scripts from this user.
     scripts_are_known: AtomicBool,
 }
 
-impl Voter {
+impl NodeService {
     pub(super) fn address(&self) -> &str {
         &self.address
     }
@@ -142,8 +142,8 @@ impl Voter {
     }
 
     /// Returns the properties of a new connection's server on which the rules depend.
-    async fn look_at(&self, connection: &Connection, info: &str) -> Result<Shown, LockError> {
-        let mut shown = Shown::by(info);
+    async fn look_at(&self, connection: &Connection, info: &str) -> Result<ServerFacts, LockError> {
+        let mut shown = ServerFacts::by(info);
         if self.rules.is_some_and(|rules| rules.durable) && shown.has_log != Some(false) {
             let mut question = redis::cmd("CONFIG");
             question.arg("GET").arg("appendfsync");
@@ -192,7 +192,7 @@ impl Pushes for Hints {
     fn hang_up(&self, _: u64) {}
 }
 
-impl Service for Voter {
+impl Service for NodeService {
     type Line = Line;
 
     fn pushes(&self) -> Arc<dyn Pushes> {
@@ -252,16 +252,16 @@ impl Service for Voter {
     }
 }
 
-impl Repeats for Connections<Voter> {
-    fn leftovers(&self) -> &Leftovers {
-        &self.service().leftovers
+impl Repeats for Connections<NodeService> {
+    fn pending_releases(&self) -> &PendingReleases {
+        &self.service().pending_releases
     }
 
     fn repeat(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let Ok(line) = self.here().await else { return };
             let node: Arc<dyn Repeats> = self;
-            let put = Leftovers::take(&node).into_iter().filter_map(|owed| {
+            let put = PendingReleases::take(&node).into_iter().filter_map(|owed| {
                 let claim = owed.claim()?.clone();
                 Some(line.put(Kind::Release, claim, Some(owed)))
             });
@@ -277,7 +277,7 @@ pub(super) struct Line {
     connection: Arc<Connection>,
     batcher: Batcher<Operation>,
     opened: Instant,
-    shown: Shown,
+    shown: ServerFacts,
     subscribed: Mutex<HashMap<Arc<str>, usize>>,
 }
 
@@ -322,9 +322,9 @@ impl Line {
 
     /// Puts an operation into the next batch, and returns the receiver of its answer. A release stays owed until the
     /// node has answered it.
-    pub(super) fn put(&self, kind: Kind, claim: Claim, owed: Option<Owed>) -> Answered {
+    pub(super) fn put(&self, kind: Kind, claim: Claim, owed: Option<PendingRelease>) -> Answered {
         if kind.has_limit() {
-            claim.trail.put_over(claim.node, self.connection.id());
+            claim.unanswered.sent_over(claim.node, self.connection.id());
         }
         let (answer, answered) = oneshot::channel();
         // If the connection is gone, the operation is dropped, and the receiver gets an error.

@@ -13,12 +13,12 @@ use tokio::runtime;
 use super::{
     claim::Claim,
     error::out_of_reach,
-    leftovers::Owed,
-    node::{Line, Node, RunIds, Voter},
+    fleet::FleetSettings,
+    node::{Line, Node, NodeService, RunIds},
     operation::Answered,
+    pending_releases::PendingRelease,
     protocol::{Kind, Protocol},
-    quorum::{Count, Decision, LEAST_QUIET, majority},
-    rules::Rules,
+    quorum::{Count, Decision, MIN_QUIET, majority},
 };
 use crate::{
     LockError, LockErrorKind,
@@ -31,10 +31,10 @@ use crate::{
 };
 
 /// Lead of a proposed fence over the nodes' time, so that the fence is not in the past when it arrives.
-const AHEAD: Duration = Duration::from_millis(20);
+const FENCE_LEAD: Duration = Duration::from_millis(20);
 
 /// Time for which `connect` waits for the other nodes once a majority is known to be usable.
-const LAST_WORD: Duration = Duration::from_millis(100);
+const LATE_NODE_WAIT: Duration = Duration::from_millis(100);
 
 /// The nodes of one store.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Nodes {
     pub(crate) fn new(
         configs: Vec<Config>,
         protocol: Arc<dyn Protocol>,
-        rules: Option<Rules>,
+        rules: Option<FleetSettings>,
     ) -> Result<Self, LockError> {
         let (hints, run_ids) = (Arc::default(), Arc::default());
         let nodes = configs.into_iter().enumerate();
@@ -61,7 +61,7 @@ impl Nodes {
     }
 
     /// Returns the same nodes with other rules, and without connections.
-    pub(crate) fn with_rules(&self, rules: Rules) -> Self {
+    pub(crate) fn with_rules(&self, rules: FleetSettings) -> Self {
         let run_ids = RunIds::default();
         let of = self.of.iter().map(|node| node.with_rules(rules, &run_ids)).collect();
         Self { of, ..self.clone() }
@@ -83,7 +83,7 @@ impl Nodes {
 
     /// Returns a fence that is a little ahead of the time of every reachable node.
     pub(super) fn proposal(&self, now: Instant) -> u64 {
-        self.lines().map(|line| line.time(now + AHEAD)).max().unwrap_or_default()
+        self.lines().map(|line| line.time(now + FENCE_LEAD)).max().unwrap_or_default()
     }
 
     /// Returns the names of the store: the addresses in one spelling and order, with the database; for one server also
@@ -121,7 +121,7 @@ impl Nodes {
         loop {
             let next = replies.next();
             // The last nodes get a moment more, because one of them may show a mistake in the configuration.
-            let limit = if count.has_majority() == Decision::Yes { LAST_WORD } else { Duration::MAX };
+            let limit = if count.has_majority() == Decision::Yes { LATE_NODE_WAIT } else { Duration::MAX };
             let Ok(Some((node, answer))) = tokio::time::timeout(limit, next).await else { break };
             count.add(answer.is_ok().then_some(true));
             if let Err(failure) = answer {
@@ -181,7 +181,7 @@ impl Nodes {
     pub(super) fn may_answer_soon(&self, missing: &Replies) -> bool {
         missing.sent().any(|node| {
             let line = self.of[node].connections.open_here();
-            line.is_some_and(|line| !line.is_silent_for(LEAST_QUIET))
+            line.is_some_and(|line| !line.is_silent_for(MIN_QUIET))
         })
     }
 
@@ -194,7 +194,7 @@ impl Nodes {
         }
         for (number, node) in self.of.iter().enumerate() {
             if let Some(line) = node.connections.open_here()
-                && claim.trail.leads_over(number, line.id())
+                && claim.unanswered.was_sent_over(number, line.id())
             {
                 drop(line.put(Kind::Withdraw, Claim { node: number, ..claim.clone() }, None));
             }
@@ -221,15 +221,19 @@ impl Nodes {
     }
 }
 
-async fn connect_and_ask(node: Arc<Connections<Voter>>, kind: Kind, claim: Claim) -> Result<i64, Failure> {
+async fn connect_and_ask(
+    node: Arc<Connections<NodeService>>,
+    kind: Kind,
+    claim: Claim,
+) -> Result<i64, Failure> {
     let owed = owed(&node, kind, &claim);
     let line = node.here().await?;
     check_vote(&node, &line, kind)?;
     line.put(kind, claim, owed).await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
 }
 
-fn owed(node: &Arc<Connections<Voter>>, kind: Kind, claim: &Claim) -> Option<Owed> {
-    kind.is_owed().then(|| Owed::new(Arc::<Connections<Voter>>::clone(node), claim.clone()))
+fn owed(node: &Arc<Connections<NodeService>>, kind: Kind, claim: &Claim) -> Option<PendingRelease> {
+    kind.is_owed().then(|| PendingRelease::new(Arc::<Connections<NodeService>>::clone(node), claim.clone()))
 }
 
 fn put(node: &Node, line: &Line, kind: Kind, claim: Claim) -> Reply {
@@ -244,7 +248,7 @@ fn put(node: &Node, line: &Line, kind: Kind, claim: Claim) -> Reply {
 
 /// Returns an error if the node has no vote, and this kind of question needs a vote, because its answer can contradict
 /// a grant that the node has forgotten.
-fn check_vote(node: &Connections<Voter>, line: &Line, kind: Kind) -> Result<(), Failure> {
+fn check_vote(node: &Connections<NodeService>, line: &Line, kind: Kind) -> Result<(), Failure> {
     if kind.has_limit() { node.service().check_vote(line) } else { Ok(()) }
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     claim::Claim,
-    leftovers::Owed,
+    pending_releases::PendingRelease,
     protocol::{Kind, Protocol},
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(super) struct Operation {
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) answer: oneshot::Sender<Result<i64, Failure>>,
-    pub(super) owed: Option<Owed>,
+    pub(super) owed: Option<PendingRelease>,
 }
 
 #[derive(Debug)]
@@ -118,9 +118,11 @@ impl Part {
             Answers::Each(answers) => {
                 for ((claim, caller), answer) in self.asked.into_iter().zip(answers) {
                     // The release was executed after the acquisition.
-                    if answer.is_ok() && kind.is_owed() && claim.trail.leads_over(claim.node, connection.id())
+                    if answer.is_ok()
+                        && kind.is_owed()
+                        && claim.unanswered.was_sent_over(claim.node, connection.id())
                     {
-                        claim.trail.ends_at(claim.node);
+                        claim.unanswered.ended_at(claim.node);
                     }
                     caller.tell(answer, connection);
                 }
@@ -154,7 +156,7 @@ impl Part {
 /// acquisition is marked before the caller is checked, so that a release which comes in between is repeated.
 fn is_asked_again(kind: Kind, claim: &Claim, caller: &Caller) -> bool {
     if kind.has_limit() {
-        claim.trail.put_again(claim.node);
+        claim.unanswered.sent_again(claim.node);
     }
     kind != Kind::Acquire || !caller.answer.is_closed()
 }

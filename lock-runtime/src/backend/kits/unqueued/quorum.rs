@@ -7,9 +7,9 @@ use std::time::Duration;
 
 /// Shortest time for which a divided round waits for a further answer, unless none can be expected soon; also the time
 /// after which a silent node is expected to stay silent.
-pub(super) const LEAST_QUIET: Duration = Duration::from_millis(5);
+pub(super) const MIN_QUIET: Duration = Duration::from_millis(5);
 /// Time for which a divided round waits for a further answer, as a multiple of the time that the round has taken.
-const QUIET: u32 = 3;
+const QUIET_MULTIPLE: u32 = 3;
 
 /// Returns the number of nodes that two holders cannot both have.
 pub(super) const fn majority(nodes: usize) -> usize {
@@ -103,7 +103,7 @@ impl Patience {
     pub(super) fn breaks_off_after(self, taken: Duration) -> Duration {
         match self {
             Self::None => taken,
-            Self::Short => taken + LEAST_QUIET.max(QUIET * taken),
+            Self::Short => taken + MIN_QUIET.max(QUIET_MULTIPLE * taken),
             Self::UntilTimeout(timeout) => timeout,
         }
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    claim::{Claim, Trail},
+    claim::{Claim, UnansweredAcquisitions},
     error::out_of_reach,
     nodes::Replies,
     protocol::Kind,
@@ -60,11 +60,12 @@ impl Pending {
 
 pub(crate) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
     let sent = Instant::now();
-    let (limit, trail) = (sent + shared.nodes.timeout(), Arc::new(Trail::of(shared.nodes.of.len(), sent)));
+    let (limit, unanswered) =
+        (sent + shared.nodes.timeout(), Arc::new(UnansweredAcquisitions::of(shared.nodes.of.len(), sent)));
     let mut pending: Vec<Pending> = due
         .iter()
         .map(|id| Pending {
-            replies: shared.nodes.ask(Kind::Renew, |_| Some(Claim::of(id.clone(), limit, &trail))),
+            replies: shared.nodes.ask(Kind::Renew, |_| Some(Claim::of(id.clone(), limit, &unanswered))),
             count: Count::of(shared.nodes.of.len()),
             missing: 0,
             failures: Vec::new(),
@@ -113,7 +114,7 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
         }
         tracing::debug!(key = %id.key, "a node without this lease is joined");
         let limit = Instant::now() + shared.nodes.timeout();
-        let claim = Claim::of(id, limit, &Arc::new(Trail::of(shared.nodes.of.len(), limit)));
+        let claim = Claim::of(id, limit, &Arc::new(UnansweredAcquisitions::of(shared.nodes.of.len(), limit)));
         joining.push((ask(&shared, Kind::Join, &claim, lease.missing), claim));
     }
     for (mut replies, claim) in joining {

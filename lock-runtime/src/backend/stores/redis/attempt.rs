@@ -10,7 +10,7 @@ use super::{
     node::Acquisition,
     proof,
     queue::{
-        self, Address, Answer, Line, Look, Notice, Notices, Participant, Waiting, Want,
+        self, Address, Answer, Line, Need, Notice, Notices, Participant, PollCall, Waiting,
         place::{self, Place, Push, Pushed, Standing},
     },
 };
@@ -110,13 +110,13 @@ impl<'a> Attempt<'a> {
         // The address is needed without waiting, too: as the holder, this process is notified at its address that
         // others wait.
         let address = Address::on(line, self.request.key.prefix(), self.owner).await?;
-        let want = if self.request.wait == Wait::No { Want::Lock } else { Want::LockOrPlace };
+        let want = if self.request.wait == Wait::No { Need::Lock } else { Need::LockOrPlace };
         let foreign = self.participant().foreign();
         if !foreign.is_empty() {
             let now = Instant::now();
             if let Some(until) = foreign.open_until(self.request.key.stored(), now) {
                 // This process used the lock last, and leaves it open to clients that do not queue.
-                if want == Want::Lock {
+                if want == Need::Lock {
                     let holder_remaining = Some(until.saturating_duration_since(now));
                     return Ok(Ended::With(Acquired::busy(holder_remaining)));
                 }
@@ -127,13 +127,13 @@ impl<'a> Attempt<'a> {
             (sent, Answer::Granted { fence, others_wait }) => {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
             }
-            (sent, Answer::Waiting(waiting)) if want == Want::LockOrPlace => {
+            (sent, Answer::Waiting(waiting)) if want == Need::LockOrPlace => {
                 self.request.progress.contended();
                 let place = self.placed(sent, waiting);
                 // Boxed, so that a caller that finds the lock free does not pay for the size of this future.
                 Box::pin(self.wait(address, place)).await
             }
-            (_, Answer::Held { pttl_ms }) if want == Want::Lock => {
+            (_, Answer::Held { pttl_ms }) if want == Need::Lock => {
                 self.open = false;
                 let holder_remaining = match pttl_ms {
                     NO_EXPIRY => Some(Duration::MAX),
@@ -269,7 +269,7 @@ impl<'a> Attempt<'a> {
         if address.line.is_batch_due() {
             self.last_sent = Instant::now();
             let give_up = self.last_sent + address.line.connection().response_timeout();
-            let look = Look {
+            let look = PollCall {
                 key: self.request.key.clone(),
                 mode: self.request.mode,
                 owner: self.owner,
@@ -286,11 +286,11 @@ impl<'a> Attempt<'a> {
             }
         }
         let _alone = address.line.alone();
-        self.ask(address, Want::Place).await
+        self.ask(address, Need::Place).await
     }
 
     /// Asks for the lock for the first time: in a batch if one is due, otherwise alone.
-    async fn ask_first(&mut self, address: &Address, want: Want) -> Result<(Instant, Answer), Failure> {
+    async fn ask_first(&mut self, address: &Address, want: Need) -> Result<(Instant, Answer), Failure> {
         let line = &address.line;
         if line.is_batch_due() {
             let give_up = self.sends(line);
@@ -335,7 +335,7 @@ impl<'a> Attempt<'a> {
     ///
     /// If the server refuses the request as too late, its answer corrects the estimate of its clock, and the request is
     /// made once more.
-    async fn ask(&mut self, address: &Address, want: Want) -> Result<(Instant, Answer), Failure> {
+    async fn ask(&mut self, address: &Address, want: Need) -> Result<(Instant, Answer), Failure> {
         if let Some(answer) = self.ask_once(address, want).await? {
             return Ok(answer);
         }
@@ -346,12 +346,12 @@ impl<'a> Attempt<'a> {
     async fn ask_once(
         &mut self,
         address: &Address,
-        want: Want,
+        want: Need,
     ) -> Result<Option<(Instant, Answer)>, Failure> {
         let connection = address.line.connection();
         // A poll neither creates a place nor, without a place, takes the lock, so a poll that is executed late does no
         // harm.
-        let give_up = if want == Want::Place {
+        let give_up = if want == Need::Place {
             self.last_sent = Instant::now();
             self.last_sent + connection.response_timeout()
         } else {
@@ -366,7 +366,7 @@ impl<'a> Attempt<'a> {
         if refused || answer.is_ok() {
             self.unanswered = None;
         }
-        if refused && want != Want::Place {
+        if refused && want != Need::Place {
             self.open = false;
         }
         Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::queue::{self, Behind, Line, Participant};
+use super::queue::{self, Line, MustFollow, Participant};
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
@@ -110,7 +110,7 @@ impl RedisLease {
             // alone.
             let again = self.release_unanswered.load(Ordering::Acquire);
             if !contended && !again && line.is_batch_due() {
-                match self.release_in_batch(&line, Behind::Nothing).await {
+                match self.release_in_batch(&line, MustFollow::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
                     // A release that is refused in a batch is refused again alone, with the reason. A release that
                     // failed because the connection was given up is sent over the next connection.
@@ -136,8 +136,8 @@ impl RedisLease {
         cold(self.release_over(&line, definite)).await
     }
 
-    async fn release_in_batch(&self, line: &Line, behind: Behind) -> Result<bool, Failure> {
-        line.release(&self.id, behind).await.inspect_err(|failure| {
+    async fn release_in_batch(&self, line: &Line, must_follow: MustFollow) -> Result<bool, Failure> {
+        line.release(&self.id, must_follow).await.inspect_err(|failure| {
             if !failure.is_definite() {
                 self.release_unanswered.store(true, Ordering::Release);
             }
@@ -148,7 +148,7 @@ impl RedisLease {
     async fn release_behind(&self, line: &Line) -> Result<Released, Failure> {
         // The time is limited, because the batch's task may belong to a blocked runtime.
         let limit = 2 * self.connections.server().config().response_timeout;
-        match tokio::time::timeout(limit, self.release_in_batch(line, Behind::Unanswered)).await {
+        match tokio::time::timeout(limit, self.release_in_batch(line, MustFollow::Unanswered)).await {
             Ok(Ok(true)) => Ok(Released::Released),
             Ok(Ok(false)) => self.release_over(line, true).await,
             Ok(Err(failure)) => Err(failure),

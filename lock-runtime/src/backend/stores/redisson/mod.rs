@@ -5,7 +5,7 @@ mod protocol;
 
 use std::{error::Error, fmt, future::Future, sync::Arc};
 
-use self::protocol::{Fences, RLock};
+use self::protocol::{FenceSource, RLock};
 use crate::{
     LockError,
     backend::{
@@ -74,7 +74,7 @@ impl Redisson {
     }
 
     fn with(config: Config, fenced: bool) -> Result<Self, LockError> {
-        let protocol = RLock::new(if fenced { Fences::Counter } else { Fences::Clock });
+        let protocol = RLock::new(if fenced { FenceSource::Counter } else { FenceSource::Clock });
         Ok(Self { shared: Arc::new(Shared::of(Nodes::new(vec![config], Arc::new(protocol), None)?)) })
     }
 }

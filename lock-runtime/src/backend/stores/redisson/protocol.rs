@@ -33,7 +33,7 @@ const LEFT_FREE: [Duration; 2] = [Duration::from_millis(4), Duration::from_milli
 
 /// The source of the numbers of grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fences {
+pub(super) enum FenceSource {
     /// The server's time, which orders the grants to clients of this library.
     Clock,
     /// The counter of Redisson's `RFencedLock`.
@@ -68,18 +68,18 @@ impl Scripts {
 #[derive(Debug)]
 pub(super) struct RLock {
     client: ClientId,
-    pub(super) fences: Fences,
+    pub(super) fences: FenceSource,
 }
 
 impl RLock {
-    pub(super) fn new(fences: Fences) -> Self {
+    pub(super) fn new(fences: FenceSource) -> Self {
         Self { client: ClientId::random(), fences }
     }
 
     fn scripts(&self) -> &'static Scripts {
         match self.fences {
-            Fences::Clock => &BY_CLOCK,
-            Fences::Counter => &BY_COUNTER,
+            FenceSource::Clock => &BY_CLOCK,
+            FenceSource::Counter => &BY_COUNTER,
         }
     }
 }
@@ -101,8 +101,8 @@ impl Protocol for RLock {
 
     fn write_counter(&self, call: &mut Cmd, key: &LockKey) {
         match self.fences {
-            Fences::Clock => call.write_arg_fmt(format::beside(key, "fence")),
-            Fences::Counter => call.write_arg_fmt(before("redisson_lock_token", key.stored())),
+            FenceSource::Clock => call.write_arg_fmt(format::beside(key, "fence")),
+            FenceSource::Counter => call.write_arg_fmt(before("redisson_lock_token", key.stored())),
         }
     }
 
@@ -121,13 +121,13 @@ impl Protocol for RLock {
 
     fn token(&self, fence: u64) -> FencingToken {
         match self.fences {
-            Fences::Clock => FencingToken::from_micros(fence),
-            Fences::Counter => FencingToken::from_number(fence),
+            FenceSource::Clock => FencingToken::from_micros(fence),
+            FenceSource::Counter => FencingToken::from_number(fence),
         }
     }
 
     fn hands_over(&self) -> bool {
-        self.fences == Fences::Clock
+        self.fences == FenceSource::Clock
     }
 
     fn pause(&self, _: bool) -> [Duration; 2] {

@@ -9,7 +9,7 @@ use crate::{
         },
         kits::{
             redis::config::{Config as NodeConfig, check_credentials},
-            unqueued::Rules,
+            unqueued::FleetSettings,
         },
     },
 };
@@ -24,7 +24,7 @@ const SCHEME: &str = "redlock://";
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Reads `redlock://[user:password@]host[:port],host[:port],host[:port][/db][?setting=value&…]`.
-pub(super) fn from_url(url: &str) -> Result<(Vec<NodeConfig>, Rules), LockError> {
+pub(super) fn from_url(url: &str) -> Result<(Vec<NodeConfig>, FleetSettings), LockError> {
     let rest = url.strip_prefix(SCHEME).ok_or_else(|| {
         invalid("the Redlock URL is not understood: write `redlock://host:6379,host:6379,host:6379`".into())
     })?;
@@ -38,7 +38,7 @@ pub(super) fn from_url(url: &str) -> Result<(Vec<NodeConfig>, Rules), LockError>
     let Parts { credentials, hosts, path: db, query } = Parts::of(rest, SETTINGS.store)?;
     check_credentials(credentials, SETTINGS.store, "redlock")?;
     let credentials = credentials.map_or_else(String::new, |credentials| format!("{credentials}@"));
-    let mut rules = Rules::default();
+    let mut rules = FleetSettings::default();
     let (mut node_timeout, mut connect_timeout, mut strict) = (NODE_TIMEOUT, None, None);
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         let switch = || {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::LockErrorKind;
 
-    fn read(url: &str) -> Result<(Vec<NodeConfig>, Rules), LockError> {
+    fn read(url: &str) -> Result<(Vec<NodeConfig>, FleetSettings), LockError> {
         let (nodes, rules) = from_url(url)?;
         check(&nodes)?;
         Ok((nodes, rules))

@@ -5,7 +5,7 @@ mod protocol;
 
 use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
-use self::protocol::Plain;
+use self::protocol::StringLock;
 use crate::{
     LockError,
     backend::{
@@ -13,7 +13,7 @@ use crate::{
         common::{credentials::Provider, settings::invalid},
         kits::{
             redis::config::Config,
-            unqueued::{self, Nodes, Rules, Shared},
+            unqueued::{self, FleetSettings, Nodes, Shared},
         },
     },
 };
@@ -24,7 +24,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Redlock {
     shared: Arc<Shared>,
-    rules: Rules,
+    rules: FleetSettings,
 }
 
 impl Redlock {
@@ -81,12 +81,12 @@ impl Redlock {
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if a URL is invalid, or if their number is even or less
     /// than 3, [`Unsupported`](crate::LockErrorKind::Unsupported) if a URL needs a feature that is not compiled in.
     pub fn new<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Result<Self, LockError> {
-        Self::with(config::from_urls(nodes)?, Rules::default())
+        Self::with(config::from_urls(nodes)?, FleetSettings::default())
     }
 
-    fn with(nodes: Vec<Config>, rules: Rules) -> Result<Self, LockError> {
+    fn with(nodes: Vec<Config>, rules: FleetSettings) -> Result<Self, LockError> {
         config::check(&nodes)?;
-        let nodes = Nodes::new(nodes, Arc::new(Plain::new()), Some(rules))?;
+        let nodes = Nodes::new(nodes, Arc::new(StringLock::new()), Some(rules))?;
         Ok(Self { shared: Arc::new(Shared::of(nodes)), rules })
     }
 
@@ -106,7 +106,7 @@ impl Redlock {
         self.with_rules(|rules| rules.max_ttl = max_ttl)
     }
 
-    fn with_rules(self, change: impl FnOnce(&mut Rules)) -> Self {
+    fn with_rules(self, change: impl FnOnce(&mut FleetSettings)) -> Self {
         let mut rules = self.rules;
         change(&mut rules);
         Self { shared: Arc::new(Shared::of(self.shared.nodes.with_rules(rules))), rules }
@@ -116,7 +116,7 @@ impl Redlock {
 impl Backend for Redlock {
     fn capabilities(&self) -> Capabilities {
         let can = Capabilities::new().shared_between_processes();
-        let Rules { durable, max_ttl } = self.rules;
+        let FleetSettings { durable, max_ttl } = self.rules;
         if durable { can } else { can.with_longest_ttl(max_ttl) }
     }
 
@@ -133,7 +133,7 @@ impl Backend for Redlock {
             Mode::Exclusive => {}
         }
         let shared = Arc::clone(&self.shared);
-        let Rules { durable, max_ttl } = self.rules;
+        let FleetSettings { durable, max_ttl } = self.rules;
         Box::pin(async move {
             if !durable && request.ttl > max_ttl {
                 return Err(invalid(format!(

@@ -26,7 +26,7 @@ use crate::{
 /// Time for which a counter of fences is kept after the last grant or renewal of its lock.
 const FENCE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// Upper bound on the lead of a proposed fence over a node's time.
-const MOST_AHEAD: Duration = Duration::from_secs(1);
+const MAX_PROPOSAL_LEAD: Duration = Duration::from_secs(1);
 /// Pause before the next round behind a holder whose release is announced. The announcement may be lost.
 const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(300)];
 /// Pause before the next round behind a client of another library, which announces no release.
@@ -45,7 +45,7 @@ static WITHDRAW: LazyLock<Script> = LazyLock::new(|| release(false));
 
 fn script(text: &str) -> Script {
     let fence = fence_constants(FENCE_RETENTION);
-    let ours = format!("local OWNERS, AHEAD_US = '{OWNERS}{FORMAT}', {}", MOST_AHEAD.as_micros());
+    let ours = format!("local OWNERS, AHEAD_US = '{OWNERS}{FORMAT}', {}", MAX_PROPOSAL_LEAD.as_micros());
     Script::of(&[&fence, &ours, EACH, include_str!("scripts/common.lua"), text])
 }
 
@@ -54,18 +54,18 @@ fn release(notifies: bool) -> Script {
 }
 
 #[derive(Debug)]
-pub(super) struct Plain {
+pub(super) struct StringLock {
     /// The part that all owners of this process share.
     process: Arc<str>,
 }
 
-impl Plain {
+impl StringLock {
     pub(super) fn new() -> Self {
         Self { process: format!("{}@{}", std::process::id(), host::name()).into() }
     }
 }
 
-impl Protocol for Plain {
+impl Protocol for StringLock {
     fn script(&self, kind: Kind) -> Option<&'static Script> {
         Some(match kind {
             Kind::Acquire => &ACQUIRE,

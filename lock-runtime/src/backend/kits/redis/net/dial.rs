@@ -145,7 +145,7 @@ impl Dial {
             match greeting::of(config.info.addr()).await {
                 Some(Greeting::Refusal(refusal)) => return error::cannot_connect(&config.address(), refusal),
                 Some(Greeting::Foreign) => {
-                    return self.port.wrong(error::unfit(&config.address(), error::FOREIGN));
+                    return self.port.wrong(error::unfit(&config.address(), error::NOT_REDIS));
                 }
                 Some(Greeting::Nothing) if !self.port.is_right() => {
                     let what = "closed the connection without an answer: does it speak Redis? Check address and port";
@@ -155,7 +155,7 @@ impl Dial {
             }
         }
         if error.kind() == ErrorKind::Parse {
-            return self.port.wrong(error::unfit(&config.address(), error::FOREIGN));
+            return self.port.wrong(error::unfit(&config.address(), error::NOT_REDIS));
         }
         error::cannot_connect(&config.address(), error)
     }

@@ -13,7 +13,7 @@ use tokio::{
 /// Time for each step: to connect, to get a first line unasked, and to get an answer.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Upper bound on an answer that is read.
-const LONGEST: usize = 512;
+const MAX_LINE_LENGTH: usize = 512;
 
 /// The judgement of a server's first line.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ async fn listen(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Vec<u8> {
 }
 
 async fn read_line(stream: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) -> io::Result<()> {
-    while into.len() < LONGEST && !into.contains(&b'\n') && stream.read_buf(into).await? > 0 {}
+    while into.len() < MAX_LINE_LENGTH && !into.contains(&b'\n') && stream.read_buf(into).await? > 0 {}
     Ok(())
 }
 

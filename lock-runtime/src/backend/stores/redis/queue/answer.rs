@@ -26,12 +26,12 @@ pub(crate) struct Waiting {
 
 /// An answer, `None` if the request came too late, with the server's time if the server gave it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct TimedAnswer {
     answer: Option<Answer>,
     time: Option<u64>,
 }
 
-impl Told {
+impl TimedAnswer {
     /// Returns the answer, which has just come to a request sent at `sent`; `clock` learns the server's time from the
     /// answer.
     pub(crate) fn learn(self, sent: Instant, clock: &ServerClock) -> Option<Answer> {
@@ -44,14 +44,14 @@ impl Told {
     }
 }
 
-impl FromRedisValue for Told {
+impl FromRedisValue for TimedAnswer {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let Value::BulkString(text) = &value else { return Err("not a text".into()) };
         Self::of(str::from_utf8(text).map_err(|_| "not a text")?)
     }
 }
 
-impl Told {
+impl TimedAnswer {
     pub(super) fn of(text: &str) -> Result<Self, ParsingError> {
         let mut words = text.split(' ');
         let first = words.next().unwrap_or_default();
@@ -96,8 +96,8 @@ fn number<T: FromStr>(word: &str) -> Result<T, ParsingError> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Told, ParsingError> {
-        Told::from_redis_value(Value::BulkString(text.into()))
+    fn read(text: &str) -> Result<TimedAnswer, ParsingError> {
+        TimedAnswer::from_redis_value(Value::BulkString(text.into()))
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
             ("gone", Some(Answer::Gone), None),
             ("late 7", None, Some(7)),
         ] {
-            assert_eq!(read(text).expect("an answer"), Told { answer, time }, "{text}");
+            assert_eq!(read(text).expect("an answer"), TimedAnswer { answer, time }, "{text}");
         }
         for other in [
             "",
@@ -131,6 +131,6 @@ mod tests {
         ] {
             assert!(read(other).is_err(), "{other}");
         }
-        assert!(Told::from_redis_value(Value::Nil).is_err());
+        assert!(TimedAnswer::from_redis_value(Value::Nil).is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use redis::{Cmd, RedisWrite};
 
-use super::{super::names, answer::Told, scripts};
+use super::{super::names, answer::TimedAnswer, scripts};
 use crate::{
     LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
@@ -20,7 +20,7 @@ use crate::{
 
 /// The aim of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum Need {
     /// The lock, but no place in its queue.
     Lock,
     /// The lock, or a place.
@@ -29,7 +29,7 @@ pub(crate) enum Want {
     Place,
 }
 
-impl Want {
+impl Need {
     fn word(self) -> &'static str {
         match self {
             Self::Lock => "try",
@@ -49,22 +49,22 @@ pub(crate) fn ask(
     connection: &Connection,
     process: &str,
     (request, owner): (&Acquire, OwnerToken),
-    want: Want,
+    want: Need,
     give_up: Instant,
     address: &impl fmt::Display,
-) -> impl Future<Output = Result<Told, Failure>> + Send {
+) -> impl Future<Output = Result<TimedAnswer, Failure>> + Send {
     let mut call = about(&scripts::ACQUIRE, &request.key, request.mode, process, owner);
     call.arg(format::millis(request.ttl)).arg(connection.clock().at(give_up)).arg(want.word());
-    if want != Want::Lock {
+    if want != Need::Lock {
         call.write_arg_fmt(address);
     }
     // The future of an acquisition contains this future, and is cheaper to allocate below one kilobyte.
-    async move { connection.run::<Told>(&scripts::ACQUIRE, &call).await }
+    async move { connection.run::<TimedAnswer>(&scripts::ACQUIRE, &call).await }
 }
 
 /// A place in a queue, to be polled.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct PollCall {
     pub(crate) key: LockKey,
     pub(crate) mode: Mode,
     pub(crate) owner: OwnerToken,
@@ -80,9 +80,9 @@ pub(crate) struct Look {
 pub(crate) async fn look<'a>(
     connection: &Connection,
     process: &str,
-    places: impl ExactSizeIterator<Item = &'a Look> + Clone,
+    places: impl ExactSizeIterator<Item = &'a PollCall> + Clone,
     give_up: Instant,
-) -> Result<Vec<Result<Told, Failure>>, Failure> {
+) -> Result<Vec<Result<TimedAnswer, Failure>>, Failure> {
     let (count, Some(first)) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
     let keys = 1 + 3 * count;
     let mut call = scripts::POLL_GROUP.call_with_room(keys, 4 + 2 * keys, 128 + 512 * count);
@@ -103,7 +103,7 @@ pub(crate) async fn look<'a>(
             if answer.starts_with('-') {
                 return Err(connection.failure_of(&answer));
             }
-            Told::of(&answer).map_err(|_| Failure::Refused(error::unexpected("a poll of a queue")))
+            TimedAnswer::of(&answer).map_err(|_| Failure::Refused(error::unexpected("a poll of a queue")))
         };
         Ok(answers.into_iter().map(one).collect())
     } else {

@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 use super::{
     super::{names, node::Acquisition},
     answer::Answer,
-    calls::Look,
+    calls::PollCall,
     inbox::{Inbox, Notices},
-    operation::{self, Asked, Behind, Operation, Release},
+    operation::{self, Asked, MustFollow, Operation, Release},
     scripts,
 };
 use crate::{
@@ -151,16 +151,16 @@ impl Line {
     ///
     /// # Cancel safety
     /// Dropped, the place may still be refreshed, and the lock taken for its owner.
-    pub(crate) async fn look(&self, what: Look, give_up: Instant) -> Result<Option<Answer>, Failure> {
-        self.put(|answer| Operation::Look(Asked { what, give_up, answer })).await
+    pub(crate) async fn look(&self, what: PollCall, give_up: Instant) -> Result<Option<Answer>, Failure> {
+        self.put(|answer| Operation::PollCall(Asked { what, give_up, answer })).await
     }
 
     /// Releases a grant in a batch, and returns whether it was released; if not, the caller has to release it alone.
     ///
     /// # Cancel safety
     /// Dropped, the release may still be applied.
-    pub(crate) async fn release(&self, id: &LeaseId, behind: Behind) -> Result<bool, Failure> {
-        self.put(|answer| Operation::Release(Release { id: id.clone(), behind, answer })).await
+    pub(crate) async fn release(&self, id: &LeaseId, must_follow: MustFollow) -> Result<bool, Failure> {
+        self.put(|answer| Operation::Release(Release { id: id.clone(), must_follow, answer })).await
     }
 
     async fn put<T>(

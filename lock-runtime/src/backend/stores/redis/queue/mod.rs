@@ -10,8 +10,8 @@ mod scripts;
 
 pub(super) use self::{
     answer::{Answer, Waiting},
-    calls::{Look, Want, ask, leave, of_wrong_type},
+    calls::{Need, PollCall, ask, leave, of_wrong_type},
     inbox::{Notice, Notices},
     line::{Address, Line, Participant},
-    operation::Behind,
+    operation::MustFollow,
 };

@@ -14,7 +14,7 @@ use super::{
         node::{self, Acquisition},
     },
     answer::Answer,
-    calls::{self, Look},
+    calls::{self, PollCall},
 };
 use crate::{
     LockKey,
@@ -30,7 +30,7 @@ pub(crate) enum Operation {
     /// The answer is the fence; `None` if the caller has to ask alone, as for a held lock.
     Acquire(Asked<Acquisition, Option<u64>>),
     /// The answer is the state of the place; `None` if the caller has to ask alone.
-    Look(Asked<Look, Option<Answer>>),
+    PollCall(Asked<PollCall, Option<Answer>>),
     /// The answer is whether this very grant was released; if not, the caller has to release alone.
     Release(Release),
 }
@@ -46,13 +46,13 @@ pub(crate) struct Asked<W, A> {
 #[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) id: LeaseId,
-    pub(crate) behind: Behind,
+    pub(crate) must_follow: MustFollow,
     pub(crate) answer: oneshot::Sender<Result<bool, Failure>>,
 }
 
 /// The request after which a release must be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum MustFollow {
     /// An unanswered acquisition over this connection: the release is of use only over the same connection, however
     /// late.
     Unanswered,
@@ -69,7 +69,7 @@ pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operati
             Operation::Acquire(asked) => put(&mut acquisitions, room, asked, |one, other| {
                 one.what.mode == other.what.mode && share_a_call(&one.what.key, &other.what.key)
             }),
-            Operation::Look(asked) => {
+            Operation::PollCall(asked) => {
                 put(&mut looks, room, asked, |one, other| share_a_call(&one.what.key, &other.what.key));
             }
             Operation::Release(release) => {
@@ -123,7 +123,7 @@ async fn acquire(connection: &Connection, process: &str, part: Vec<Asked<Acquisi
     tell(part.into_iter().map(|one| one.answer), answers);
 }
 
-async fn look(connection: &Connection, process: &str, part: Vec<Asked<Look, Option<Answer>>>) {
+async fn look(connection: &Connection, process: &str, part: Vec<Asked<PollCall, Option<Answer>>>) {
     let Some((part, give_up)) = still_wanted(part) else { return };
     let answers = if connection.is_usable() {
         let sent = Instant::now();
@@ -155,8 +155,9 @@ fn still_wanted<W, A>(mut part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, I
 }
 
 async fn release(connection: &Connection, process: &str, mut part: Vec<Release>) {
-    let unsent: Vec<_> =
-        part.extract_if(.., |one| one.behind == Behind::Nothing && !connection.is_usable()).collect();
+    let unsent: Vec<_> = part
+        .extract_if(.., |one| one.must_follow == MustFollow::Nothing && !connection.is_usable())
+        .collect();
     tell(unsent.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
     let released = node::release(connection, process, part.iter().map(|one| &one.id)).await;
     let answers = released.map(|released| released.unwrap_or_else(|| vec![false; part.len()]));

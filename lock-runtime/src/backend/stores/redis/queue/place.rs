@@ -13,7 +13,7 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(1);
 /// Upper bound on the time between two refreshes of a place that was far back when it was refreshed last. A shorter
 /// time would cost the server much if there are very many waiters. If a waiter that is far back is granted the lock and
 /// the message is lost, the grant ends before the waiter finds it.
-const REFRESH_FAR: Duration = Duration::from_millis(2_500);
+const FAR_REFRESH_INTERVAL: Duration = Duration::from_millis(2_500);
 /// Number of waiters from which a place behind them is far back.
 pub(crate) const FAR: usize = 16;
 /// Step to which refreshes are aligned, so that the refreshes of a process share calls.
@@ -77,12 +77,12 @@ pub(crate) struct Place {
     /// When the holder's lease, or the opening, ends.
     pub(crate) ends: Option<Instant>,
     /// The last rush.
-    pub(crate) rush: Option<Rush>,
+    pub(crate) rush: Option<FastPolling>,
 }
 
 /// A period of polling without a pause, which begins after a release of a foreign client was missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rush {
+pub(crate) struct FastPolling {
     began: Instant,
     length: Duration,
     /// Whether a release was missed during the rush, so that a longer rush would meet no more releases.
@@ -91,7 +91,7 @@ pub(crate) struct Rush {
     missed: bool,
 }
 
-impl Rush {
+impl FastPolling {
     fn new(began: Instant, length: Duration) -> Self {
         Self { began, length, met_one: false, missed: false }
     }
@@ -144,12 +144,12 @@ impl Place {
             (Standing::HeldByForeign { hold: last }, Standing::HeldByForeign { hold })
                 if later.is_first() =>
             {
-                Rush::after_look(self.rush, hold != last, now)
+                FastPolling::after_look(self.rush, hold != last, now)
             }
             // A client that came in through an opening was asking repeatedly, and will probably ask again after its
             // release.
             (Standing::Open, Standing::HeldByForeign { .. }) if later.is_first() => {
-                Rush::after_look(self.rush, true, now)
+                FastPolling::after_look(self.rush, true, now)
             }
             _ => self.rush,
         };
@@ -161,7 +161,7 @@ impl Place {
     }
 
     fn refresh(&self) -> Duration {
-        if self.rank == Rank::Far { REFRESH_FAR } else { REFRESH }
+        if self.rank == Rank::Far { FAR_REFRESH_INTERVAL } else { REFRESH }
     }
 
     /// Records that the lock is left open for `length` from `now`.
@@ -401,7 +401,7 @@ mod tests {
     fn windows_fit_each_other() {
         // A grant whose message was lost is found before it ends, with enough of it left to enter.
         assert!(CLAIM_WINDOW > REFRESH + Duration::from_millis(500));
-        assert!(STALE >= 3 * REFRESH && STALE >= 2 * REFRESH_FAR);
+        assert!(STALE >= 3 * REFRESH && STALE >= 2 * FAR_REFRESH_INTERVAL);
         assert!(RETENTION > STALE);
     }
 }

@@ -10,14 +10,14 @@ const VOTE_MARGIN: Duration = Duration::from_secs(2);
 
 /// Settings that must be the same in all clients of the nodes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct FleetSettings {
     /// Whether a node has a vote as soon as it has started.
     pub(crate) durable: bool,
     /// The longest lease of all clients.
     pub(crate) max_ttl: Duration,
 }
 
-impl Default for Rules {
+impl Default for FleetSettings {
     fn default() -> Self {
         Self { durable: false, max_ttl: Duration::from_secs(60) }
     }
@@ -25,7 +25,7 @@ impl Default for Rules {
 
 /// Properties that a server shows of itself; `None` where the server does not show a property to this user.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct ServerFacts {
     pub(super) run_id: Option<Box<str>>,
     /// The time that the server had run when the connection was opened.
     pub(super) uptime: Option<Duration>,
@@ -35,7 +35,7 @@ pub(super) struct Shown {
     pub(super) fsync: Option<String>,
 }
 
-impl Shown {
+impl ServerFacts {
     pub(super) fn by(info: &str) -> Self {
         Self {
             run_id: fitness::run_id(info).map(Box::from),
@@ -77,10 +77,10 @@ impl Refusal {
     }
 }
 
-impl Rules {
+impl FleetSettings {
     /// Returns the reason why a node that shows `shown` over a connection of this age has no vote; `None` if it has a
     /// vote.
-    pub(super) fn refuse(&self, shown: &Shown, age: Duration, address: &str) -> Option<Refusal> {
+    pub(super) fn refuse(&self, shown: &ServerFacts, age: Duration, address: &str) -> Option<Refusal> {
         // Without its run id, a server may be two nodes under two addresses.
         if shown.run_id.is_none() {
             let message = format!(
@@ -107,12 +107,12 @@ impl Rules {
     }
 
     /// Returns whether a node that shows `shown` has no vote, however long it runs.
-    pub(super) fn is_refused_for_good(&self, shown: &Shown) -> bool {
+    pub(super) fn is_refused_for_good(&self, shown: &ServerFacts) -> bool {
         matches!(self.refuse(shown, Duration::ZERO, ""), Some(Refusal::ForGood(_)))
     }
 
     /// Returns the warning to the operator about a node that shows `shown`.
-    pub(super) fn warning(&self, shown: &Shown, address: &str) -> Option<String> {
+    pub(super) fn warning(&self, shown: &ServerFacts, address: &str) -> Option<String> {
         if let Some(Refusal::ForGood(error)) = self.refuse(shown, Duration::ZERO, address) {
             return Some(error.message().to_owned());
         }
@@ -134,15 +134,15 @@ impl Rules {
 mod tests {
     use super::*;
 
-    const DURABLE: Rules = Rules { durable: true, max_ttl: Duration::from_secs(5) };
-    const FORGETFUL: Rules = Rules { durable: false, ..DURABLE };
+    const DURABLE: FleetSettings = FleetSettings { durable: true, max_ttl: Duration::from_secs(5) };
+    const FORGETFUL: FleetSettings = FleetSettings { durable: false, ..DURABLE };
 
-    fn shown(info: &str, fsync: Option<&str>) -> Shown {
-        Shown { fsync: fsync.map(str::to_owned), ..Shown::by(info) }
+    fn shown(info: &str, fsync: Option<&str>) -> ServerFacts {
+        ServerFacts { fsync: fsync.map(str::to_owned), ..ServerFacts::by(info) }
     }
 
     /// Returns the reason, and whether the refusal is for now only.
-    fn refusal(rules: Rules, shown: &Shown) -> Option<(String, bool)> {
+    fn refusal(rules: FleetSettings, shown: &ServerFacts) -> Option<(String, bool)> {
         let refusal = rules.refuse(shown, Duration::from_secs(1), "h:1")?;
         let is_for_now = matches!(refusal, Refusal::ForNow(_));
         Some((refusal.into_error().to_string(), is_for_now))
@@ -162,9 +162,9 @@ mod tests {
     #[test]
     fn a_node_that_says_nothing_of_itself_has_no_vote() {
         for rules in [DURABLE, FORGETFUL] {
-            let (text, for_now) = refusal(rules, &Shown::default()).expect("no vote");
+            let (text, for_now) = refusal(rules, &ServerFacts::default()).expect("no vote");
             assert!(!for_now && text.contains("INFO") && !text.contains("durable"), "{text}");
-            assert!(rules.warning(&Shown::default(), "h:1").is_some());
+            assert!(rules.warning(&ServerFacts::default(), "h:1").is_some());
         }
     }
 

@@ -22,21 +22,21 @@ use crate::{
 };
 
 /// Upper bound on the releases that are kept for one node; the lease of a discarded release ends by itself.
-const KEPT: usize = 65_536;
+const MAX_PENDING_RELEASES: usize = 65_536;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The part of a node that repeats releases.
 pub(super) trait Repeats: fmt::Debug + Send + Sync + 'static {
-    fn leftovers(&self) -> &Leftovers;
+    fn pending_releases(&self) -> &PendingReleases;
 
-    /// Sends what is [left over](Leftovers::take), and waits for the answers, if the node can be reached.
+    /// Sends what is [left over](PendingReleases::take), and waits for the answers, if the node can be reached.
     fn repeat(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 
 /// The releases of one node that were not answered.
 #[derive(Debug, Default)]
-pub(super) struct Leftovers {
+pub(super) struct PendingReleases {
     releases: Mutex<VecDeque<Unanswered>>,
     runs: AtomicBool,
 }
@@ -48,12 +48,12 @@ struct Unanswered {
     ends: Instant,
 }
 
-impl Leftovers {
+impl PendingReleases {
     /// Keeps a release until the node has answered it, or the lease has ended by itself.
     fn add(node: &Arc<dyn Repeats>, release: Unanswered) {
-        let this = node.leftovers();
+        let this = node.pending_releases();
         let mut releases = lock(&this.releases);
-        if releases.len() >= KEPT {
+        if releases.len() >= MAX_PENDING_RELEASES {
             releases.pop_front();
         }
         releases.push_back(release);
@@ -64,9 +64,11 @@ impl Leftovers {
     }
 
     /// Takes the releases. A release that is not answered comes back.
-    pub(super) fn take(node: &Arc<dyn Repeats>) -> Vec<Owed> {
-        let all = std::mem::take(&mut *lock(&node.leftovers().releases));
-        all.into_iter().map(|release| Owed { node: Arc::clone(node), release: Some(release) }).collect()
+    pub(super) fn take(node: &Arc<dyn Repeats>) -> Vec<PendingRelease> {
+        let all = std::mem::take(&mut *lock(&node.pending_releases().releases));
+        all.into_iter()
+            .map(|release| PendingRelease { node: Arc::clone(node), release: Some(release) })
+            .collect()
     }
 
     /// Forgets the releases of leases that have ended by themselves; returns whether none is left.
@@ -80,15 +82,15 @@ impl Leftovers {
 /// A release that a node has yet to answer; it becomes a leftover if it is dropped unanswered, also if it is dropped
 /// with its runtime. The value keeps the node alive, so that no release is forgotten when the store is dropped.
 #[derive(Debug)]
-pub(super) struct Owed {
+pub(super) struct PendingRelease {
     node: Arc<dyn Repeats>,
     /// `None` once the release is answered.
     release: Option<Unanswered>,
 }
 
-impl Owed {
+impl PendingRelease {
     pub(super) fn new(node: Arc<dyn Repeats>, claim: Claim) -> Self {
-        let ends = Instant::now().max(claim.trail.limit()) + claim.ttl;
+        let ends = Instant::now().max(claim.unanswered.limit()) + claim.ttl;
         Self { node, release: Some(Unanswered { claim, ends }) }
     }
 
@@ -98,30 +100,31 @@ impl Owed {
 
     /// Records the answer over this connection: whether the owner held the lock.
     pub(super) fn answered(mut self, was_held: bool, connection: u64) {
-        self.release = self
-            .release
-            .take()
-            .filter(|Unanswered { claim, .. }| !was_held && claim.trail.may_follow(claim.node, connection));
+        self.release = self.release.take().filter(|Unanswered { claim, .. }| {
+            !was_held && claim.unanswered.may_follow(claim.node, connection)
+        });
     }
 }
 
-impl Drop for Owed {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
         if let Some(release) = self.release.take() {
-            Leftovers::add(&self.node, release);
+            PendingReleases::add(&self.node, release);
         }
     }
 }
 
 /// Repeats the releases of a node until none is left.
 async fn run(node: Arc<dyn Repeats>) {
-    let leftovers = node.leftovers();
+    let pending_releases = node.pending_releases();
     loop {
         clock::sleep_until(Instant::now() + PAUSE).await;
-        if leftovers.forget_ended() {
-            leftovers.runs.store(false, Ordering::SeqCst);
+        if pending_releases.forget_ended() {
+            pending_releases.runs.store(false, Ordering::SeqCst);
             // A release may have been added since the check.
-            if lock(&leftovers.releases).is_empty() || leftovers.runs.swap(true, Ordering::SeqCst) {
+            if lock(&pending_releases.releases).is_empty()
+                || pending_releases.runs.swap(true, Ordering::SeqCst)
+            {
                 return;
             }
         }
