@@ -130,8 +130,7 @@ impl Connections {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.is_reached() && slot.has_connections()) {
             return Ok(());
         }
-        // Boxed, because this future is rare and large.
-        Box::pin(self.connect_for_renewals()).await
+        cold(self.connect_for_renewals()).await
     }
 
     async fn connect_for_renewals(self: &Arc<Self>) -> Result<(), LockError> {
@@ -282,9 +281,8 @@ impl Connections {
         if let Some(idle) = slot.pop() {
             return Ok(Line::of(idle, permit));
         }
-        // Boxed, because the future that connects is far larger than the future of a statement, which is moved to
-        // a task.
-        Box::pin(self.make(lane, &slot, permit)).await
+        // Its future is far larger than that of a statement, which is moved to a task.
+        cold(self.make(lane, &slot, permit)).await
     }
 
     /// Waits for a place among the connections.

@@ -145,8 +145,7 @@ impl Nodes {
         if able >= self.majority() {
             return Ok(());
         }
-        // Boxed, because the future is large and rarely needed.
-        Box::pin(self.connect_for_renewals()).await
+        cold(self.connect_for_renewals()).await
     }
 
     async fn connect_for_renewals(&self) -> Result<(), LockError> {

@@ -400,8 +400,7 @@ impl Keeper {
         drop(session);
         self.free(&locked).await?;
         for _ in 0..sweeps {
-            // Boxed, because this future is rare and large.
-            Box::pin(self.sweep_page()).await?;
+            cold(self.sweep_page()).await?;
         }
         Ok(())
     }

@@ -99,8 +99,7 @@ impl<'a> Attempt<'a> {
     async fn connected(&self) -> Result<Arc<Line>, Failure> {
         let line = self.connections.here().await?;
         if self.request.auto_renew && !self.connections.can_renew() {
-            // Boxed, because the future is large and rarely needed.
-            Box::pin(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
+            cold(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
         }
         Ok(line)
     }
@@ -130,8 +129,7 @@ impl<'a> Attempt<'a> {
             (sent, Answer::Waiting(waiting)) if want == Need::LockOrPlace => {
                 self.request.progress.contended();
                 let place = self.placed(sent, waiting);
-                // Boxed, so that a caller that finds the lock free does not pay for the size of this future.
-                Box::pin(self.wait(address, place)).await
+                cold(self.wait(address, place)).await
             }
             (_, Answer::Held { pttl_ms }) if want == Need::Lock => {
                 self.open = false;
@@ -318,8 +316,7 @@ impl<'a> Attempt<'a> {
             }
         }
         let _alone = line.alone();
-        // Boxed, so that a call in a batch does not pay for the size of this future.
-        Box::pin(self.ask(address, want)).await
+        cold(self.ask(address, want)).await
     }
 
     /// Records that a request that may take the lock is sent now. Returns the time until which the request may be

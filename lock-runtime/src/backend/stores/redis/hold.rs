@@ -121,8 +121,7 @@ impl RedisLease {
                 }
             }
             let _alone = line.alone();
-            // Boxed, like the calls below, so that a release in a batch does not pay for the size of this future.
-            return Box::pin(self.release_over(&line, true)).await;
+            return cold(self.release_over(&line, true)).await;
         };
         // Sent behind the unanswered request, the release is executed after it, even if the connection was given up.
         if !unanswered.on.connection().is_gone()

@@ -158,8 +158,7 @@ impl Backend for Redis {
                         if error.kind() != LockErrorKind::InvalidKey {
                             return Err(error);
                         }
-                        // Boxed, because the future is large and rarely needed.
-                        let found = Box::pin(of_wrong_type(&connections, &request.key)).await;
+                        let found = cold(of_wrong_type(&connections, &request.key)).await;
                         return Err(found.unwrap_or(error));
                     }
                 }

@@ -218,8 +218,7 @@ impl Connection {
             // call.
             Err(Failure::Refused(error)) if is_no_script(&error) => {
                 let call = script.with_text(call);
-                // Boxed, because the future is large and rarely needed.
-                Box::pin(self.call(&call)).await
+                cold(self.call(&call)).await
             }
             answer => answer,
         }

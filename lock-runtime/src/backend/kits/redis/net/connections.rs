@@ -115,8 +115,7 @@ impl<S: Service> Connections<S> {
         let open = slot.flight.open(is_usable::<S>);
         match open {
             Some(line) if !(*line).as_ref().is_idle() => Ok(line),
-            // Boxed, so that a call over a connection in use does not pay for the size of this future.
-            open => Box::pin(self.checked(slot, open)).await,
+            open => cold(self.checked(slot, open)).await,
         }
     }
 

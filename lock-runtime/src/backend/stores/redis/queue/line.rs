@@ -182,8 +182,7 @@ impl Line {
         if let Some(channel) = lock(&self.channels).get(prefix) {
             return Ok(Arc::clone(channel));
         }
-        // Boxed, so that later callers do not pay for the size of this future.
-        Box::pin(self.open_channel(prefix)).await
+        cold(self.open_channel(prefix)).await
     }
 
     async fn open_channel(&self, prefix: &str) -> Result<Arc<str>, Failure> {
