@@ -11,7 +11,7 @@ use crate::{background, process::Process, sync::lock};
 /// The time that one summary covers.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Number of lines that are written one by one before the summaries begin.
-const AT_FIRST: u32 = 5;
+const LINES_BEFORE_SUMMARIES: u32 = 5;
 
 /// Upper bound on the reasons that are counted at the same time; lines for others are written one by one.
 const REASONS: usize = 16;
@@ -54,7 +54,7 @@ impl Burst {
             windows.retain(|window| window.opened_by.is_this());
             let is_full = windows.len() >= REASONS;
             match windows.iter_mut().find(|window| window.reason == reason) {
-                Some(window) if window.told == AT_FIRST => {
+                Some(window) if window.told == LINES_BEFORE_SUMMARIES => {
                     window.more += 1;
                     window.last = line.to_string();
                     drop(windows);
@@ -144,7 +144,7 @@ mod tests {
         };
         let sums = || SUMS.lock().expect("not poisoned").clone();
         lines(0..435);
-        assert_eq!(LINES.load(Ordering::Relaxed), u64::from(AT_FIRST));
+        assert_eq!(LINES.load(Ordering::Relaxed), u64::from(LINES_BEFORE_SUMMARIES));
         crate::mock::until("the sum", || !sums().is_empty()).await;
         assert_eq!(sums(), [(430, "434".to_owned())]);
         let mut told = false;
@@ -152,7 +152,7 @@ mod tests {
         assert!(told, "of its own");
         crate::mock::until("the end of the burst", || BURST.0.lock().expect("not poisoned").is_empty()).await;
         lines(0..1);
-        assert_eq!(LINES.load(Ordering::Relaxed), u64::from(AT_FIRST) + 1);
+        assert_eq!(LINES.load(Ordering::Relaxed), u64::from(LINES_BEFORE_SUMMARIES) + 1);
         assert_eq!(sums().len(), 1);
     }
 

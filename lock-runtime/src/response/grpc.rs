@@ -39,10 +39,14 @@ impl Answer {
 /// Encodes a `google.protobuf.Duration`.
 fn duration(length: Duration) -> Vec<u8> {
     // The longest that the message allows.
-    const MOST: u64 = 315_576_000_000;
+    const MAX_SECONDS: u64 = 315_576_000_000;
     let mut message = Vec::new();
-    number(&mut message, 1, length.as_secs().min(MOST));
-    number(&mut message, 2, if length.as_secs() < MOST { u64::from(length.subsec_nanos()) } else { 0 });
+    number(&mut message, 1, length.as_secs().min(MAX_SECONDS));
+    number(
+        &mut message,
+        2,
+        if length.as_secs() < MAX_SECONDS { u64::from(length.subsec_nanos()) } else { 0 },
+    );
     message
 }
 

@@ -257,8 +257,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_grant_that_is_believed_beyond_the_lease_of_the_holder",
         edits: &[Rust {
             file: "backend/stores/postgres/attempt.rs",
-            from: "wanted.lease.min(Duration::from_micros(sure))",
-            to: "if mutant!() { wanted.lease } else { wanted.lease.min(Duration::from_micros(sure)) }",
+            from: "extra.lease.min(Duration::from_micros(sure))",
+            to: "if mutant!() { wanted.lease } else { extra.lease.min(Duration::from_micros(sure)) }",
         }],
         caught_by: &[
             "servers postgres::reader::a_secret_that_is_seen_before_its_release_is_applied_makes_no_second_holder",
@@ -345,8 +345,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_next_holder_that_takes_the_lock_and_keeps_its_place",
         edits: &[Rust {
             file: "backend/stores/postgres/attempt.rs",
-            from: "let likely = if is_next { Likely::Held }",
-            to: "let likely = if is_next && !mutant!() { Likely::Held }",
+            from: "let expected = if is_next { ExpectedState::Held }",
+            to: "let expected = if is_next && !mutant!() { ExpectedState::Held }",
         }],
         caught_by: &["servers postgres::next::a_holder_does_not_grant_the_lock_to_itself"],
     },
@@ -436,8 +436,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_request_that_may_be_granted_long_after_it_was_sent",
         edits: &[Rust {
             file: "backend/stores/postgres/hold.rs",
-            from: "if self.may_be_next { until + CLAIM_WINDOW.max(WANTED) } else { until }",
-            to: "if self.may_be_next || mutant!() { until + WANTED * 6 } else { until }",
+            from: "if self.may_be_next { until + CLAIM_WINDOW.max(NOTICE_PERIOD) } else { until }",
+            to: "if self.may_be_next || mutant!() { until + NOTICE_PERIOD * 6 } else { until }",
         }],
         caught_by: &[
             "servers postgres::waiting::a_shutdown_without_a_server_takes_as_long_as_a_ttl_and_a_request",

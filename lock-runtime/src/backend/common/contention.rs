@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::time::{backoff::between, clock::Instant};
 
 /// Upper bound on the part of a head start that the duration of the granted request determines.
-const LONGEST_WAY: Duration = Duration::from_millis(200);
+const MAX_REQUEST_SHARE: Duration = Duration::from_millis(200);
 /// How long after a grant its answer shows whether others wait: by then, other clients may have come.
-const KNOWN: Duration = Duration::from_millis(20);
+const FRESH_FOR: Duration = Duration::from_millis(20);
 
 /// The evidence about other clients in the answer to a granted request.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub(in crate::backend) struct Contention {
 impl Contention {
     /// Returns whether others wait, or may wait by now.
     pub(in crate::backend) fn is_likely(self) -> bool {
-        self.others_wait || (self.answered_at + KNOWN).has_passed()
+        self.others_wait || (self.answered_at + FRESH_FOR).has_passed()
     }
 
     /// Returns how long other clients need to be notified and to ask: a random time within `bounds`, plus the duration
@@ -30,6 +30,6 @@ impl Contention {
     /// head start before it asks again.
     pub(in crate::backend) fn head_start(self, bounds: [Duration; 2]) -> Duration {
         let way = self.answered_at.saturating_duration_since(self.asked_at);
-        between(bounds) + way.min(LONGEST_WAY)
+        between(bounds) + way.min(MAX_REQUEST_SHARE)
     }
 }

@@ -14,7 +14,7 @@ use std::{
 use crate::{sync::lock, time::clock::Instant};
 
 /// Minimum time for which a bound counts; the maximum is twice as long.
-const KEPT: Duration = Duration::from_secs(30);
+const MIN_BOUND_AGE: Duration = Duration::from_secs(30);
 /// Upper bound on the drift of the two clocks while a bound counts, in µs.
 const DRIFT: i64 = 10_000;
 /// Upper bound on how much later than meant a limit may lie: by the drift, and by an unnoticed step back.
@@ -46,7 +46,7 @@ impl ServerClock {
         let was_set_back = |known: &Known| ahead(sent, time) + DRIFT < known.best.max(known.before);
         *known = Some(match *known {
             Some(known) if !was_set_back(&known) => {
-                if arrived.saturating_duration_since(known.since) < KEPT {
+                if arrived.saturating_duration_since(known.since) < MIN_BOUND_AGE {
                     Known { best: known.best.max(bound), ..known }
                 } else {
                     Known { best: bound, before: known.best, since: arrived }

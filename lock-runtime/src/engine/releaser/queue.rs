@@ -15,7 +15,7 @@ use crate::{
 /// Upper bound on unanswered probes: as many as begin within two seconds, after which stores give up a hanging request.
 const PROBES: usize = 8;
 /// Upper bound on concurrent releases: two full groups of Redis.
-const TOGETHER: usize = 256;
+const MAX_CONCURRENT_RELEASES: usize = 256;
 
 /// A lock to be released.
 pub(super) struct Entry {
@@ -65,7 +65,7 @@ impl Entry {
 impl Queue {
     /// Takes the next entry, if there is room for it.
     pub(super) fn next(&mut self) -> Option<Entry> {
-        if self.under_way >= TOGETHER {
+        if self.under_way >= MAX_CONCURRENT_RELEASES {
             return None;
         }
         let next = self.due.pop_front().or_else(|| self.returning.pop_first().map(|(_, entry)| entry))?;

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// How long one request lets a waiter be notified of releases; the waiter asks again after half of this time.
-pub(crate) const WANTED: Duration = Duration::from_millis(1_500);
+pub(crate) const NOTICE_PERIOD: Duration = Duration::from_millis(1_500);
 /// Head start of other clients after a release, in which they are notified and ask before this process asks again; the
 /// time that a statement takes is added.
 pub(crate) const HEAD_START: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
@@ -43,7 +43,7 @@ const PAUSE_OF_NOTIFIED: [Duration; 2] = [Duration::from_millis(200), Duration::
 /// Pause of a waiter that is not notified.
 const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// Number of acquisitions after which a process listens although none of its tasks has waited.
-const OFTEN: u64 = 64;
+const ACQUISITIONS_BEFORE_LISTENING: u64 = 64;
 /// Pause before this process tries to listen again, behind a pooler or with a server that refuses notifications.
 const PAUSE_WITHOUT_NOTICES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 /// Pause after a connection was lost or not made.
@@ -111,7 +111,7 @@ impl Notices {
     /// Counts an acquisition. A process that locks often begins to listen before it has to wait, so that its statements
     /// can be prepared. A process that rarely locks is spared the connection.
     pub(crate) fn asked(self: &Arc<Self>) {
-        if self.asked.fetch_add(1, Ordering::Relaxed) == OFTEN {
+        if self.asked.fetch_add(1, Ordering::Relaxed) == ACQUISITIONS_BEFORE_LISTENING {
             self.start();
         }
     }

@@ -22,7 +22,7 @@ use crate::{LockError, hash::HashMap, sync::lock, time::clock::Instant};
 /// How long a connection may be unused before it is closed.
 const IDLE: Duration = Duration::from_secs(60);
 /// Interval between checks for unused connections.
-const CHECKED: Duration = Duration::from_secs(15);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The connections of one runtime.
 pub(super) struct Slot {
@@ -65,7 +65,7 @@ impl Slot {
         });
         let caretaker = Caretaker { slot: Arc::downgrade(&slot), registered };
         tokio::spawn(async move {
-            while timeout(CHECKED, &mut ended).await.is_err() {
+            while timeout(IDLE_CHECK_INTERVAL, &mut ended).await.is_err() {
                 caretaker.close_idle();
             }
         });

@@ -20,7 +20,7 @@ use crate::{
             connections::{Answer, Lane, detached},
             digest::sha256,
             error::{Failure, not_understood},
-            notices::{WANTED, Watch},
+            notices::{NOTICE_PERIOD, Watch},
             parts::in_parts,
             statement::{Arg, micros},
             sweep,
@@ -41,14 +41,14 @@ const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from
 const MOST_DOUBLINGS: u32 = 3;
 /// Leases with a shorter `ttl` get a connection for renewals at once: their first renewal is due before a slow server
 /// has accepted a new connection.
-const SHORT: Duration = Duration::from_secs(15);
+const CONNECT_EARLY_BELOW: Duration = Duration::from_secs(15);
 /// Upper bound on repetitions of a request that the server executed after its limit, as after a jump of the server's
 /// clock.
-const LATE: u32 = 3;
+const MAX_LATE_REPEATS: u32 = 3;
 
 /// The expected state of a lock, which decides the first statement of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Likely {
+enum ExpectedState {
     Free,
     Held,
 }
@@ -67,23 +67,23 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     // A dropped attempt of this process may still hold the lock for a moment.
     shared.abandoned.settled(request.key.stored()).await;
     let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
-    let mut likely = Likely::Free;
+    let mut expected = ExpectedState::Free;
     let mut claim = Claim::new(shared, request);
     loop {
         let before = watch.as_ref().map_or(0, Watch::count);
-        let wanted = match &watch {
-            None => Wanted::default(),
+        let extra = match &watch {
+            None => ExtraDemands::default(),
             Some(watch) if watch.is_notified() => {
-                Wanted { notice: WANTED, lease: request.ttl.min(CLAIM_WINDOW) }
+                ExtraDemands { notice: NOTICE_PERIOD, lease: request.ttl.min(CLAIM_WINDOW) }
             }
-            Some(_) => Wanted { notice: WANTED, lease: Duration::ZERO },
+            Some(_) => ExtraDemands { notice: NOTICE_PERIOD, lease: Duration::ZERO },
         };
         if request.auto_renew {
             shared.connections.can_renew().await?;
         }
-        let remaining = match claim.ask(likely, wanted).await? {
+        let remaining = match claim.ask(expected, extra).await? {
             Outcome::Granted(grant) => return Ok(Acquired::Granted(grant)),
-            Outcome::Late if late < LATE => {
+            Outcome::Late if late < MAX_LATE_REPEATS => {
                 late += 1;
                 continue;
             }
@@ -102,7 +102,7 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
             // The next request, sent at once, asks for notifications; and the lock may have been released before the
             // watch began.
             watch = Some(Watch::begin(&shared.notices, sha256(request.key.stored()).into()));
-            likely = Likely::Held;
+            expected = ExpectedState::Held;
             continue;
         };
         let pause = if let Some(remaining) = remaining {
@@ -119,16 +119,16 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
                 if let Some(grant) = text.as_ref().and_then(|text| claim.granted(text)) {
                     return Ok(Acquired::Granted(grant));
                 }
-                likely = if text.is_some() { Likely::Held } else { Likely::Free };
+                expected = if text.is_some() { ExpectedState::Held } else { ExpectedState::Free };
             }
-            () = request.progress.sleep_until((now + pause).min(end)) => likely = Likely::Held,
+            () = request.progress.sleep_until((now + pause).min(end)) => expected = ExpectedState::Held,
         }
     }
 }
 
 /// The notifications and the grant that a request asks for if the lock is held.
 #[derive(Clone, Copy, Debug, Default)]
-struct Wanted {
+struct ExtraDemands {
     /// How long the waiter is to be notified of a release; zero: not at all.
     notice: Duration,
     /// The lease of a grant by the release; zero: no such grant.
@@ -159,25 +159,25 @@ impl<'a> Claim<'a> {
     }
 
     /// Sends a request for the lock. The statement runs in a task of its own, and goes on if the caller is dropped.
-    async fn ask(&mut self, likely: Likely, wanted: Wanted) -> Result<Outcome, LockError> {
+    async fn ask(&mut self, expected: ExpectedState, extra: ExtraDemands) -> Result<Outcome, LockError> {
         let (shared, request) = (self.shared, self.request);
-        let is_renewed_soon = request.auto_renew && request.ttl < SHORT;
+        let is_renewed_soon = request.auto_renew && request.ttl < CONNECT_EARLY_BELOW;
         let flight = Flight::default();
         let in_flight =
             InFlight::new(flight.clone(), shared.connections.config().response_timeout + server_clock::ERROR);
         let id = request.lease_id(self.owner, FencingToken::from_micros(0));
         let is_next = self.place.is_some();
-        let may_be_next = is_next || !wanted.lease.is_zero();
+        let may_be_next = is_next || !extra.lease.is_zero();
         let lease = PostgresLease::of_attempt(shared, id.clone(), self.secret, &flight, may_be_next);
         self.lease = Some(Arc::new(lease));
         // The next holder has to leave its place when it takes the lock, which only `acquire.sql` does.
-        let likely = if is_next { Likely::Held } else { likely };
+        let expected = if is_next { ExpectedState::Held } else { expected };
         let known = self.place.map(|place| place.holder);
         let asked =
-            detached(ask(Arc::clone(shared), id, likely, wanted, known, is_renewed_soon, in_flight)).await;
+            detached(ask(Arc::clone(shared), id, expected, extra, known, is_renewed_soon, in_flight)).await;
         // No await follows, so the claim is not dropped between the outcome and its own new state.
         match (flight.landed(), &asked) {
-            (Some(Landed::NotGranted), Ok(Asked::Held { place, .. })) => {
+            (Some(Landed::NotGranted), Ok(Reply::Held { place, .. })) => {
                 self.place = place.or(self.place);
                 if self.place.is_none() {
                     self.lease = None;
@@ -190,12 +190,12 @@ impl<'a> Claim<'a> {
             _ => drop(std::mem::replace(self, Self::new(shared, request))),
         }
         Ok(match asked? {
-            Asked::Granted { version, contention } => {
+            Reply::Granted { version, contention } => {
                 let valid_until = valid_until(contention.asked_at, request.ttl);
                 Outcome::Granted(self.grant(version, valid_until, &flight, contention))
             }
-            Asked::Held { remaining, .. } => Outcome::Held(remaining),
-            Asked::Late => Outcome::Late,
+            Reply::Held { remaining, .. } => Outcome::Held(remaining),
+            Reply::Late => Outcome::Late,
         })
     }
 
@@ -238,7 +238,7 @@ impl Drop for Claim<'_> {
 }
 
 /// The content of an answer.
-enum Asked {
+enum Reply {
     Granted {
         version: u64,
         contention: Contention,
@@ -255,12 +255,12 @@ enum Asked {
 async fn ask(
     shared: Arc<Shared>,
     id: LeaseId,
-    likely: Likely,
-    wanted: Wanted,
+    expected: ExpectedState,
+    extra: ExtraDemands,
     known: Option<OwnerToken>,
     is_renewed_soon: bool,
     flight: InFlight,
-) -> Result<Asked, LockError> {
+) -> Result<Reply, LockError> {
     let Shared { connections, statements, .. } = &*shared;
     let mut limit = 0;
     let mut began = None;
@@ -279,9 +279,9 @@ async fn ask(
             Arg::Text(shared.label.as_str().into()),
         ]
     };
-    let taken = match likely {
-        Likely::Free => Some(connections.run(Lane::Here, &statements.take, &mut args).await),
-        Likely::Held => None,
+    let taken = match expected {
+        ExpectedState::Free => Some(connections.run(Lane::Here, &statements.take, &mut args).await),
+        ExpectedState::Held => None,
     };
     // A statement that was sent twice may be executed twice, the first copy last.
     let mut repeated = matches!(&taken, Some(Ok(answer)) if answer.repeated);
@@ -292,7 +292,7 @@ async fn ask(
         Some(Ok(answer)) if !answer.rows.is_empty() => Ok(answer),
         Some(Err(failure)) => Err(failure),
         Some(Ok(_)) | None => {
-            let further = [micros(wanted.notice), micros(wanted.lease), Arg::OwnerIfKnown(known)];
+            let further = [micros(extra.notice), micros(extra.lease), Arg::OwnerIfKnown(known)];
             let args = |sent| [args(sent), further.to_vec()].concat();
             connections.run(Lane::Here, &statements.acquire, args).await
         }
@@ -306,7 +306,7 @@ async fn ask(
         // Another client is about to create the row, and to hold the lock.
         Err(Failure::Locked(_)) => {
             not_granted(repeated, &flight);
-            return Ok(Asked::Held { remaining: None, place: None });
+            return Ok(Reply::Held { remaining: None, place: None });
         }
         Err(Failure::Unknown(error)) => {
             flight.lands(Landed::Unknown(flight.until()));
@@ -315,17 +315,17 @@ async fn ask(
     };
     repeated |= answer.repeated;
     let now = Instant::now();
-    let read = Read::of(&answer, wanted).map_err(not_understood)?;
+    let read = Read::of(&answer, extra).map_err(not_understood)?;
     let Some(version) = read.version else {
         not_granted(repeated, &flight);
         if limit < read.us && limit > 0 {
             connections.clock().replace(now, read.us);
-            return Ok(Asked::Late);
+            return Ok(Reply::Late);
         }
         connections.clock().learn(answer.sent, now, read.us);
         // Only a request that was sent once proves a place: it has locked the row after `answer.sent`.
         let place = read.place.filter(|_| !repeated);
-        return Ok(Asked::Held { remaining: read.remaining, place });
+        return Ok(Reply::Held { remaining: read.remaining, place });
     };
     flight.lands(Landed::Granted(repeated.then(|| flight.until())));
     connections.clock().learn(answer.sent, now, read.us);
@@ -338,7 +338,7 @@ async fn ask(
     // The lease counts from the first statement, although the lease may have begun with the last statement.
     let asked_at = began.unwrap_or(answer.sent);
     let contention = Contention { asked_at, answered_at: now, others_wait: read.others_wait };
-    Ok(Asked::Granted { version, contention })
+    Ok(Reply::Granted { version, contention })
 }
 
 /// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the
@@ -374,7 +374,7 @@ struct Read {
 }
 
 impl Read {
-    fn of(answer: &Answer, wanted: Wanted) -> Result<Self, sqlx::Error> {
+    fn of(answer: &Answer, extra: ExtraDemands) -> Result<Self, sqlx::Error> {
         let row = answer.rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let positive = |number: i64| u64::try_from(number).unwrap_or_default();
         let number = |column| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.map(positive));
@@ -392,7 +392,7 @@ impl Read {
             let holder = row.try_get::<Option<String>, _>("holder")?;
             let holder = holder.and_then(|holder| holder.parse::<Uuid>().ok());
             if let (Some(seen), Some(sure), Some(Uuid(holder))) = (number("seen")?, number("sure")?, holder) {
-                let sure = wanted.lease.min(Duration::from_micros(sure));
+                let sure = extra.lease.min(Duration::from_micros(sure));
                 read.place = Some(Place { proven: answer.sent, seen, holder: OwnerToken::of(holder), sure });
             }
         }

@@ -11,7 +11,7 @@ use std::{
 use super::{
     flight::{Flight, Gone, Landed},
     next::CLAIM_WINDOW,
-    released::{Due, Left},
+    released::{Due, ReleaseOutcome},
     releases,
     secret::Secret,
     shared::Shared,
@@ -24,7 +24,7 @@ use crate::{
         kits::postgres::{
             connections::detached,
             error::Failure,
-            notices::{HEAD_START, WANTED},
+            notices::{HEAD_START, NOTICE_PERIOD},
         },
     },
     background,
@@ -33,7 +33,7 @@ use crate::{
 
 /// Length of a hold from which on the dearer release, which grants the lock to the next holder, costs little in
 /// comparison.
-const BRIEF: Duration = Duration::from_millis(2);
+const MIN_HOLD_FOR_HAND_OVER: Duration = Duration::from_millis(2);
 /// Pause before the second attempt to release a lock whose row is locked; it doubles with each attempt.
 const WHILE_LOCKED: Duration = Duration::from_millis(1);
 
@@ -102,7 +102,7 @@ impl PostgresLease {
             None => now + self.shared.connections.config().response_timeout + server_clock::ERROR,
         };
         // As the next holder, this owner may be granted the lock by a release until its place ends.
-        if self.may_be_next { until + CLAIM_WINDOW.max(WANTED) } else { until }
+        if self.may_be_next { until + CLAIM_WINDOW.max(NOTICE_PERIOD) } else { until }
     }
 
     /// Gives the request up, and makes the next attempt of this process wait until this lease is released.
@@ -125,7 +125,7 @@ impl PostgresLease {
 
     /// Returns whether others wait, or may have begun to wait since the grant.
     fn others_may_wait(&self) -> bool {
-        self.contention.others_wait || (self.contention.answered_at + BRIEF).has_passed()
+        self.contention.others_wait || (self.contention.answered_at + MIN_HOLD_FOR_HAND_OVER).has_passed()
     }
 
     fn set_gone(&self) {
@@ -178,27 +178,29 @@ async fn release(
             }
         };
         match left {
-            Left::Held => {
+            ReleaseOutcome::Held => {
                 if let Some(until) = lingers.filter(|until| !until.has_passed()) {
                     background::handle().spawn(release_again(shared, id, until));
                 }
                 return Ok(Released::Released);
             }
-            Left::Ended | Left::NotOurs if unanswered_until.is_some_and(|until| !until.has_passed()) => {
+            ReleaseOutcome::Ended | ReleaseOutcome::NotOurs
+                if unanswered_until.is_some_and(|until| !until.has_passed()) =>
+            {
                 return Err(LockError::new(
                     LockErrorKind::Backend,
                     "an unanswered request for the lock may still be executed",
                 ));
             }
             // No other client was granted the lock, but its holder could no longer rely on it.
-            Left::Ended => return Ok(Released::NotHeld),
+            ReleaseOutcome::Ended => return Ok(Released::NotHeld),
             // An earlier release was executed, and its answer was lost.
-            Left::NotOurs if again => return Ok(Released::Released),
-            Left::NotOurs => {
+            ReleaseOutcome::NotOurs if again => return Ok(Released::Released),
+            ReleaseOutcome::NotOurs => {
                 release_unanswered.store(false, Ordering::SeqCst);
                 return Ok(Released::NotHeld);
             }
-            Left::Locked => {}
+            ReleaseOutcome::Locked => {}
         }
         if !again {
             release_unanswered.store(false, Ordering::SeqCst);

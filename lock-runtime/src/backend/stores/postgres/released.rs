@@ -15,7 +15,7 @@ pub(super) struct Due {
 
 /// The answer to a release.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Left {
+pub(super) enum ReleaseOutcome {
     /// The lock was held, and its lease had not ended.
     Held,
     /// The lock was held, but its lease had ended.
@@ -26,7 +26,7 @@ pub(super) enum Left {
 }
 
 /// An answer, and whether the statement may have been executed before.
-pub(super) type Released = Result<(Left, bool), Failure>;
+pub(super) type Released = Result<(ReleaseOutcome, bool), Failure>;
 
 /// The releases that wait for a statement.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use sqlx::{Row, postgres::PgRow};
 use tokio::sync::oneshot;
 
 use super::{
-    released::{Due, Left, Released},
+    released::{Due, ReleaseOutcome, Released},
     secret::Secret,
     shared::{Shared, Statements},
 };
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Upper bound on the releases of one statement.
-const MOST: usize = 256;
+const MAX_RELEASES_PER_STATEMENT: usize = 256;
 
 /// Releases a lock together with others, from the library's own thread.
 ///
@@ -50,7 +50,7 @@ async fn send_all(shared: Arc<Shared>) {
     loop {
         let due = {
             let mut waiting = lock(&shared.releases);
-            let count = waiting.due.len().min(MOST);
+            let count = waiting.due.len().min(MAX_RELEASES_PER_STATEMENT);
             let due: Vec<_> = waiting.due.drain(..count).collect();
             waiting.runs = !due.is_empty();
             due
@@ -80,7 +80,7 @@ async fn run<'a>(
 }
 
 /// Releases locks in one statement; returns an answer for each lock.
-async fn send(shared: &Shared, due: &[Due]) -> Result<Vec<(Left, bool)>, Failure> {
+async fn send(shared: &Shared, due: &[Due]) -> Result<Vec<(ReleaseOutcome, bool)>, Failure> {
     let args = |_| {
         vec![
             Arg::Texts(due.iter().map(|due| due.id.key.stored()).collect()),
@@ -98,12 +98,12 @@ async fn send(shared: &Shared, due: &[Due]) -> Result<Vec<(Left, bool)>, Failure
     }
 }
 
-fn read(row: &PgRow) -> Result<Left, sqlx::Error> {
+fn read(row: &PgRow) -> Result<ReleaseOutcome, sqlx::Error> {
     Ok(match row.try_get::<Option<bool>, _>("was_valid")? {
-        Some(true) => Left::Held,
-        Some(false) => Left::Ended,
-        None if row.try_get("was_ours")? => Left::Locked,
-        None => Left::NotOurs,
+        Some(true) => ReleaseOutcome::Held,
+        Some(false) => ReleaseOutcome::Ended,
+        None if row.try_get("was_ours")? => ReleaseOutcome::Locked,
+        None => ReleaseOutcome::NotOurs,
     })
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn alone(shared: &Shared, mut due: Due, others_wait: bool) -> R
     let Answer { rows, repeated, .. } = run(shared, statement, args).await?;
     if let Some(row) = rows.first() {
         let was_valid = row.try_get("was_valid").map_err(|error| Failure::Unknown(not_understood(error)))?;
-        return Ok((if was_valid { Left::Held } else { Left::Ended }, repeated));
+        return Ok((if was_valid { ReleaseOutcome::Held } else { ReleaseOutcome::Ended }, repeated));
     }
     if repeated {
         // The first release may still be executed, perhaps without a grant; see `next.rs`.

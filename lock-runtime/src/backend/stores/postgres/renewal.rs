@@ -21,17 +21,17 @@ use crate::{
 
 /// Upper bound on the leases of one statement, which are all renewed when the statement ends. (A row that stays locked
 /// holds up none of the others: the statement skips that row.)
-const MOST: usize = 1_000;
+const MAX_LEASES_PER_STATEMENT: usize = 1_000;
 
 pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
     let mut parts = Vec::new();
-    for part in due.chunks(MOST) {
+    for part in due.chunks(MAX_LEASES_PER_STATEMENT) {
         let (shared, part) = (Arc::clone(shared), part.to_vec());
         let renewed = async move { in_parts(part.len(), |range| send(&shared, &part[range])).await };
         parts.push(tokio::spawn(renewed));
     }
     let mut renewals = Vec::with_capacity(due.len());
-    for (part, ids) in parts.into_iter().zip(due.chunks(MOST)) {
+    for (part, ids) in parts.into_iter().zip(due.chunks(MAX_LEASES_PER_STATEMENT)) {
         let unknown = |failure: Failure| Renewal::Unknown(failure.into_error());
         if let Ok(part) = part.await {
             renewals.extend(part.into_iter().map(|renewal| renewal.unwrap_or_else(unknown)));

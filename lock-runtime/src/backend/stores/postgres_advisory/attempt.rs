@@ -13,7 +13,7 @@ use crate::{
     backend::{
         Acquire, Acquired, Grant, Held, Wait,
         common::link::Link,
-        kits::postgres::notices::{WANTED, Watch},
+        kits::postgres::notices::{NOTICE_PERIOD, Watch},
     },
     time::{backoff::between, clock::Instant},
 };
@@ -25,7 +25,7 @@ const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from
 /// Upper bound on the doublings of `PAUSE_IF_LOCKED`.
 const MOST_DOUBLINGS: u32 = 5;
 /// Upper bound on the sessions that may end during one attempt.
-const ENDS: u32 = 3;
+const MAX_ENDED_SESSIONS: u32 = 3;
 
 pub(super) async fn acquire(link: &Arc<Link<Sessions>>, request: &Acquire) -> Result<Acquired, LockError> {
     let shared = link.sessions().shared();
@@ -38,7 +38,7 @@ pub(super) async fn acquire(link: &Arc<Link<Sessions>>, request: &Acquire) -> Re
             request.progress.sleep_until(until.min(end)).await;
         }
         let before = watch.as_ref().map_or(0, Watch::count);
-        let wanted = if watch.is_some() { WANTED } else { Duration::ZERO };
+        let wanted = if watch.is_some() { NOTICE_PERIOD } else { Duration::ZERO };
         let session = link.session().await?;
         let pauses = match Claim::new(request, &session, &name, wanted).answered().await {
             Ok(Taken::Granted { hold, version, since }) => {
@@ -53,7 +53,7 @@ pub(super) async fn acquire(link: &Arc<Link<Sessions>>, request: &Acquire) -> Re
                 locked = MOST_DOUBLINGS.min(locked + 1);
                 PAUSE_IF_LOCKED.map(|pause| pause * (1 << locked))
             }
-            Err(Failure::Ended(_)) if ends < ENDS => {
+            Err(Failure::Ended(_)) if ends < MAX_ENDED_SESSIONS => {
                 ends += 1;
                 continue;
             }

@@ -64,7 +64,7 @@ impl Drop for Claim<'_> {
             self.abandoned.store(true, Ordering::SeqCst);
             // A hold that is not received is given back before the keeper takes any other lock.
             drop(answer);
-            let left = Left { key: self.request.key.clone(), session: Arc::clone(self.session) };
+            let left = AbandonedRequest { key: self.request.key.clone(), session: Arc::clone(self.session) };
             // The hold ends with its session at the latest.
             self.request.cleanup.release_later(Arc::new(left), Instant::FAR_FUTURE);
         }
@@ -73,12 +73,12 @@ impl Drop for Claim<'_> {
 
 /// A hold that a request without a caller may have left. The keeper gives the lock back by itself; `release` only waits
 /// for the keeper.
-struct Left {
+struct AbandonedRequest {
     key: LockKey,
     session: Arc<Session>,
 }
 
-impl Releasable for Left {
+impl Releasable for AbandonedRequest {
     fn key(&self) -> &LockKey {
         &self.key
     }
@@ -94,7 +94,7 @@ impl Releasable for Left {
     }
 }
 
-impl fmt::Debug for Left {
+impl fmt::Debug for AbandonedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Left").field("key", &self.key).field("session", &self.session).finish_non_exhaustive()
     }

@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Upper bound on the requests of one statement.
-const MOST: usize = 256;
+const MAX_REQUESTS_PER_STATEMENT: usize = 256;
 /// Number of pings in a session timeout.
 const PINGS: u32 = 5;
 /// How long a session is kept without locks, waiters and requests.
@@ -153,7 +153,7 @@ impl Keeper {
                 Ok(None) => return Err(self.broke()),
                 Err(error) => return Err(error::explain(error, &self.shared.config.of_server)),
             },
-            count = self.requests.recv_many(&mut due, MOST) => {
+            count = self.requests.recv_many(&mut due, MAX_REQUESTS_PER_STATEMENT) => {
                 if count == 0 {
                     return Ok(false);
                 }

@@ -85,11 +85,11 @@ pub(super) struct LeftFree(Mutex<HashMap<i64, Instant>>);
 
 impl LeftFree {
     /// Number of locks from which on locks whose time has passed are removed.
-    const MANY: usize = 64;
+    const PRUNE_FROM: usize = 64;
 
     pub(super) fn leave(&self, number: i64, until: Instant) {
         let mut left = lock(&self.0);
-        if left.len() >= Self::MANY {
+        if left.len() >= Self::PRUNE_FROM {
             left.retain(|_, until| !until.has_passed());
         }
         left.insert(number, until);
