@@ -93,6 +93,11 @@ async fn what_the_server_refuses_costs_no_session_its_other_holds() {
         let kept = locks.lock("kept").acquire().await.unwrap();
         let other = locks.lock("other").acquire().await.unwrap();
         let mut admin = admin(&server);
+        until("the node of the case before is gone", || match admin.children("/lock:third").unwrap() {
+            Err(zk::NO_NODE) => Ok(()),
+            left => Err(left),
+        })
+        .await;
         begin(&mut admin);
         let error = locks.lock("third").try_acquire().await.expect_err(claim);
         assert_eq!(error.kind(), LockErrorKind::Backend, "{claim}: {error}");
