@@ -1,10 +1,17 @@
 //! The table of the mutants: the changed text, and the tests that catch it.
 
-mod library;
+mod host;
+mod leases;
 mod postgres;
 mod postgres_advisory;
-mod redis;
+mod redis_access;
+mod redis_lease;
+mod redis_queue;
+mod releases;
+mod sections;
+mod texts;
 mod unqueued;
+mod waiting;
 mod zookeeper;
 
 /// A built-in mistake, made only when it is chosen at run time.
@@ -28,10 +35,17 @@ pub enum Edit {
 /// Returns all of them.
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
     [
-        library::MUTANTS,
+        leases::MUTANTS,
+        waiting::MUTANTS,
+        releases::MUTANTS,
+        sections::MUTANTS,
+        texts::MUTANTS,
+        host::MUTANTS,
         postgres::MUTANTS,
         postgres_advisory::MUTANTS,
-        redis::MUTANTS,
+        redis_queue::MUTANTS,
+        redis_lease::MUTANTS,
+        redis_access::MUTANTS,
         unqueued::MUTANTS,
         zookeeper::MUTANTS,
     ]

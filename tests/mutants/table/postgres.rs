@@ -258,7 +258,7 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[Rust {
             file: "backend/stores/postgres/attempt.rs",
             from: "extra.lease.min(Duration::from_micros(sure))",
-            to: "if mutant!() { wanted.lease } else { extra.lease.min(Duration::from_micros(sure)) }",
+            to: "if mutant!() { extra.lease } else { extra.lease.min(Duration::from_micros(sure)) }",
         }],
         caught_by: &[
             "servers postgres::reader::a_secret_that_is_seen_before_its_release_is_applied_makes_no_second_holder",
@@ -280,7 +280,7 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[Rust {
             file: "backend/kits/postgres/statement.rs",
             from: "        Arg::Secret(_) => write!(text, \"NULL::uuid\"),",
-            to: "        Arg::Secret(Some(secret)) if mutant!() => write!(text, \"'{:032x}'::uuid\", secret.uuid().0),
+            to: "        Arg::Secret(Some(secret)) if mutant!() => write!(text, \"'{:032x}'::uuid\", secret.0),
         Arg::Secret(_) => write!(text, \"NULL::uuid\"),",
         }],
         caught_by: &[

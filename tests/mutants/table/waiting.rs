@@ -1,0 +1,116 @@
+//! Mistakes in the queue of a process, and about futures that are not polled.
+
+use super::{Edit::Rust, Mutant};
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "no_check_after_the_wait_behind_another",
+        edits: &[Rust {
+            file: "lock/acquire/mod.rs",
+            from: "if turn.hold.has_enough_validity(",
+            to: "if mutant!() || turn.hold.has_enough_validity(",
+        }],
+        caught_by: &[
+            "unit engine::cohort::tests::a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out",
+        ],
+    },
+    Mutant {
+        name: "a_call_at_the_end_of_the_wait_is_ignored",
+        edits: &[Rust {
+            file: "engine/cohort/follower.rs",
+            from: "        match self.call.try_recv() {
+            Ok(call) => self.accept(call),",
+            to: "        match self.call.try_recv() {
+            Ok(call) if mutant!() => {
+                std::mem::forget(call);
+                Waited::TimedOut(cause)
+            }
+            Ok(call) => self.accept(call),",
+        }],
+        caught_by: &[
+            "unit engine::cohort::tests::a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant",
+        ],
+    },
+    Mutant {
+        name: "unpolled_first_kept",
+        edits: &[Rust {
+            file: "engine/unpolled/slot.rs",
+            from: "            self.woken_now(0);",
+            to: "            if !mutant!() {
+                self.woken_now(0);
+            }",
+        }],
+        caught_by: &[
+            "memory::unpolled::the_first_in_the_queue_stops_nobody",
+            "zookeeper::unpolled::the_first_in_the_queue_stops_nobody",
+            "zookeeper::unpolled::after_the_end_of_its_wait_a_place_is_given_up",
+        ],
+    },
+    Mutant {
+        name: "unpolled_leader_kept",
+        edits: &[Rust {
+            file: "engine/unpolled/mod.rs",
+            from: "            None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
+            to: "            None if !mutant!() && signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
+        }],
+        caught_by: &[
+            "unit engine::unpolled::tests::a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow",
+            "zookeeper::unpolled::locks_that_are_held_while_another_is_waited_for_stop_nobody",
+        ],
+    },
+    Mutant {
+        name: "polled_only_once_kept",
+        edits: &[Rust {
+            file: "engine/unpolled/mod.rs",
+            from: "            None if signs.is_unknown() => signs.wake_unknown(),",
+            to: "            None if !mutant!() && signs.is_unknown() => signs.wake_unknown(),",
+        }],
+        caught_by: &[
+            "unit engine::unpolled::tests::one_that_was_not_polled_after_its_first_question_is_given_up",
+        ],
+    },
+    Mutant {
+        name: "shutdown_forgets_those_that_asked",
+        edits: &[Rust {
+            file: "engine/mod.rs",
+            from: "        self.waiting.close();",
+            to: "        if !mutant!() {
+            self.waiting.close();
+        }",
+        }],
+        caught_by: &[
+            "unit engine::unpolled::tests::the_shutdown_wakes_one_that_was_not_polled_since_it_asked",
+        ],
+    },
+    Mutant {
+        name: "old_leader_overwrites",
+        edits: &[Rust {
+            file: "engine/cohort/queues.rs",
+            from: "            && *leader == attempt
+",
+            to: "            && (mutant!() || *leader == attempt)
+",
+        }],
+        caught_by: &["unit engine::unpolled::tests::what_is_left_of_a_leader_that_was_given_up_has_no_say"],
+    },
+    Mutant {
+        name: "given_up_though_it_was_polled",
+        edits: &[Rust {
+            file: "engine/unpolled/slot.rs",
+            from: "        if self.signs.woken() != Some(woken) {",
+            to: "        if !mutant!() && self.signs.woken() != Some(woken) {",
+        }],
+        caught_by: &["unit engine::unpolled::tests::what_was_polled_since_is_not_given_up"],
+    },
+    Mutant {
+        name: "deep_waiters_given_up",
+        edits: &[Rust {
+            file: "idle.rs",
+            from: "        let _idle = Idle::set(true);
+        self.0",
+            to: "        let _idle = Idle::set(!mutant!());
+        self.0",
+        }],
+        caught_by: &["memory::unpolled::waiters_deeper_in_the_queue_keep_their_place"],
+    },
+];
