@@ -202,7 +202,7 @@ impl Hold {
         if self.ends_with_ttl { Cause::TtlOver } else { Cause::MaxHold }
     }
 
-    /// Returns why `deadline` passes without another deadline.
+    /// Returns why the hold's validity ends at `deadline` without having been extended.
     fn cause_at(&self, deadline: Instant) -> Cause {
         // A hold is not renewed after the end of its turn.
         if self.turn_ends() <= deadline {
@@ -349,7 +349,7 @@ pub(crate) struct Turn {
 
 /// The phases of a [`Turn`].
 const ACTIVE: u8 = 0;
-/// The turn is no longer to be relied on, but not left yet: a lock that is held together with its lock is lost.
+/// The holder must stop, but has not left yet: another lock of the same guard was lost.
 const INVALID: u8 = 1;
 const OVER: u8 = 2;
 

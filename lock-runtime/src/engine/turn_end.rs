@@ -80,7 +80,7 @@ impl Engine {
         after
     }
 
-    /// Keeps the lease of a turn that is over until `hold_at_least` is over, too.
+    /// Keeps the lease of a turn that is over until `hold_at_least` has passed.
     fn retain(&self, turn: &Arc<Turn>, permit: Permit, now: Instant) {
         let hold = &turn.hold;
         turn.retain(Box::new(permit));

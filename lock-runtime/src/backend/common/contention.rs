@@ -6,7 +6,7 @@ use crate::time::{backoff::between, clock::Instant};
 
 /// Upper bound on the part of a head start that the duration of the granted request determines.
 const MAX_REQUEST_SHARE: Duration = Duration::from_millis(200);
-/// How long after a grant its answer shows whether others wait: by then, other clients may have come.
+/// Time after a grant during which the answer tells whether other clients wait; later, other clients may have come.
 const FRESH_FOR: Duration = Duration::from_millis(20);
 
 /// The evidence about other clients in the answer to a granted request.

@@ -2,8 +2,9 @@
 //!
 //! The server reads its clock before its answer arrives. Therefore the time in an answer, less the time of arrival on
 //! our clock, is a lower bound on the lead of the server's clock over ours. The largest bound of the last minute is the
-//! closest. A limit computed from that bound lies at most [`ERROR`] later than meant, so a request is not executed
-//! after its caller has given it up. If the bound is too low, as after a jump of the server's clock, the server refuses
+//! closest. A limit computed from that bound is too early, if anything. Only drift, or an unnoticed step back of the
+//! server's clock, can make the limit late, by at most [`ERROR`]; so a request is not executed after its caller has given
+//! the request up. If the bound is too low, as after a jump of the server's clock, the server refuses
 //! the request and states its time, and the request is repeated.
 
 use std::{

@@ -41,7 +41,7 @@ fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 /// The addresses of a name, or the reason why the look-up failed, once the look-up has ended.
 type Found = Arc<SetOnce<Result<Vec<IpAddr>, (io::ErrorKind, String)>>>;
 
-/// Look-ups by the process that began them and the name.
+/// Look-ups, keyed by the id of the process that began them and by the name.
 type LookUps = HashMap<(u32, Arc<str>), Found>;
 
 /// The look-ups that are under way. All callers that want the same name wait for the same look-up: a name server

@@ -1,6 +1,7 @@
-//! Statements that were not answered in time. A backend of the server that waits for a lock or for a replica does not notice
-//! that its client has gone: if such a connection were closed and its place used again, connections would pile up until the
-//! server takes no more. So the place stays taken until the server has ended the statement.
+//! Statements that were not answered in time. A process of the server that waits for the lock of a row or for a replica does
+//! not notice that its client has gone. If the connection of an overdue statement were closed and another one opened in its
+//! place, connections would pile up until the server takes no more. So the place stays taken until the server has ended the
+//! statement.
 //!
 //! A connection may also have gone mute, so that no answer comes at all. Therefore the server is asked, over another
 //! connection, whether it still executes such a statement. A statement is never cancelled: a commit that waits for a replica
@@ -64,8 +65,8 @@ impl Overdue {
         }
     }
 
-    /// Returns whether the server executes an overdue statement, as asked at `late` or after, if the server can be
-    /// asked at all. The answer may be about a statement of another client with the same user, which the server keeps
+    /// Returns whether the server is still executing an overdue statement; false if the server cannot be asked. An
+    /// answer is used again only if the question was put at `late` or after. The answer may be about a statement of another client with the same user, which the server keeps
     /// waiting, too.
     async fn is_executed(self: &Arc<Self>, late: Instant) -> bool {
         let (answer, answered) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! Removes the rows of locks that were not used for long.
+//! Removes the rows of locks that have long been unused.
 
 use std::{
     sync::{
@@ -76,9 +76,9 @@ pub(crate) fn removal(names: &[String]) -> Vec<Arg<'_>> {
 /// Logs how many rows were removed.
 pub(crate) fn removed(results: &[Result<(), Failure>]) {
     let removed = results.iter().filter(|result| result.is_ok()).count();
-    tracing::debug!(removed, "rows of locks that were not used for long are removed");
+    tracing::debug!(removed, "rows of locks that have long been unused are removed");
     if let Some(failure) = results.iter().find_map(|result| result.as_ref().err()) {
         let (refused, error) = (results.len() - removed, failure.clone().into_error());
-        tracing::debug!(refused, %error, "rows of locks that were not used for long stay");
+        tracing::debug!(refused, %error, "rows of locks that have long been unused stay");
     }
 }

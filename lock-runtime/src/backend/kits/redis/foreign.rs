@@ -20,7 +20,7 @@ use std::{
 
 use crate::{sync::lock, time::clock::Instant};
 
-/// Time for which a lock counts as shared after a foreign client was seen to hold it.
+/// Time for which a lock counts as used by foreign clients after a foreign client was seen to hold it.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 60);
 /// Upper bound on the locks that are remembered; locks beyond the bound are not.
 const MAX_REMEMBERED_LOCKS: usize = 1_024;

@@ -53,8 +53,8 @@ struct Refusal {
     ends: Option<Instant>,
     /// Whether some nodes granted the lock.
     granted_some: bool,
-    /// Whether some nodes granted the lock, and fewer than a majority refused it.
-    is_tie: bool,
+    /// Whether the round may have been a tie: some nodes granted the lock, and no majority refused it.
+    may_be_tie: bool,
     /// Whether some node is held by a client of another library.
     has_foreign: bool,
 }
@@ -101,7 +101,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         if refusal.has_foreign {
             shared.foreign.remember(request.key.stored(), now, REMEMBERED);
         }
-        if refusal.is_tie || request.wait == Wait::No {
+        if refusal.may_be_tie || request.wait == Wait::No {
             let [first, longest] = TIE_PAUSE_BOUNDS;
             let pause = between([Duration::ZERO, longest.min(first * (1 << ties))]);
             ties = MAX_PAUSE_DOUBLINGS.min(ties + 1);
@@ -288,7 +288,7 @@ impl<'a> Attempt<'a> {
         Refusal {
             ends: last.filter(|end| *end < Instant::FAR_FUTURE || endless >= self.shared.nodes.majority()),
             granted_some: granted > 0,
-            is_tie: granted > 0 && refusals.len() < self.shared.nodes.majority(),
+            may_be_tie: granted > 0 && refusals.len() < self.shared.nodes.majority(),
             has_foreign: refusals.iter().any(|refusal| refusal % 2 == 1),
         }
     }

@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Raise,
     /// To renew the lease, if the node still has it.
     Renew,
-    /// To take over a lease that the node does not have.
+    /// To give the node a lease that it lacks, and that a majority of the nodes has.
     Join,
     /// To record the owner's number of holds, if the owner holds the lock.
     Count,

@@ -43,7 +43,7 @@ impl Count {
         self.nodes - self.yes - self.no - self.failed
     }
 
-    /// Returns whether a majority said yes, or can still say yes.
+    /// Returns `Yes` once a majority has said yes, `No` once none can, and otherwise `Open`.
     pub(super) fn has_majority(&self) -> Decision {
         let needed = majority(self.nodes);
         if self.yes >= needed {

@@ -341,7 +341,7 @@ async fn ask(
     Ok(Reply::Granted { version, contention })
 }
 
-/// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the
+/// Looks at the next page of the table, and removes the rows of locks that have long been unused. A row that the
 /// server refuses to remove does not keep other rows in the table.
 async fn sweep_page(shared: Arc<Shared>) {
     let Shared { connections, statements, sweeper, .. } = &*shared;

@@ -19,8 +19,8 @@
 //!   believed until the earlier of the two times, as the request that proved the place has seen them: neither time is
 //!   set to an earlier one afterwards. The first renewal, which compares the owner, finds out whether the server has
 //!   made the grant.
-//! * For the same reason, two kinds of releases **show no secret**: a release beside a statement that ends the hold
-//!   without a grant (`release.sql`) and may still be executed; and the release of a holder with which a transaction
+//! * For the same reason, two kinds of releases **show no secret**: a second release, sent while an earlier
+//!   `release.sql`, which ends the hold without a grant, may still be executed; and the release of a holder with which a transaction
 //!   has checked in, because the release would be applied only after the end of the transaction. The next holder then
 //!   has to ask.
 //! * **The version is not proved.** Any version that is larger than the version in the row, and not later than the

@@ -405,7 +405,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Looks at the next page of the table, and removes the rows of locks that were not used for long. A row that the
+    /// Looks at the next page of the table, and removes the rows of locks that have long been unused. A row that the
     /// server refuses to remove does not keep other rows in the table.
     async fn sweep_page(&mut self) -> Result<(), LockError> {
         let shared = &Arc::clone(&self.shared);

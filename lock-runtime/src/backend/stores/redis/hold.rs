@@ -68,8 +68,8 @@ impl RedisLease {
 
     /// Releases over `line`.
     ///
-    /// `definite` is whether "not yours" is a definite answer over `line`, which it is not if an unanswered acquisition
-    /// may follow.
+    /// `definite`: no unanswered acquisition can be executed after a release over `line`, so "not yours" means that this
+    /// owner will not get the lock.
     async fn release_over(&self, line: &Line, definite: bool) -> Result<Released, Failure> {
         let foreign = self.participant().foreign();
         let remembered = if foreign.is_empty() {

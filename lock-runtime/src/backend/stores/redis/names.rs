@@ -47,8 +47,8 @@ pub(crate) fn inbox(prefix: &str, id: &str) -> String {
     format!("{}~{FORMAT}:inbox:{id}", Root(prefix))
 }
 
-/// The beginning, made from a prefix, of a name that no lock can have under any prefix: `~` comes first in the name, or
-/// follows a `:`.
+/// A prefix, with a final `:` unless the prefix is empty or ends with one. No lock has a name that begins so and goes on
+/// with `~`.
 struct Root<'a>(&'a str);
 
 impl Display for Root<'_> {
@@ -70,7 +70,7 @@ pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) ->
 
 /// Returns the part that all owners of this process share: `<pid>@<host>`, for operators, and the inbox.
 ///
-/// The text before the colon is free, as long as this text has no colon itself, so a label may follow the host.
+/// Nothing reads `<pid>@<host>`: any text without a colon will do, so a label may follow the host.
 pub(crate) fn process(inbox_id: &str) -> String {
     format!("{}@{}:{inbox_id}", std::process::id(), host::name())
 }

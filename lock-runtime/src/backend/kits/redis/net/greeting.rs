@@ -43,8 +43,8 @@ pub(super) async fn of(address: &ConnectionAddr) -> Option<Greeting> {
     Some(judge(&heard))
 }
 
-/// Reads the first line. Only a silent server is sent a request: a server that refuses clients has closed the
-/// connection, and its message would be lost with a request that the server does not take.
+/// Reads the first line. Only a silent server is sent a request: a server that refuses clients has written its message
+/// and closed the connection, and the reset in response to a request could discard the message.
 async fn listen(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Vec<u8> {
     let mut heard = Vec::new();
     if timeout(PATIENCE, read_line(&mut stream, &mut heard)).await.is_err() {

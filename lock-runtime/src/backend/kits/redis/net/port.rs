@@ -27,8 +27,8 @@ const QUESTION: &[u8] = b"PING\r\n";
 /// The address of a server, and whether a connection was ever made.
 ///
 /// Before the first connection a TLS error is permanent, and the port is probed for its protocol. After the first
-/// connection the settings are known to be right, so the cause of an error is certificates that are being renewed, not
-/// on both sides at once, or an outage, in which a probe would cost time.
+/// connection the settings are known to be right: a later error means an outage, or certificates that are renewed on one
+/// side before the other. The port is then not probed, because a probe would cost time.
 #[derive(Debug)]
 pub(super) struct Port {
     /// `None` for a Unix socket, and for a client with TLS of its own.
