@@ -113,4 +113,25 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["memory::unpolled::waiters_deeper_in_the_queue_keep_their_place"],
     },
+    Mutant {
+        name: "an_acquisition_that_is_no_longer_counted_when_its_call_is_dropped",
+        edits: &[Rust {
+            file: "lock/acquire/mod.rs",
+            from: "    Ok(Started::Waits { pending: Box::pin(question.answered()), task })",
+            to: "    let pending: Pending = if mutant!() {
+        let Question { leader, call, give_up, context } = question;
+        Box::pin(async move {
+            // What a future captures first, it drops first.
+            let context = context;
+            Question { leader, call, give_up, context }.answered().await
+        })
+    } else {
+        Box::pin(question.answered())
+    };
+    Ok(Started::Waits { pending, task })",
+        }],
+        caught_by: &[
+            "unit lock::acquire::tests::an_acquisition_is_counted_until_the_call_of_its_store_is_dropped",
+        ],
+    },
 ];

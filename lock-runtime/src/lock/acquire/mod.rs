@@ -115,7 +115,8 @@ pub(crate) async fn start(engine: &Arc<Engine>, request: &Request, id: u64) -> R
             Judged::AskAgain(error) => (Err(error), None),
         },
     };
-    Ok(Started::Waits { pending: Box::pin(context(permit).ask(leader, call, give_up)), task })
+    let question = Question { leader, call, give_up, context: context(permit) };
+    Ok(Started::Waits { pending: Box::pin(question.answered()), task })
 }
 
 /// The parts of an acquisition that has to wait.
@@ -161,19 +162,26 @@ impl Context {
         engine.check_open()?;
         let call = ask(engine, Some(&leader), request);
         let give_up = give_up(request.wait);
-        self.ask(Some(leader), Ok(call), give_up).await
+        Question { leader: Some(leader), call: Ok(call), give_up, context: self }.answered().await
     }
+}
 
+/// An acquisition that has asked the store. Its fields are dropped in this order, also before its first poll: the store's
+/// call may register a cleanup, for which a shutdown waits only while the acquisition is counted.
+struct Question {
+    leader: Option<Leader>,
+    call: StoreCall,
+    give_up: Instant,
+    context: Context,
+}
+
+impl Question {
     /// Waits for the store until `give_up`.
-    async fn ask(
-        self,
-        leader: Option<Leader>,
-        call: StoreCall,
-        give_up: Instant,
-    ) -> Result<LockGuard, LockError> {
-        let Self { request, permit, .. } = &self;
-        let accepted = ask_store(permit.engine(), leader.as_ref(), call, give_up, request).await?;
-        Ok(enter(self.permit, leader, accepted))
+    async fn answered(self) -> Result<LockGuard, LockError> {
+        // Variables are dropped in the reverse order.
+        let Self { context: Context { permit, request, .. }, call, leader, give_up } = self;
+        let accepted = ask_store(permit.engine(), leader.as_ref(), call, give_up, &request).await?;
+        Ok(enter(permit, leader, accepted))
     }
 }
 
@@ -198,12 +206,68 @@ fn enter(permit: Permit, leader: Option<Leader>, Accepted { turn, at }: Accepted
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::{
+        future::{Future, pending},
+        pin::pin,
+        sync::{Arc, Mutex, OnceLock},
+        task::{Context, Poll, Waker},
+        time::{Duration, Instant},
+    };
 
     use crate::{
-        LockErrorKind,
+        LockError, LockErrorKind, LockManager,
+        backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities},
         mock::{Mock, Reply},
+        sync::lock,
     };
+
+    /// A store that never answers, and notes for each dropped call whether its acquisition was still counted.
+    #[derive(Clone, Debug, Default)]
+    struct Counting {
+        manager: Arc<OnceLock<LockManager>>,
+        counted: Arc<Mutex<Vec<bool>>>,
+    }
+
+    struct Call(Counting);
+
+    impl Drop for Call {
+        fn drop(&mut self) {
+            let engine = self.0.manager.get().expect("set by the test").engine();
+            let drained = pin!(engine.asking.drained()).poll(&mut Context::from_waker(Waker::noop()));
+            lock(&self.0.counted).push(drained.is_pending());
+        }
+    }
+
+    impl Backend for Counting {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::new().shared_between_processes()
+        }
+
+        fn acquire(&self, _: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
+            let call = Call(self.clone());
+            Box::pin(async move {
+                let _call = call;
+                pending().await
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_acquisition_is_counted_until_the_call_of_its_store_is_dropped() {
+        let store = Counting::default();
+        let locks = LockManager::new(store.clone());
+        store.manager.set(locks.clone()).expect("once");
+        for polls in 1..=2 {
+            let one = locks.lock("k");
+            let mut acquiring = Box::pin(one.acquire());
+            for _ in 0..polls {
+                let mut context = Context::from_waker(Waker::noop());
+                assert!(matches!(acquiring.as_mut().poll(&mut context), Poll::Pending));
+            }
+            drop(acquiring);
+        }
+        assert_eq!(*lock(&store.counted), [true, true]);
+    }
 
     #[tokio::test]
     async fn a_mode_that_the_store_does_not_have_is_refused_before_anything_else() {
