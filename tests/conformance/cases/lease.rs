@@ -270,6 +270,8 @@ async fn an_answer_that_comes_too_late_to_be_of_use_is_given_back(fixture: Fixtu
     let key = fixture.key("k");
     let ttl = fixture.lease(ms(300));
     let locks = fixture.client().await;
+    // The connection for renewals then exists; making it would take longer than the wait.
+    locks.lock(fixture.key("before")).acquire().await.unwrap().release().await.unwrap();
     fixture.hurt(Fault::Slow(ms(290)));
     let answer = locks.lock(&key).ttl(ttl).wait(ms(800)).acquire().await;
     match answer {
