@@ -314,15 +314,23 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_sweep_that_fails_by_one_row",
         edits: &[Rust {
-            file: "backend/stores/postgres/attempt.rs",
-            from: "    let removed = in_parts(old.len(), |part| {",
+            file: "backend/kits/postgres/sweep.rs",
+            from: "    let statements = AtomicU32::new(0);",
             to: "    if mutant!() {
-        let _ = connections.run(Lane::Here, &statements.remove, |_| sweep::removal(&old)).await;
-        return;
+        return send(names).await.map_err(Failure::into_error);
     }
-    let removed = in_parts(old.len(), |part| {",
+    let statements = AtomicU32::new(0);",
         }],
         caught_by: &["servers postgres::table::a_row_that_may_not_be_removed_is_the_only_old_one_that_stays"],
+    },
+    Mutant {
+        name: "a_sweep_that_sends_a_statement_for_each_row",
+        edits: &[Rust {
+            file: "backend/kits/postgres/sweep.rs",
+            from: "< MAX_REMOVALS).then(",
+            to: "< MAX_REMOVALS || mutant!()).then(",
+        }],
+        caught_by: &["unit backend::kits::postgres::sweep::tests::a_row_that_stays_keeps_no_other_and_a_page_has_a_bound"],
     },
     Mutant {
         name: "a_next_holder_that_does_not_give_its_place_back",

@@ -12,9 +12,10 @@ use sqlx::{Row, postgres::PgRow};
 
 use super::{
     error::Failure,
+    parts::in_parts,
     statement::{Arg, micros},
 };
-use crate::{sync::lock, time::backoff::random};
+use crate::{LockError, LockErrorKind, sync::lock, time::backoff::random};
 
 /// How long the row of a free lock is kept. The row's version keeps the fencing tokens rising if the server's clock is
 /// set back meanwhile.
@@ -24,6 +25,10 @@ const NEW_ROWS: u32 = 128;
 /// Number of rows of a page: more than `NEW_ROWS`, so that the whole table is looked at again and again, however many
 /// new names there are.
 const PAGE: i64 = 512;
+
+/// Upper bound on the statements that remove the rows of one page. Twice as many as one refused row needs, because a
+/// session's other requests wait for them.
+const MAX_REMOVALS: u32 = 40;
 
 /// The statement that looks at a page of the table.
 pub(crate) const SQL: &str = include_str!("sql/sweep.sql");
@@ -73,12 +78,91 @@ pub(crate) fn removal(names: &[String]) -> Vec<Arg<'_>> {
     vec![Arg::Texts(names.iter().map(String::as_str).collect()), micros(RETENTION)]
 }
 
-/// Logs how many rows were removed.
-pub(crate) fn removed(results: &[Result<(), Failure>]) {
+/// Removes the rows with these names by `send`. If the server refuses to remove a row, the others are removed without it,
+/// as far as [`MAX_REMOVALS`] statements go.
+///
+/// # Errors
+/// The failure of a statement that may have been executed, if there is one.
+///
+/// # Cancel safety
+/// Like `send`.
+pub(crate) async fn remove<'a, F>(
+    names: &'a [String],
+    send: impl Fn(&'a [String]) -> F,
+) -> Result<(), LockError>
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    if names.is_empty() {
+        return Ok(());
+    }
+    let statements = AtomicU32::new(0);
+    let results = in_parts(names.len(), |part| {
+        let names = &names[part];
+        let answer = (statements.fetch_add(1, Ordering::Relaxed) < MAX_REMOVALS).then(|| send(names));
+        async move {
+            let Some(answer) = answer else { return Err(Failure::NotExecuted(too_many())) };
+            answer.await.map(|()| vec![(); names.len()])
+        }
+    });
+    let results = results.await;
     let removed = results.iter().filter(|result| result.is_ok()).count();
     tracing::debug!(removed, "rows of locks that have long been unused are removed");
     if let Some(failure) = results.iter().find_map(|result| result.as_ref().err()) {
         let (refused, error) = (results.len() - removed, failure.clone().into_error());
         tracing::debug!(refused, %error, "rows of locks that have long been unused stay");
+    }
+    let unknown = |failure| if let Failure::Unknown(error) = failure { Some(error) } else { None };
+    results.into_iter().filter_map(Result::err).find_map(unknown).map_or(Ok(()), Err)
+}
+
+fn too_many() -> LockError {
+    LockError::new(LockErrorKind::Backend, "the server refuses to remove too many rows")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::BTreeSet, future::ready};
+
+    use super::*;
+
+    fn refused() -> LockError {
+        LockError::new(LockErrorKind::Backend, "refused")
+    }
+
+    /// Removes the rows below 512, of which the server refuses some; returns the removed ones, and the number of statements.
+    async fn removed(is_refused: impl Fn(&str) -> bool) -> (usize, u32) {
+        let names: Vec<_> = (0..512).map(|number: u32| number.to_string()).collect();
+        let seen = RefCell::new((BTreeSet::new(), 0));
+        let send = |part: &[String]| {
+            let (removed, statements) = &mut *seen.borrow_mut();
+            *statements += 1;
+            if part.iter().any(|name| is_refused(name)) {
+                return ready(Err(Failure::Refused(refused())));
+            }
+            removed.extend(part.iter().cloned());
+            ready(Ok(()))
+        };
+        remove(&names, send).await.expect("no answer is missing");
+        let (removed, statements) = seen.into_inner();
+        (removed.len(), statements)
+    }
+
+    #[tokio::test]
+    async fn a_row_that_stays_keeps_no_other_and_a_page_has_a_bound() {
+        assert_eq!(removed(|_| false).await, (512, 1));
+        let (rows, statements) = removed(|name| name == "77").await;
+        assert!(rows == 511 && statements <= MAX_REMOVALS, "{rows} rows, {statements} statements");
+        // Most rows stay, and some do not.
+        let (rows, statements) = removed(|name| !name.ends_with('7')).await;
+        assert!(rows > 0 && statements == MAX_REMOVALS, "{rows} rows, {statements} statements");
+        assert_eq!(removed(|_| true).await, (0, MAX_REMOVALS));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_missing_is_reported() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let error = remove(&names, |_| ready(Err(Failure::Unknown(refused())))).await.expect_err("missing");
+        assert_eq!(error.to_string(), "refused");
     }
 }

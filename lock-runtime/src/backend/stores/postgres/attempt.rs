@@ -21,7 +21,6 @@ use crate::{
             digest::sha256,
             error::{Failure, not_understood},
             notices::{NOTICE_PERIOD, Watch},
-            parts::in_parts,
             statement::{Arg, micros},
             sweep,
             uuid::Uuid,
@@ -348,17 +347,11 @@ async fn sweep_page(shared: Arc<Shared>) {
     let page = connections.run(Lane::Here, &statements.sweep, |_| sweeper.page()).await;
     let Ok(page) = page else { return };
     let old = sweeper.old(&page.rows);
-    if old.is_empty() {
-        return;
-    }
-    let removed = in_parts(old.len(), |part| {
-        let names = &old[part];
-        async move {
-            connections.run(Lane::Here, &statements.remove, |_| sweep::removal(names)).await?;
-            Ok(vec![(); names.len()])
-        }
-    });
-    sweep::removed(&removed.await);
+    let send = |names| async move {
+        connections.run(Lane::Here, &statements.remove, |_| sweep::removal(names)).await.map(drop)
+    };
+    // The next sweep finds the rows that are left.
+    let _ = sweep::remove(&old, send).await;
 }
 
 /// The columns of the answer.

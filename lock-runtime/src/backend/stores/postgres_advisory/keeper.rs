@@ -31,7 +31,6 @@ use crate::{
         kits::postgres::{
             error::{self, Failure as OfStatement, Meaning, not_understood},
             notices::HEAD_START,
-            parts::in_parts,
             statement::{Arg, Form, Statement, micros},
             sweep,
         },
@@ -414,22 +413,13 @@ impl Keeper {
             Err(Failure::Over(error)) => return Err(error),
             Err(Failure::Refused(_) | Failure::Locked(_)) => return Ok(()),
         };
-        if old.is_empty() {
-            return Ok(());
-        }
         let keeper = &Mutex::new(self);
-        let removed = in_parts(old.len(), |part| {
-            let names = &old[part];
-            async move {
-                let mut keeper = keeper.lock().await;
-                keeper.run_without_pid(&shared.statements.remove, sweep::removal(names)).await?;
-                Ok(vec![(); names.len()])
-            }
-        });
-        let removed = removed.await;
-        sweep::removed(&removed);
-        let is_over = |failure| if let OfStatement::Unknown(error) = failure { Some(error) } else { None };
-        removed.into_iter().filter_map(Result::err).find_map(is_over).map_or(Ok(()), Err)
+        let send = |names| async move {
+            let mut keeper = keeper.lock().await;
+            keeper.run_without_pid(&shared.statements.remove, sweep::removal(names)).await?;
+            Ok(())
+        };
+        sweep::remove(&old, send).await
     }
 
     /// Executes a statement whose answer names its session.
