@@ -145,3 +145,23 @@ impl LossHandler for Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mock::{Log, Mock};
+
+    #[tokio::test]
+    async fn a_loss_that_no_renewal_has_noticed_is_logged_when_the_guard_leaves() {
+        let locks = Mock::new().manager();
+        let guard = locks.lock("k").acquire().await.expect("granted");
+        let (engine, turn) = (locks.engine(), guard.turn());
+        let permit = engine.permit().expect("there is room");
+        let log = Log::default();
+        let logging = tracing::subscriber::set_default(log.clone());
+        engine.end_turn(turn, TurnEnd::Left(&permit), turn.deadline());
+        drop(logging);
+        let texts = log.texts();
+        assert_eq!(texts.matches("lock lost").count(), 1, "{texts}");
+    }
+}

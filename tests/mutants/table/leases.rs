@@ -70,7 +70,9 @@ pub const MUTANTS: &[Mutant] = &[
             from: "        if permit.is_some() && !covered && hold.is_first_report() {",
             to: "        if permit.is_some() && !covered && hold.is_first_report() && !mutant!() {",
         }],
-        caught_by: &["memory::loss_reasons::a_section_that_reaches_max_hold_says_so"],
+        caught_by: &[
+            "unit engine::turn_end::tests::a_loss_that_no_renewal_has_noticed_is_logged_when_the_guard_leaves",
+        ],
     },
     Mutant {
         name: "a_loss_is_logged_twice",
