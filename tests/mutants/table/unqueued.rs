@@ -265,24 +265,4 @@ pub const MUTANTS: &[Mutant] = &[
             "redisson::ownership::a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor",
         ],
     },
-    Mutant {
-        name: "a_waiter_sleeps_until_it_is_told",
-        edits: &[Rust {
-            file: "backend/kits/unqueued/attempt.rs",
-            from: "() = request.progress.sleep_until(look.min(end)) => {}",
-            to: "() = request.progress.sleep_until(if mutant!() { end } else { look.min(end) }) => {}",
-        }],
-        caught_by: &["servers redisson::a_hold_that_ends_without_a_message_is_noticed"],
-    },
-    Mutant {
-        name: "no_attempt_after_the_subscription",
-        edits: &[Rust {
-            file: "backend/kits/unqueued/attempt.rs",
-            from: "            // Asks again at once: the lock may have been released before the subscription.\n",
-            to: "            if mutant!() {
-                request.progress.sleep_until(end.min(now + Duration::from_millis(200))).await;
-            }\n",
-        }],
-        caught_by: &["servers redisson::a_waiter_asks_again_as_soon_as_it_has_subscribed"],
-    },
 ];

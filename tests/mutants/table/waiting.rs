@@ -1,4 +1,4 @@
-//! Mistakes in the queue of a process, and about futures that are not polled.
+//! Mistakes in the loop of a waiter, in the queue of a process, and about futures that are not polled.
 
 use super::{Edit::Rust, Mutant};
 
@@ -132,6 +132,49 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[
             "unit lock::acquire::tests::an_acquisition_is_counted_until_the_call_of_its_store_is_dropped",
+        ],
+    },
+    Mutant {
+        name: "a_waiter_sleeps_until_it_is_told",
+        edits: &[Rust {
+            file: "backend/common/waiting.rs",
+            from: "() = request.progress.sleep_until((now + pause).min(end)) => {}",
+            to: "() = request.progress.sleep_until(if mutant!() { end } else { (now + pause).min(end) }) => {}",
+        }],
+        caught_by: &["servers redisson::a_hold_that_ends_without_a_message_is_noticed"],
+    },
+    Mutant {
+        name: "no_attempt_after_the_subscription",
+        edits: &[Rust {
+            file: "backend/common/waiting.rs",
+            from: "            subscription = Some(waiter.subscribe());
+            continue;
+",
+            to: "            subscription = Some(waiter.subscribe());
+            if mutant!() {
+                request.progress.sleep_until(end.min(now + pause.max(Duration::from_millis(200)))).await;
+            }
+            continue;
+",
+        }],
+        caught_by: &[
+            "unit backend::common::waiting::tests::a_release_before_the_subscription_is_found_by_the_question_after_it",
+            "servers redisson::a_waiter_asks_again_as_soon_as_it_has_subscribed",
+        ],
+    },
+    Mutant {
+        name: "messages_are_counted_after_the_question",
+        edits: &[Rust {
+            file: "backend/common/waiting.rs",
+            from: "        request.progress.contended();\n",
+            to: "        let before = match &subscription {
+            Some(subscription) if mutant!() => subscription.as_ref().count(),
+            _ => before,
+        };
+        request.progress.contended();\n",
+        }],
+        caught_by: &[
+            "unit backend::common::waiting::tests::a_release_between_a_question_and_the_wait_for_messages_wakes_the_waiter",
         ],
     },
 ];

@@ -1,9 +1,5 @@
 //! Messages that a lock was released. The messages are only hints: any client that may publish can send one, and one
 //! may be lost. Therefore each wait also ends by itself.
-//!
-//! A waiter misses no message if it keeps to this order: count the messages so far, ask for the lock, and if it is
-//! refused, subscribe and ask again at once; then wait until the count changes or a pause has passed. A release before
-//! the subscription frees the lock for the second question, and a release after it changes the count.
 
 use std::{
     collections::HashMap,

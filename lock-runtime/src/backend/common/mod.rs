@@ -22,3 +22,5 @@ pub(super) mod settings;
 pub(super) mod single_flight;
 pub(super) mod threads;
 pub(super) mod tls;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod waiting;

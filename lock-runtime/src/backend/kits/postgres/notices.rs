@@ -159,18 +159,11 @@ impl Watch {
     pub(crate) fn grant(&self) -> Option<Arc<str>> {
         self.messages.text()
     }
+}
 
-    /// Returns the number of notifications so far.
-    pub(crate) fn count(&self) -> u64 {
-        self.messages.count()
-    }
-
-    /// Completes when the number of notifications is at least `count`.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn reached(&self, count: u64) {
-        self.messages.reached(count).await;
+impl AsRef<hints::Watch> for Watch {
+    fn as_ref(&self) -> &hints::Watch {
+        &self.messages
     }
 }
 

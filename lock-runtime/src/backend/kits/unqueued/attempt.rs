@@ -18,7 +18,10 @@ use crate::{
     FencingToken, LockError, OwnerToken,
     backend::{
         Acquire, Acquired, Grant, Held, Wait,
-        common::contention::Contention,
+        common::{
+            contention::Contention,
+            waiting::{Answer, Waiter, until_granted},
+        },
         kits::redis::{error::Failure, foreign::REMEMBERED},
     },
     time::{backoff::between, clock::Instant, deadline::valid_until},
@@ -60,72 +63,96 @@ struct Refusal {
 }
 
 pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
-    let nodes = &shared.nodes;
-    let (mut watch, mut ties) = (None::<Watch>, 0);
-    // A tie is over quickly. A slow round met failing nodes instead, and the next round would be slow, too.
-    let ties_until = Instant::now() + nodes.timeout();
-    // Time since which each round has been broken off.
-    let mut divided_since = None::<Instant>;
-    loop {
-        if let Some(watch) = &mut watch {
+    until_granted(request, Rounds::new(shared, request)).await
+}
+
+/// The rounds of one waiter.
+struct Rounds<'a> {
+    shared: &'a Arc<Shared>,
+    request: &'a Acquire,
+    /// Number of ties since the last round that was none.
+    ties: u32,
+    /// The time until which a single attempt is repeated. A tie is over quickly. A slow round met failing nodes instead,
+    /// and the next round would be slow, too.
+    ties_until: Instant,
+    /// Time since which each round has been broken off.
+    divided_since: Option<Instant>,
+}
+
+impl<'a> Rounds<'a> {
+    fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
+        let ties_until = Instant::now() + shared.nodes.timeout();
+        Self { shared, request, ties: 0, ties_until, divided_since: None }
+    }
+
+    /// Returns whether this refusal is the last of the attempt.
+    fn is_last(&self, refusal: &Refusal, now: Instant) -> bool {
+        // A single attempt, too, is repeated if several clients may have divided the nodes: otherwise, each of these
+        // clients would give up a lock that none of them holds.
+        if self.request.wait == Wait::No {
+            !refusal.granted_some || self.ties == MAX_SINGLE_ATTEMPT_REPEATS || now >= self.ties_until
+        } else {
+            now >= self.request.wait.end()
+        }
+    }
+}
+
+impl Waiter for Rounds<'_> {
+    type Subscription = Watch;
+
+    async fn ask(&mut self, watch: Option<&mut Watch>) -> Result<Answer, LockError> {
+        let Self { shared, request, .. } = *self;
+        let nodes = &shared.nodes;
+        if let Some(watch) = watch {
             watch.subscribe_over(nodes.lines());
         }
-        let before = watch.as_ref().map_or(0, Watch::count);
         if request.auto_renew {
             nodes.can_renew().await?;
         }
-        let is_patient = divided_since
+        let is_patient = self
+            .divided_since
             .is_some_and(|since| (since + TIMEOUTS_UNTIL_PATIENCE * nodes.timeout()).has_passed());
         let patience = if is_patient { Patience::UntilTimeout(nodes.timeout()) } else { Patience::Short };
         let (refusal, is_broken_off) = match Attempt::new(shared, request).run(patience).await? {
-            Round::Granted(grant) => return Ok(Acquired::Granted(grant)),
+            Round::Granted(grant) => return Ok(Answer::Granted(grant)),
             Round::Refused(refusal) => (refusal, false),
             Round::BrokenOff(refusal) => (refusal, true),
         };
         let now = Instant::now();
-        divided_since = is_broken_off.then(|| divided_since.filter(|_| !is_patient).unwrap_or(now));
-        let end = request.wait.end();
-        // A single attempt, too, is repeated if several clients may have divided the nodes: otherwise, each of these
-        // clients would give up a lock that none of them holds.
-        let is_last = if request.wait == Wait::No {
-            !refusal.granted_some || ties == MAX_SINGLE_ATTEMPT_REPEATS || now >= ties_until
-        } else {
-            now >= end
-        };
-        if is_last {
-            return Ok(Acquired::busy(refusal.ends.map(|ends| match ends {
-                Instant::FAR_FUTURE => Duration::MAX,
-                ends => ends.saturating_duration_since(now),
-            })));
+        self.divided_since = is_broken_off.then(|| self.divided_since.filter(|_| !is_patient).unwrap_or(now));
+        let remaining = refusal.ends.map(|ends| match ends {
+            Instant::FAR_FUTURE => Duration::MAX,
+            ends => ends.saturating_duration_since(now),
+        });
+        if self.is_last(&refusal, now) {
+            return Ok(Answer::Held { remaining, pause: Duration::ZERO });
         }
         if refusal.has_foreign {
             shared.foreign.remember(request.key.stored(), now, REMEMBERED);
         }
         if refusal.may_be_tie || request.wait == Wait::No {
             let [first, longest] = TIE_PAUSE_BOUNDS;
-            let pause = between([Duration::ZERO, longest.min(first * (1 << ties))]);
-            ties = MAX_PAUSE_DOUBLINGS.min(ties + 1);
-            request.progress.sleep_until(now + pause).await;
-            continue;
+            let pause = between([Duration::ZERO, longest.min(first * (1 << self.ties))]);
+            self.ties = MAX_PAUSE_DOUBLINGS.min(self.ties + 1);
+            return Ok(Answer::Undecided { pause });
         }
-        ties = 0;
-        request.progress.contended();
-        let Some(watch) = &mut watch else {
-            // Asks again at once: the lock may have been released before the subscription.
-            watch = Some(Watch::begin(&nodes.hints, nodes.protocol.channel(&request.key).into()));
-            continue;
-        };
-        let look = now + between(nodes.protocol.pause(refusal.has_foreign));
-        let look =
-            refusal.ends.map_or(look, |ends| look.min(ends + between([Duration::ZERO, TIE_PAUSE_BOUNDS[0]])));
-        tokio::select! {
-            biased;
-            () = watch.reached(before + 1) => {
-                let all = before + u64::try_from(nodes.majority()).unwrap_or(u64::MAX);
-                let _ = tokio::time::timeout(GATHER, watch.reached(all)).await;
-            }
-            () = request.progress.sleep_until(look.min(end)) => {}
-        }
+        self.ties = 0;
+        let pause = between(nodes.protocol.pause(refusal.has_foreign));
+        let spread = between([Duration::ZERO, TIE_PAUSE_BOUNDS[0]]);
+        let pause = remaining.map_or(pause, |remaining| pause.min(remaining.saturating_add(spread)));
+        Ok(Answer::Held { remaining, pause })
+    }
+
+    fn subscribe(&self) -> Watch {
+        let nodes = &self.shared.nodes;
+        Watch::begin(&nodes.hints, nodes.protocol.channel(&self.request.key).into())
+    }
+
+    /// Waits briefly for the announcements of a majority of the nodes.
+    async fn notified(&mut self, watch: &Watch, before: u64) -> Option<Grant> {
+        let majority = u64::try_from(self.shared.nodes.majority()).unwrap_or(u64::MAX);
+        let _ = tokio::time::timeout(GATHER, watch.as_ref().reached(before + majority)).await;
+        None
     }
 }
 

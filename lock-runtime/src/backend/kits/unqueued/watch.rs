@@ -28,18 +28,11 @@ impl Watch {
         }
         self.lines.retain(|line| line.is_usable());
     }
+}
 
-    /// Returns the number of messages so far.
-    pub(super) fn count(&self) -> u64 {
-        self.messages.count()
-    }
-
-    /// Completes when the number of messages is at least `count`.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(super) async fn reached(&self, count: u64) {
-        self.messages.reached(count).await;
+impl AsRef<hints::Watch> for Watch {
+    fn as_ref(&self) -> &hints::Watch {
+        &self.messages
     }
 }
 

@@ -14,8 +14,12 @@ use super::{
 use crate::{
     FencingToken, LockError, LockErrorKind, OwnerToken,
     backend::{
-        Acquire, Acquired, Grant, Held, LeaseId, Wait,
-        common::{contention::Contention, server_clock},
+        Acquire, Acquired, Grant, Held, LeaseId,
+        common::{
+            contention::Contention,
+            server_clock,
+            waiting::{self, Waiter, until_granted},
+        },
         kits::postgres::{
             connections::{Answer, Lane, detached},
             digest::sha256,
@@ -65,11 +69,31 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     shared.notices.asked();
     // A dropped attempt of this process may still hold the lock for a moment.
     shared.abandoned.settled(request.key.stored()).await;
-    let (mut watch, mut late, mut locked) = (None::<Watch>, 0, 0);
-    let mut expected = ExpectedState::Free;
-    let mut claim = Claim::new(shared, request);
-    loop {
-        let before = watch.as_ref().map_or(0, Watch::count);
+    until_granted(request, Requests::new(shared, request)).await
+}
+
+/// The requests of one waiter.
+struct Requests<'a> {
+    claim: Claim<'a>,
+    expected: ExpectedState,
+    /// Number of requests that the server executed too late.
+    late: u32,
+    /// Number of answers in a row without the rest of the lease.
+    locked: u32,
+}
+
+impl<'a> Requests<'a> {
+    fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
+        let claim = Claim::new(shared, request);
+        Self { claim, expected: ExpectedState::Free, late: 0, locked: 0 }
+    }
+}
+
+impl Waiter for Requests<'_> {
+    type Subscription = Watch;
+
+    async fn ask(&mut self, watch: Option<&mut Watch>) -> Result<waiting::Answer, LockError> {
+        let (shared, request) = (self.claim.shared, self.claim.request);
         let extra = match &watch {
             None => ExtraDemands::default(),
             Some(watch) if watch.is_notified() => {
@@ -80,11 +104,11 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
         if request.auto_renew {
             shared.connections.can_renew().await?;
         }
-        let remaining = match claim.ask(expected, extra).await? {
-            Outcome::Granted(grant) => return Ok(Acquired::Granted(grant)),
-            Outcome::Late if late < MAX_LATE_REPEATS => {
-                late += 1;
-                continue;
+        let remaining = match self.claim.ask(self.expected, extra).await? {
+            Outcome::Granted(grant) => return Ok(waiting::Answer::Granted(grant)),
+            Outcome::Late if self.late < MAX_LATE_REPEATS => {
+                self.late += 1;
+                return Ok(waiting::Answer::Undecided { pause: Duration::ZERO });
             }
             Outcome::Late => {
                 let message = "PostgreSQL did not execute the request in time, or its clock jumps";
@@ -92,36 +116,32 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
             }
             Outcome::Held(remaining) => remaining,
         };
-        let (now, end) = (Instant::now(), request.wait.end());
-        if request.wait == Wait::No || now >= end {
-            return Ok(Acquired::busy(remaining));
-        }
-        request.progress.contended();
-        let Some(watch) = &watch else {
-            // The next request, sent at once, asks for notifications; and the lock may have been released before the
-            // watch began.
-            watch = Some(Watch::begin(&shared.notices, sha256(request.key.stored()).into()));
-            expected = ExpectedState::Held;
-            continue;
+        self.expected = ExpectedState::Held;
+        let Some(watch) = watch else {
+            return Ok(waiting::Answer::Held { remaining, pause: Duration::ZERO });
         };
         let pause = if let Some(remaining) = remaining {
-            locked = 0;
+            self.locked = 0;
             between(watch.pause()).min(remaining + between([Duration::ZERO, Duration::from_millis(1)]))
         } else {
-            locked = MOST_DOUBLINGS.min(locked + 1);
-            between(PAUSE_IF_LOCKED) * (1 << locked)
+            self.locked = MOST_DOUBLINGS.min(self.locked + 1);
+            between(PAUSE_IF_LOCKED) * (1 << self.locked)
         };
-        tokio::select! {
-            biased;
-            () = watch.reached(before + 1) => {
-                let text = watch.grant();
-                if let Some(grant) = text.as_ref().and_then(|text| claim.granted(text)) {
-                    return Ok(Acquired::Granted(grant));
-                }
-                expected = if text.is_some() { ExpectedState::Held } else { ExpectedState::Free };
-            }
-            () = request.progress.sleep_until((now + pause).min(end)) => expected = ExpectedState::Held,
+        Ok(waiting::Answer::Held { remaining, pause })
+    }
+
+    /// Subscribes; the next request, too, asks for notifications.
+    fn subscribe(&self) -> Watch {
+        let Claim { shared, request, .. } = &self.claim;
+        Watch::begin(&shared.notices, sha256(request.key.stored()).into())
+    }
+
+    async fn notified(&mut self, watch: &Watch, _before: u64) -> Option<Grant> {
+        let text = watch.grant();
+        if text.is_none() {
+            self.expected = ExpectedState::Free;
         }
+        self.claim.granted(&text?)
     }
 }
 

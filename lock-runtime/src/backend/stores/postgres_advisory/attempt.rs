@@ -12,10 +12,13 @@ use crate::{
     FencingToken, LockError,
     backend::{
         Acquire, Acquired, Grant, Held, Wait,
-        common::link::Link,
+        common::{
+            link::Link,
+            waiting::{Answer, Waiter, until_granted},
+        },
         kits::postgres::notices::{NOTICE_PERIOD, Watch},
     },
-    time::{backoff::between, clock::Instant},
+    time::backoff::between,
 };
 
 /// Pause after the first request of a waiter: a release at the same moment does not know of the waiter.
@@ -28,57 +31,67 @@ const MOST_DOUBLINGS: u32 = 5;
 const MAX_ENDED_SESSIONS: u32 = 3;
 
 pub(super) async fn acquire(link: &Arc<Link<Sessions>>, request: &Acquire) -> Result<Acquired, LockError> {
-    let shared = link.sessions().shared();
-    let (name, end) = (Name::of(&request.key), request.wait.end());
-    let (mut watch, mut ends, mut asked, mut locked) = (None::<Watch>, 0, 0, 0);
-    loop {
-        if let Some(until) = shared.left_free.until(name.number)
+    until_granted(request, Requests::new(link, request)).await
+}
+
+/// The requests of one waiter.
+struct Requests<'a> {
+    link: &'a Arc<Link<Sessions>>,
+    request: &'a Acquire,
+    name: Name,
+    /// Whether an earlier request has asked for notifications.
+    is_registered: bool,
+    /// Number of sessions that have ended.
+    ended: u32,
+    /// Number of answers in a row that the row of the free lock is locked.
+    locked: u32,
+}
+
+impl<'a> Requests<'a> {
+    fn new(link: &'a Arc<Link<Sessions>>, request: &'a Acquire) -> Self {
+        Self { link, request, name: Name::of(&request.key), is_registered: false, ended: 0, locked: 0 }
+    }
+}
+
+impl Waiter for Requests<'_> {
+    type Subscription = Watch;
+
+    async fn ask(&mut self, watch: Option<&mut Watch>) -> Result<Answer, LockError> {
+        let Self { link, request, .. } = *self;
+        if let Some(until) = link.sessions().shared().left_free.until(self.name.number)
             && request.wait != Wait::No
         {
-            request.progress.sleep_until(until.min(end)).await;
+            request.progress.sleep_until(until.min(request.wait.end())).await;
         }
-        let before = watch.as_ref().map_or(0, Watch::count);
         let wanted = if watch.is_some() { NOTICE_PERIOD } else { Duration::ZERO };
         let session = link.session().await?;
-        let pauses = match Claim::new(request, &session, &name, wanted).answered().await {
+        let pauses = match Claim::new(request, &session, &self.name, wanted).answered().await {
             Ok(Taken::Granted { hold, version, since }) => {
                 let token = FencingToken::from_micros(version);
-                return Ok(Acquired::Granted(Grant::new(token, Held::session(hold, since))));
+                return Ok(Answer::Granted(Grant::new(token, Held::session(hold, since))));
             }
             Ok(Taken::Held) => {
-                locked = 0;
-                watch.as_ref().filter(|_| asked > 1).map_or(PAUSE_AT_FIRST, Watch::pause)
+                self.locked = 0;
+                watch.as_ref().filter(|_| self.is_registered).map_or(PAUSE_AT_FIRST, |watch| watch.pause())
             }
             Ok(Taken::Locked) => {
-                locked = MOST_DOUBLINGS.min(locked + 1);
-                PAUSE_IF_LOCKED.map(|pause| pause * (1 << locked))
+                self.locked = MOST_DOUBLINGS.min(self.locked + 1);
+                PAUSE_IF_LOCKED.map(|pause| pause * (1 << self.locked))
             }
-            Err(Failure::Ended(_)) if ends < MAX_ENDED_SESSIONS => {
-                ends += 1;
-                continue;
+            Err(Failure::Ended(_)) if self.ended < MAX_ENDED_SESSIONS => {
+                self.ended += 1;
+                return Ok(Answer::Undecided { pause: Duration::ZERO });
             }
             Ok(Taken::Failed(error)) | Err(Failure::Ended(error) | Failure::Failed(error)) => {
                 return Err(error);
             }
         };
-        drop(session);
-        let now = Instant::now();
-        if request.wait == Wait::No || now >= end {
-            return Ok(Acquired::busy(None));
-        }
-        request.progress.contended();
-        let Some(watch) = &watch else {
-            // The next request, sent at once, asks for notifications; and the lock may have been released before the
-            // watch began.
-            watch = Some(Watch::begin(&shared.notices, Arc::clone(&name.payload)));
-            asked = 1;
-            continue;
-        };
-        asked += 1;
-        tokio::select! {
-            biased;
-            () = watch.reached(before + 1) => {}
-            () = request.progress.sleep_until((now + between(pauses)).min(end)) => {}
-        }
+        self.is_registered = watch.is_some();
+        Ok(Answer::Held { remaining: None, pause: between(pauses) })
+    }
+
+    /// Subscribes; the next request, too, asks for notifications.
+    fn subscribe(&self) -> Watch {
+        Watch::begin(&self.link.sessions().shared().notices, Arc::clone(&self.name.payload))
     }
 }
