@@ -197,28 +197,6 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers postgres::next::forged_and_repeated_notifications_let_no_waiter_in"],
     },
     Mutant {
-        name: "a_next_holder_that_believes_an_old_notification",
-        edits: &[Rust {
-            file: "backend/stores/postgres/next.rs",
-            from: "let versions = self.seen + 1..=",
-            to: "let versions = if mutant!() { 0 } else { self.seen + 1 }..=",
-        }],
-        caught_by: &[
-            "unit backend::stores::postgres::next::tests::a_grant_that_is_old_or_another_s_or_forged_is_not_ours",
-        ],
-    },
-    Mutant {
-        name: "a_grant_of_a_release_that_is_dated_by_its_notification",
-        edits: &[Rust {
-            file: "backend/stores/postgres/next.rs",
-            from: "valid_until: valid_until(self.proven, self.sure)",
-            to: "valid_until: valid_until(if mutant!() { Instant::now() } else { self.proven }, self.sure)",
-        }],
-        caught_by: &[
-            "unit backend::stores::postgres::next::tests::a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival",
-        ],
-    },
-    Mutant {
         name: "a_grant_of_a_release_that_is_dated_by_a_request_that_did_not_lock_the_row",
         edits: &[Script {
             from: "    marked.seen,\n    marked.holder,\n    marked.sure,",
@@ -246,8 +224,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_grant_with_any_version",
         edits: &[Rust {
             file: "backend/stores/postgres/next.rs",
-            from: "us.max(self.seen + 1).min(FencingToken::LAST_MICROS);",
-            to: "if mutant!() { u64::MAX } else { us.max(self.seen + 1).min(FencingToken::LAST_MICROS) };",
+            from: "us.max(first).min(FencingToken::LAST_MICROS);",
+            to: "if mutant!() { u64::MAX } else { us.max(first).min(FencingToken::LAST_MICROS) };",
         }],
         caught_by: &[
             "unit backend::stores::postgres::next::tests::no_version_is_believed_that_the_server_cannot_have_made_yet",

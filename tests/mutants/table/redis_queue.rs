@@ -7,15 +7,6 @@ use super::{
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
-        name: "push_from_its_arrival",
-        edits: &[Rust {
-            file: "backend/stores/redis/queue/place.rs",
-            from: "Push::ValidUntil(valid_until(self.proven, push.px))",
-            to: "Push::ValidUntil(valid_until(if mutant!() { Instant::now() } else { self.proven }, push.px))",
-        }],
-        caught_by: &["redis::reconnect::a_grant_that_is_told_late_lets_nobody_in"],
-    },
-    Mutant {
         name: "subscribes_after_the_check",
         edits: &[
             Rust {

@@ -177,4 +177,28 @@ pub const MUTANTS: &[Mutant] = &[
             "unit backend::common::waiting::tests::a_release_between_a_question_and_the_wait_for_messages_wakes_the_waiter",
         ],
     },
+    Mutant {
+        name: "push_from_its_arrival",
+        edits: &[Rust {
+            file: "backend/common/place_proof.rs",
+            from: "valid_until(self.sent, lease)",
+            to: "valid_until(if mutant!() { Instant::now() } else { self.sent }, lease)",
+        }],
+        caught_by: &[
+            "redis::reconnect::a_grant_that_is_told_late_lets_nobody_in",
+            "unit backend::stores::postgres::next::tests::a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival",
+        ],
+    },
+    Mutant {
+        name: "a_waiter_that_believes_an_old_grant",
+        edits: &[Rust {
+            file: "backend/common/place_proof.rs",
+            from: "(number > self.last)",
+            to: "(number > self.last || mutant!())",
+        }],
+        caught_by: &[
+            "unit backend::stores::redis::queue::place::tests::a_grant_from_before_the_proof_is_stale",
+            "unit backend::stores::postgres::next::tests::a_grant_that_is_old_or_another_s_or_forged_is_not_ours",
+        ],
+    },
 ];

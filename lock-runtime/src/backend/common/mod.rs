@@ -16,6 +16,8 @@ pub(super) mod link;
 pub(super) mod outage;
 pub(super) mod parts;
 #[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod place_proof;
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod renewable;
 pub(super) mod server_clock;
 pub(super) mod settings;

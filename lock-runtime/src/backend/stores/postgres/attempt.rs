@@ -17,6 +17,7 @@ use crate::{
         Acquire, Acquired, Grant, Held, LeaseId,
         common::{
             contention::Contention,
+            place_proof::{PlaceProof, is_usable},
             server_clock,
             waiting::{self, Waiter, until_granted},
         },
@@ -30,11 +31,7 @@ use crate::{
             uuid::Uuid,
         },
     },
-    time::{
-        backoff::between,
-        clock::Instant,
-        deadline::{min_validity, valid_until},
-    },
+    time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
 /// Pause after an answer without the rest of the lease: the lock's row is about to change, or the last holder has
@@ -226,9 +223,7 @@ impl<'a> Claim<'a> {
         let Push::Ours { version, valid_until } = self.place?.judge(text.parse().ok()?, us) else {
             return None;
         };
-        let enough = now + min_validity(self.request.ttl) <= valid_until;
-        // A lease that is not renewed must have its whole length.
-        if !enough || !self.request.auto_renew {
+        if !is_usable(self.request, valid_until) {
             return None;
         }
         self.lease = None;
@@ -406,7 +401,8 @@ impl Read {
             let holder = holder.and_then(|holder| holder.parse::<Uuid>().ok());
             if let (Some(seen), Some(sure), Some(Uuid(holder))) = (number("seen")?, number("sure")?, holder) {
                 let sure = extra.lease.min(Duration::from_micros(sure));
-                read.place = Some(Place { proven: answer.sent, seen, holder: OwnerToken::of(holder), sure });
+                let proof = PlaceProof { sent: answer.sent, last: seen };
+                read.place = Some(Place { proof, holder: OwnerToken::of(holder), sure });
             }
         }
         Ok(read)

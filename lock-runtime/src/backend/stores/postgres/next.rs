@@ -8,8 +8,8 @@
 //!   its place. No statement before the release contains the secret, and by then the lease is dead in the releasing
 //!   process.
 //! * **A notification may have been delayed for any length of time.** Therefore the lease is dated by the youngest
-//!   request after which the row named this waiter, and never by the arrival. The grant came after this request,
-//!   because a request locks the row, as a release does.
+//!   request after which the row named this waiter ([`PlaceProof`]). The grant came after this request, because a
+//!   request locks the row, as a release does.
 //! * **The secret may be seen before its release is applied**: in the server's log (`log_statement`), while the
 //!   statement waits for a synchronous replica, or if the connection dies and the statement is never applied. A
 //!   notification that is forged then must make no second holder. The holder's process has given the lock up, so only a
@@ -26,16 +26,14 @@
 //! * **The version is not proved.** Any version that is larger than the version in the row, and not later than the
 //!   server's clock, is larger than all tokens before and smaller than all later ones, even a version that a reader has
 //!   chosen.
-//!
-//! The queue of the Redis stores has other proofs, and the same rules for dates.
 
 use std::{str::FromStr, time::Duration};
 
 use super::secret::Secret;
 use crate::{
     FencingToken, OwnerToken,
-    backend::kits::postgres::uuid::Uuid,
-    time::{clock::Instant, deadline::valid_until},
+    backend::{common::place_proof::PlaceProof, kits::postgres::uuid::Uuid},
+    time::clock::Instant,
 };
 
 /// Upper bound on the lease that a release grants: the waiter has to use or renew the grant in this time, and others
@@ -46,13 +44,12 @@ pub(super) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 /// A waiter's knowledge of its place in the row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// When the youngest request was sent after which the row named this waiter.
-    pub(super) proven: Instant,
-    /// The version of the row, as the request at `proven` found it.
-    pub(super) seen: u64,
-    /// The holder, as the request at `proven` found it.
+    /// The youngest request after which the row named this waiter, with the version of the row that it found.
+    pub(super) proof: PlaceProof,
+    /// The holder that this request found.
     pub(super) holder: OwnerToken,
-    /// How long after `proven` no other client can be granted the lock, whatever becomes of the holder's release.
+    /// How long after this request was sent no other client can be granted the lock, whatever becomes of the holder's
+    /// release.
     pub(super) sure: Duration,
 }
 
@@ -79,11 +76,13 @@ impl Place {
         let Pushed { version, secret } = pushed;
         // If the server's clock was set back, and is behind the versions, each version is one more than the last. The
         // server makes no version beyond the last number of a fencing token.
-        let versions = self.seen + 1..=us.max(self.seen + 1).min(FencingToken::LAST_MICROS);
-        if secret.owner() != self.holder || !versions.contains(&version) {
+        let first = self.proof.last + 1;
+        let last = us.max(first).min(FencingToken::LAST_MICROS);
+        if secret.owner() != self.holder || version > last {
             return Push::NotOurs;
         }
-        Push::Ours { version, valid_until: valid_until(self.proven, self.sure) }
+        let deadline = self.proof.deadline(version, self.sure);
+        deadline.map_or(Push::NotOurs, |valid_until| Push::Ours { version, valid_until })
     }
 }
 
@@ -100,20 +99,22 @@ impl FromStr for Pushed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::deadline::valid_until;
 
     const SEC: Duration = Duration::from_secs(1);
     /// The server's time.
     const NOW: u64 = 100;
 
     fn place(secret: Secret) -> Place {
-        Place { proven: Instant::now(), seen: 7, holder: secret.owner(), sure: 2 * SEC }
+        let proof = PlaceProof { sent: Instant::now(), last: 7 };
+        Place { proof, holder: secret.owner(), sure: 2 * SEC }
     }
 
     #[test]
     fn a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival() {
         let secret = Secret::random();
         let place = place(secret);
-        let ours = Push::Ours { version: 8, valid_until: valid_until(place.proven, 2 * SEC) };
+        let ours = Push::Ours { version: 8, valid_until: valid_until(place.proof.sent, 2 * SEC) };
         assert_eq!(place.judge(Pushed { version: 8, secret }, NOW), ours);
     }
 
@@ -138,7 +139,8 @@ mod tests {
         // Tokens end before versions do.
         let last = FencingToken::LAST_MICROS;
         assert!(judge(last, u64::MAX) && !judge(last + 1, u64::MAX));
-        let used_up = Place { seen: last, ..place(secret) };
+        let proof = PlaceProof { last, ..place(secret).proof };
+        let used_up = Place { proof, ..place(secret) };
         assert_eq!(used_up.judge(Pushed { version: last + 1, secret }, NOW), Push::NotOurs);
     }
 

@@ -18,7 +18,11 @@ use crate::{
     FencingToken, LockErrorKind, OwnerToken,
     backend::{
         Acquire, Acquired, Grant, Held, Wait,
-        common::{cold::cold, server_clock},
+        common::{
+            cold::cold,
+            place_proof::{PlaceProof, is_usable},
+            server_clock,
+        },
         kits::redis::{
             error::{self, Failure},
             foreign::REMEMBERED,
@@ -29,7 +33,7 @@ use crate::{
     time::{
         backoff::{backoff, random},
         clock::{self, Instant},
-        deadline::{min_validity, valid_until},
+        deadline::valid_until,
     },
 };
 
@@ -163,10 +167,8 @@ impl<'a> Attempt<'a> {
                             let proven = proof == terms.proof(self.owner);
                             match place.judge(Pushed { fence, px, proven }, self.request.ttl) {
                                 Push::ValidUntil(until) => {
-                                    let enough = Instant::now() + min_validity(self.request.ttl) <= until;
                                     self.remember_foreign(foreign);
-                                    // A pushed lease may be short, and a caller without renewal needs the whole length.
-                                    if enough && self.request.auto_renew {
+                                    if is_usable(self.request, until) {
                                         // The message does not say whether others wait, because to find out would cost
                                         // the server a command. A wrong guess costs this process one turn.
                                         return Ok(self.granted(fence, true, until));
@@ -242,7 +244,7 @@ impl<'a> Attempt<'a> {
         let now = Instant::now();
         // `pttl_ms` is negative if there is no expiry, or the expiry was not queried.
         let ends = u64::try_from(pttl_ms).ok().map(|ms| now + Duration::from_millis(ms));
-        Place { proven: sent, seen, rank, standing, ends, rush: None }
+        Place { proof: PlaceProof { sent, last: seen }, rank, standing, ends, rush: None }
     }
 
     fn remember_foreign(&self, length: Duration) {

@@ -1,12 +1,8 @@
 //! The pure part of waiting, which reads no clock: how to judge a pushed grant, and when to poll again.
-//!
-//! A pushed grant may have been delayed for any length of time. The grant is dated by the youngest request of the same
-//! owner that was answered "waiting" before the grant was made, never by the arrival of its message. The rules were
-//! model-checked: without any one of them, two clients believed that they held the lock within 16 steps.
 
 use std::time::Duration;
 
-use crate::time::{clock::Instant, deadline::valid_until};
+use crate::{backend::common::place_proof::PlaceProof, time::clock::Instant};
 
 /// Upper bound on the time between two refreshes of a place in the queue.
 pub(crate) const REFRESH: Duration = Duration::from_secs(1);
@@ -68,10 +64,8 @@ pub(crate) enum Standing {
 /// An owner's knowledge of its place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The time at which the youngest request that was answered "waiting" was sent.
-    pub(crate) proven: Instant,
-    /// The last fence that had been minted when the request of [`proven`](Self::proven) was answered.
-    pub(crate) seen: u64,
+    /// The youngest request that was answered "waiting", with the last fence that had been minted by then.
+    pub(crate) proof: PlaceProof,
     pub(crate) rank: Rank,
     pub(crate) standing: Standing,
     /// When the holder's lease, or the opening, ends.
@@ -137,7 +131,7 @@ pub(crate) enum Push {
 impl Place {
     /// Takes over a later answer, which came at `now`; ignores an answer to a request that was sent earlier.
     pub(crate) fn update(&mut self, later: Self, now: Instant) {
-        if later.proven < self.proven {
+        if later.proof.sent < self.proof.sent {
             return;
         }
         let rush = match (self.standing, later.standing) {
@@ -172,12 +166,9 @@ impl Place {
     /// Judges a pushed grant of a lock that was asked for with this `ttl`, which no grant exceeds.
     pub(crate) fn judge(&self, push: Pushed, ttl: Duration) -> Push {
         if !push.proven || push.px > ttl {
-            Push::Doubtful
-        } else if push.fence <= self.seen {
-            Push::Stale
-        } else {
-            Push::ValidUntil(valid_until(self.proven, push.px))
+            return Push::Doubtful;
         }
+        self.proof.deadline(push.fence, push.px).map_or(Push::Stale, Push::ValidUntil)
     }
 
     /// Returns when to poll for the first time if nothing is pushed.
@@ -241,6 +232,7 @@ fn spread([least, most]: [Duration; 2], random: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::deadline::valid_until;
 
     const SEC: Duration = Duration::from_secs(1);
     const MS: Duration = Duration::from_millis(1);
@@ -249,13 +241,12 @@ mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn place(proven: Instant, seen: u64) -> Place {
+    fn place(sent: Instant, last: u64) -> Place {
         Place {
-            proven,
-            seen,
+            proof: PlaceProof { sent, last },
             rank: Rank::First,
             standing: Standing::Held,
-            ends: Some(proven + 30 * SEC),
+            ends: Some(sent + 30 * SEC),
             rush: None,
         }
     }

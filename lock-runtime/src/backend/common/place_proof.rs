@@ -1,0 +1,61 @@
+//! The date of a grant that reaches a waiter by a message instead of an answer.
+//!
+//! A message may have been delayed for any length of time. Therefore a grant is never dated by the arrival of its
+//! message, but by the waiter's youngest answered request that found its place in the queue: the grant was made after
+//! that request if the number of the grant is larger than the last number that the request found. The rule is
+//! model-checked for each store with such grants (`tests/model`): without it, two clients believe that they hold the
+//! lock.
+
+use std::time::Duration;
+
+use crate::{
+    backend::Acquire,
+    time::{
+        clock::Instant,
+        deadline::{min_validity, valid_until},
+    },
+};
+
+/// The request that proved a waiter's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::backend) struct PlaceProof {
+    /// When the request was sent.
+    pub(in crate::backend) sent: Instant,
+    /// The number of the last grant of this lock before the request was executed, or a larger number that no grant had
+    /// by then.
+    pub(in crate::backend) last: u64,
+}
+
+impl PlaceProof {
+    /// Returns the deadline of a grant with this number and this lease; `None` if the grant is older than the proof, so
+    /// that its hold has ended.
+    pub(in crate::backend) fn deadline(&self, number: u64, lease: Duration) -> Option<Instant> {
+        (number > self.last).then(|| valid_until(self.sent, lease))
+    }
+}
+
+/// Returns whether the caller can use a grant by message that is valid until this deadline. The lease of such a grant
+/// may be short, and a caller without renewal needs its whole `ttl`.
+pub(in crate::backend) fn is_usable(request: &Acquire, deadline: Instant) -> bool {
+    request.auto_renew && Instant::now() + min_validity(request.ttl) <= deadline
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_grant_is_dated_by_the_request_that_proved_the_place_and_never_by_its_arrival() {
+        let proof = PlaceProof { sent: Instant::from_nanos(10), last: 100 };
+        assert_eq!(proof.deadline(101, LEASE), Some(valid_until(proof.sent, LEASE)));
+    }
+
+    #[test]
+    fn a_grant_from_before_the_proof_has_no_deadline() {
+        let proof = PlaceProof { sent: Instant::from_nanos(10), last: 100 };
+        assert_eq!(proof.deadline(100, LEASE), None);
+        assert_eq!(proof.deadline(99, LEASE), None);
+    }
+}
