@@ -117,7 +117,6 @@ pub mod backend;
 pub mod docs;
 
 mod background;
-mod burst;
 mod caller;
 mod engine;
 mod error;
@@ -126,6 +125,7 @@ mod hash;
 mod idle;
 mod key;
 mod lock;
+mod log_limiter;
 #[expect(clippy::missing_errors_doc, reason = "hidden, behind `__private`")]
 mod macro_support;
 mod manager;

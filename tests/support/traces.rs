@@ -160,7 +160,7 @@ impl Subscriber for Reader {
         // What a release found out is there as well, at `DEBUG`, if it is no loss.
         let is_loss = *event.metadata().level() <= Level::WARN;
         if is_loss
-            && matches!(event.metadata().target(), "lock_runtime::engine::loss" | "lock_runtime::burst")
+            && matches!(event.metadata().target(), "lock_runtime::engine::loss" | "lock_runtime::log_limiter")
         {
             let mut loss = Loss::default();
             event.record(&mut loss);

@@ -67,7 +67,7 @@ pub(crate) struct Hold {
     closed: AtomicBool,
     pub(super) scheduled: Scheduled,
     /// The earliest time of the hold's release: the latest of the times that its turns asked for.
-    held_until: AtomicU64,
+    retained_until: AtomicU64,
     changed: Notify,
     extra: Mutex<Extra>,
 }
@@ -125,7 +125,7 @@ impl Hold {
             lost: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             scheduled: Scheduled::new(),
-            held_until: AtomicU64::new(0),
+            retained_until: AtomicU64::new(0),
             changed: Notify::new(),
             extra: Mutex::default(),
         })
@@ -150,8 +150,8 @@ impl Hold {
     }
 
     /// Returns the earliest time of the hold's release.
-    pub(crate) fn held_until(&self) -> Instant {
-        Instant::from_nanos(self.held_until.load(Ordering::Acquire))
+    pub(crate) fn retained_until(&self) -> Instant {
+        Instant::from_nanos(self.retained_until.load(Ordering::Acquire))
     }
 
     /// Ends the retention of a turn without a guard, if its time or the hold is over.
@@ -342,7 +342,7 @@ pub(crate) struct Turn {
     pub(crate) token: FencingToken,
     phase: AtomicU8,
     /// The earliest time at which the turn allows the lock's release, whatever becomes of its guard: `hold_at_least`.
-    held_until: AtomicU64,
+    retained_until: AtomicU64,
     /// Number of times that the turn's holder has re-entered the lock and not left it again.
     reentered: AtomicU32,
 }
@@ -359,18 +359,18 @@ impl Turn {
             hold,
             token,
             phase: AtomicU8::new(ACTIVE),
-            held_until: AtomicU64::new(0),
+            retained_until: AtomicU64::new(0),
             reentered: AtomicU32::new(0),
         })
     }
 
     /// Counts that the turn's holder re-enters the lock.
-    pub(crate) fn enter_again(&self) {
+    pub(crate) fn reenter(&self) {
         self.count_holds(|reentered| reentered.saturating_add(1));
     }
 
     /// Counts that the turn's holder leaves the lock that it re-entered.
-    pub(crate) fn leave_again(&self) {
+    pub(crate) fn leave_reentered(&self) {
         self.count_holds(|reentered| reentered.saturating_sub(1));
     }
 
@@ -389,22 +389,22 @@ impl Turn {
     }
 
     /// Prevents the lock's release before `until`, whatever becomes of the turn's guard.
-    pub(crate) fn hold_until(&self, until: Instant) {
-        self.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
-        self.hold.held_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+    pub(crate) fn retain_until(&self, until: Instant) {
+        self.retained_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+        self.hold.retained_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
     }
 
     /// Returns the earliest time at which the turn allows the lock's release.
-    pub(crate) fn held_until(&self) -> Instant {
-        Instant::from_nanos(self.held_until.load(Ordering::Acquire))
+    pub(crate) fn retained_until(&self) -> Instant {
+        Instant::from_nanos(self.retained_until.load(Ordering::Acquire))
     }
 
-    /// Retains the hold without a guard until [`held_until`](Self::held_until).
+    /// Retains the hold without a guard until [`retained_until`](Self::retained_until).
     ///
     /// The caller has to notify the renewals afterwards.
     pub(crate) fn retain(self: &Arc<Self>, permit: RetentionPermit) {
         // The end is moved first, so that the old end does not end the retention.
-        self.hold.set_turn_ends(self.held_until());
+        self.hold.set_turn_ends(self.retained_until());
         self.hold.extra().retained = Some((Arc::clone(self), permit));
     }
 

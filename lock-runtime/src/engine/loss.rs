@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{LockError, LockErrorKind, LockKey, backend::Released, burst::Burst};
+use crate::{LockError, LockErrorKind, LockKey, backend::Released, log_limiter::LogLimiter};
 
 /// Why a turn is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Cause {
 
     /// Logs the loss of a lock.
     pub(crate) fn log(&self, key: &LockKey) {
-        static LOST: Burst = Burst::new();
+        static LOST: LogLimiter = LogLimiter::new();
         let why = self.to_string();
         LOST.log(
             &why,

@@ -45,7 +45,7 @@ impl Engine {
         if !turn.end() {
             return AfterTurn::Nothing;
         }
-        match permit.filter(|_| now < turn.held_until()) {
+        match permit.filter(|_| now < turn.retained_until()) {
             None => return self.pass_on(turn, valid, now),
             Some(permit) if covered => self.retain(turn, permit.hand_on(), now),
             Some(_) => self.leave_to_store(turn, now),
@@ -101,7 +101,7 @@ impl Engine {
         self.renewals.remove(hold);
         if hold.session().is_some() {
             // Without a release, a session lock would end only with the session.
-            self.releaser.release_after(turn.held_until(), hold.releasable(), hold.gone_by(now));
+            self.releaser.release_after(turn.retained_until(), hold.releasable(), hold.gone_by(now));
         }
     }
 }
@@ -140,7 +140,7 @@ impl LossHandler for Engine {
             let has_ended = now >= hold.deadline();
             let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
             let stopped = now + margin(longest);
-            let at = hold.held_until().max(stopped);
+            let at = hold.retained_until().max(stopped);
             self.releaser.release_after(at, hold.releasable(), hold.gone_by(now));
         }
     }

@@ -67,7 +67,7 @@ impl LockGuard {
 
     /// Makes a guard made by [`again`](Self::again) one by which the lock is re-entered.
     pub(crate) fn reentered(mut self) -> Self {
-        self.turn.enter_again();
+        self.turn.reenter();
         self.reentered = true;
         self
     }
@@ -253,7 +253,7 @@ impl Drop for Unfinished<'_> {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.reentered {
-            self.turn.leave_again();
+            self.turn.leave_reentered();
         }
         // In a forked child, the hold is the parent's, and the mutexes on this path may have been locked at the fork.
         if self.leaves && self.turn.hold.is_here() {

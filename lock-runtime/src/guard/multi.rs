@@ -53,7 +53,7 @@ impl MultiGuard {
             let until = now + options.hold_at_least;
             held.iter().try_for_each(|held| held.check_held_until(until))?;
             for held in &held {
-                held.turn().hold_until(until);
+                held.turn().retain_until(until);
             }
         }
         Ok(Self { held })

@@ -125,7 +125,7 @@ impl MultiLock {
         self.options.check(can)?;
         // Before any lock is acquired or waited for.
         for request in requests.iter() {
-            if let Some(Err(error)) = scope::enter_again(&self.engine, request) {
+            if let Some(Err(error)) = scope::reenter(&self.engine, request) {
                 return Err(error.with_key(&request.lock.key));
             }
         }

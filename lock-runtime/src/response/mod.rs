@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
-use crate::{LockError, LockErrorKind, burst::Burst};
+use crate::{LockError, LockErrorKind, log_limiter::LogLimiter};
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -154,8 +154,8 @@ impl Answer {
 /// Logs the details that are kept from the client. If one failure of the store affects many requests, they are summed
 /// up.
 pub fn log(error: &LockError) {
-    static UNFIT: Burst = Burst::new();
-    static AWAY: Burst = Burst::new();
+    static UNFIT: LogLimiter = LogLimiter::new();
+    static AWAY: LogLimiter = LogLimiter::new();
     match error.kind() {
         _ if error.is_permanent() => UNFIT.log(
             error.message(),

@@ -59,7 +59,7 @@ fn here() -> Vec<HeldLock> {
 }
 
 /// Returns the result of acquiring a lock that this scope already holds, or `None` if this scope does not hold it.
-pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<LockGuard, LockError>> {
+pub(crate) fn reenter(engine: &Engine, request: &Request) -> Option<Result<LockGuard, LockError>> {
     let options = &request.options;
     let again = innermost(|held| held.is_of(engine, &request.lock.key), LockGuard::again)?;
     // With or without `reentrant`: a section that has lost its lock would not wait for itself, but has to stop.
@@ -69,7 +69,7 @@ pub(crate) fn enter_again(engine: &Engine, request: &Request) -> Option<Result<L
             let until = Instant::now() + options.hold_at_least;
             if !options.hold_at_least.is_zero() {
                 again.check_held_until(until)?;
-                again.turn().hold_until(until);
+                again.turn().retain_until(until);
             }
             return Ok(again.reentered());
         }

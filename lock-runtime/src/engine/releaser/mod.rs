@@ -23,11 +23,11 @@ use crate::{
     LockKey,
     backend::{Releasable, ReleasesLater},
     background::Background,
-    burst::Burst,
     engine::{
         in_flight::{InFlight, InFlightGuard},
         loss::Ends,
     },
+    log_limiter::LogLimiter,
     sync::{check_or_wait, lock},
     time::{
         backoff::backoff,
@@ -252,7 +252,7 @@ async fn attempt(mut open: Open) {
 }
 
 fn ended_by_itself(key: &LockKey) {
-    static LEFT: Burst = Burst::new();
+    static LEFT: LogLimiter = LogLimiter::new();
     LEFT.log(
         "",
         key,

@@ -125,7 +125,7 @@ async fn a_time_that_ends_between_two_looks_is_looked_at_at_once() {
     // The entry is taken as if the job had checked the hold, and not put it back yet.
     renewals.schedule(&turn.hold).take(&turn.hold);
     assert!(!locks.engine().end_retention(&turn.hold));
-    turn.hold_until(Instant::now() + 50 * MS);
+    turn.retain_until(Instant::now() + 50 * MS);
     drop(guard);
     std::thread::sleep(100 * MS);
     renewals.put(slice::from_ref(&turn.hold));

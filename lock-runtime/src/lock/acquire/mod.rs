@@ -86,7 +86,7 @@ pub(crate) enum Started {
 /// Ready at its first poll.
 pub(crate) async fn start(engine: &Arc<Engine>, request: &Request, id: u64) -> Result<Started, LockError> {
     request.check(engine.backend.capabilities())?;
-    if let Some(again) = scope::enter_again(engine, request) {
+    if let Some(again) = scope::reenter(engine, request) {
         return again.map(Started::Acquired);
     }
     // Declared first, so dropped last on every return.
@@ -137,7 +137,7 @@ impl Context {
                 Waited::Entered(turn) => {
                     let (now, options) = (Instant::now(), &request.options);
                     if turn.hold.has_enough_validity(now, options.max_hold) {
-                        turn.hold_until(now + options.hold_at_least);
+                        turn.retain_until(now + options.hold_at_least);
                         return Ok(LockGuard::new(turn, self.permit));
                     }
                     // Lost before this task ran: it starts over if its wait is not over.

@@ -147,6 +147,6 @@ fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accep
         return Err(if is_misnumbered { misnumbered() } else { too_late() });
     }
     let turn = Turn::first(hold, grant.token);
-    turn.hold_until(now + options.hold_at_least);
+    turn.retain_until(now + options.hold_at_least);
     Ok(Accepted { turn, at: now })
 }

@@ -17,23 +17,23 @@ const LINES_BEFORE_SUMMARIES: u32 = 5;
 const REASONS: usize = 16;
 
 /// A counter of log lines that repeat for one reason, so that one line a second sums them up.
-pub(crate) struct Burst(Mutex<Vec<Window>>);
+pub(crate) struct LogLimiter(Mutex<Vec<Window>>);
 
 struct Window {
     reason: String,
     /// The process whose background thread closes the window.
     opened_by: Process,
-    told: u32,
+    written: u32,
     more: u64,
     last: String,
 }
 
-impl Burst {
+impl LogLimiter {
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Calls `tell` for the first few lines of a burst with this reason.
+    /// Calls `write` for the first few lines of a burst with this reason.
     ///
     /// Once a second, `summary` gets the number of further lines and the last of them. The burst is over after a second
     /// without further lines.
@@ -41,20 +41,20 @@ impl Burst {
         &'static self,
         reason: &str,
         line: &dyn fmt::Display,
-        tell: impl FnOnce(),
+        write: impl FnOnce(),
         summary: fn(u64, &str),
     ) {
         #[cfg(test)]
         if simulated::is_on() {
             // A summary is a task of the process, and its count would be that of all simulations which run at the same time.
-            return tell();
+            return write();
         }
         // A line is written by itself if the count is locked, as it may be in a forked child.
         let opens = if let Ok(mut windows) = self.0.try_lock() {
             windows.retain(|window| window.opened_by.is_this());
             let is_full = windows.len() >= REASONS;
             match windows.iter_mut().find(|window| window.reason == reason) {
-                Some(window) if window.told == LINES_BEFORE_SUMMARIES => {
+                Some(window) if window.written == LINES_BEFORE_SUMMARIES => {
                     window.more += 1;
                     window.last = line.to_string();
                     drop(windows);
@@ -62,13 +62,13 @@ impl Burst {
                     return;
                 }
                 Some(window) => {
-                    window.told += 1;
+                    window.written += 1;
                     false
                 }
                 None if is_full => false,
                 None => {
                     let (reason, opened_by) = (reason.to_owned(), Process::this());
-                    windows.push(Window { reason, opened_by, told: 1, more: 0, last: String::new() });
+                    windows.push(Window { reason, opened_by, written: 1, more: 0, last: String::new() });
                     true
                 }
             }
@@ -78,20 +78,20 @@ impl Burst {
         if opens {
             // The summaries go to the caller's log, which may be set for its thread only.
             let log = dispatcher::get_default(Clone::clone);
-            let open = Open { burst: self, reason: reason.to_owned() };
+            let open = Open { limiter: self, reason: reason.to_owned() };
             background::handle().spawn(async move {
                 while let Some((more, last)) = open.next_second().await {
                     dispatcher::with_default(&log, || summary(more, &last));
                 }
             });
         }
-        tell();
+        write();
     }
 }
 
 /// An open window, which closes when it is dropped, also by a panic in a subscriber.
 struct Open {
-    burst: &'static Burst,
+    limiter: &'static LogLimiter,
     reason: String,
 }
 
@@ -99,7 +99,7 @@ impl Open {
     /// Returns the number of further lines in the next second, and the last; closes the window if there were none.
     async fn next_second(&self) -> Option<(u64, String)> {
         tokio::time::sleep(WINDOW).await;
-        let mut windows = lock(&self.burst.0);
+        let mut windows = lock(&self.limiter.0);
         let window = windows.iter_mut().find(|window| window.reason == self.reason)?;
         if window.more == 0 {
             // Under the same lock, so that no line is counted after the check.
@@ -112,7 +112,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        lock(&self.burst.0).retain(|window| window.reason != self.reason);
+        lock(&self.limiter.0).retain(|window| window.reason != self.reason);
     }
 }
 
@@ -127,12 +127,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_burst_is_a_few_lines_and_a_sum_and_the_next_one_begins_anew() {
-        static BURST: Burst = Burst::new();
+        static LIMITER: LogLimiter = LogLimiter::new();
         static SUMS: LazyLock<Mutex<Vec<(u64, String)>>> = LazyLock::new(Mutex::default);
         static LINES: AtomicU64 = AtomicU64::new(0);
         let lines = |numbers: std::ops::Range<u32>| {
             for number in numbers {
-                BURST.log(
+                LIMITER.log(
                     "away",
                     &number,
                     || {
@@ -147,10 +147,11 @@ mod tests {
         assert_eq!(LINES.load(Ordering::Relaxed), u64::from(LINES_BEFORE_SUMMARIES));
         crate::mock::until("the sum", || !sums().is_empty()).await;
         assert_eq!(sums(), [(430, "434".to_owned())]);
-        let mut told = false;
-        BURST.log("another reason", &"x", || told = true, |_, _| {});
-        assert!(told, "of its own");
-        crate::mock::until("the end of the burst", || BURST.0.lock().expect("not poisoned").is_empty()).await;
+        let mut written = false;
+        LIMITER.log("another reason", &"x", || written = true, |_, _| {});
+        assert!(written, "of its own");
+        crate::mock::until("the end of the burst", || LIMITER.0.lock().expect("not poisoned").is_empty())
+            .await;
         lines(0..1);
         assert_eq!(LINES.load(Ordering::Relaxed), u64::from(LINES_BEFORE_SUMMARIES) + 1);
         assert_eq!(sums().len(), 1);
@@ -158,14 +159,14 @@ mod tests {
 
     #[test]
     fn simulations_count_no_lines_together() {
-        static BURST: Burst = Burst::new();
-        let mut told = 0;
+        static LIMITER: LogLimiter = LogLimiter::new();
+        let mut written = 0;
         simulated::run(0, false, || {
             for line in 0..20 {
-                BURST.log("away", &line, || told += 1, |_, _| {});
+                LIMITER.log("away", &line, || written += 1, |_, _| {});
             }
         });
-        assert_eq!(told, 20);
-        assert!(lock(&BURST.0).is_empty());
+        assert_eq!(written, 20);
+        assert!(lock(&LIMITER.0).is_empty());
     }
 }
