@@ -177,12 +177,15 @@ async fn waiters_get_the_lock_while_it_happens_again_and_again(fixture: Fixture,
         );
     }
     // Where a hold ends with its session, there has to be time to make one.
-    let pause = if fixture.spares_holds(fault) { ms(30) } else { ms(200) };
+    let first_pause = if fixture.spares_holds(fault) { ms(30) } else { ms(200) };
     let mut tokens = Vec::new();
     for waiter in waiters {
+        let mut pause = first_pause;
         while !waiter.is_finished() {
             fixture.hurt(fault);
             tokio::time::sleep(pause).await;
+            // A busy machine needs longer to connect.
+            pause = ms(500).min(pause + pause / 8);
         }
         let (token, released) = waiter.await.unwrap().unwrap();
         if let Err(error) = released {
