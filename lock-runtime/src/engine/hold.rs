@@ -34,7 +34,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Returns when a turn that begins now ends.
+    /// Returns the end of a turn that begins at `now`.
     fn turn_ends(self, now: Instant, max_hold: Duration, valid_until: Instant) -> Instant {
         let longest = now + max_hold;
         if self.auto_renew { longest } else { longest.min(valid_until) }
@@ -50,45 +50,48 @@ pub(crate) struct Origin {
     pub(crate) session_timeout: Option<Duration>,
 }
 
-/// One grant of the store, from the answer until its release is sent.
+/// One grant of the store, from the store's answer until the lock is released or lost.
 #[derive(Debug)]
 pub(crate) struct Hold {
     origin: Origin,
     pub(crate) lock: LockId,
     in_store: InStore,
     pub(crate) terms: Terms,
-    /// When the current turn ends, however often the lease is renewed: after `max_hold`, or `ttl` without renewal.
+    /// The end of the current turn, in nanoseconds: after `max_hold`, or without renewal after `ttl` if that is sooner.
+    /// Renewals do not move this end.
     turn_ends: AtomicU64,
-    /// Whether a turn ends with the `ttl` of a lease that is not renewed, and not by `max_hold`.
+    /// Whether the turn ends with the `ttl` of a lease that is not renewed, rather than after `max_hold`.
     ends_with_ttl: bool,
-    /// Whether the loss was seen. Never reset.
+    /// Whether the loss of the hold was noticed. Never reset.
     lost: AtomicBool,
-    /// Whether the hold is over for this process and no longer renewed: it is to be released, or was lost.
+    /// Whether this process no longer renews the hold, because the hold is to be released or was lost.
     closed: AtomicBool,
     pub(super) scheduled: Scheduled,
-    /// The earliest time of the hold's release: the latest of the times that its turns asked for.
+    /// The earliest time at which the hold may be released, in nanoseconds: the latest time that any of its turns has
+    /// asked for.
     retained_until: AtomicU64,
+    /// Notified when the hold is lost, and when a turn ends or becomes invalid.
     changed: Notify,
     extra: Mutex<Extra>,
 }
 
-/// The permit that counts a retained turn as held and keeps the jobs of its store alive.
+/// The permit of a retained turn, which counts the lock as held, and keeps the store's jobs running.
 pub(crate) type RetentionPermit = Box<dyn Any + Send + Sync>;
 
 /// The state that only few holds have.
 #[derive(Debug, Default)]
 struct Extra {
-    /// The turns of a guard of several locks, among them a turn of this hold.
+    /// The turns of a guard of several locks, including a turn of this hold.
     together: Option<Arc<[Weak<Turn>]>>,
-    /// The turn that goes on without a guard, and its permit.
+    /// The turn that lasts for `hold_at_least` although its guard has left, and its permit.
     retained: Option<(Arc<Turn>, RetentionPermit)>,
     /// The error of the latest renewal that failed.
     failure: String,
-    /// Why the hold was lost. The first cause stays.
+    /// Why the hold was lost. Only the first cause is kept.
     cause: Option<Cause>,
 }
 
-/// The store's part of a hold, and its deadline.
+/// The store's part of a hold, and the hold's deadline.
 #[derive(Debug)]
 enum InStore {
     /// Renewals move the deadline.
@@ -135,26 +138,27 @@ impl Hold {
         lock(&self.extra)
     }
 
-    /// Ties turns together, among them a turn of this hold: the loss of one turn ends the others.
+    /// Links turns that are held together, including a turn of this hold: the loss of one of them ends the others.
     pub(crate) fn hold_with(&self, together: &Arc<[Weak<Turn>]>) {
         self.extra().together = Some(Arc::clone(together));
     }
 
-    /// Returns the turns of other holds that end with this hold.
+    /// Returns the turns of other holds that are lost together with this hold.
     ///
-    /// Some of these turns may be over: they belonged to the guard of an earlier turn.
+    /// Some of these turns may be over already, if they were linked by the guard of an earlier turn.
     pub(crate) fn others(&self) -> Vec<Arc<Turn>> {
         let together = self.extra().together.clone();
         let turns = together.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
         turns.filter(|turn| !std::ptr::eq(Arc::as_ptr(&turn.hold), self)).collect()
     }
 
-    /// Returns the earliest time of the hold's release.
+    /// Returns the earliest time at which the hold may be released.
     pub(crate) fn retained_until(&self) -> Instant {
         Instant::from_nanos(self.retained_until.load(Ordering::Acquire))
     }
 
-    /// Ends the retention of a turn without a guard, if its time or the hold is over.
+    /// Ends the retention of the hold's turn, if the time of the retention has passed or the hold is closed. Returns
+    /// the turn and its permit.
     pub(crate) fn end_retention(&self, now: Instant) -> Option<(Arc<Turn>, RetentionPermit)> {
         let mut extra = self.extra();
         if now >= self.turn_ends() || self.is_closed() { extra.retained.take() } else { None }
@@ -175,15 +179,16 @@ impl Hold {
         Instant::from_nanos(self.turn_ends.load(Ordering::SeqCst))
     }
 
-    /// Moves the end of the turn. The caller has to notify the renewals afterwards.
+    /// Moves the end of the turn. The caller has to call `Renewals::turn_moved` afterwards.
     fn set_turn_ends(&self, ends: Instant) {
-        // `SeqCst`, like the schedule of renewals: either the schedule sees the new end, or this thread sees its plan.
+        // `SeqCst`, as in the schedule of renewals: either the renewal job reads the new end, or this thread reads the
+        // time of the check that the job has planned.
         self.turn_ends.store(ends.as_nanos(), Ordering::SeqCst);
     }
 
-    /// Returns whether the lease may be relied on at `now`.
+    /// Returns whether the hold can be relied on at `now`.
     ///
-    /// A deadline once seen to have passed stays passed, even if a late answer would move it.
+    /// Once the deadline was found to have passed, the hold stays lost, even if a late answer would move the deadline.
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
         let deadline = self.deadline();
         if now >= deadline && !self.lost.load(Ordering::Acquire) {
@@ -192,7 +197,7 @@ impl Hold {
         !self.lost.load(Ordering::Acquire)
     }
 
-    /// Returns why a turn is lost that is not covered at `now`.
+    /// Returns why the current turn is lost, if the hold no longer [covers](Turn::is_covered) it at `now`.
     pub(crate) fn cause(&self, now: Instant) -> Cause {
         let lost = if self.is_valid(now) { None } else { self.extra().cause.clone() };
         lost.unwrap_or_else(|| self.end_of_turn())
@@ -202,7 +207,7 @@ impl Hold {
         if self.ends_with_ttl { Cause::TtlOver } else { Cause::MaxHold }
     }
 
-    /// Returns why the hold's validity ends at `deadline` without having been extended.
+    /// Returns why `deadline` has passed without having been moved.
     fn cause_at(&self, deadline: Instant) -> Cause {
         // A hold is not renewed after the end of its turn.
         if self.turn_ends() <= deadline {
@@ -217,23 +222,24 @@ impl Hold {
         }
     }
 
-    /// Returns whether the loss of the current turn has not been logged before.
+    /// Returns whether this call is the first to report the loss of the current turn. Only the first report is logged.
     pub(crate) fn is_first_report(&self) -> bool {
         let ends = self.turn_ends().as_nanos();
         self.scheduled.end_seen.swap(ends, Ordering::SeqCst) != ends
     }
 
-    /// Returns whether this process acquired the hold, rather than a process from which this one was forked.
+    /// Returns whether this process acquired the hold. In a process that was forked since then, the hold belongs to the
+    /// parent.
     pub(crate) fn is_here(&self) -> bool {
         self.origin.process.is_none_or(Process::is_this)
     }
 
-    /// Returns the time left at `now`.
+    /// Returns the validity left at `now`.
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    /// Returns the longest validity that the hold can have left: a session may be shorter than the `ttl`.
+    /// Returns the longest validity that the hold can have left: the `ttl`, or the session timeout if that is shorter.
     pub(crate) fn longest_validity(&self) -> Duration {
         let ttl = self.terms.ttl;
         ttl.min(self.origin.session_timeout.unwrap_or(ttl))
@@ -263,7 +269,7 @@ impl Hold {
         self.scheduled.renewal.store(FAILED, Ordering::Release);
     }
 
-    /// Records an answered renewal; returns whether it came in time.
+    /// Records a successful renewal; returns whether its answer came in time.
     pub(crate) fn renewed(&self, valid_until: Instant) -> bool {
         let in_time = self.is_valid(Instant::now()) && !self.is_closed();
         if in_time && let InStore::Lease { deadline, .. } = &self.in_store {
@@ -273,9 +279,9 @@ impl Hold {
         in_time
     }
 
-    /// Marks the loss; returns whether it was the first time.
+    /// Marks the hold as lost; returns true for the first call only.
     pub(crate) fn lose(&self, cause: Cause) -> bool {
-        // The cause is set before the mark: a caller that finds the mark finds the cause, too.
+        // The cause is set before `lost`, so that a caller that finds `lost` set finds the cause, too.
         self.extra().cause.get_or_insert(cause);
         let first = !self.lost.swap(true, Ordering::AcqRel);
         if first {
@@ -284,7 +290,7 @@ impl Hold {
         first
     }
 
-    /// Ends the lease for this process: it is no longer renewed.
+    /// Closes the hold: this process no longer renews it.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -316,7 +322,7 @@ impl Hold {
         }
     }
 
-    /// Returns the store's part of the hold, to be released in the end.
+    /// Returns the store's part of the hold, for its release.
     pub(crate) fn releasable(&self) -> Arc<dyn Releasable> {
         match &self.in_store {
             InStore::Lease { lease, .. } => Arc::<dyn Lease>::clone(lease),
@@ -324,9 +330,9 @@ impl Hold {
         }
     }
 
-    /// Returns when the hold must have ended in the store, if it is not renewed after `now`.
+    /// Returns the time by which the hold must have ended in the store, if the hold is not renewed after `now`.
     ///
-    /// The end of a session is known only to the store.
+    /// A session lock has no such time: only the store knows when the session ends.
     pub(crate) fn gone_by(&self, now: Instant) -> Instant {
         match &self.in_store {
             InStore::Lease { .. } => now.min(self.deadline()) + self.terms.ttl,
@@ -335,15 +341,16 @@ impl Hold {
     }
 }
 
-/// One holder's part of a [`Hold`]: from entering to leaving.
+/// One holder's part of a [`Hold`], from the time at which the holder gets the lock until the holder leaves the lock.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) hold: Arc<Hold>,
     pub(crate) token: FencingToken,
     phase: AtomicU8,
-    /// The earliest time at which the turn allows the lock's release, whatever becomes of its guard: `hold_at_least`.
+    /// The earliest time at which the turn allows the lock's release, in nanoseconds. `hold_at_least` sets this time,
+    /// and an earlier drop of the guard does not change it.
     retained_until: AtomicU64,
-    /// Number of times that the turn's holder has re-entered the lock and not left it again.
+    /// The number of guards by which the holder has re-entered the lock, and which still exist.
     reentered: AtomicU32,
 }
 
@@ -364,31 +371,31 @@ impl Turn {
         })
     }
 
-    /// Counts that the turn's holder re-enters the lock.
+    /// Counts that the holder re-enters the lock.
     pub(crate) fn reenter(&self) {
         self.count_holds(|reentered| reentered.saturating_add(1));
     }
 
-    /// Counts that the turn's holder leaves the lock that it re-entered.
+    /// Counts that a guard by which the holder had re-entered the lock is dropped.
     pub(crate) fn leave_reentered(&self) {
         self.count_holds(|reentered| reentered.saturating_sub(1));
     }
 
-    /// Changes the count, and tells the store.
+    /// Changes the number of re-entered guards, and reports the number of holds to the store.
     fn count_holds(&self, change: impl FnOnce(u32) -> u32) {
-        // A guard by which the lock was re-entered may outlast its turn.
         let Some(lease) = self.hold.lease() else { return };
+        // A guard by which the lock was re-entered may outlast its turn.
         if !self.hold.is_here() || self.is_over() {
             return;
         }
-        // The mutex is locked, so that the store is told in the order of the changes.
+        // The mutex stays locked during the call, so that the store gets the numbers in the order of the changes.
         let _extra = self.hold.extra();
         let reentered = change(self.reentered.load(Ordering::Relaxed));
         self.reentered.store(reentered, Ordering::Relaxed);
         lease.count_holds(reentered.saturating_add(1));
     }
 
-    /// Prevents the lock's release before `until`, whatever becomes of the turn's guard.
+    /// Prevents the lock's release before `until`, even if the turn's guard is dropped sooner.
     pub(crate) fn retain_until(&self, until: Instant) {
         self.retained_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
         self.hold.retained_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
@@ -401,16 +408,16 @@ impl Turn {
 
     /// Retains the hold without a guard until [`retained_until`](Self::retained_until).
     ///
-    /// The caller has to notify the renewals afterwards.
+    /// The caller has to call `Renewals::turn_moved` afterwards.
     pub(crate) fn retain(self: &Arc<Self>, permit: RetentionPermit) {
-        // The end is moved first, so that the old end does not end the retention.
+        // The end of the turn is moved first, so that the renewal job does not end the retention at the old end.
         self.hold.set_turn_ends(self.retained_until());
         self.hold.extra().retained = Some((Arc::clone(self), permit));
     }
 
     /// Creates the next holder's turn, once this turn is over; `None` if the tokens of the grant are used up.
     ///
-    /// The caller has to notify the renewals afterwards.
+    /// The caller has to call `Renewals::turn_moved` afterwards.
     pub(crate) fn next(&self, now: Instant, max_hold: Duration) -> Option<Arc<Self>> {
         let token = self.token.successor()?;
         let hold = &self.hold;
@@ -418,7 +425,7 @@ impl Turn {
         Some(Self::first(Arc::clone(hold), token))
     }
 
-    /// Returns the deadline as known now; renewal moves it.
+    /// Returns the deadline of the turn; a renewal may move it later.
     pub(crate) fn deadline(&self) -> Instant {
         self.hold.deadline().min(self.hold.turn_ends())
     }
@@ -427,9 +434,10 @@ impl Turn {
         !self.is_over() && self.is_covered(now)
     }
 
-    /// Returns whether the lease may be relied on for this turn, even if the turn is over.
+    /// Returns whether the hold can be relied on for this turn at `now`, even if the turn is over.
     pub(crate) fn is_covered(&self, now: Instant) -> bool {
-        // A forked child must not wait for a mutex of the hold, which may have been locked at the fork.
+        // `is_here` is called before `Hold::is_valid`, because a forked child must not wait for the hold's mutex, which
+        // may have been locked at the fork.
         now < self.hold.turn_ends() && self.hold.is_here() && self.hold.is_valid(now)
     }
 
@@ -437,22 +445,21 @@ impl Turn {
         if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
     }
 
-    /// Returns whether the holder may no longer use this turn, whatever becomes of the lease.
+    /// Returns whether the holder has left or must stop, even if the hold is still valid.
     fn is_over(&self) -> bool {
         self.phase.load(Ordering::Acquire) >= INVALID
     }
 
-    /// Notifies the holder to leave.
+    /// Notifies the holder to stop, because another lock of the same guard was lost.
     ///
-    /// Until the holder has left, no other client gets the lock: the holder's code still runs, if only to its next
-    /// await.
+    /// Until the holder has left, the lock is not released: the holder's code still runs, at least to its next await.
     pub(crate) fn invalidate(&self) {
         if self.phase.fetch_max(INVALID, Ordering::AcqRel) < INVALID {
             self.hold.changed.notify_waiters();
         }
     }
 
-    /// Ends the turn, as its holder has left; returns whether it was the first time.
+    /// Ends the turn after its holder has left; returns true for the first call only.
     pub(crate) fn end(&self) -> bool {
         let first = self.phase.swap(OVER, Ordering::AcqRel) != OVER;
         if first {
@@ -471,7 +478,8 @@ impl Turn {
             tokio::select! {
                 biased;
                 lost = check_or_wait(&self.hold.changed, is_lost) => if lost.is_some() { return },
-                // The deadline is read after the check above, so that no change of it is missed.
+                // The deadline is read after the check above, so that a change of the deadline in between is not
+                // missed.
                 () = async { clock::sleep_until(self.deadline()).await } => {}
             }
         }
@@ -493,7 +501,8 @@ impl Turn {
     }
 }
 
-/// Returns why turns held together cannot be relied on: the loss of the turn that ended the others.
+/// Returns why turns that are held together cannot be relied on. The error is about the turn whose loss ended the
+/// others.
 pub(crate) fn loss<'a>(held: impl Iterator<Item = &'a Arc<Turn>>) -> LockError {
     let now = Instant::now();
     let cause = held.min_by_key(|turn| (turn.is_valid(now), turn.is_covered(now)));

@@ -15,7 +15,7 @@ pub(crate) struct InFlight {
     none: Notify,
 }
 
-/// One operation, counted until the guard is dropped, also by a panic.
+/// One operation, which is counted until this guard is dropped, also by a panic.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard(Arc<InFlight>);
 
@@ -35,7 +35,8 @@ impl Drop for InFlightGuard {
 impl InFlight {
     /// Counts an operation. The caller calls [`end`](Self::end) when the operation is over.
     pub(crate) fn begin(&self) {
-        // `SeqCst`, like the flag that is set before the count is read: one of the two sides sees the other.
+        // `SeqCst`, like the flag that a shutdown sets before it reads the count: either the shutdown counts this
+        // operation, or the operation finds the flag set.
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 

@@ -1,4 +1,4 @@
-//! Why a lock is lost: the one cause that is known, in the log and in the error of the holder.
+//! Why a lock was lost, for the log and for the holder's error.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use crate::{LockError, LockErrorKind, LockKey, backend::Released, log_limiter::L
 pub(crate) enum Cause {
     /// The turn has lasted for `max_hold`.
     MaxHold,
-    /// The lease is over, and was not to be renewed.
+    /// The lease has ended, and was not to be renewed.
     TtlOver,
     /// Too little of the lease was left to be of use when the last of several locks was granted.
     TooLittleLeft,
-    /// The deadline of the lease passed, although its renewal was due before.
+    /// The deadline of the lease passed, and no renewal was sent, although one was due.
     NotAsked,
-    /// The deadline of the lease passed while the store answered no renewal.
+    /// The deadline of the lease passed, and the store answered no renewal.
     Unanswered,
-    /// The deadline of the lease passed while its renewals failed, for this reason.
+    /// The deadline of the lease passed. A renewal had failed with this error, and none has succeeded since.
     Failed(String),
     /// The store says that the owner no longer has the lease.
     GivenAway,
     /// The deadline of the session passed.
     SessionUnconfirmed,
-    /// The session has ended, and the store has not told yet why.
+    /// The session has ended, and the store has not yet given a reason.
     SessionEnded,
-    /// A reason in the words of the store, or about the store.
+    /// A reason given by the store, or about the store.
     Told(String),
 }
 
@@ -58,9 +58,10 @@ impl Cause {
 /// The thing that a release ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
-    /// A hold on which its holder relied until now: if the store has given it up before, the lock was lost.
+    /// A hold on which its holder relied until the release. If the store no longer has the hold, the lock was lost.
     Hold,
-    /// Remains that may be gone already: of an attempt, a lost hold, or a hold whose release is repeated.
+    /// Remains of an attempt, of a lost hold, or of a hold whose release is repeated. The store may no longer have
+    /// them.
     Remains,
 }
 

@@ -44,12 +44,13 @@ pub(crate) struct Engine {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
-    /// Acquisitions in progress. An acquisition counts until the releaser has everything that it leaves behind.
+    /// The number of acquisitions in progress. An acquisition counts until the releaser has everything that it leaves
+    /// in the store.
     pub(crate) asking: Arc<InFlight>,
-    /// The acquisitions that wait.
+    /// The waiting acquisitions.
     pub(crate) waiting: Arc<Waiting>,
     held: AtomicUsize,
-    /// `None` if no other process sees the locks.
+    /// The process in which the managers work; `None` if no other process sees the locks of the store.
     process: Option<Process>,
     shut_down: AtomicBool,
     shutting_down: Notify,
@@ -73,9 +74,9 @@ impl Engine {
         })
     }
 
-    /// Returns whether the locks of both engines are the same locks.
+    /// Returns whether `other` has the same store, so that the locks of both engines exclude each other.
     pub(crate) fn is_store_of(&self, other: &Self) -> bool {
-        // Managers that differ in their limits share only the backend.
+        // Two managers with different limits have an engine each, and share the backend.
         Arc::ptr_eq(&self.backend, &other.backend) || {
             let names = other.backend.names();
             self.backend.names().iter().any(|name| names.contains(name))
@@ -90,9 +91,9 @@ impl Engine {
         if self.shut_down.load(Ordering::SeqCst) { Err(shut_down()) } else { Ok(()) }
     }
 
-    /// Fails if a store with a server cannot be asked from the caller's runtime.
+    /// Fails if the store has a server, and the caller's runtime lacks the timers or the I/O to reach the server.
     pub(crate) fn check_caller(&self) -> Result<(), LockError> {
-        // A store within the process needs nothing of the caller's runtime.
+        // A store inside the process needs neither timers nor I/O of the caller's runtime.
         if self.process.is_some() { caller::check() } else { Ok(()) }
     }
 
@@ -118,24 +119,25 @@ impl Engine {
         }
     }
 
-    /// Refuses new and waiting acquisitions from now on, and waits until nothing is left to clean up.
+    /// Fails all waiting and all later acquisitions, and waits until nothing is left to clean up.
     pub(crate) async fn shut_down(&self) {
         self.shut_down.store(true, Ordering::SeqCst);
-        // In a forked child, the remaining work is the parent's: nothing in the child would end that work, and a mutex
-        // may have been locked when the process was forked.
+        // A forked child does not wait: the counts of unfinished work are copies of the parent's, and nothing in the
+        // child would bring them to zero. Besides, a mutex may have been locked at the fork.
         if self.process.is_some_and(|process| !process.is_this()) {
             return;
         }
         self.shutting_down.notify_waiters();
-        // Also wakes the acquisitions that wait for nothing but their pending answer.
+        // Also wakes the acquisitions that were polled only once: at their first poll, they do not yet wait for
+        // `shutting_down`.
         self.waiting.close();
-        // Each acquisition ends at its next poll, or is given up if it is not polled.
+        // Each acquisition ends at its next poll. An unpolled acquisition is given up.
         self.asking.drained().await;
         self.releaser.drained().await;
     }
 }
 
-/// Omits the locks: their names belong to other callers.
+/// Omits the locks, because their names belong to other callers.
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")

@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::{LockError, LockErrorKind, background, engine::Engine};
 
-/// One of the locks that may be held at the same time, and its acquisition. Keeps the engine alive.
+/// The right to acquire and hold one more lock within the limit. Keeps the engine alive.
 #[derive(Debug)]
 pub(crate) struct Permit {
     engine: Arc<Engine>,
@@ -18,15 +18,15 @@ pub(crate) struct Permit {
 }
 
 impl Engine {
-    /// Counts one acquisition, and one held lock until the permit is dropped.
+    /// Counts an acquisition in progress, and a held lock until the permit is dropped.
     pub(crate) fn permit(self: &Arc<Self>) -> Result<Permit, LockError> {
-        // Counted before the check that the manager is open, so that a shutdown either waits for this acquisition or is
-        // seen by it.
+        // The acquisition is counted before the check that the manager is open, so that a shutdown either waits for
+        // this acquisition or makes the check fail.
         self.asking.begin();
         let mut permit =
             Permit { engine: Arc::clone(self), is_asking: true, counted: AtomicBool::new(false) };
         self.check_open()?;
-        // A lock that cannot be renewed or released is not acquired.
+        // Without the library's own thread, the lock could be neither renewed nor released.
         background::check()?;
         self.check_caller()?;
         *permit.counted.get_mut() = true;
@@ -53,19 +53,19 @@ impl Permit {
         &self.engine
     }
 
-    /// Ends the acquisition.
+    /// Counts the acquisition as finished.
     pub(crate) fn entered(&mut self) {
         if std::mem::replace(&mut self.is_asking, false) {
             self.engine.asking.end();
         }
     }
 
-    /// Returns a permit for the same lock, which is not counted twice.
+    /// Returns another permit for the same lock, without counting the lock twice.
     pub(crate) fn again(&self) -> Self {
         Self { engine: Arc::clone(&self.engine), is_asking: false, counted: AtomicBool::new(false) }
     }
 
-    /// Returns a permit that counts the held lock from now on, instead of this permit.
+    /// Returns a permit that counts the held lock from now on, in place of this permit.
     pub(crate) fn hand_on(&self) -> Self {
         let permit = self.again();
         permit.counted.store(self.counted.swap(false, Ordering::Relaxed), Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Keeps held locks: one job per store renews due leases in few round trips, and detects losses.
+//! The renewal job: one job per store renews the due leases in few round trips, and detects losses.
 //!
-//! There is no task and no timer per lock. All holds are in one ordered schedule, and a hanging node delays only the
-//! answers about its own holds.
+//! There is no task and no timer per lock. All holds are in one schedule, ordered by the times at which they are due.
+//! Each call to the store is a task of its own, so a call that hangs delays only the renewals in that call.
 
 use std::{
     collections::BTreeMap,
@@ -26,19 +26,21 @@ use crate::{
     },
 };
 
-/// Upper bound on the leases renewed in one call to the store. A call that is not answered in time has renewed none of
-/// its leases. If very many leases are due at once, after an outage or on a slow machine, the other calls still count.
+/// Upper bound on the leases renewed in one call to the store. If a call is not answered in time, none of its leases
+/// counts as renewed. Very many leases may be due at once, after an outage or on a slow machine; in several calls, some
+/// of them are renewed even if one call fails.
 const RENEWED_TOGETHER: usize = 1_024;
 
-/// The engine, as far as the renewals call it: it cleans up after the losses that they find.
+/// The part of the engine that the renewals call: it cleans up after the losses that the renewals detect.
 pub(crate) trait LossHandler: Send + Sync + 'static {
     /// Returns the renewals, which live as long as the engine.
     fn renewals(&self) -> &Arc<Renewals>;
 
-    /// Returns the way in which the store renews leases, if it renews them.
+    /// Returns the part of the store that renews leases, if the store has one.
     fn renewal(&self) -> Option<&dyn Renew>;
 
-    /// Ends the retention of a turn without a guard, if its time is over; returns whether a retention ended.
+    /// Ends the retention of the hold's turn, if the time of the retention has passed; returns whether a retention
+    /// ended.
     fn end_retention(&self, hold: &Arc<Hold>) -> bool;
 
     /// Cleans up after a lost hold, whose holder has been notified.
@@ -47,10 +49,10 @@ pub(crate) trait LossHandler: Send + Sync + 'static {
 
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    /// A hold is in the part with the number of its id.
+    /// The id of a hold selects its shard.
     schedule: Sharded<Schedule>,
     /// When the job checks next, in nanoseconds; [`Instant::FAR_FUTURE`] while there is nothing to check. Lowered only
-    /// while the part with the hold is locked.
+    /// while the shard of the due hold is locked.
     looks_at: AtomicU64,
     /// Notifies the job that a hold is due before its next check.
     earlier: Notify,
@@ -58,7 +60,7 @@ pub(crate) struct Renewals {
     ids: AtomicU64,
 }
 
-/// A part of the holds, by the times at which they are due, and by their ids.
+/// The holds of one shard, by the times at which they are due, then by their ids.
 #[derive(Debug, Default)]
 struct Schedule {
     due: BTreeMap<(u64, u64), Arc<Hold>>,
@@ -77,7 +79,7 @@ impl Default for Renewals {
 }
 
 impl Renewals {
-    /// Locks the part of the schedule that has this hold.
+    /// Locks the shard of the schedule that has this hold.
     fn schedule(&self, hold: &Hold) -> MutexGuard<'_, Schedule> {
         self.schedule.at(hold.scheduled.id.load(Ordering::Relaxed))
     }
@@ -87,7 +89,7 @@ impl Renewals {
         Instant::from_nanos(self.looks_at.load(Ordering::SeqCst))
     }
 
-    /// Starts to keep a hold.
+    /// Starts to renew a hold, and to watch for its loss.
     pub(crate) fn add<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) {
         let this = handler.renewals();
         let id = this.ids.fetch_add(1, Ordering::Relaxed);
@@ -107,17 +109,18 @@ impl Renewals {
         }
     }
 
-    /// Stops keeping a hold: no further renewal is sent for it.
+    /// Stops renewing and watching a hold.
     pub(crate) fn remove(&self, hold: &Hold) {
         let mut schedule = self.schedule(hold);
         hold.close();
         schedule.take(hold);
     }
 
-    /// Moves the next check of a hold after the end of its turn was moved. Takes the mutex only if the check would be
-    /// late.
+    /// Makes the next check of a hold earlier, if the end of its turn was moved and the check would come too late.
+    /// Locks the mutex only in that case.
     pub(crate) fn turn_moved(&self, hold: &Arc<Hold>) {
-        // The job is checking a hold without an entry, and reads the end of its turn when it puts the hold back.
+        // A hold that the job is checking has no entry (`due` is 0). The job reads the end of the turn when it puts the
+        // hold back.
         let is_late = |due| due != 0 && due > next_in_turn(hold).as_nanos();
         if is_late(hold.scheduled.due.load(Ordering::SeqCst)) {
             let mut schedule = self.schedule(hold);
@@ -142,10 +145,10 @@ impl Renewals {
     }
 
     fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
-        // A caller that moves the end of the turn from here on sees that it has to move the check, too.
+        // From here on, a caller that moves the end of the turn finds a late check, and moves the check, too.
         hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
-        // After the end of its turn, a hold is not renewed; only the end of the lease is left to check. An end of the
-        // turn that was moved since the last check is checked again, at once if the end has passed.
+        // A hold is not renewed after the end of its turn: once the job has seen that end, only the deadline is left to
+        // check. If the end was moved since then, the new end is checked as well, at once if it has passed.
         let behind = hold.scheduled.end_seen.load(Ordering::SeqCst) == hold.turn_ends().as_nanos();
         let due = if behind { hold.deadline() } else { next_in_turn(hold).min(hold.deadline()) };
         self.insert(schedule, hold, due);
@@ -155,7 +158,8 @@ impl Renewals {
         let due_nanos = due.as_nanos().max(1);
         hold.scheduled.due.store(due_nanos, Ordering::SeqCst);
         schedule.due.insert((due_nanos, hold.scheduled.id.load(Ordering::Relaxed)), Arc::clone(hold));
-        // The job forgets its plan before it looks through the parts: either it finds this hold, or it is notified.
+        // The job resets `looks_at` before it goes through the shards: either the job finds this hold, or this call
+        // notifies the job.
         if due < self.looks_at() && due.as_nanos() < self.looks_at.fetch_min(due.as_nanos(), Ordering::SeqCst)
         {
             self.earlier.notify_one();
@@ -181,7 +185,7 @@ impl Renewals {
         all.into_iter().map(|(_, hold)| hold).collect()
     }
 
-    /// Returns the number of kept holds.
+    /// Returns the number of holds in the schedule.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.schedule.each().map(|schedule| schedule.due.len()).sum()
@@ -195,7 +199,7 @@ impl Schedule {
     }
 }
 
-/// Returns when a hold needs attention next during its turn: to be renewed, or because the turn ends.
+/// Returns when a hold has to be checked next during its turn: when its renewal is due, or at the end of the turn.
 fn next_in_turn(hold: &Hold) -> Instant {
     Instant::from_nanos(hold.scheduled.renew_at.load(Ordering::SeqCst)).min(hold.turn_ends())
 }
@@ -208,17 +212,18 @@ fn plan_renewal(hold: &Hold, now: Instant) {
     }
 }
 
-/// The job, which ends when the last handle to the store is gone.
+/// Runs the job, which ends when the engine is gone.
 async fn run<H: LossHandler>(handler: Weak<H>) {
     loop {
         let Some(renewals) = handler.upgrade().map(|handler| Arc::clone(handler.renewals())) else { return };
         let next = renewals.looks_at();
         tokio::select! {
             biased;
-            // The job sleeps for at most a minute, to check whether the store is still used.
+            // The job wakes up at least once a minute, to check whether the engine still exists.
             () = clock::sleep_until(next.min(Instant::now() + Duration::from_secs(60))) => {}
-            // The notification only shortens the sleep. The new hold may be gone by now, and a check of the empty
-            // schedule would leave no plan for the next hold: every new hold would wake this thread.
+            // The notification only shortens the sleep, and does not start a check. If the new hold has left already, a
+            // check would find the schedule empty and set `looks_at` to the far future, so that each new hold would
+            // wake this thread.
             () = renewals.earlier.notified() => continue,
         }
         let Some(handler) = handler.upgrade() else { return };
@@ -228,7 +233,8 @@ async fn run<H: LossHandler>(handler: Weak<H>) {
 }
 
 fn look_at<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant) {
-    // There are few batches, and most holds belong to the batch of the hold before.
+    // The batches are searched from the newest: there are few of them, and most holds belong to the same batch as the
+    // hold before them.
     let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
     for hold in due {
         if !hold.is_valid(now) {
@@ -252,7 +258,8 @@ fn look_at<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant) 
     }
 }
 
-/// Ends an unused turn whose time is over; for a session lock, also a turn in use. Returns false if the hold goes on.
+/// Ends a retained turn whose time has passed; for a session lock, also a turn in use. Returns false if the hold is to
+/// be put back into the schedule.
 fn end_if_over<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) -> bool {
     let ends = hold.turn_ends();
     if now < ends {
@@ -265,15 +272,15 @@ fn end_if_over<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant)
         lost(handler, hold, hold.cause(now));
         return true;
     }
-    // A holder that has just left loses nothing.
+    // If the holder has just left, there is no loss to log.
     if hold.turn_ends() == ends && !hold.is_closed() && hold.is_first_report() {
         hold.cause(now).log(hold.key());
     }
     false
 }
 
-/// Returns the batch in which a lease is renewed: of leases with the same length and about the same time left, because
-/// the lease with the least time left sets the time limit of the call.
+/// Returns the batch in which a lease is renewed. The leases of a batch have the same length and about the same time
+/// left, because the lease with the least time left sets the time limit of the call.
 fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
     (hold.terms.ttl, hold.remaining(now).as_millis().max(1).ilog2())
 }
@@ -312,9 +319,11 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
     }
 }
 
-/// The holds of one call that are not back in the schedule: those renewed, and those whose renewal is unanswered.
+/// The holds of one call that are not back in the schedule: those already renewed, and those whose renewal is not
+/// answered yet.
 ///
-/// Dropping this value, also by a panic in the store, makes sure that all of these holds are checked again.
+/// Dropping this value, also by a panic in the store, ends the holds whose time has passed, and puts the others back
+/// into the schedule.
 struct Unanswered<'a, H: LossHandler> {
     handler: &'a Arc<H>,
     renewed: Vec<Arc<Hold>>,
@@ -327,7 +336,7 @@ impl<H: LossHandler> Drop for Unanswered<'_, H> {
         for hold in &self.renewed {
             plan_renewal(hold, now);
         }
-        // The turn may have ended meanwhile.
+        // A turn may have ended during the call.
         self.renewed.retain(|hold| !end_if_over(self.handler, hold, now));
         self.handler.renewals().put(&self.renewed);
         for hold in self.holds.by_ref() {

@@ -1,4 +1,4 @@
-//! A caller's request for a lock: the one value that goes down from a lock to its store.
+//! A caller's request for a lock, as it is passed from the lock down to the store.
 
 use crate::{
     LockError, LockErrorKind,
@@ -15,7 +15,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Returns the terms that the lock's lease has to meet, whichever task holds the lease.
+    /// Returns the terms that a lease has to meet to serve this request.
     pub(crate) fn terms(&self) -> Terms {
         Terms { ttl: self.options.ttl, auto_renew: self.options.auto_renew }
     }
@@ -26,7 +26,7 @@ impl Request {
         self.options.check(store)
     }
 
-    /// Fails if the store does not have the mode of the lock.
+    /// Fails if the store does not support the mode of the lock.
     pub(crate) fn check_mode(&self, store: Capabilities) -> Result<(), LockError> {
         let LockId { key, mode } = &self.lock;
         if store.modes().allows(*mode) {

@@ -10,15 +10,15 @@ pub(super) const FAILED: u8 = 2;
 
 #[derive(Debug)]
 pub(super) struct Scheduled {
-    /// When the hold is renewed next.
+    /// When the hold is renewed next, in nanoseconds.
     pub(super) renew_at: AtomicU64,
-    /// When the hold is checked next: its entry in the schedule; 0 without an entry.
+    /// When the hold is checked next, in nanoseconds: the time of its entry in the schedule; 0 without an entry.
     pub(super) due: AtomicU64,
     /// Unique within the schedule.
     pub(super) id: AtomicU64,
-    /// The end of the turn, once the turn was seen in use past that end, or its loss was logged.
+    /// The end of the latest turn that was seen in use past its end, or whose loss was logged, in nanoseconds.
     pub(super) end_seen: AtomicU64,
-    /// The outcome of the renewals since the last success.
+    /// The state of the renewals since the last success.
     pub(super) renewal: AtomicU8,
 }
 

@@ -1,4 +1,4 @@
-//! The end of a turn, and then of its lease, which is handed over, released, retained, or left to the store.
+//! The end of a turn, and the further use of its lease, which is handed over, released, retained, or left to expire.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ use crate::{
 /// Why a turn ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TurnEnd<'a> {
-    /// The turn's guard is released or dropped. While the turn is retained for `hold_at_least`, the lock stays counted.
+    /// The turn's guard is released or dropped. The permit counts the lock as held while the turn is retained for
+    /// `hold_at_least`.
     Left(&'a Permit),
     /// The task to which the turn was handed over does not use it.
     Unused,
@@ -27,21 +28,22 @@ pub(crate) enum TurnEnd<'a> {
 }
 
 impl Engine {
-    /// Ends a turn; returns whether the caller has to release its lease in the store.
+    /// Ends a turn; returns whether the caller has to release the lease in the store.
     pub(crate) fn end_turn(&self, turn: &Arc<Turn>, why: TurnEnd<'_>, now: Instant) -> AfterTurn {
         let hold = &turn.hold;
         let permit = match why {
             TurnEnd::Left(permit) => Some(permit),
             TurnEnd::Unused => None,
-            // For its holder, the turn ended when it was retained.
+            // The holder's part of the turn ended when the retention began.
             TurnEnd::RetentionOver => return self.pass_on(turn, hold.is_valid(now), now),
         };
         let (valid, covered) = (turn.is_valid(now), turn.is_covered(now));
-        // From here on, the renewals no longer watch the turn, so its loss is logged here.
+        // From here on, the renewal job no longer watches the turn, so the loss is logged here.
         if permit.is_some() && !covered && hold.is_first_report() {
             hold.cause(now).log(hold.key());
         }
-        // The turn ends before the next holder is notified: no view of this turn may be valid during the next turn.
+        // The turn ends before the next holder is notified, so that no `HeldLock` of this turn is valid during the next
+        // turn.
         if !turn.end() {
             return AfterTurn::Nothing;
         }
@@ -53,7 +55,8 @@ impl Engine {
         AfterTurn::Nothing
     }
 
-    /// Ends a turn, and releases its lease: at once if the store can release without waiting, else in the background.
+    /// Ends a turn, and releases its lease if necessary: at once if the store can release without waiting, else in the
+    /// background.
     pub(crate) fn end_turn_in_background(&self, turn: &Arc<Turn>, why: TurnEnd<'_>, now: Instant) {
         let hold = &turn.hold;
         let ends = match why {
@@ -70,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// Hands over the lease of a turn that is over, if it was `valid` and a task waits.
+    /// Hands over the lease of a turn that is over, if the turn was `valid` and a task waits.
     fn pass_on(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> AfterTurn {
         let after = self.cohorts.leave(turn, valid, now);
         match after {
@@ -80,20 +83,21 @@ impl Engine {
         after
     }
 
-    /// Keeps the lease of a turn that is over until `hold_at_least` has passed.
+    /// Retains the hold of a turn whose holder has left, until `hold_at_least` has passed.
     fn retain(&self, turn: &Arc<Turn>, permit: Permit, now: Instant) {
         let hold = &turn.hold;
         turn.retain(Box::new(permit));
         self.renewals.turn_moved(hold);
-        // If the hold was lost in between, the schedule no longer has it, and would not end its retention.
+        // If the hold was lost meanwhile, it is no longer in the schedule, so the job would not end the retention.
         if hold.is_closed() {
             hold.end_retention(now);
         }
     }
 
-    /// Gives up the lease of a turn that was lost before `hold_at_least` was over.
+    /// Stops using the hold of a turn that was lost before `hold_at_least` was over. Until that time is over, the lock
+    /// is not released.
     ///
-    /// A release would free a lock that the store may still keep until `hold_at_least` is over.
+    /// The store may keep the lock after the loss, and a release would free the lock too early.
     fn leave_to_store(&self, turn: &Arc<Turn>, now: Instant) {
         let hold = &turn.hold;
         tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
@@ -132,11 +136,12 @@ impl LossHandler for Engine {
     fn lost(&self, hold: &Arc<Hold>) {
         self.cohorts.dissolve(hold);
         if hold.session().is_some() {
-            // Without a release, the hold would last as long as the session, which may outlive the hold's deadline.
-            // Unless the guard releases the hold sooner, the release comes only after a margin: the holder has just
-            // been notified to stop.
+            // Without a release, the lock would be held in the store until the session ends, which may be long after
+            // the hold's deadline. Unless the guard releases the lock sooner, the release comes after a margin, because
+            // the holder has only just been notified to stop.
             let now = Instant::now();
-            // A session that has ended keeps the hold no longer than the session's own margin.
+            // After the deadline, the margin of the session is enough, which may be shorter than the margin of the
+            // `ttl`.
             let has_ended = now >= hold.deadline();
             let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
             let stopped = now + margin(longest);

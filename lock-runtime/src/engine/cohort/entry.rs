@@ -1,4 +1,4 @@
-//! Joins tasks to the queue of the lock that they want.
+//! How a task joins the queue of the lock that it wants.
 
 use std::{
     collections::VecDeque,
@@ -24,14 +24,14 @@ use crate::{
 /// The next step of a task that wants a lock.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// Ask the store; others may come to wait behind this task.
+    /// Ask the store, as the leader of the tasks that will wait behind this task.
     Lead(Leader),
     /// Wait behind another task of this process.
     Follow(Follower),
     /// Fail: a task of this process holds the lock, and the request does not wait.
     Busy(Holder),
-    /// Ask the store without joining the queue: one attempt without waiting, while another task asks for the lock, or
-    /// while that task's hold is in doubt.
+    /// Ask the store without joining the queue, because the request does not wait: another task of this process is
+    /// asking for the lock, or has just lost it.
     Bypass,
 }
 

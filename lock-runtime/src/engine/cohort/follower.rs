@@ -16,19 +16,20 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long an acquisition whose wait is over still waits for the store's answer, which is worth more than an error.
+/// How long an acquisition still waits for the store's answer after its wait has ended. An answer says more to the
+/// caller than a timeout.
 pub(super) const LATE_ANSWER: Duration = Duration::from_millis(500);
 
 /// Returns the deadline for the answer to a request sent now, if the caller's wait ends at `end`.
 ///
-/// Several locks share one wait, so a lock may be asked for after the end of the wait.
+/// Several locks share one wait, so the request for one of them may be sent after `end`.
 pub(crate) fn answer_deadline(end: Instant) -> Instant {
     end.max(Instant::now()) + LATE_ANSWER
 }
 
-/// The engine, as far as the queues call it: it takes back turns that waiters no longer want.
+/// The part of the engine that the queues call: it takes back turns whose waiters are gone.
 pub(crate) trait GrantReceiver: fmt::Debug + Send + Sync {
-    /// Ends a turn that was handed over to a waiter that is gone.
+    /// Ends a turn that was handed over to a waiter that no longer exists.
     fn take_back(&self, turn: &Arc<Turn>);
 }
 
@@ -40,11 +41,11 @@ pub(crate) struct Follower {
     lock: LockId,
     id: u64,
     call: oneshot::Receiver<Call>,
-    /// Whether the task is out of the queue: nothing is then left to undo.
+    /// Whether the task has left the queue already. Its destructor then only lowers the count of waiters.
     done: bool,
 }
 
-/// The end of a wait in the queue.
+/// How a wait in the queue ended.
 #[derive(Debug)]
 pub(crate) enum Waited {
     /// The turn was handed over to this task.
@@ -66,10 +67,12 @@ impl Follower {
         Self { cohorts: Arc::clone(cohorts), receiver, lock, id, call, done: false }
     }
 
-    /// Waits until called, at most until `end`, or a little longer if the store has not answered by then.
+    /// Waits to be called, at most until `end`. If the store has not answered about the lock by then, waits for its
+    /// answer or a call, for up to [`LATE_ANSWER`] more.
     ///
     /// # Cancel safety
-    /// Dropping this future leaves the queue; a call that came at the same moment goes to the next waiter.
+    /// Dropping this future leaves the queue. If this task was called at the same moment, the call goes to the next
+    /// waiter.
     pub(crate) async fn wait(mut self, end: Instant) -> Waited {
         let mut call = tokio::select! {
             biased;
@@ -112,7 +115,7 @@ impl Follower {
     pub(super) fn time_out(&mut self) -> Waited {
         let cause = self.cohorts.withdraw(&self.lock, self.id);
         self.done = true;
-        // Out of the queue, this task is no longer called, but the call may have come just before.
+        // A task that has left the queue is not called, but the call may have come just before.
         match self.call.try_recv() {
             Ok(call) => self.accept(call),
             Err(_) => Waited::TimedOut(cause),

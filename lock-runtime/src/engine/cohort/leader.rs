@@ -1,4 +1,4 @@
-//! The task that asks the store for its cohort, and the reporter of the store's answers.
+//! The leader, which asks the store on behalf of its cohort, and the reporter of the store's answers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Reports the store's answers to a leader to its cohort.
+/// Reports to a cohort the answers that its leader gets from the store.
 #[derive(Debug)]
 pub(crate) struct CohortReporter {
     cohorts: Arc<Cohorts>,
@@ -21,14 +21,14 @@ pub(crate) struct CohortReporter {
 }
 
 impl CohortReporter {
-    /// Returns the same reporter in the form that a store takes.
+    /// Returns this reporter as the type that a store takes.
     pub(crate) fn for_store(&self) -> Reporter {
         let Self { cohorts, lock, id } = self;
         let to: Arc<dyn Reports> = Arc::<Cohorts>::clone(cohorts);
         Reporter { to, lock: lock.clone(), attempt: *id }
     }
 
-    /// Reports that another client holds the lock, as the store says.
+    /// Reports that, according to the store, another client holds the lock.
     pub(crate) fn contended(&self) {
         self.cohorts.contended(&self.lock, self.id);
     }
@@ -44,7 +44,7 @@ impl CohortReporter {
     }
 }
 
-/// The task that asks the store for its cohort. Dropping the leader lets the next waiter ask.
+/// The task that asks the store on behalf of its cohort. Dropping the leader lets the next waiter ask the store.
 #[derive(Debug)]
 pub(crate) struct Leader {
     reporter: CohortReporter,

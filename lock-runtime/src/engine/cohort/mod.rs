@@ -1,8 +1,8 @@
-//! The queue of this process: at most one of its tasks asks the store for a lock, the others wait here.
+//! The queue of this process for each lock: one task asks the store, and the other tasks wait behind it.
 //!
 //! When a holder leaves, the lease goes to the next waiter of this process without a round trip, with the next fencing
-//! token of the same grant. While others wait in the store, hand-overs within this process have a bound. This is lock
-//! cohorting (Dice, Marathe and Shavit, "Lock Cohorting", 2012) applied to leases.
+//! token of the same grant. Such hand-overs are limited, so that clients in other processes get the lock, too (see
+//! [`tenure`]). This is lock cohorting (Dice, Marathe and Shavit, "Lock Cohorting", 2012) applied to leases.
 
 mod entry;
 mod follower;

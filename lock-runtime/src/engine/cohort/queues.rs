@@ -29,7 +29,8 @@ pub(crate) struct Cohorts {
     by_lock: Sharded<HashMap<LockId, Cohort>>,
     pub(super) waiting: AtomicUsize,
     attempt_ids: AtomicU64,
-    /// Notifies the waiters whose wait is over that the store has answered.
+    /// Notified when the store has answered about a lock for the first time. Only waiters past the end of their wait
+    /// use this notification.
     first_answer: Notify,
     pub(super) limits: Limits,
 }
@@ -43,14 +44,14 @@ pub(super) struct Cohort {
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// The leader asks the store. `leader` is the number of its attempt, so that the remains of an attempt that was
-    /// given up cannot affect the next attempt.
+    /// The leader asks the store. `leader` is the number of its attempt, so that an attempt that was given up cannot
+    /// affect its successor.
     Asking { leader: u64, last_answer: LastAnswer },
-    /// A task of this process holds the lease, or has been called to.
+    /// A task of this process holds the lock, or has been called to take it.
     Holding { turn: Arc<Turn>, tenure: Tenure },
 }
 
-/// The store's last answer since a task of this process last held the lock.
+/// The store's last answer about the lock since a task of this process last held the lock.
 #[derive(Debug)]
 pub(super) enum LastAnswer {
     None,
@@ -67,10 +68,10 @@ pub(super) struct Waiter {
     pub(super) call: oneshot::Sender<Call>,
 }
 
-/// The call to a waiter.
+/// A message that takes a waiter out of the queue.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// The turn is the waiter's.
+    /// The waiter holds the lock: the turn was handed over to it.
     Enter(Arc<Turn>),
     /// The waiter has to ask the store, after a pause.
     Lead { pause: Duration },
@@ -79,9 +80,9 @@ pub(super) enum Call {
 /// The known facts about the holder of a lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holder {
-    /// The time left of its lease, if known.
+    /// The time left of the holder's lease, if known.
     pub(crate) remaining: Option<Duration>,
-    /// Whether the lease is known not to be renewed: the lock is free when it ends.
+    /// Whether the lease will certainly not be renewed, so that the lock is free when the lease ends.
     pub(crate) is_final: bool,
 }
 
@@ -98,7 +99,7 @@ pub(crate) enum TimeoutCause {
     Held(Holder),
     /// The last request to the store failed.
     Failed(LockError),
-    /// The attempt that asks the store knows of no answer yet.
+    /// The store has not answered the attempt `leader` yet.
     Unanswered { leader: u64 },
 }
 
@@ -122,7 +123,7 @@ impl Cohorts {
         })
     }
 
-    /// Locks the part of the queues that has the queue of this lock.
+    /// Locks the shard that has the queue of this lock.
     pub(super) fn lock(&self, lock: &LockId) -> MutexGuard<'_, HashMap<LockId, Cohort>> {
         self.by_lock.of(lock.key.stored())
     }
@@ -138,8 +139,8 @@ impl Cohorts {
         self.attempt_ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Decides who holds or asks next once the holder of `turn` has left; `valid` is whether the turn was valid until
-    /// then.
+    /// Decides which task holds the lock or asks for it next, after the holder of `turn` has left. `valid` tells
+    /// whether the turn was still valid at that moment.
     pub(crate) fn leave(&self, turn: &Arc<Turn>, valid: bool, now: Instant) -> AfterTurn {
         let hold = &turn.hold;
         let mut cohorts = self.lock(&hold.lock);
@@ -148,12 +149,12 @@ impl Cohorts {
         if !Arc::ptr_eq(present, turn) {
             return AfterTurn::Release;
         }
-        // The store is not asked if no task waits.
+        // Without a waiter, the store need not decide whether the lease may be handed over.
         let lease = hold.lease().filter(|_| !cohort.waiters.is_empty());
         let store = lease.map_or(HandOver::refused(), |lease| lease.may_hand_over());
         let may_pass = valid && tenure.may_go_on(now, store);
-        // The lease goes only to a waiter that asked for the same terms. A waiter without renewal needs the whole
-        // length of a fresh lease.
+        // The lease goes only to a waiter that asked for the same terms. A waiter that asked for no renewal needs a
+        // fresh lease of full length.
         let takes = |next: &Waiter| {
             may_pass
                 && next.terms == hold.terms
@@ -163,7 +164,7 @@ impl Cohorts {
         while let Some(next) = cohort.waiters.front().filter(|next| takes(next)) {
             let Some(next_turn) = turn.next(now, next.max_hold) else { break };
             let next = cohort.waiters.pop_front().expect("looked at above");
-            // A waiter that gave up at this very moment leaves the turn to the waiter behind it.
+            // If this waiter has just given up, the lease goes to the waiter behind it.
             if next.call.send(Call::Enter(Arc::clone(&next_turn))).is_ok() {
                 *present = next_turn;
                 tenure.handed_over();
@@ -175,7 +176,8 @@ impl Cohorts {
         AfterTurn::Release
     }
 
-    /// Lets the next waiter ask the store once the lease is lost: the waiters need not wait for the holder to notice.
+    /// Lets the next waiter ask the store after the loss of a hold, without waiting until the holder has noticed the
+    /// loss.
     pub(crate) fn dissolve(&self, lost: &Arc<Hold>) {
         let mut cohorts = self.lock(&lost.lock);
         if let Some(Cohort { state: State::Holding { turn, .. }, .. }) = cohorts.get(&lost.lock)
@@ -185,7 +187,7 @@ impl Cohorts {
         }
     }
 
-    /// Takes a waiter out of the queue; returns why it has not got the lock so far.
+    /// Takes a waiter out of the queue; returns why the waiter has not got the lock so far.
     pub(super) fn withdraw(&self, lock: &LockId, id: u64) -> TimeoutCause {
         let mut cohorts = self.lock(lock);
         let Some(cohort) = cohorts.get_mut(lock) else { return TimeoutCause::Held(Holder::default()) };
@@ -204,7 +206,7 @@ impl Cohorts {
         }
     }
 
-    /// Records an answer of the store to the attempt that asks it.
+    /// Records an answer of the store to `attempt`, if that attempt leads the queue.
     fn record(&self, lock: &LockId, attempt: u64, answer: LastAnswer) {
         if let Some(Cohort { state: State::Asking { leader, last_answer }, .. }) =
             self.lock(lock).get_mut(lock)
@@ -227,7 +229,7 @@ impl Cohorts {
         }
     }
 
-    /// Lets the next waiter ask the store if the attempt `id` has asked until now.
+    /// Lets the next waiter ask the store, if the attempt `id` leads the queue.
     pub(super) fn give_up_lead(&self, lock: &LockId, id: u64) {
         let mut cohorts = self.lock(lock);
         if cohorts.get(lock).is_some_and(|cohort| cohort.is_led_by(id)) {
@@ -235,18 +237,18 @@ impl Cohorts {
         }
     }
 
-    /// Counts one waiter less.
+    /// Counts that a task no longer waits.
     pub(super) fn waits_no_longer(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns `Some` if the store has answered about the lock. Otherwise, waits for the store's next first answer
-    /// about any lock, and returns `None`.
+    /// Returns `Some` if the store has answered about the lock. Otherwise, waits until the store has answered about any
+    /// lock for the first time, and returns `None`.
     pub(super) async fn check_answered(&self, lock: &LockId) -> Option<()> {
         check_or_wait(&self.first_answer, || (!self.is_unanswered(lock)).then_some(())).await
     }
 
-    /// Returns whether nothing is known about who holds the lock.
+    /// Returns whether the lock is asked for, and the store has not answered yet.
     fn is_unanswered(&self, lock: &LockId) -> bool {
         matches!(
             self.lock(lock).get(lock),
@@ -254,18 +256,18 @@ impl Cohorts {
         )
     }
 
-    /// Returns whether the attempt `id` asks for the lock and others wait behind it.
+    /// Returns whether the attempt `id` leads the queue of the lock, and tasks wait behind it.
     pub(crate) fn leads_others(&self, lock: &LockId, id: u64) -> bool {
         self.lock(lock).get(lock).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
     }
 
-    /// Lets the first waiter ask the store, or forgets the queue if there is none.
+    /// Calls the first waiter to ask the store after `pause`. Removes the queue if no task waits.
     fn call_leader(cohorts: &mut HashMap<LockId, Cohort>, lock: &LockId, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(lock) else { return };
         while let Some(waiter) = cohort.waiters.pop_front() {
             if waiter.call.send(Call::Lead { pause }).is_ok() {
                 match &mut cohort.state {
-                    // A leader's last answer also counts for its successor.
+                    // The last answer to a leader also counts for its successor.
                     State::Asking { leader, .. } => *leader = waiter.id,
                     state @ State::Holding { .. } => {
                         *state = State::Asking { leader: waiter.id, last_answer: LastAnswer::None };
@@ -279,7 +281,7 @@ impl Cohorts {
 }
 
 impl Cohort {
-    /// Returns whether the attempt `id` asks the store.
+    /// Returns whether the attempt `id` leads the queue.
     fn is_led_by(&self, id: u64) -> bool {
         matches!(self.state, State::Asking { leader, .. } if leader == id)
     }

@@ -1,4 +1,4 @@
-//! The bounds on the number of hand-overs of a lease inside this process, and on their time.
+//! The bounds on the number of hand-overs of a lease inside this process, and on the time that they take.
 
 use std::time::Duration;
 
@@ -7,13 +7,16 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Upper bounds while other clients are known to wait in the store.
+/// Upper bound on the hand-overs of one lease while other clients are known to wait in the store.
 const MAX_HAND_OVERS: u32 = 64;
+/// Upper bound on the time from a grant to the last hand-over of its lease while other clients are known to wait in the
+/// store.
 const MAX_TENURE: Duration = Duration::from_millis(5);
-/// Upper bound while no other client is known to wait in the store: the contention notice may have been lost.
+/// Upper bound on the time from a grant to the last hand-over of its lease while no other client is known to wait in
+/// the store: the contention notice may have been lost.
 pub(super) const MAX_TENURE_ALONE: Duration = Duration::from_secs(1);
 
-/// The turns of this process in a row, from the grant of the lease.
+/// The turns of one lease in this process, from the grant on.
 #[derive(Debug)]
 pub(super) struct Tenure {
     since: Instant,
@@ -25,13 +28,14 @@ impl Tenure {
         Self { since: now, hand_overs: 0 }
     }
 
-    /// Returns whether the lease may be handed over at `now`, if its store answers `store`.
+    /// Returns whether the lease may be handed over at `now`. `store` is the store's answer to the same question.
     pub(super) fn may_go_on(&self, now: Instant, store: HandOver) -> bool {
         let length = now.saturating_duration_since(self.since);
         match store.permission {
             Permission::Refused => false,
             Permission::Uncontended => length < MAX_TENURE_ALONE,
-            // If the process keeps off the lock afterwards, that pause is longer than many hand-overs.
+            // If the process must leave the lock free afterwards, only the time counts: the pause takes longer than
+            // many hand-overs.
             Permission::Contended => {
                 length < MAX_TENURE && (self.hand_overs < MAX_HAND_OVERS || !store.keep_off.is_zero())
             }

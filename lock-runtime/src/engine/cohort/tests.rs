@@ -60,7 +60,7 @@ async fn a_lease_is_passed_on_without_the_store() {
     assert!(is_forgotten(&locks));
 }
 
-/// Checks, at the very moment at which the next waiter is called, whether the turn before is still valid.
+/// A waker that checks, when the next waiter is called, whether the turn before is still valid.
 struct AtTheCall {
     before: Arc<Turn>,
     both: AtomicUsize,
@@ -92,7 +92,7 @@ async fn a_waiter_dropped_at_the_instant_of_the_call_passes_the_turn_on() {
     let (store, locks, guard) = held().await;
     let (called, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
     guard.release().await.expect("held");
-    // The waiter was called, and has not been polled since.
+    // The first waiter was called, and has not been polled since.
     drop(called);
     let next = next.await.expect("handed over");
     assert_eq!(store.acquires().count("k"), 1);
@@ -169,8 +169,7 @@ async fn a_waiter_that_runs_out_of_time_takes_a_call_that_came_at_that_instant()
     assert!(is_forgotten(&locks));
 }
 
-/// Returns the error of an impatient waiter behind a leader that got these answers from the store, and the time that it
-/// took.
+/// Returns the error of a waiter behind a leader that got `answers` from the store, and the time until that error.
 async fn told(answers: &[Reply], asked: usize, before: Duration) -> (LockErrorKind, Duration) {
     let store = Mock::new();
     let locks = store.manager();
@@ -223,7 +222,7 @@ async fn waiters_do_not_wait_for_the_holder_of_a_lost_lease() {
     locks.engine().cohorts.dissolve(&guard.turn().hold);
     let next = next.await.expect("granted by the store");
     assert_eq!(store.acquires().count("k"), 2);
-    // The old holder leaves late, which does not concern the new cohort.
+    // The old holder leaves late, which does not affect the new cohort.
     drop(guard);
     until("released", || store.releases().count("k") == 1).await;
     assert!(next.is_valid());
@@ -304,7 +303,7 @@ async fn a_turn_that_nobody_takes_goes_to_others_and_its_waiter_waits_on() {
     assert!(is_forgotten(&locks));
 }
 
-/// Returns how many turns follow each other before the store is asked again.
+/// Returns the number of turns between two requests to the store.
 async fn turns(contended: bool) -> usize {
     let (store, locks, mut guard) = held().await;
     store.set_contended(contended);
@@ -321,7 +320,7 @@ async fn turns(contended: bool) -> usize {
 #[tokio::test]
 async fn others_in_the_store_are_let_in_after_a_bound_of_turns() {
     let turns = turns(true).await;
-    // The first turn and 64 hand-overs, or as many as fit into five milliseconds.
+    // At most the first turn and 64 hand-overs; fewer if five milliseconds pass first.
     assert!(turns <= 65, "{turns}");
 }
 
@@ -329,7 +328,7 @@ async fn others_in_the_store_are_let_in_after_a_bound_of_turns() {
 async fn a_lease_nobody_else_wants_is_passed_on_until_its_tokens_are_used_up() {
     let began = std::time::Instant::now();
     let turns = turns(false).await;
-    // On a slow machine, the turns end when it is time to check whether another client waits by now.
+    // On a slow machine, the tenure ends by its length, before the tokens of the grant are used up.
     assert!(turns == 2048 || turns > 65 && began.elapsed() >= MAX_TENURE_ALONE, "{turns}");
 }
 

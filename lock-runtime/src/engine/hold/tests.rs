@@ -57,7 +57,7 @@ fn a_renewal_moves_the_deadline_and_never_back() {
 fn a_late_renewal_does_not_revive() {
     let turn = turn(5 * MS, 5000 * MS);
     std::thread::sleep(10 * MS);
-    // No check has seen that the deadline passed.
+    // No caller has checked the hold since its deadline.
     assert!(!turn.hold.renewed(Instant::now() + 1000 * MS));
     let now = Instant::now();
     assert!(!turn.is_valid(now) && !turn.hold.is_valid(now));

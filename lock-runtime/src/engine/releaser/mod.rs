@@ -1,9 +1,10 @@
 //! Releases in the background: of dropped holds, and of attempts that may have left something in the store.
 //!
 //! A release is tried at once. A release that fails is in doubt until the store answers. While releases are in doubt,
-//! one of them is tried every quarter of a second as a probe, each time a different one. Therefore a lock that the
-//! store refuses to release blocks no other lock, and a failing store is not asked about each of very many locks. An
-//! answered probe shows that the store is back, and all other releases are tried.
+//! the prober tries one of them every quarter of a second, a different release each time. Therefore a lock that the
+//! store refuses to release does not keep other locks from being released, and a failing store gets few requests even
+//! if very many releases are in doubt. When a probe is answered, the store is back, and all other releases are tried
+//! again.
 
 mod queue;
 
@@ -40,7 +41,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
 pub(crate) struct Releaser {
-    /// Made before the first release, which may come from a destructor: a destructor must not have to start a thread.
+    /// Made before the first release, so that a destructor that releases a lock need not start the thread.
     background: Background,
     pending: Arc<InFlight>,
     numbers: AtomicU64,
@@ -51,7 +52,7 @@ pub(crate) struct Releaser {
     news: Notify,
     /// Ends the prober's pause early.
     probe_now: Notify,
-    /// Returns how long the prober waits before a probe, by the number of the probe, from 0.
+    /// Returns the prober's pause before a probe, by the number of the probe, from 0.
     pause: fn(u32) -> Duration,
 }
 
@@ -77,7 +78,7 @@ impl Releaser {
         lock(&self.queue)
     }
 
-    /// Starts a release; returns at once, from anywhere.
+    /// Starts a release, and returns at once. May be called on any thread, also by a destructor.
     pub(crate) fn release(self: &Arc<Self>, releasable: Arc<dyn Releasable>, ends: Ends, until: Instant) {
         self.put(self.entry(releasable, ends, until));
     }
@@ -116,7 +117,7 @@ impl Releaser {
         self.fill();
     }
 
-    /// Begins as many releases as there is room for.
+    /// Starts the due releases, as far as the bound on concurrent releases allows.
     fn fill(self: &Arc<Self>) {
         loop {
             let Some(entry) = self.queue().next() else { return };
@@ -124,6 +125,7 @@ impl Releaser {
         }
     }
 
+    /// Puts a failed release among the releases in doubt, and starts the prober if necessary.
     fn doubt(self: &Arc<Self>, entry: Entry) {
         let mut queue = self.queue();
         queue.doubt(entry);
@@ -135,7 +137,8 @@ impl Releaser {
 
     /// Tries all releases again, because a probe that began at `began` was answered.
     fn store_is_back(self: &Arc<Self>, began: Instant) {
-        // Attempts that have hung since before `began` begin anew: requests sent while the store was away may be lost.
+        // Attempts that began before `began` start over, because their requests may have been lost while the store was
+        // away.
         let mut answered = lock(&self.answered);
         if *answered < began {
             *answered = began;
@@ -143,7 +146,7 @@ impl Releaser {
         }
         drop(answered);
         let ends = self.queue().return_all();
-        // There may be very many entries, so they are not dropped while the queue is locked.
+        // There may be very many ends, so they are dropped after the queue is unlocked.
         drop(ends);
         self.fill();
     }
@@ -166,7 +169,7 @@ impl fmt::Debug for Releaser {
 enum Room {
     Shared,
     Probe,
-    /// No bound: the attempt hangs, and others go on.
+    /// No bound: the attempt hangs, and does not keep others waiting.
     None,
 }
 
@@ -267,7 +270,7 @@ fn ended_by_itself(key: &LockKey) {
     );
 }
 
-/// The job that tries the releases in doubt, one after the other, and ends when there are none.
+/// The job that probes the store with the releases in doubt, and ends when no release is in doubt.
 struct Prober(Arc<Releaser>);
 
 impl Prober {
@@ -305,7 +308,7 @@ impl Drop for Prober {
         if queue.is_settled() {
             queue.prober_runs = false;
         } else {
-            // A release has just come into doubt, or a store panicked.
+            // A release has come into doubt since the last check, or a panic has ended this job.
             drop(queue);
             self.0.background.spawn(Prober(Arc::clone(&self.0)).run());
         }

@@ -1,4 +1,4 @@
-//! The locks to be released: which is tried next, and which are in doubt.
+//! The queue of releases: which release is tried next, and which releases are in doubt.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -12,25 +12,26 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Upper bound on unanswered probes: as many as begin within two seconds, after which stores give up a hanging request.
+/// Upper bound on unanswered probes: the number that begin within two seconds, the time after which stores give up a
+/// hanging request.
 const PROBES: usize = 8;
-/// Upper bound on concurrent releases: two full groups of Redis.
+/// Upper bound on concurrent releases: two full batches of requests to Redis (`MAX_BATCH`).
 const MAX_CONCURRENT_RELEASES: usize = 256;
 
 /// A lock to be released.
 pub(super) struct Entry {
     pub(super) releasable: Arc<dyn Releasable>,
     pub(super) ends: Ends,
-    /// When the lock's lease must have ended by itself.
+    /// The time by which the lock's lease must have ended by itself.
     pub(super) until: Instant,
     /// Unique among the entries.
     number: u64,
-    /// How often the release came into doubt.
+    /// How often the release has come into doubt.
     doubts: u32,
     _pending: InFlightGuard,
 }
 
-/// How often an entry came into doubt, and its number.
+/// The order of the entries in doubt: how often an entry came into doubt, then its number.
 type Place = (u32, u64);
 
 #[derive(Default)]
@@ -43,9 +44,11 @@ pub(super) struct Queue {
     ends: BTreeSet<(Instant, Place)>,
     /// Entries that failed before a probe was answered, and are tried again when there is room.
     returning: BTreeMap<Place, Entry>,
-    /// The attempts that have room, and next to them the unanswered probes.
+    /// The number of attempts that count against [`MAX_CONCURRENT_RELEASES`].
     pub(super) under_way: usize,
+    /// The number of unanswered probes.
     pub(super) probes: usize,
+    /// Whether the latest probe was the oldest entry rather than the newest.
     is_turn_of_oldest: bool,
     pub(super) prober_runs: bool,
 }
@@ -73,10 +76,11 @@ impl Queue {
         Some(next)
     }
 
-    /// Takes the next probe from the entries that failed least often: the oldest and the newest by turns.
+    /// Takes the entry for the next probe. Of the entries that failed least often, the oldest and the newest take
+    /// turns.
     ///
-    /// Therefore the newest entry does not wait behind many that the store refuses, and the oldest does not wait
-    /// forever.
+    /// Therefore the newest entry does not wait behind many entries that the store refuses to release, and the oldest
+    /// entry does not wait forever.
     pub(super) fn next_probe(&mut self) -> Option<Entry> {
         if self.probes >= PROBES {
             return None;
@@ -99,9 +103,10 @@ impl Queue {
         self.in_doubt.insert(place, entry);
     }
 
-    /// Takes some of the entries in doubt whose leases have ended by themselves; empty only if there are none.
+    /// Takes entries in doubt whose leases have ended by themselves, up to `AT_ONCE` entries. The result is empty only
+    /// if there is no such entry.
     pub(super) fn ended(&mut self) -> Vec<Entry> {
-        // A batch is small enough not to keep a destructor waiting.
+        // Few enough that a destructor does not wait long for the mutex of the queue.
         const AT_ONCE: usize = 1_024;
         let now = Instant::now();
         let mut ended = Vec::new();
@@ -111,12 +116,12 @@ impl Queue {
         ended
     }
 
-    /// Returns whether nothing is in doubt, and nothing can come into doubt by a probe.
+    /// Returns whether no release is in doubt, and no unanswered probe can come into doubt.
     pub(super) fn is_settled(&self) -> bool {
         self.in_doubt.is_empty() && self.probes == 0
     }
 
-    /// Has all entries in doubt tried again; returns their ends, which the caller only has to drop.
+    /// Lets all entries in doubt be tried again. Returns `ends`, for the caller to drop once the queue is unlocked.
     pub(super) fn return_all(&mut self) -> BTreeSet<(Instant, Place)> {
         if self.returning.is_empty() {
             mem::swap(&mut self.returning, &mut self.in_doubt);

@@ -86,7 +86,7 @@ async fn a_hold_of_a_session_ends_when_the_store_tells_and_at_the_end_of_its_tur
     until("it is released", || told.releases.load(Ordering::SeqCst) == 1).await;
     let (capped, hold) = in_session(locks.engine(), 50 * MS);
     until("it is released", || capped.releases.load(Ordering::SeqCst) == 1).await;
-    // As with a lease, there is time to stop before the store can give the lock to another client.
+    // As with a lease, the holder has time to stop before the store can give the lock to another client.
     assert!(Instant::now() >= hold.turn_ends() + margin(hold.terms.ttl));
     assert!(!hold.is_valid(Instant::now()));
 }
@@ -122,7 +122,7 @@ async fn a_time_that_ends_between_two_looks_is_looked_at_at_once() {
     let locks = store.manager();
     let guard = locks.lock("k").acquire().await.expect("granted");
     let (renewals, turn) = (&locks.engine().renewals, Arc::clone(guard.turn()));
-    // The entry is taken as if the job had checked the hold, and not put it back yet.
+    // The hold loses its entry, as if the job had checked the hold and not put it back yet.
     renewals.schedule(&turn.hold).take(&turn.hold);
     assert!(!locks.engine().end_retention(&turn.hold));
     turn.retain_until(Instant::now() + 50 * MS);
@@ -142,7 +142,7 @@ async fn renewals_that_are_never_answered_lose_the_lock_once_and_by_the_deadline
     let guard = locks.lock("k").ttl(ttl).acquire().await.expect("granted");
     let deadline = began.elapsed() + guard.remaining();
     guard.lost().await;
-    // The loss is notified at once, give or take a busy machine; the deadline decides whether a hold is valid.
+    // On a busy machine, the notification may come late, but the deadline decides whether a hold is valid.
     assert!(began.elapsed() >= deadline && began.elapsed() < ttl * 2, "{:?}", began.elapsed());
     assert!(store.renewals().count("k") > 1, "tried again while it lasted");
     until("it is not kept any more", || locks.engine().renewals.len() == 0).await;
@@ -175,7 +175,7 @@ async fn a_renewal_that_hangs_delays_no_other() {
     let store = Mock::new();
     let locks = store.manager();
     store.renewals().once([Reply::Silent; 2]);
-    // Two lengths make two calls, and the call that is due first hangs.
+    // Leases of two lengths are renewed in two calls. The call that is due first hangs.
     let hanging = locks.lock("hanging").ttl(400 * MS).acquire().await.expect("granted");
     let others: Vec<_> = ["a", "b", "c"].map(|name| locks.lock(name).ttl(600 * MS)).into();
     let mut guards = Vec::new();
@@ -201,7 +201,7 @@ async fn a_renewal_that_panics_is_tried_again() {
     assert!(guard.is_valid());
     store.renewals().set(Reply::Panics);
     guard.lost().await;
-    // The loss is seen, and the next caller is let in.
+    // After the loss, the next caller gets the lock.
     drop(locks.lock("k").ttl(ttl).acquire().await.expect("granted"));
     until("it is not kept any more", || locks.engine().renewals.len() == 0).await;
 }
@@ -278,7 +278,7 @@ async fn locks_that_come_and_go_do_not_wake_the_thread_each_time() {
     let mut plans = Vec::new();
     for _ in 0..3 {
         locks.lock("k").acquire().await.expect("granted").release().await.expect("held");
-        // The job is woken when its next check is planned earlier.
+        // If the new hold has woken the job, the job plans its next check in this time.
         tokio::time::sleep(20 * MS).await;
         plans.push(locks.engine().renewals.looks_at());
     }
@@ -295,8 +295,8 @@ async fn what_was_released_is_not_renewed_and_what_is_renewed_keeps_its_rhythm()
     released.release().await.expect("held");
     tokio::time::sleep(ttl * 4).await;
     assert_eq!(store.renewals().count("released"), 0);
-    // Each renewal comes at a third of the remaining time: twelve in four lengths, fewer on a busy machine, never many
-    // more.
+    // Each renewal comes after a third of the remaining time: twelve in four lengths, fewer on a busy machine, never
+    // many more.
     let renewals = store.renewals().count("kept");
     assert!((5..=16).contains(&renewals), "{renewals}");
     kept.release().await.expect("held");
@@ -324,7 +324,7 @@ async fn a_turn_that_is_passed_on_when_max_hold_was_seen_to_end_is_renewed() {
     let hold = Arc::clone(&guard.turn().hold);
     until("it waits for its end", || hold.scheduled.due.load(Ordering::SeqCst) == hold.deadline().as_nanos())
         .await;
-    // The holder left just before.
+    // The holder has just left, and the lease is handed over.
     let next = guard.turn().next(Instant::now(), ttl * 10).expect("tokens are left");
     locks.engine().renewals.turn_moved(&hold);
     tokio::time::sleep(ttl * 2).await;

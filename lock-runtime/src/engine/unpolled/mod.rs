@@ -1,17 +1,17 @@
 //! Gives up acquisitions whose futures stay unpolled.
 //!
 //! An unpolled future does nothing, but it keeps its place in a queue, a grant that was sent to it, the lead of its
-//! cohort, and locks that it holds while it waits for others. So each acquisition that has to wait is in a [`Slot`],
-//! within reach of the library's own thread. That thread drops an acquisition that was woken and has not been polled
-//! for [`POLL_GRACE`], and the same destructors clean up as for any dropped future.
+//! cohort, and locks that it already holds. So each acquisition that has to wait is in a [`Slot`], within reach of the
+//! library's own thread. If an acquisition was woken and has not been polled for [`POLL_GRACE`], that thread drops the
+//! acquisition. The same destructors clean up as for any dropped future.
 //!
-//! The mutex of the slot decides between entering and giving up: an acquisition is polled or dropped while the mutex is
-//! locked. Once dropped, an acquisition can no longer enter, whatever its channels contain, and has no effect on its
-//! cohort.
+//! The mutex of the slot decides between entering and giving up: while the mutex is locked, an acquisition is either
+//! polled or taken out of its slot. An acquisition that was taken out is not polled again, so it cannot enter, even if
+//! a grant has been sent to it. It leaves its cohort like any dropped acquisition.
 //!
-//! Being woken is the sign that something waits for the poll: a grant, an answer, the end of the wait. A waiter deep in
-//! a queue is not woken, costs nothing and keeps its place. An acquisition that blocks others although nothing wakes it
-//! is woken here, to see whether its task is alive.
+//! A wake-up is the sign that something is ready for the acquisition: a grant, an answer, or the end of the wait. A
+//! waiter deep in a queue is not woken, costs nothing and keeps its place. If an acquisition blocks others and nothing
+//! wakes it, the job wakes it, to see whether its task is alive.
 
 mod slot;
 
@@ -43,30 +43,33 @@ use crate::{
 /// future.
 pub(crate) const POLL_GRACE: Duration = Duration::from_secs(2);
 
-/// Pause between two checks of all waiting acquisitions. A check is earlier if an acquisition is due before.
+/// Pause between two checks of all waiting acquisitions. A check comes sooner if the grace of an acquisition ends
+/// sooner.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Upper bound on slots listed while the mutex is locked: acquisitions that begin or end to wait need it too.
+/// Upper bound on the slots listed while the mutex of a shard is locked: an acquisition that begins or ends its wait
+/// needs the mutex, too.
 const LOOKED_AT_TOGETHER: usize = 1_024;
 
 /// The waiting acquisitions of one store.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     cohorts: Arc<Cohorts>,
-    /// A slot is in the part with the number of its id.
+    /// The id of a slot selects its shard.
     slots: Sharded<Slots>,
-    /// Whether the job checks the slots; otherwise, the job sleeps until there is a slot.
+    /// Whether the job checks the slots. Otherwise, the job sleeps until a slot is added.
     looked_at: AtomicBool,
     started: AtomicBool,
     begun: Notify,
-    /// Whether the manager is shut down: all acquisitions are then polled, and end.
+    /// Whether the manager is shut down. Each acquisition is then polled, and ends.
     is_closed: AtomicBool,
 }
 
-/// Completes with the output of `acquisition`, which asks for `lock`, or with `None` if it was given up because
-/// it was unpolled.
+/// Completes with the output of `acquisition`, which asks for `lock`, or with `None` if the acquisition was given up
+/// because it was not polled.
 ///
-/// With a `task`, the acquisition was polled before and wakes that task, which polls this future. The acquisition is
-/// not polled again at once: usually it is ready when it wakes the task.
+/// With a `task`, the acquisition was polled before and wakes that task, which polls this future. The first poll of
+/// this future does not poll the acquisition again, because the acquisition is usually ready only when it wakes the
+/// task.
 ///
 /// # Cancel safety
 /// Dropping this future drops `acquisition`.
@@ -86,7 +89,7 @@ where
     if waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
         background::handle().spawn(run(Arc::clone(waiting)));
     }
-    // A shutdown has woken only the acquisitions that were there by then.
+    // A shutdown does not wake an acquisition whose slot is added later, so this acquisition is polled at once.
     polled |= waiting.is_closed.load(Ordering::SeqCst);
     poll_fn(move |cx| if mem::replace(&mut polled, true) { entry.slot.poll(cx) } else { Poll::Pending })
 }
@@ -119,7 +122,8 @@ impl Waiting {
         })
     }
 
-    /// Returns whether an acquisition was woken and has not been polled for some time, blind to its answer.
+    /// Returns whether an acquisition was woken and has not been polled for [`BLIND_AFTER`](slot::BLIND_AFTER) since,
+    /// so that it has not seen its answer.
     pub(crate) fn is_blind(&self, id: u64) -> bool {
         let now = Instant::now();
         self.slots.at(id).get(&id).is_some_and(|slot| slot.signs().is_blind(now))
@@ -128,7 +132,7 @@ impl Waiting {
     /// Lets the job check the slot; returns whether the job must be started.
     fn add(&self, id: u64, slot: Arc<dyn Watched>) -> bool {
         self.slots.at(id).insert(id, slot);
-        // Flags are read before they are written, because they are rarely false.
+        // The flags are rarely false, and reading a flag is cheaper than writing it.
         let is_first = |flag: &AtomicBool| !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst);
         if is_first(&self.looked_at) {
             self.begun.notify_one();
@@ -138,17 +142,18 @@ impl Waiting {
 
     fn remove(&self, id: u64) {
         let slot = self.slots.at(id).remove(&id);
-        // The slot is dropped after the mutex is unlocked: dropping the last handle drops the acquisition.
+        // The slot is dropped after the mutex is unlocked, because dropping the last handle drops the acquisition.
         drop(slot);
     }
 
-    /// Wakes the tasks of all acquisitions; from now on each acquisition is polled, if its task is alive.
+    /// Wakes the tasks of all acquisitions, so that each acquisition is polled if its task is alive. Later acquisitions
+    /// are polled at once.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.each(|slot| slot.signs().wake_owner());
     }
 
-    /// Visits each slot, without a mutex.
+    /// Visits each slot. No mutex is locked during a visit.
     fn each(&self, mut visit: impl FnMut(Arc<dyn Watched>)) {
         for part in Sharded::<Slots>::numbers() {
             let mut from = 0;
@@ -161,15 +166,15 @@ impl Waiting {
         }
     }
 
-    /// Returns the next slots of a part, from `id` on.
+    /// Returns the slots of a shard from `id` on, up to [`LOOKED_AT_TOGETHER`] slots.
     fn some_from(&self, part: u64, id: u64) -> Vec<Arc<dyn Watched>> {
         let slots = self.slots.at(part);
         slots.range(id..).take(LOOKED_AT_TOGETHER).map(|(_, slot)| Arc::clone(slot)).collect()
     }
 
-    /// Returns whether the job may sleep until there is a slot, and records the answer.
+    /// Returns whether there is no slot, so that the job may sleep, and records the result in `looked_at`.
     fn is_empty(&self) -> bool {
-        // The flag is cleared first, so that a slot that is added behind the check notifies the job.
+        // The flag is cleared first, so that the job is notified of a slot that is added after its shard was checked.
         self.looked_at.store(false, Ordering::SeqCst);
         let is_empty = self.slots.each().all(|slots| slots.is_empty());
         if !is_empty {
@@ -179,7 +184,7 @@ impl Waiting {
     }
 }
 
-/// The job, which ends when the last handle to the store is gone.
+/// Runs the job, which ends when the engine is gone.
 async fn run(waiting: Arc<Waiting>) {
     let mut awake_since = Instant::now();
     let mut next = awake_since + LOOK_EVERY;
@@ -189,7 +194,7 @@ async fn run(waiting: Arc<Waiting>) {
             return;
         }
         let now = Instant::now();
-        // The process or the machine stood still, and with it the tasks that poll.
+        // The process or the machine was suspended, and no task could poll, so each grace starts anew.
         if now > next + LOOK_EVERY {
             awake_since = now;
         }
@@ -198,7 +203,7 @@ async fn run(waiting: Arc<Waiting>) {
             tokio::select! {
                 biased;
                 () = waiting.begun.notified() => {}
-                // The job sleeps for at most a minute, to check whether the store is still used.
+                // The job wakes up at least once a minute, to check whether the engine still exists.
                 () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}
             }
             next = Instant::now() + LOOK_EVERY;
@@ -222,7 +227,7 @@ fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
                     // Dropped in a task of its own: a panic in a destructor ends only that task.
                     tokio::spawn(async move {
                         drop(acquisition);
-                        // A task that is alive after all starts its acquisition over.
+                        // If the task is alive after all, it starts its acquisition over.
                         slot.signs().wake_owner();
                     });
                 }

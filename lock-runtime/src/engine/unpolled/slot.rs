@@ -1,4 +1,4 @@
-//! One waiting acquisition, and the signs by which the job knows whether its task is alive.
+//! The slot of a waiting acquisition, and the signs that tell the job whether the acquisition's task is alive.
 
 use std::{
     fmt,
@@ -20,20 +20,21 @@ use crate::{
     time::clock::Instant,
 };
 
-/// How long an answer may wait for a poll before the acquisition counts as blind to it. A live task may have to wait
-/// until it runs.
+/// How long an answer may wait for a poll before the acquisition counts as blind to the answer. The runtime may need
+/// some time to run a live task.
 pub(super) const BLIND_AFTER: Duration = Duration::from_millis(400);
 
-/// See the field `woken` of [`Signs`].
+/// The lowest bit of the field `woken` of [`Signs`]: the acquisition was only [asked](Signs::ask).
 const ASKED: u64 = 1;
+/// The value of the field `woken` of [`Signs`] while wake-ups go to the acquisition's task directly.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The things that a waiting acquisition may withhold from others.
+/// The resource that a waiting acquisition may withhold from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeps {
-    /// The lead of the cohort of its lock, while it has the lead.
+    /// The lead of its cohort, if the acquisition leads at present.
     Lead,
-    /// Locks that it already holds.
+    /// Locks that the acquisition holds while it waits for further locks.
     Locks,
 }
 
@@ -43,15 +44,14 @@ pub(super) struct Slot<A> {
     signs: Signs,
 }
 
-/// The state of a slot that can be read without its mutex.
+/// The state of a slot that can be read without the mutex of the acquisition.
 #[derive(Debug)]
 pub(super) struct Signs {
     pub(super) id: u64,
     pub(super) lock: LockId,
     keeps: Keeps,
-    /// When the acquisition was first woken since its last poll, in nanoseconds; 0 if it was not woken. The lowest bit
-    /// is set while the acquisition was only [asked](Self::ask). [`UNKNOWN`] while wake-ups go to the acquisition's
-    /// task directly.
+    /// When the acquisition was first woken since its last poll, in nanoseconds; 0 if it has not been woken since,
+    /// [`UNKNOWN`] if its wake-ups go to its task directly. The lowest bit is [`ASKED`].
     woken: AtomicU64,
     /// Wakes the task that polls the acquisition.
     owner: Mutex<Waker>,
@@ -69,7 +69,7 @@ impl Signs {
         self.woken.load(Ordering::Acquire) == UNKNOWN
     }
 
-    /// Records a wake-up that a poll has to answer, unless it is marked as idle, and wakes the task.
+    /// Wakes the task. Records the wake-up, unless it is marked as [idle]: a poll has to follow a recorded wake-up.
     pub(super) fn wake(&self) {
         if !idle::is_under_way() {
             self.woken.fetch_and(!ASKED, Ordering::AcqRel);
@@ -103,13 +103,14 @@ impl Signs {
         let _ = self.woken.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Returns whether a wake-up, other than a mere question, has stayed unanswered by a poll for [`BLIND_AFTER`].
+    /// Returns whether the acquisition was woken, not only [asked](Self::ask), and has not been polled for
+    /// [`BLIND_AFTER`] since.
     pub(super) fn is_blind(&self, now: Instant) -> bool {
         self.woken().is_some_and(|woken| woken.as_nanos() & ASKED == 0 && now >= woken + BLIND_AFTER)
     }
 
     pub(super) fn wake_owner(&self) {
-        // Cloned, because a runtime may poll from within `wake`.
+        // Cloned, so that the mutex is not locked during `wake`, in which a runtime may poll the task.
         let owner = lock(&self.owner).clone();
         owner.wake();
     }
@@ -151,9 +152,10 @@ impl<A> Slot<A> {
 impl<A: Future + Unpin + Send + 'static> Slot<A> {
     pub(super) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<A::Output>> {
         let mut slot = self.lock();
-        // After a panic in the acquisition, its owner drops it.
+        // The acquisition stays in the slot while it is polled. After a panic, the owner of the slot drops the
+        // acquisition.
         let Some(acquisition) = &mut *slot else { return Poll::Ready(None) };
-        // The poll is recorded before it begins: a wake-up from here on asks for another poll.
+        // The poll is recorded before it begins, because a wake-up from here on calls for another poll.
         self.signs.polled_by(cx.waker());
         let _counted = Idle::set(false);
         let waker = Waker::from(Arc::clone(self));
@@ -175,7 +177,7 @@ impl<A: Send + 'static> Wake for Slot<A> {
 pub(super) trait Watched: fmt::Debug + Send + Sync {
     fn signs(&self) -> &Signs;
 
-    /// Takes out the acquisition if it was woken at `woken`, not later, and has not been polled since.
+    /// Takes out the acquisition if it was woken at `woken` and has not been polled since.
     fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>>;
 }
 

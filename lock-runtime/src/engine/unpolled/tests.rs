@@ -14,7 +14,7 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_secs(30);
-/// Longer than any unpolled future that blocks others is kept.
+/// Longer than an unpolled future may block others before it is given up.
 const KEPT: Duration = Duration::from_secs(3);
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
@@ -24,14 +24,14 @@ fn acquiring(locks: &LockManager, wait: Duration) -> Acquiring {
     Box::pin(async move { lock.acquire().await })
 }
 
-/// Returns an acquisition that was polled once, and not since.
+/// Returns an acquisition that is polled only once.
 fn kept(locks: &LockManager) -> Acquiring {
     let mut kept = acquiring(locks, WAIT);
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     kept
 }
 
-/// Returns an acquisition that was polled again after it asked, and not since: from here on its wake-ups are known.
+/// Returns an acquisition that is polled only twice. After the second poll, the slot sees the wake-ups.
 fn kept_later(locks: &LockManager) -> Acquiring {
     let mut kept = kept(locks);
     assert!(kept.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -181,7 +181,7 @@ async fn polled_again_after_the_end_of_its_wait_it_says_so() {
     assert_eq!(store.acquires().count("k"), 1);
 }
 
-/// A future that is never ready, in a slot of its own; it counts its polls and records its drop.
+/// A never-ready future in a slot of its own, with the count of its polls and a record of its drop.
 struct Probe {
     polls: Arc<AtomicUsize>,
     dropped: Arc<AtomicBool>,
@@ -242,7 +242,7 @@ async fn what_was_woken_is_given_up_in_time_and_not_before() {
     let mut probe = probe(&locks, |_| {});
     probe.slot.signs().wake();
     let woken = probe.slot.signs().woken().expect("woken");
-    // Each check returns when the next one is due.
+    // Each call of `look` returns the time of the next check.
     assert_eq!(
         look(&locks.engine().waiting, woken + POLL_GRACE / 2, Instant::from_nanos(0)),
         woken + POLL_GRACE / 2 + LOOK_EVERY
