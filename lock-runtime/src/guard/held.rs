@@ -27,8 +27,8 @@ impl HeldLock {
         self.turn.hold.key()
     }
 
-    /// Returns the fencing token, which is larger than that of every earlier holder. Send it along with each write: a
-    /// resource that remembers the largest token can then reject late writes from earlier holders.
+    /// Returns the fencing token, which is larger than that of every earlier holder. Send the token along with each
+    /// write: a resource that remembers the largest token can then reject late writes from earlier holders.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
@@ -47,7 +47,7 @@ impl HeldLock {
         self.turn.remaining(Instant::now())
     }
 
-    /// Returns an error if the lock can no longer be relied on. Call it before a step that cannot be undone.
+    /// Returns an error if the lock can no longer be relied on. Call this method before a step that cannot be undone.
     ///
     /// # Errors
     /// [`Lost`](crate::LockErrorKind::Lost), even if the lock was released rather than lost.

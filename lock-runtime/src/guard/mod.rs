@@ -33,24 +33,25 @@ use crate::{
 
 /// A held lock.
 ///
-/// Dropping the guard releases the lock in the background (with `memory:`, at once). [`release`](Self::release) normally waits until the store
-/// has confirmed the release, and reports whether the lock was still held.
+/// Dropping the guard releases the lock in the background (with `memory:`, at once). [`release`](Self::release)
+/// normally waits until the store has confirmed the release, and reports whether the lock was still held.
 ///
 /// The lock counts as lost from its *deadline* on. Under the [conditions of the
 /// store](crate::docs::safety#the-promise), the deadline is earlier than the moment at which the store can grant the
 /// lock to another client. Each renewal of the [lease](crate::docs::glossary#locks) postpones the deadline. The guard's
 /// methods read the clock on each call, so their results are correct even if the process has been paused for a while.
 ///
-/// Code that relies on the lock should stop when the lock is lost. Pass it as a future to [`run`](Self::run), which
-/// drops the future if the lock is lost, or await [`lost`](Self::lost). Tasks that this code has spawned are not
+/// Code that relies on the lock should stop when the lock is lost. Pass the code as a future to [`run`](Self::run),
+/// which drops the future if the lock is lost, or await [`lost`](Self::lost). Tasks that this code has spawned are not
 /// stopped.
 #[must_use = "the lock is released as soon as the guard is dropped: bind it to a name, like `let guard = …`"]
 pub struct LockGuard {
     turn: Arc<Turn>,
     permit: Permit,
-    /// Whether the turn ends with this guard. False after its release, and for a guard made by re-entering.
+    /// Whether the turn ends with this guard. False once the guard is released, and for a guard by which the lock was
+    /// re-entered.
     leaves: bool,
-    /// Whether it was made by re-entering, and counts as one more hold.
+    /// Whether the lock was re-entered by this guard, which then counts as one more hold.
     reentered: bool,
 }
 
@@ -60,12 +61,13 @@ impl LockGuard {
         Self { turn, permit, leaves: true, reentered: false }
     }
 
-    /// Creates another guard of the same turn. Releasing it has no effect, and it is valid no longer than the turn.
+    /// Creates another guard of the same turn. The new guard is valid no longer than the turn, and its release has no
+    /// effect.
     pub(crate) fn again(&self) -> Self {
         Self { turn: Arc::clone(&self.turn), permit: self.permit.again(), leaves: false, reentered: false }
     }
 
-    /// Makes a guard made by [`again`](Self::again) one by which the lock is re-entered.
+    /// Turns a guard made by [`again`](Self::again) into a guard by which the lock is re-entered.
     pub(crate) fn reentered(mut self) -> Self {
         self.turn.reenter();
         self.reentered = true;
@@ -87,8 +89,8 @@ impl LockGuard {
         self.turn.hold.key()
     }
 
-    /// Returns the fencing token, which is [larger](FencingToken) than the tokens of all earlier holders. Send it along
-    /// with each write, so that the resource that the lock protects can reject writes with a smaller token.
+    /// Returns the fencing token, which is [larger](FencingToken) than the tokens of all earlier holders. Send the
+    /// token along with each write, so that the resource that the lock protects can reject writes with a smaller token.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
@@ -107,7 +109,7 @@ impl LockGuard {
         self.turn.remaining(Instant::now())
     }
 
-    /// Returns an error if the lock can no longer be relied on. Call it before a step that cannot be undone.
+    /// Returns an error if the lock can no longer be relied on. Call this method before a step that cannot be undone.
     ///
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost) if the lock has been lost.
@@ -151,7 +153,7 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<(), LockError> {
         let now = Instant::now();
         if !self.turn.is_valid(now) {
-            // Dropped, it is released in the background.
+            // This return drops the guard, so the lock is released in the background.
             return Err(self.turn.loss());
         }
         let engine = self.permit.engine();
@@ -164,7 +166,7 @@ impl LockGuard {
         }
     }
 
-    /// Returns an error if `until` is after the end of a re-entered hold.
+    /// Returns an error if the lock was re-entered by this guard, and the turn ends before `until`.
     pub(crate) fn check_held_until(&self, until: Instant) -> Result<(), LockError> {
         if self.leaves || until <= self.turn.hold.turn_ends() {
             return Ok(());
@@ -178,7 +180,8 @@ impl LockGuard {
         self.leaves
     }
 
-    /// Returns whether the lock can be handed out at `now`: for up to `max_hold`, unless it was re-entered.
+    /// Returns whether enough validity is left at `now` for a caller that may hold the lock for `max_hold`. If the lock
+    /// was re-entered by this guard, any validity is enough.
     pub(crate) fn has_enough_validity(&self, now: Instant, max_hold: Duration) -> bool {
         self.turn.is_valid(now) && (!self.leaves || self.turn.hold.has_enough_validity(now, max_hold))
     }
@@ -197,10 +200,11 @@ impl LockGuard {
     }
 }
 
-/// Releases the hold. If the response does not arrive or is not awaited, the release is repeated in the background.
+/// Releases the hold in the store. If the response does not arrive or is not awaited, the release is repeated in the
+/// background.
 async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), LockError> {
     let mut unfinished = Unfinished { engine, hold, armed: true };
-    // Otherwise it is released in the background only.
+    // If the caller's runtime cannot reach the store, the hold is released in the background only.
     engine.check_caller().map_err(|error| error.with_key(hold.key()))?;
     match hold.releasable().release().await {
         Ok(Released::Released) => {
@@ -228,7 +232,8 @@ async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), 
     }
 }
 
-/// A release that is repeated in the background if it is dropped before it is confirmed.
+/// A release that is repeated in the background, unless the store has confirmed the release before this value is
+/// dropped.
 struct Unfinished<'a> {
     engine: &'a Arc<Engine>,
     hold: &'a Arc<Hold>,

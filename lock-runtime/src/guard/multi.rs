@@ -31,10 +31,10 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// Creates the guard if all the locks are still held. Some may have been lost, because the wait for the last one
-    /// may have been long.
+    /// Creates the guard if all the locks are still held. Some of the locks may have been lost, because the wait for
+    /// the last lock may have been long.
     pub(crate) fn new(held: Vec<LockGuard>, options: &LockOptions) -> Result<Self, LockError> {
-        // Before the check below, because the renewals notice a loss that happens after it.
+        // The turns are linked before the check below, so that a loss after the check ends all of them.
         let own: Arc<[_]> =
             held.iter().filter(|held| held.leaves()).map(|held| Arc::downgrade(held.turn())).collect();
         for held in held.iter().filter(|held| held.leaves()) {
@@ -76,7 +76,8 @@ impl MultiGuard {
         self.held.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Returns an error if one of the locks can no longer be relied on. Call it before a step that cannot be undone.
+    /// Returns an error if one of the locks can no longer be relied on. Call this method before a step that cannot be
+    /// undone.
     ///
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost). The error names the lock that was lost.
@@ -108,7 +109,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// If the future is dropped, the locks are still released in the background, whether or not the future was polled.
     pub async fn release(self) -> Result<(), LockError> {
-        // If one is lost, this drops all of them, which releases them in the background.
+        // If one lock is lost, this return drops all the guards, so the locks are released in the background.
         self.ensure_valid()?;
         let mut under_way: Vec<_> =
             self.held.into_iter().map(|held| Some(Box::pin(held.release()))).collect();
@@ -155,7 +156,7 @@ impl fmt::Debug for MultiGuard {
 pub struct HeldLocks(Arc<[HeldLock]>);
 
 impl HeldLocks {
-    /// Returns the handle to the lock with the name `key`, or `None` if it is not one of these locks.
+    /// Returns the handle to the lock with the name `key`, or `None` if none of these locks has that name.
     #[must_use]
     pub fn get(&self, key: impl AsRef<str>) -> Option<&HeldLock> {
         let key = key.as_ref();
@@ -180,7 +181,8 @@ impl HeldLocks {
         self.iter().map(HeldLock::remaining).min().unwrap_or_default()
     }
 
-    /// Returns an error if one of the locks can no longer be relied on. Call it before a step that cannot be undone.
+    /// Returns an error if one of the locks can no longer be relied on. Call this method before a step that cannot be
+    /// undone.
     ///
     /// # Errors
     /// [`Lost`](LockErrorKind::Lost), even if the locks were released rather than lost. The error names a lock that can

@@ -1,4 +1,4 @@
-//! One guard or several, for code that runs under either.
+//! One guard or several, for code that runs under one lock or under several.
 
 use std::slice;
 
@@ -9,7 +9,7 @@ use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture, engine::hold, 
 pub enum Guards {
     /// One lock.
     One(LockGuard),
-    /// Several locks, none of which may be lost.
+    /// Several locks. The loss of one of them counts as the loss of all.
     Several(MultiGuard),
 }
 

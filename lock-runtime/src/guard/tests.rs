@@ -16,7 +16,7 @@ fn manager(store: &Mock) -> LockManager {
     store.manager().ttl(1500 * MS)
 }
 
-/// Asserts that the lock is renewed until its time is over, and is released then.
+/// Asserts that the lock is renewed until [`LENGTH`] has passed since `began`, and is then released.
 async fn is_kept(store: &Mock, began: Instant) {
     assert!(Instant::now() < began + LENGTH, "the caller was kept waiting");
     until("it is released", || store.releases().count("k") == 1).await;
@@ -184,7 +184,8 @@ async fn a_lock_that_is_lost_before_its_time_is_not_released_before_it() {
     let guard = lock.acquire().await.expect("granted");
     assert!(guard.turn().hold.lose(crate::engine::loss::Cause::GivenAway));
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
-    // The deadline of a retained hold comes before the end of its lease in the store, and the lease is to last.
+    // The deadline of a retained hold comes before the end of its lease in the store. The store must keep the lease
+    // until that end.
     let lock = locks.lock("k").ttl(300 * MS).auto_renew(false).hold_at_least(300 * MS);
     drop(lock.acquire().await.expect("granted"));
     tokio::time::sleep(600 * MS).await;
@@ -264,7 +265,7 @@ async fn what_is_kept_after_the_loss_of_another_counts_as_held() {
 async fn a_renewal_on_its_way_at_the_end_of_the_time_does_not_make_it_longer() {
     let store = Mock::new();
     let locks = manager(&store);
-    // Sent at a third of the lease, answered after the end.
+    // The renewal is sent at a third of the lease, and answered after the end of the retention.
     store.renewals().once([Reply::Late(400 * MS)]);
     let began = Instant::now();
     let lock = locks.lock("k");
@@ -272,7 +273,7 @@ async fn a_renewal_on_its_way_at_the_end_of_the_time_does_not_make_it_longer() {
     let next = lock.wait(10_000 * MS).acquire().await.expect("granted");
     let after = Instant::now().saturating_duration_since(began);
     assert_eq!(store.renewals().count("k"), 1);
-    // Without a check at that end, the lease would have to run out: 1.9 s.
+    // If the answer did not end the retention, the lease would have to run out, which takes 1.9 s.
     assert!(after >= 600 * MS && after < 1600 * MS, "{after:?}");
     next.release().await.expect("held");
 }
