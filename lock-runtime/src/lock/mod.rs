@@ -52,8 +52,9 @@ impl Lock {
     ///
     /// # Cancel safety
     /// If the future is dropped, the acquisition leaves the queue and no lock stays held. Requests that were already
-    /// sent to the store are undone in the background, within a round trip if the store can be reached. If it cannot,
-    /// a lock that they left in the store expires within one `ttl` of its grant (a session lock, when the session ends).
+    /// sent to the store are undone in the background, within a round trip if the store can be reached. If the store
+    /// cannot be reached, a lock that such a request left there expires within one `ttl` of its grant (a session lock,
+    /// when the session ends).
     ///
     /// A future that is not polled does not keep the lock from other callers for long. If the future is woken but
     /// then not polled for about two seconds (see [unpolled futures](crate::docs::safety#unpolled-futures)), the
@@ -63,12 +64,12 @@ impl Lock {
         self.acquire_until(self.options.wait.starting_now()).await
     }
 
-    /// Makes a single attempt to acquire the lock. Returns `None` if another caller holds it.
+    /// Makes a single attempt to acquire the lock. Returns `None` if another caller holds the lock.
     ///
     /// # Errors
     /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
-    /// returns `Backend` once the [timeouts in the store's URL](crate::docs::stores#how-their-locks-behave) have passed.
-    /// `Timeout` is possible only if the future was not polled in time.
+    /// method returns `Backend` once the [timeouts in the store's URL](crate::docs::stores#how-their-locks-behave) have
+    /// passed. `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).

@@ -25,13 +25,13 @@ use crate::{
 /// The locks are acquired in the order of their names, whatever order they are given in, so two callers that need the
 /// same locks cannot deadlock. A name that is given twice counts once.
 ///
-/// This prevents deadlocks only among locks that are acquired together: code that is already running under a lock
-/// should not acquire another one. Acquire all the locks at once instead. With [`reentrant`](Self::reentrant), code
-/// that is already running under some of the locks may acquire the whole set, but it is then not protected from
+/// This order prevents deadlocks only among locks that are acquired together: code that is already running under a lock
+/// should not acquire another lock. Acquire all the locks at once instead. With [`reentrant`](Self::reentrant), code
+/// that is already running under some of the locks may acquire the whole set, but such code is then not protected from
 /// deadlocks.
 ///
-/// The options apply to each of the locks, except that [`wait`](Self::wait) limits the time for acquiring all of
-/// them, and [`hold_at_least`](Self::hold_at_least) counts from the acquisition of the last one.
+/// The options apply to each of the locks, except that [`wait`](Self::wait) limits the time for acquiring all the
+/// locks, and [`hold_at_least`](Self::hold_at_least) counts from the acquisition of the last lock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,7 +83,7 @@ impl MultiLock {
 
     /// Acquires all the locks, one after the other, waiting for at most [`wait`](Self::wait) in total.
     ///
-    /// If one of the locks cannot be acquired, those that were acquired before it are released.
+    /// If one of the locks cannot be acquired, the locks that were acquired before it are released.
     ///
     /// # Errors
     /// * the errors of [`Lock::acquire`](crate::Lock::acquire); [`LockError::key`] returns the key of the lock that the
@@ -97,12 +97,12 @@ impl MultiLock {
         self.acquire_until(self.options.wait.starting_now()).await
     }
 
-    /// Makes a single attempt to acquire all the locks. Returns `None` if another caller holds one of them.
+    /// Makes a single attempt to acquire all the locks. Returns `None` if another caller holds one of the locks.
     ///
     /// # Errors
     /// Returns the same errors as [`acquire`](Self::acquire), except `Contended`. If the store does not respond, this
-    /// returns `Backend` once the [timeouts in the store's URL](crate::docs::stores#how-their-locks-behave) have passed.
-    /// `Timeout` is possible only if the future was not polled in time.
+    /// method returns `Backend` once the [timeouts in the store's URL](crate::docs::stores#how-their-locks-behave) have
+    /// passed. `Timeout` is possible only if the future was not polled in time.
     ///
     /// # Cancel safety
     /// The same as [`acquire`](Self::acquire).
@@ -116,21 +116,21 @@ impl MultiLock {
 
     async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
-        // `hold_at_least` applies only once all locks are held: `MultiGuard::new` gets it.
+        // `hold_at_least` counts from the time at which all the locks are held, so `MultiGuard::new` applies it.
         let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
         let request = |lock: &LockId| Request { lock: lock.clone(), options, wait };
         let requests: Arc<[Request]> = locks.iter().map(request).collect();
         let can = self.engine.backend.capabilities();
         requests.iter().try_for_each(|request| request.check_mode(can))?;
         self.options.check(can)?;
-        // Before any lock is acquired or waited for.
+        // Re-entry is checked for all the locks before the first lock is acquired or waited for.
         for request in requests.iter() {
             if let Some(Err(error)) = scope::reenter(&self.engine, request) {
                 return Err(error.with_key(&request.lock.key));
             }
         }
         loop {
-            // During the wait for the first lock, nothing is held.
+            // During the wait for the first lock, no lock is held.
             let first = acquire::acquire(&self.engine, &requests[0]).await;
             let held = vec![first.map_err(|error| error.with_key(&requests[0].lock.key))?];
             match self.acquire_others(held, &requests).await? {
@@ -155,7 +155,8 @@ impl MultiLock {
                 Ok(Started::Waits { pending, .. }) => {
                     let (engine, requests) = (Arc::clone(&self.engine), Arc::clone(requests));
                     let others = wait_for_others(engine, requests, held, pending, id);
-                    // If it is given up, the locks that are already held are dropped with it.
+                    // The boxed future owns the locks that are already held: if it is given up, these locks are
+                    // released.
                     let others = Box::pin(others);
                     let others = unpolled::watch(&self.engine.waiting, id, lock, Keeps::Locks, None, others);
                     return others.await.transpose();
@@ -167,7 +168,8 @@ impl MultiLock {
     }
 }
 
-/// Acquires those of `requests` that are not held yet. `first` is the pending acquisition of the first of them.
+/// Acquires the locks of `requests` that are not held yet. `first` is the pending acquisition of the first of these
+/// locks.
 async fn wait_for_others(
     engine: Arc<Engine>,
     requests: Arc<[Request]>,
@@ -175,7 +177,7 @@ async fn wait_for_others(
     first: Pending,
     id: u64,
 ) -> Result<Vec<LockGuard>, LockError> {
-    // Counted until the held locks are dropped.
+    // Declared first, so that this acquisition is counted until the held locks are dropped.
     let _asking = InFlightGuard::new(Arc::clone(&engine.asking));
     let (mut held, mut first) = (held, Some(first));
     while let Some(request) = requests.get(held.len()) {

@@ -28,7 +28,7 @@ fn is_held(kind: LockErrorKind, mut message: String, options: &LockOptions, hold
         message += ", by a client that set no expiry: it will not end by itself";
         return LockError::new(kind, message).advising(options.retry_after);
     }
-    // While a lease is renewed, its remaining time says nothing about the section under it.
+    // While a lease is renewed, its remaining time does not tell how long the holder will keep the lock.
     let advice = holder.remaining.filter(|_| holder.is_final).unwrap_or(options.retry_after);
     LockError::new(kind, message).with_retry_after(holder.remaining).advising(advice)
 }

@@ -32,8 +32,7 @@ use crate::{
 
 pub(crate) use errors::not_polled;
 
-/// Acquires a lock. In a child that was forked from the process of the manager, it fails, because the child must not
-/// send requests.
+/// Acquires a lock. Fails in a forked child of the manager's process, because the child must not send requests.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
     let Some(process) = engine.process() else { return acquire_here(engine, request).await };
     let mut acquiring = pin!(acquire_here(engine, request));
@@ -47,8 +46,8 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<L
 /// Acquires a lock. An acquisition that was given up because it was not polled starts over at its next poll, if its
 /// wait is not over.
 async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
-    // Otherwise a task that acquires and releases in a loop without ever waiting would starve the other tasks of its
-    // runtime.
+    // Without this call, a task that acquires and releases in a loop without ever waiting would starve the other tasks
+    // of its runtime.
     tokio::task::coop::consume_budget().await;
     loop {
         let id = engine.cohorts.next_id();
@@ -64,7 +63,8 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
     }
 }
 
-/// The rest of an acquisition that has to wait. It borrows nothing from its caller, so that it can be [watched].
+/// The remaining steps of an acquisition that has to wait. This future borrows nothing from the caller, so that it can
+/// be [watched].
 ///
 /// [watched]: unpolled
 pub(crate) type Pending = BoxFuture<'static, Result<LockGuard, LockError>>;
@@ -72,7 +72,7 @@ pub(crate) type Pending = BoxFuture<'static, Result<LockGuard, LockError>>;
 /// The state of an acquisition that has not waited yet.
 pub(crate) enum Started {
     Acquired(LockGuard),
-    /// It has to wait, possibly only for the answer of the store.
+    /// The acquisition has to wait, possibly only for the answer of the store.
     Waits {
         pending: Pending,
         /// The task that the store's answer wakes, until `pending` is polled.
@@ -83,13 +83,13 @@ pub(crate) enum Started {
 /// Starts an acquisition with the number `id`, and continues it as far as possible without waiting.
 ///
 /// # Cancel safety
-/// Ready at its first poll.
+/// The future is ready at its first poll.
 pub(crate) async fn start(engine: &Arc<Engine>, request: &Request, id: u64) -> Result<Started, LockError> {
     request.check(engine.backend.capabilities())?;
     if let Some(again) = scope::reenter(engine, request) {
         return again.map(Started::Acquired);
     }
-    // Declared first, so dropped last on every return.
+    // Declared first, so that the permit is dropped last on every return.
     let permit = engine.permit()?;
     let context = |permit| Context { request: request.clone(), id, permit };
     let leader = match cohort::enter(&engine.cohorts, request, id, || Arc::clone(engine) as _)? {
@@ -101,14 +101,16 @@ pub(crate) async fn start(engine: &Arc<Engine>, request: &Request, id: u64) -> R
         Entry::Bypass => None,
     };
     let mut call = ask(engine, leader.as_ref(), request);
-    // Computed when the store is asked: the rest of this acquisition may be polled much later.
+    // The deadline is computed now, when the store is asked, because the rest of this acquisition may be polled much
+    // later.
     let give_up = give_up(request.wait);
     let first = poll_fn(|cx| match call.as_mut().poll(cx) {
         Poll::Ready(answer) => Poll::Ready(Ok(answer)),
         Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
     });
     let (call, task) = match first.await {
-        // A store within the process is asked again at once: it has to wake the slot, and not the task.
+        // The call to a store inside the process is polled again at once, so that the store gets the waker of the slot
+        // in place of the task's.
         Err(task) => (Ok(call), engine.process().is_some().then_some(task)),
         Ok(answer) => match judge(engine, leader.as_ref(), request, answer) {
             Judged::Over(accepted) => return Ok(Started::Acquired(enter(permit, leader, accepted?))),
@@ -123,7 +125,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, request: &Request, id: u64) -> R
 struct Context {
     request: Request,
     id: u64,
-    /// The last field: the acquisition is counted until its other parts are dropped.
+    /// Declared last, so that the acquisition is counted until its other parts are dropped.
     permit: Permit,
 }
 
@@ -140,7 +142,8 @@ impl Context {
                         turn.retain_until(now + options.hold_at_least);
                         return Ok(LockGuard::new(turn, self.permit));
                     }
-                    // Lost before this task ran: it starts over if its wait is not over.
+                    // By the time this task runs, the hold is lost or too little of it is left. The acquisition starts
+                    // over if its wait is not over.
                     engine.end_turn_in_background(&turn, TurnEnd::Unused, now);
                     if request.wait.end().has_passed() {
                         return Err(missed());
@@ -158,7 +161,7 @@ impl Context {
                 Waited::TimedOut(cause) => return Err(out_of_time(engine, &request.options, cause)),
             }
         };
-        // Otherwise a store that grants at once would be asked after the shutdown.
+        // Without this check, the store could be asked, and could grant the lock, after a shutdown.
         engine.check_open()?;
         let call = ask(engine, Some(&leader), request);
         let give_up = give_up(request.wait);
@@ -166,8 +169,11 @@ impl Context {
     }
 }
 
-/// An acquisition that has asked the store. Its fields are dropped in this order, also before its first poll: the store's
-/// call may register a cleanup, for which a shutdown waits only while the acquisition is counted.
+/// An acquisition that has asked the store.
+///
+/// The fields are dropped in the order of their declaration, also if the acquisition is dropped before its first poll:
+/// `call` may register a cleanup when dropped, and a shutdown waits for that cleanup only while the acquisition is
+/// counted.
 struct Question {
     leader: Option<Leader>,
     call: StoreCall,
@@ -178,7 +184,7 @@ struct Question {
 impl Question {
     /// Waits for the store until `give_up`.
     async fn answered(self) -> Result<LockGuard, LockError> {
-        // Variables are dropped in the reverse order.
+        // The variables are dropped in the reverse order of their declaration, so the permit is dropped last.
         let Self { context: Context { permit, request, .. }, call, leader, give_up } = self;
         let accepted = ask_store(permit.engine(), leader.as_ref(), call, give_up, &request).await?;
         Ok(enter(permit, leader, accepted))
@@ -275,7 +281,7 @@ mod tests {
         let locks = store.manager();
         let guard = locks.lock("k").acquire().await.expect("granted");
         store.set_modeless();
-        // Each of them would also be refused for its `ttl`, and because the section holds `k` already.
+        // Each acquisition would also be refused for its `ttl`, and because the section holds `k` already.
         let one = locks.lock("k").ttl(Duration::ZERO);
         let several = locks.all(["k", "l"]).ttl(Duration::ZERO);
         let section = async {
@@ -293,7 +299,7 @@ mod tests {
         assert_eq!(store.acquires().total(), 1, "the store was asked");
     }
 
-    /// Until the second poll, only the answer wakes the task.
+    /// Until the second poll, only the store's answer wakes the task.
     #[tokio::test]
     async fn the_time_for_an_answer_counts_from_the_question_and_not_from_the_second_poll() {
         let store = Mock::new();

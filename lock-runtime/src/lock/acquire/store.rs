@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// A pending request to the store, or the error after which it has to be repeated.
+/// A pending request to the store, or the error after which the request has to be repeated.
 pub(super) type StoreCall = Result<BoxFuture<'static, Result<Acquired, LockError>>, LockError>;
 
 /// Asks the store once.
@@ -46,8 +46,8 @@ pub(super) fn give_up(wait: Wait) -> Instant {
     if wait == Wait::No { Instant::FAR_FUTURE } else { answer_deadline(wait.end()) }
 }
 
-/// Waits until `give_up` for the answer to `call`. If the store fails, asks it again until it answers or the wait is
-/// over.
+/// Waits until `give_up` for the answer to `call`. If the store fails, asks the store again until it answers or the
+/// wait is over.
 pub(super) async fn ask_store(
     engine: &Arc<Engine>,
     leader: Option<&Leader>,
@@ -95,7 +95,7 @@ pub(super) struct Accepted {
     pub(super) at: Instant,
 }
 
-/// What an answer of the store means for the acquisition.
+/// The consequence of the store's answer for the acquisition.
 pub(super) enum Judged {
     Over(Result<Accepted, LockError>),
     AskAgain(LockError),
@@ -134,7 +134,7 @@ pub(super) fn judge(
     }
 }
 
-/// Makes a turn from a grant. Gives back a grant that came too late to be useful, or whose token is unusable.
+/// Makes a turn from a grant. Releases the grant instead if it came too late to be useful, or if its token is unusable.
 fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accepted, LockError> {
     let (now, options) = (Instant::now(), &request.options);
     let (lock, terms) = (request.lock.clone(), request.terms());

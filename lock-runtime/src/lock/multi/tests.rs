@@ -81,7 +81,7 @@ async fn one_deadline_is_for_all() {
     let began = StdInstant::now();
     let error = locks.all(["a", "b"]).wait(2000 * MS).acquire().await.expect_err("it is held");
     assert_eq!(error.key().expect("named").as_str(), "b");
-    // Includes half a second for a last answer. A deadline for each lock would take 4 s.
+    // The time includes half a second for a last answer. A deadline for each lock would take 4 s.
     assert!(began.elapsed() < 3500 * MS, "{:?}", began.elapsed());
 }
 
@@ -92,7 +92,7 @@ async fn one_that_is_asked_for_after_the_end_of_the_wait_is_given_time_to_answer
     store.acquires().once([Reply::Late(450 * MS), Reply::Late(250 * MS)]);
     let granted = locks.all(["a", "b"]).wait(50 * MS).acquire().await;
     granted.expect("an answer that it is ours is no outage").release().await.expect("held");
-    // Nor is it an outage if the lock goes to a task of this process that asked a little earlier.
+    // It is no outage either if another task of this process asked for the lock a little earlier and gets it.
     store.acquires().once([Reply::Late(400 * MS), Reply::Late(450 * MS)]);
     let (several, other) = (locks.all(["c", "d"]).wait(50 * MS), locks.lock("d"));
     let (several, other) = tokio::join!(several.acquire(), async {
@@ -119,7 +119,7 @@ async fn a_lock_that_is_almost_over_when_the_last_is_granted_is_not_handed_out()
     let store = Mock::new();
     let locks = store.manager();
     let ttl = 3000 * MS;
-    // The reply comes at the end of the first lease. Nothing is polled meanwhile, so no loss is noticed before.
+    // The reply comes at the end of the first lease. No guard is polled meanwhile, so no loss is noticed before.
     store.acquires().once([Reply::Yes, Reply::Late(2700 * MS)]);
     let log = Log::default();
     let logging = tracing::subscriber::set_default(log.clone());
@@ -160,7 +160,7 @@ async fn the_loss_of_one_is_the_loss_of_all_and_the_others_are_released_with_the
         assert!(error.to_string().contains("another of the locks"), "{error}");
     }
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
-    // In the background: the loss is reported at once.
+    // The loss is reported at once, so the releases run in the background.
     until("all are released", || releases() == 3).await;
     assert_eq!(locks.engine().renewals.len(), 0);
     // Nothing blocks the next callers.
@@ -186,13 +186,13 @@ async fn overlaps(on_lost: OnLost) -> bool {
         let _inside = inside;
         if on_lost == OnLost::Finish {
             held.lost().await;
-            // Longer than the lease of `b` lasts without renewal.
+            // The sleep is longer than the lease of `b` lasts without renewal.
             tokio::time::sleep(2000 * MS).await;
         } else {
             while held.is_valid() {
                 std::thread::sleep(MS);
             }
-            // Reaches no await for a while.
+            // For a while after the loss, the body reaches no await.
             std::thread::sleep(200 * MS);
             tokio::task::yield_now().await;
             unreachable!("polled without the locks");
@@ -256,7 +256,7 @@ async fn a_section_of_several_holds_each_of_them_and_drops_its_body_with_the_fir
         }
         let error = ensure_locked("c").expect_err("not held");
         assert!(error.to_string().contains("`a` and others"), "{error}");
-        // Reported before `0` is waited for.
+        // The deadlock is reported before `0` is waited for.
         store.acquires().set(Reply::Silent);
         let error = locks.all(["0", "b"]).acquire().await.expect_err("held");
         assert_eq!((error.kind(), error.key().expect("named").as_str()), (LockErrorKind::WouldDeadlock, "b"));
