@@ -21,8 +21,8 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long a section waits for the store to confirm the release before it returns its result. After that, the
-/// release continues in the background.
+/// How long a section waits for the store to confirm the release before the section returns its result. After that
+/// time, the release continues in the background.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What happens to the body (the code that runs under the lock) if the lock is lost before the body has completed.
@@ -34,23 +34,24 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 pub enum OnLost {
     /// When the lock is lost, the body is dropped: immediately if it is suspended at an `.await`, or else at the next
     /// `.await` that suspends it. Normally, the body is dropped before the store can grant the lock to another client.
-    /// It is dropped too late if it does not reach an `.await` in time, or if the store has already granted the lock to
-    /// another client, for example after a failover that lost data.
+    /// The body is dropped too late if it does not reach an `.await` in time, or if the store has already granted the
+    /// lock to another client, for example after a failover that lost data.
     #[default]
     Cancel,
-    /// The body runs to completion, possibly at the same time as the body of the next holder. Its result is then
-    /// replaced by an error of kind [`Lost`](LockErrorKind::Lost), unless the body itself returned an error. If the
-    /// lock is lost before the body has started, the body does not run.
+    /// The body runs to completion, possibly at the same time as the body of the next holder. The result of the body is
+    /// then replaced by an error of kind [`Lost`](LockErrorKind::Lost), unless the body itself returned an error. If
+    /// the lock is lost before the body has started, the body does not run.
     ///
     /// With `LockLayer`, any response, even one with an error status, is replaced by a 500 response (in gRPC,
     /// `ABORTED`); a response that is already being streamed is aborted instead. The one exception: if the inner
     /// service's future resolves to `Err`, that error is passed on unchanged.
     ///
-    /// Use this for work that must not stop half-way and whose writes are protected by the fencing token.
+    /// Use this variant for work that must not stop half-way and whose writes are protected by the fencing token.
     Finish,
 }
 
-/// The locks of a body that the owner of this section polls. Dropping the section releases them in the background.
+/// The locks under which the owner of this section polls a body. Dropping the section releases the locks in the
+/// background.
 #[derive(Debug)]
 pub struct Section {
     /// `None` while the body is polled, because the guards are then in the scope.
@@ -80,16 +81,16 @@ impl Section {
         (self.begun && self.on_lost == OnLost::Finish) || self.guards().is_valid()
     }
 
-    /// Runs `work` as a part of the body, under the locks: [`current`] returns the lock, and acquiring it again does
-    /// not wait.
+    /// Runs `work` as a part of the body, under the locks: in `work`, [`current`] returns the lock, and acquiring the
+    /// lock again does not wait.
     pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
         scope::enter(&mut self.guards, work)
     }
 
     /// Polls the body if it may continue.
     ///
-    /// If this returns an error, a lock was lost, and the caller has to drop the body before it does anything else
-    /// with the section.
+    /// If this method returns an error, a lock was lost, and the caller has to drop the body before it does anything
+    /// else with the section.
     pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,9 +115,9 @@ impl Section {
     /// Releases the locks, and waits up to two seconds for the store to confirm the release.
     ///
     /// # Errors
-    /// [`Lost`](LockErrorKind::Lost) if one of the locks was lost before the body completed (this is reported at once),
-    /// or if the store no longer considers one of them held. If the release fails or hangs, no error is returned,
-    /// because this does not affect the body's work; the release continues in the background.
+    /// [`Lost`](LockErrorKind::Lost) if one of the locks was lost before the body completed (reported at once), or if
+    /// the store no longer considers one of the locks held. If the release fails or hangs, no error is returned,
+    /// because the body's work is not affected; the release continues in the background.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
         let guards = self.guards.expect(THERE);
         async move {

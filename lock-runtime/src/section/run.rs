@@ -96,16 +96,16 @@ impl<F: Future> fmt::Debug for Run<F> {
 /// How a body ended.
 #[derive(Debug)]
 pub enum Outcome<T> {
-    /// It completed while the lock was held.
+    /// The body completed while the lock was held.
     InTime(T),
-    /// It completed, but the lock had been lost by then.
+    /// The body completed, but the lock had been lost by then.
     Late(T, LockError),
-    /// It was dropped because the lock was lost.
+    /// The body was dropped because the lock was lost.
     Dropped(LockError),
 }
 
 pin_project! {
-    /// A body that is polled as a section under the locks, which are released after it.
+    /// A body that is polled as a section under its locks, and the release of the locks after the body.
     #[project = RacedProj]
     pub(crate) struct Raced<F: Future> {
         // Declared before the section, so that the body is dropped first.
@@ -141,8 +141,8 @@ impl<F: Future> Future for Raced<F> {
         }
         if let Some(section) = this.section.take() {
             let released = section.release();
-            // If the store had granted the lock to another client, only the log tells: the outcome is decided
-            // already.
+            // The outcome is decided already. If the release shows that the store had granted the lock to another
+            // client, only the log says so.
             *this.release = Some(Box::pin(async move { drop(released.await) }));
         }
         if let Some(release) = this.release {
@@ -195,7 +195,7 @@ mod tests {
         };
         let mut run = Box::pin(short(&store).await.run(body));
         assert!(poll(run.as_mut()).is_pending());
-        // As if the process were suspended: nothing runs that could report the loss.
+        // Like a suspended process, the blocked thread runs no code that could report the loss.
         std::thread::sleep(150 * MS);
         let error = run.await.expect_err("lost");
         assert_eq!(error.kind(), LockErrorKind::Lost);

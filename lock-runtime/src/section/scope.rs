@@ -21,7 +21,8 @@ pub(crate) fn enter<T>(guards: &mut Option<Guards>, work: impl FnOnce() -> T) ->
     work()
 }
 
-/// Moves the guards into the scope, and back when this value is dropped. No reference count changes.
+/// Moves the guards into the scope, and back when this value is dropped. Guards are not cloned, so no reference count
+/// changes.
 struct Inside<'a> {
     guards: &'a mut Option<Guards>,
     entered: bool,
@@ -29,7 +30,7 @@ struct Inside<'a> {
 
 impl<'a> Inside<'a> {
     fn new(guards: &'a mut Option<Guards>) -> Self {
-        // A thread that is about to end no longer has this stack, so no guard is found there.
+        // A thread that is about to end no longer has this stack. The guards then stay in `guards`.
         let entered = SCOPE.try_with(|scope| guards.take().map(|guards| scope.borrow_mut().push(guards)));
         let entered = matches!(entered, Ok(Some(())));
         Self { guards, entered }
@@ -44,7 +45,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Applies `make` to the innermost lock that `wanted` selects. Neither may run user code, because the scope is
+/// Applies `make` to the innermost lock that `wanted` selects. Neither function may run user code, because the scope is
 /// borrowed.
 fn innermost<T>(wanted: impl FnMut(&&LockGuard) -> bool, make: impl FnOnce(&LockGuard) -> T) -> Option<T> {
     let find = |scope: &[Guards]| scope.iter().rev().flat_map(Guards::locks).find(wanted).map(make);
@@ -62,9 +63,10 @@ fn here() -> Vec<HeldLock> {
 pub(crate) fn reenter(engine: &Engine, request: &Request) -> Option<Result<LockGuard, LockError>> {
     let options = &request.options;
     let again = innermost(|held| held.is_of(engine, &request.lock.key), LockGuard::again)?;
-    // With or without `reentrant`: a section that has lost its lock would not wait for itself, but has to stop.
+    // Validity is checked first, even without `reentrant`: a section that has lost its lock would not wait for itself,
+    // but has to stop.
     Some(again.ensure_valid().and_then(|()| {
-        // In another mode, the lock is not the one that the section holds, and the section would wait for itself.
+        // A section that asks for its lock in another mode would wait for itself, even with `reentrant`.
         if options.reentrant && *again.lock() == request.lock {
             let until = Instant::now() + options.hold_at_least;
             if !options.hold_at_least.is_zero() {
@@ -117,15 +119,15 @@ pub fn current() -> Option<HeldLock> {
 
 /// Returns the lock named `key` if the current code runs under it, and an error otherwise.
 ///
-/// Call this in functions that must only be called under a particular lock. [`current`] explains which code runs under
-/// a lock. The name is looked up, ignoring prefixes, among all the locks under which the code runs, in any store. As a
+/// Call this function in code that must only run under a particular lock. [`current`] explains which code runs under a
+/// lock. The name is looked up, ignoring prefixes, among all the locks under which the code runs, in any store. As a
 /// result, a lock of the same name in another store, or with another prefix, also passes the check.
 ///
 /// For a key that contains values, use `lock_key!`, which encodes them in the same way as the attribute.
 ///
 /// # Errors
 /// * [`NotHeld`](LockErrorKind::NotHeld) if the current code does not run under the lock;
-/// * [`Lost`](LockErrorKind::Lost) if it does, but the lock has been lost;
+/// * [`Lost`](LockErrorKind::Lost) if the current code runs under the lock, but the lock has been lost;
 /// * [`InvalidKey`](LockErrorKind::InvalidKey) if `key` is not a valid name.
 ///
 /// # Example
@@ -149,7 +151,7 @@ pub fn current() -> Option<HeldLock> {
 /// ```
 pub fn ensure_locked(key: impl AsRef<str>) -> Result<HeldLock, LockError> {
     let key = key.as_ref();
-    // The caller relies on being alone, which it is not under a lock in another mode.
+    // The caller relies on being the only holder, so a lock in another mode does not count.
     let wanted = |held: &&LockGuard| held.key() == key && held.lock().mode == Mode::Exclusive;
     match innermost(wanted, LockGuard::again) {
         Some(held) => held.ensure_valid().map(|()| held.held()),

@@ -47,7 +47,7 @@ async fn the_lock_is_refused_to_its_own_section_at_once_and_with_a_way_out() {
     };
     held(&locks, "k").await.run(section).await.expect("in time");
     assert_eq!(store.acquires().count("k"), 1, "the store was asked");
-    // Outside the section it is an acquisition like any other.
+    // Outside the section, `lock` is acquired like any other lock.
     lock.acquire().await.expect("free").release().await.expect("held");
 }
 
@@ -154,7 +154,7 @@ async fn sections_side_by_side_and_inside_each_other_see_their_own() {
     };
     let (one, two) = tokio::join!(a.run(see("a")), b.run(see("b")));
     one.and(two).expect("in time");
-    // Outside the section of `a`, in the same task, an acquisition waits for `a` like any other.
+    // Outside the section of `a`, even in the same task, an acquisition waits for `a` like any other acquisition.
     let a = held(&locks, "a").await;
     let (section, other) = tokio::join!(a.run(see("a")), lock.acquire());
     section.expect("in time");
@@ -323,7 +323,7 @@ async fn a_lock_that_is_entered_again_counts_once() {
             again
         };
         let inner = held(&locks, "k").await.run(section).await.expect("in time");
-        // The count falls by one, whichever guard is dropped first.
+        // The count of held locks falls by one, whichever guard is dropped first.
         held(&locks, "k").await.release().await.expect("held");
         drop(inner);
     }
