@@ -20,15 +20,16 @@ use crate::{LockError, LockErrorKind, process::Process, sync::lock};
 
 /// The runtime of the library's own thread.
 ///
-/// It lives as long as the process, and runs no user code except the subscribers of its log.
+/// The runtime lives as long as the process. It runs no user code except log subscribers.
 #[derive(Clone, Debug)]
 pub(crate) struct Background(
-    /// `None` if the thread could not be started when this was made.
+    /// `None` if the thread could not be started when this handle was made.
     Option<Handle>,
 );
 
 impl Background {
-    /// Starts a task, from anywhere. Without the thread, the task starts together with it.
+    /// Starts a task. May be called on any thread. If the library's own thread cannot be started now, the task starts
+    /// as soon as the thread does.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         #[cfg(test)]
         let Some(task) = simulated::unless_killed(task) else { return };
@@ -60,16 +61,17 @@ pub(crate) fn handle() -> Background {
     Background(lock(&THREAD).start().ok())
 }
 
-/// Starts the thread, unless it runs.
+/// Starts the library's own thread, unless it already runs.
 ///
 /// # Errors
-/// [`Overloaded`](LockErrorKind::Overloaded) if the operating system refuses what it needs. The next call tries again.
+/// [`Overloaded`](LockErrorKind::Overloaded) if the operating system refuses a resource that the thread needs. The next
+/// call tries again.
 pub(crate) fn check() -> Result<(), LockError> {
     #[cfg(test)]
     if simulated::is_on() {
         return Ok(());
     }
-    // Without the mutex: each acquisition calls this.
+    // The mutex is avoided here, because each acquisition calls this function.
     if STARTED_BY.load(Ordering::Acquire) == Process::this().id() {
         return Ok(());
     }
@@ -77,22 +79,22 @@ pub(crate) fn check() -> Result<(), LockError> {
 }
 
 static THREAD: Mutex<Thread> = Mutex::new(Thread { started: None, waiting: Vec::new() });
-/// The process in which the thread runs; 0 before it was started.
+/// The id of the process in which the thread runs; 0 until the thread is started.
 static STARTED_BY: AtomicU32 = AtomicU32::new(0);
 
 struct Thread {
     started: Option<(Process, Handle)>,
-    /// The tasks that came while it could not be started.
+    /// The tasks that were spawned while the thread could not be started.
     waiting: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Thread {
-    /// Returns its runtime, and starts it first if it does not run.
+    /// Returns the runtime of the thread. Starts the thread first if it does not run in this process.
     fn start(&mut self) -> Result<Handle, LockError> {
         let this = Process::this();
         match &self.started {
             Some((process, handle)) if *process == this => return Ok(handle.clone()),
-            // Threads are not forked: a child that connects anew needs one of its own.
+            // A forked child has no copy of the thread: a child that connects anew needs a thread of its own.
             _ => {}
         }
         let handle = start()?;
@@ -106,7 +108,8 @@ impl Thread {
 }
 
 fn start() -> Result<Handle, LockError> {
-    // The thread comes first: a runtime that is not needed could not be dropped within the caller's.
+    // The thread is started before the runtime is made. Otherwise, if the thread could not be started, the runtime
+    // would have to be dropped inside the caller's runtime, which panics.
     let (give, given) = mpsc::channel::<Runtime>();
     let run = move || {
         if let Ok(runtime) = given.recv() {

@@ -1,4 +1,4 @@
-//! The runtime of the caller, which has to have timers and I/O.
+//! The caller's runtime, which must have timers and I/O.
 
 use std::{cell::Cell, panic, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::runtime::{self, Handle};
 use crate::simulated;
 use crate::{LockError, LockErrorKind};
 
-/// What a runtime has.
+/// The parts that a runtime may have.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     timers: bool,
@@ -16,14 +16,14 @@ struct Parts {
 }
 
 thread_local! {
-    /// The two runtimes that this thread asked about last. A runtime is probed once on each of its threads.
+    /// The last two runtimes that were probed on this thread, so that a runtime is not probed at each call.
     static LAST: Cell<[Option<(runtime::Id, Parts)>; 2]> = const { Cell::new([None; 2]) };
 }
 
-/// Fails where no store with a server can work.
+/// Fails if no store with a server can work on the caller's runtime.
 ///
 /// # Errors
-/// [`Unsupported`](LockErrorKind::Unsupported) outside of a tokio runtime, and in one without timers or I/O.
+/// [`Unsupported`](LockErrorKind::Unsupported) outside of a tokio runtime, and in a runtime without timers or I/O.
 pub(crate) fn check() -> Result<(), LockError> {
     let missing = match parts() {
         None => "there is none here; call it in a task, or within `Runtime::enter`",
@@ -39,12 +39,12 @@ pub(crate) fn check() -> Result<(), LockError> {
     Err(LockError::new(LockErrorKind::Unsupported, message))
 }
 
-/// Returns whether the caller may make a timer of tokio.
+/// Returns whether the caller may create a timer of tokio.
 pub(crate) fn has_timers() -> bool {
     parts().is_some_and(|parts| parts.timers)
 }
 
-/// Returns what the runtime of the caller has; `None` outside of a runtime.
+/// Returns the parts of the caller's runtime; `None` outside of a runtime.
 fn parts() -> Option<Parts> {
     let here = Handle::try_current().ok()?.id();
     #[cfg(test)]
@@ -61,7 +61,8 @@ fn parts() -> Option<Parts> {
     Some(parts)
 }
 
-/// Probes one part: tokio has no question for it, and panics if it is missing.
+/// Returns whether the runtime has the part that `probe` uses. Tokio has no method for this, and panics if the part is
+/// missing.
 fn has(probe: fn()) -> bool {
     panic::catch_unwind(probe).is_ok()
 }
@@ -69,7 +70,7 @@ fn has(probe: fn()) -> bool {
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 fn use_io() {
     let bound = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
-    // Without a descriptor, the connection to the server will fail and say so.
+    // If no descriptor is left for the socket, the connection to the server will fail, too, and give the reason.
     if let Ok(socket) = bound
         && socket.set_nonblocking(true).is_ok()
     {

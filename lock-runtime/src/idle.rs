@@ -1,6 +1,7 @@
-//! Wake-ups that need not be answered by a poll: those of a waiter that blocks no other.
+//! Idle wake-ups: wake-ups that need not be answered by a poll, because the woken waiter blocks no other waiter.
 //!
-//! They are marked on the waking thread, so that the code that watches a task can distinguish them from the others.
+//! An idle wake-up is marked on the waking thread, so that the code that watches a task (see
+//! [`unpolled`](crate::engine::unpolled)) can distinguish it from other wake-ups.
 
 use std::{
     cell::Cell,
@@ -11,16 +12,16 @@ use std::{
 };
 
 thread_local! {
-    /// Whether the present wake-up on this thread need not be answered by a poll.
+    /// Whether the wake-up that this thread performs at present is idle.
     static IDLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the present wake-up on this thread need not be answered by a poll.
+/// Returns whether the wake-up that this thread performs at present is idle.
 pub(crate) fn is_under_way() -> bool {
     IDLE.get()
 }
 
-/// Restores the mark of this thread when dropped.
+/// The mark of this thread. Dropping this value restores the previous mark.
 pub(crate) struct Idle(bool);
 
 impl Idle {
@@ -48,10 +49,10 @@ impl Wake for IdleWaker {
     }
 }
 
-/// Completes with `future`, whose wake-ups need not be answered by a poll.
+/// Completes with the output of `future`, whose wake-ups are marked as idle.
 ///
 /// # Cancel safety
-/// As `future`.
+/// The same as `future`.
 pub(crate) async fn idle<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut idle: Option<Arc<IdleWaker>> = None;

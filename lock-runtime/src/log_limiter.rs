@@ -1,4 +1,4 @@
-//! Log lines that come in bursts.
+//! A limit on log lines that come in bursts.
 
 use std::{fmt, sync::Mutex, time::Duration};
 
@@ -13,10 +13,10 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Number of lines that are written one by one before the summaries begin.
 const LINES_BEFORE_SUMMARIES: u32 = 5;
 
-/// Upper bound on the reasons that are counted at the same time; lines for others are written one by one.
+/// Upper bound on the reasons that are counted at the same time. Lines for further reasons are written one by one.
 const REASONS: usize = 16;
 
-/// A counter of log lines that repeat for one reason, so that one line a second sums them up.
+/// A counter of log lines that repeat for one reason. In a long burst, one summary a second replaces the lines.
 pub(crate) struct LogLimiter(Mutex<Vec<Window>>);
 
 struct Window {
@@ -24,6 +24,7 @@ struct Window {
     /// The process whose background thread closes the window.
     opened_by: Process,
     written: u32,
+    /// The number of lines that the next summary covers.
     more: u64,
     last: String,
 }
@@ -33,7 +34,7 @@ impl LogLimiter {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Calls `write` for the first few lines of a burst with this reason.
+    /// Calls `write` for the first [`LINES_BEFORE_SUMMARIES`] lines of a burst with this reason.
     ///
     /// Once a second, `summary` gets the number of further lines and the last of them. The burst is over after a second
     /// without further lines.
@@ -46,10 +47,11 @@ impl LogLimiter {
     ) {
         #[cfg(test)]
         if simulated::is_on() {
-            // A summary is a task of the process, and its count would be that of all simulations which run at the same time.
+            // The summaries are a task of the whole process, so their counts would add up the lines of all simulations
+            // that run at the same time.
             return write();
         }
-        // A line is written by itself if the count is locked, as it may be in a forked child.
+        // If the mutex is locked, as it may always be in a forked child, the line is written and not counted.
         let opens = if let Ok(mut windows) = self.0.try_lock() {
             windows.retain(|window| window.opened_by.is_this());
             let is_full = windows.len() >= REASONS;
@@ -76,7 +78,7 @@ impl LogLimiter {
             false
         };
         if opens {
-            // The summaries go to the caller's log, which may be set for its thread only.
+            // The summaries go to the caller's subscriber, which may be set for the caller's thread only.
             let log = dispatcher::get_default(Clone::clone);
             let open = Open { limiter: self, reason: reason.to_owned() };
             background::handle().spawn(async move {
@@ -96,13 +98,14 @@ struct Open {
 }
 
 impl Open {
-    /// Returns the number of further lines in the next second, and the last; closes the window if there were none.
+    /// Waits for one second. Returns the number of further lines in that second, and the last of them. If there were
+    /// none, closes the window and returns `None`.
     async fn next_second(&self) -> Option<(u64, String)> {
         tokio::time::sleep(WINDOW).await;
         let mut windows = lock(&self.limiter.0);
         let window = windows.iter_mut().find(|window| window.reason == self.reason)?;
         if window.more == 0 {
-            // Under the same lock, so that no line is counted after the check.
+            // The mutex has been locked since the check, so no line is counted in between.
             windows.retain(|window| window.reason != self.reason);
             return None;
         }

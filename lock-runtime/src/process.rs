@@ -1,15 +1,15 @@
 //! Forked processes.
 //!
-//! A forked child has a copy of every manager and guard, none of the library's threads, and the sockets of its parent:
-//! its requests would be the parent's. Hence the managers and guards of a store that several processes share work only
-//! in the process that made them. A child of the bare system call `clone`, without the C library's `fork`, is not
-//! detected.
+//! A forked child has a copy of every manager and guard, none of the library's threads, and the sockets of its parent,
+//! on which its requests would mix with the parent's. Hence the managers and guards of a store that several processes
+//! share work only in the process that made them. A child of the bare system call `clone`, without the C library's
+//! `fork`, is not detected.
 
 use std::sync::LazyLock;
 
 use crate::{LockError, LockErrorKind};
 
-/// The process in which something was made.
+/// The process in which a manager, a guard or a thread was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
@@ -52,8 +52,8 @@ impl Process {
 
 /// Returns the id of this process.
 ///
-/// Makes no system call in a process that was not forked since the first call, because each acquisition calls this
-/// several times.
+/// Makes no system call unless the process was forked after the first call, because each acquisition calls this
+/// function several times.
 fn id() -> u32 {
     static FIRST: LazyLock<(forkguard::Guard, u32)> =
         LazyLock::new(|| (forkguard::new(), std::process::id()));

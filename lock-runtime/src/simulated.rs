@@ -1,5 +1,5 @@
-//! What a [simulation](crate::simulation) has instead of the machine: the clock, the randomness, the library's own
-//! thread, and the network. Only in unit tests; outside of a simulation nothing changes.
+//! The replacements that a [simulation](crate::simulation) has for the clock, the randomness, the library's own thread,
+//! and the network. Only for unit tests; outside of a simulation, nothing changes.
 
 #![cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only the servers of Redis are simulated"))]
 
@@ -15,15 +15,15 @@ use tokio::runtime::{self, Handle};
 use turmoil::net::TcpStream;
 
 thread_local! {
-    /// When the processes are killed whose destructors run.
+    /// The time at which processes are killed, while their destructors run.
     static KILLED_AT: Cell<Option<Duration>> = const { Cell::new(None) };
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// The part that is not turmoil's.
+/// The part of the simulation that turmoil does not provide.
 struct World {
     random: SmallRng,
-    /// For each runtime of a simulated process, the one that stands for the library's own thread.
+    /// For each runtime of a simulated process, the runtime that stands for the library's own thread.
     backgrounds: Vec<(runtime::Id, Handle)>,
     traced: bool,
 }
@@ -41,7 +41,7 @@ fn with<T>(what: impl FnOnce(&mut World) -> T) -> Option<T> {
     WORLD.with_borrow_mut(|world| world.as_mut().map(what))
 }
 
-/// Writes what happens, if the simulation is traced.
+/// Prints an event, if the simulation is traced.
 pub(crate) fn trace(what: impl FnOnce() -> String) {
     if with(|world| world.traced) == Some(true) {
         println!("{:?} {}", elapsed().unwrap_or_default(), what());
@@ -52,39 +52,41 @@ pub(crate) fn is_on() -> bool {
     with(|_| ()).is_some()
 }
 
-/// The time since the beginning.
+/// Returns the time since the simulation began; `None` outside of a simulation.
 ///
-/// Not turmoil's in the destructors of a process that is killed. Some of them run outside of its runtime, where turmoil
-/// would count the time of the machine.
+/// While the destructors of a killed process run, this is the time at which it was killed. Turmoil's time would be
+/// wrong: some of the destructors run outside of the process's runtime, where turmoil would return the time of the
+/// machine.
 pub(crate) fn elapsed() -> Option<Duration> {
     KILLED_AT.get().or_else(turmoil::sim_elapsed)
 }
 
-/// The moment as nanoseconds of the clock of leases.
+/// Returns the present moment, in nanoseconds of the library's clock.
 pub(crate) fn now() -> Option<u64> {
-    // A day later than zero: a moment a little ago exists.
+    // The simulation begins one day after zero, so that earlier moments can be computed.
     let now = elapsed()? + Duration::from_secs(24 * 60 * 60);
     u64::try_from(now.as_nanos()).ok()
 }
 
-/// A number for jitter, from the seed.
+/// Returns a random number for jitter, drawn from the seed.
 pub(crate) fn random() -> Option<u32> {
     with(|world| world.random.next_u32())
 }
 
-/// Fills secrets from the seed; returns whether it did.
+/// Fills `bytes` from the seed, for use as a secret; returns false outside of a simulation.
 pub(crate) fn fill(bytes: &mut [u8]) -> bool {
     with(|world| world.random.fill_bytes(bytes)).is_some()
 }
 
-/// Makes another runtime the background of the caller's.
+/// Lets `background` stand for the library's own thread of the caller's runtime.
 pub(crate) fn set_background(background: &Handle) {
     let caller = Handle::current().id();
     let pairs = [caller, background.id()].map(|runtime| (runtime, background.clone()));
     with(|world| world.backgrounds.extend(pairs));
 }
 
-/// The background of the caller's runtime; outside of a runtime, as in a destructor, any.
+/// Returns the runtime that stands for the library's own thread of the caller's runtime. Outside of a runtime, as in
+/// some destructors, returns the runtime that was set last.
 pub(crate) fn background() -> Option<Handle> {
     let here = Handle::try_current().ok().map(|here| here.id());
     with(|World { backgrounds, .. }| {
@@ -93,7 +95,8 @@ pub(crate) fn background() -> Option<Handle> {
     })?
 }
 
-/// Ends processes at this time: their destructors start nothing more on their threads, which would be over, too.
+/// Runs `end`, in which processes are killed at the time `at`. Their destructors start no tasks, because a killed
+/// process has no threads.
 pub(crate) fn kill<T>(at: Duration, end: impl FnOnce() -> T) -> T {
     KILLED_AT.set(Some(at));
     let output = end();
@@ -101,8 +104,8 @@ pub(crate) fn kill<T>(at: Duration, end: impl FnOnce() -> T) -> T {
     output
 }
 
-/// Returns the task, unless its process is being killed. Then it is never dropped, because its destructor could start
-/// the same task again.
+/// Returns the task, unless its process is being killed. In that case, the task is never dropped, because its
+/// destructor could start the same task again.
 pub(crate) fn unless_killed<T>(task: T) -> Option<T> {
     if KILLED_AT.get().is_none() {
         return Some(task);

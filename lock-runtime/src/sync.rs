@@ -14,14 +14,16 @@ use tokio::sync::Notify;
 
 use crate::hash::RandomState;
 
-/// Locks `mutex`, also after a panic under it: the data in our mutexes is consistent between any two steps.
+/// Locks `mutex`, even if a thread has panicked while it had locked the mutex: the data in the library's mutexes is
+/// consistent between any two steps.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Data about many locks, in parts with a mutex each, so that threads which use different locks rarely meet.
+/// Data about many locks, in shards with a mutex each, so that threads that use different locks rarely contend for a
+/// mutex.
 ///
-/// A lock is always in the same part.
+/// The data of a lock is always in the same shard.
 pub(crate) struct Sharded<T> {
     shards: [Shard<T>; SHARDS],
     hasher: RandomState,
@@ -29,28 +31,29 @@ pub(crate) struct Sharded<T> {
 
 const SHARDS: usize = 16;
 
-/// Alone in its cache lines; otherwise a thread that locks one part slows down the threads that lock its neighbours.
+/// A shard has its cache lines for itself. Otherwise, a thread that locks one shard would slow down the threads that
+/// lock the shards next to it.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard<T>(Mutex<T>);
 
 impl<T> Sharded<T> {
-    /// Locks the part with the lock of this name.
+    /// Locks the shard that has the lock with this name.
     pub(crate) fn of(&self, name: &str) -> MutexGuard<'_, T> {
         self.at(self.hasher.hash_one(name))
     }
 
-    /// Locks the part with this number; the parts are numbered round and round.
+    /// Locks the shard with this number modulo the number of shards.
     pub(crate) fn at(&self, number: u64) -> MutexGuard<'_, T> {
         lock(&self.shards[usize::try_from(number % SHARDS as u64).unwrap_or_default()].0)
     }
 
-    /// Returns the numbers of all parts.
+    /// Returns the numbers of all shards.
     pub(crate) fn numbers() -> Range<u64> {
         0..SHARDS as u64
     }
 
-    /// Locks each part in turn; they are not locked together.
+    /// Locks one shard after the other, not all at the same time.
     pub(crate) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, T>> {
         self.shards.iter().map(|shard| lock(&shard.0))
     }
@@ -68,7 +71,8 @@ impl<T> fmt::Debug for Sharded<T> {
     }
 }
 
-/// Returns what `check` finds, or `None` after the next notification. One that comes after the check is not missed.
+/// Returns the result of `check` if it is `Some`. Otherwise, waits for the next notification and returns `None`. A
+/// notification that comes after the check is not missed.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -86,8 +90,8 @@ pub(crate) async fn check_or_wait<T>(notify: &Notify, check: impl FnOnce() -> Op
 
 /// A boxed future that keeps its owner `Sync`.
 ///
-/// The futures of stores are only `Send`, and a response body that is not `Sync` does not fit into every stack. The
-/// future is polled through `&mut` alone, so the mutex is never locked.
+/// The futures of stores are only `Send`, but some service stacks require a response body that is `Sync`. The future is
+/// polled only through `&mut`, so the mutex is never locked.
 pub struct SyncFuture<T>(Mutex<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T> SyncFuture<T> {
