@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// Returns whether the wake-up that this thread performs at present is idle.
-pub(crate) fn is_under_way() -> bool {
+pub(crate) fn is_idle_wake_up() -> bool {
     IDLE.get()
 }
 

@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 const LINES_BEFORE_SUMMARIES: u32 = 5;
 
 /// Upper bound on the reasons that are counted at the same time. Lines for further reasons are written one by one.
-const REASONS: usize = 16;
+const MAX_REASONS: usize = 16;
 
 /// A counter of log lines that repeat for one reason. In a long burst, one summary a second replaces the lines.
 pub(crate) struct LogLimiter(Mutex<Vec<Window>>);
@@ -54,7 +54,7 @@ impl LogLimiter {
         // If the mutex is locked, as it may always be in a forked child, the line is written and not counted.
         let opens = if let Ok(mut windows) = self.0.try_lock() {
             windows.retain(|window| window.opened_by.is_this());
-            let is_full = windows.len() >= REASONS;
+            let is_full = windows.len() >= MAX_REASONS;
             match windows.iter_mut().find(|window| window.reason == reason) {
                 Some(window) if window.written == LINES_BEFORE_SUMMARIES => {
                     window.more += 1;

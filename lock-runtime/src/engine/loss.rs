@@ -26,7 +26,7 @@ pub(crate) enum Cause {
     /// The session has ended, and the store has not yet given a reason.
     SessionEnded,
     /// A reason given by the store, or about the store.
-    Told(String),
+    Reason(String),
 }
 
 impl Cause {
@@ -78,7 +78,7 @@ impl Ends {
 
 /// Logs that the store no longer had a lock whose holder relied on it until its release.
 pub(crate) fn log_given_up(key: &LockKey) {
-    Cause::Told("the store had given it up before it was released".into()).log(key);
+    Cause::Reason("the store had given it up before it was released".into()).log(key);
 }
 
 impl fmt::Display for Cause {
@@ -101,7 +101,7 @@ impl fmt::Display for Cause {
                 "its deadline passed before the store confirmed that the session is alive"
             }
             Self::SessionEnded => "its session with the store has ended",
-            Self::Told(why) => why,
+            Self::Reason(why) => why,
         })
     }
 }

@@ -29,7 +29,7 @@ use crate::{
 /// Upper bound on the leases renewed in one call to the store. If a call is not answered in time, none of its leases
 /// counts as renewed. Very many leases may be due at once, after an outage or on a slow machine; in several calls, some
 /// of them are renewed even if one call fails.
-const RENEWED_TOGETHER: usize = 1_024;
+const MAX_LEASES_PER_CALL: usize = 1_024;
 
 /// The part of the engine that the renewals call: it cleans up after the losses that the renewals detect.
 pub(crate) trait LossHandler: Send + Sync + 'static {
@@ -53,7 +53,7 @@ pub(crate) struct Renewals {
     schedule: Sharded<Schedule>,
     /// When the job checks next, in nanoseconds; [`Instant::FAR_FUTURE`] while there is nothing to check. Lowered only
     /// while the shard of the due hold is locked.
-    looks_at: AtomicU64,
+    check_at: AtomicU64,
     /// Notifies the job that a hold is due before its next check.
     earlier: Notify,
     started: AtomicBool,
@@ -70,7 +70,7 @@ impl Default for Renewals {
     fn default() -> Self {
         Self {
             schedule: Sharded::default(),
-            looks_at: AtomicU64::new(Instant::FAR_FUTURE.as_nanos()),
+            check_at: AtomicU64::new(Instant::FAR_FUTURE.as_nanos()),
             earlier: Notify::new(),
             started: AtomicBool::new(false),
             ids: AtomicU64::new(0),
@@ -85,8 +85,8 @@ impl Renewals {
     }
 
     /// Returns when the job checks next.
-    fn looks_at(&self) -> Instant {
-        Instant::from_nanos(self.looks_at.load(Ordering::SeqCst))
+    fn check_at(&self) -> Instant {
+        Instant::from_nanos(self.check_at.load(Ordering::SeqCst))
     }
 
     /// Starts to renew a hold, and to watch for its loss.
@@ -102,7 +102,7 @@ impl Renewals {
             let (handler, hold) = (Arc::downgrade(handler), Arc::downgrade(hold));
             let notify = move |why: &str| {
                 if let (Some(handler), Some(hold)) = (handler.upgrade(), hold.upgrade()) {
-                    lost(&handler, &hold, Cause::Told(why.into()));
+                    lost(&handler, &hold, Cause::Reason(why.into()));
                 }
             };
             Arc::clone(session).on_loss(LossNotifier(Box::new(notify)));
@@ -158,9 +158,9 @@ impl Renewals {
         let due_nanos = due.as_nanos().max(1);
         hold.scheduled.due.store(due_nanos, Ordering::SeqCst);
         schedule.due.insert((due_nanos, hold.scheduled.id.load(Ordering::Relaxed)), Arc::clone(hold));
-        // The job resets `looks_at` before it goes through the shards: either the job finds this hold, or this call
+        // The job resets `check_at` before it goes through the shards: either the job finds this hold, or this call
         // notifies the job.
-        if due < self.looks_at() && due.as_nanos() < self.looks_at.fetch_min(due.as_nanos(), Ordering::SeqCst)
+        if due < self.check_at() && due.as_nanos() < self.check_at.fetch_min(due.as_nanos(), Ordering::SeqCst)
         {
             self.earlier.notify_one();
         }
@@ -168,7 +168,7 @@ impl Renewals {
 
     /// Takes the due holds, and plans the next check.
     fn take_due(&self, now: Instant) -> Vec<Arc<Hold>> {
-        self.looks_at.store(Instant::FAR_FUTURE.as_nanos(), Ordering::SeqCst);
+        self.check_at.store(Instant::FAR_FUTURE.as_nanos(), Ordering::SeqCst);
         let mut all = Vec::new();
         for mut schedule in self.schedule.each() {
             let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
@@ -177,7 +177,7 @@ impl Renewals {
                 hold.scheduled.due.store(0, Ordering::SeqCst);
             }
             if let Some(((at, _), _)) = schedule.due.first_key_value() {
-                self.looks_at.fetch_min(*at, Ordering::SeqCst);
+                self.check_at.fetch_min(*at, Ordering::SeqCst);
             }
             all.extend(due);
         }
@@ -216,23 +216,23 @@ fn plan_renewal(hold: &Hold, now: Instant) {
 async fn run<H: LossHandler>(handler: Weak<H>) {
     loop {
         let Some(renewals) = handler.upgrade().map(|handler| Arc::clone(handler.renewals())) else { return };
-        let next = renewals.looks_at();
+        let next = renewals.check_at();
         tokio::select! {
             biased;
             // The job wakes up at least once a minute, to check whether the engine still exists.
             () = clock::sleep_until(next.min(Instant::now() + Duration::from_secs(60))) => {}
             // The notification only shortens the sleep, and does not start a check. If the new hold has left already, a
-            // check would find the schedule empty and set `looks_at` to the far future, so that each new hold would
+            // check would find the schedule empty and set `check_at` to the far future, so that each new hold would
             // wake this thread.
             () = renewals.earlier.notified() => continue,
         }
         let Some(handler) = handler.upgrade() else { return };
         let now = Instant::now();
-        look_at(&handler, handler.renewals().take_due(now), now);
+        check_due(&handler, handler.renewals().take_due(now), now);
     }
 }
 
-fn look_at<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant) {
+fn check_due<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant) {
     // The batches are searched from the newest: there are few of them, and most holds belong to the same batch as the
     // hold before them.
     let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
@@ -251,7 +251,7 @@ fn look_at<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant) 
     }
     for (_, mut holds) in to_renew {
         while !holds.is_empty() {
-            let rest = holds.split_off(holds.len().min(RENEWED_TOGETHER));
+            let rest = holds.split_off(holds.len().min(MAX_LEASES_PER_CALL));
             let renewal = renew(Arc::clone(handler), std::mem::replace(&mut holds, rest));
             tokio::spawn(renewal);
         }
@@ -296,7 +296,7 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
     let Some(store) = handler.renewal() else {
         for hold in open.holds.by_ref() {
             let why = "its store grants leases but does not renew them (`Backend::renewal`)";
-            lost(&handler, &hold, Cause::Told(why.into()));
+            lost(&handler, &hold, Cause::Reason(why.into()));
         }
         return;
     };

@@ -72,7 +72,7 @@ impl Section {
     /// Returns the guards. Must not be called while the body is polled.
     #[must_use]
     pub fn guards(&self) -> &Guards {
-        self.guards.as_ref().expect(THERE)
+        self.guards.as_ref().expect(GUARDS_PRESENT)
     }
 
     /// Returns whether the body may continue. A body that has not started does not start without the locks.
@@ -106,7 +106,7 @@ impl Section {
         if self.on_lost == OnLost::Finish {
             return Poll::Pending;
         }
-        let guards = self.guards.as_ref().expect(THERE);
+        let guards = self.guards.as_ref().expect(GUARDS_PRESENT);
         ready!(self.alarm.get_or_insert_with(|| SyncFuture::new(guards.lost())).poll(cx));
         self.alarm = None;
         Poll::Ready(Err(self.guards().loss()))
@@ -119,7 +119,7 @@ impl Section {
     /// the store no longer considers one of the locks held. If the release fails or hangs, no error is returned,
     /// because the body's work is not affected; the release continues in the background.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let guards = self.guards.expect(THERE);
+        let guards = self.guards.expect(GUARDS_PRESENT);
         async move {
             tokio::select! {
                 biased;
@@ -138,4 +138,4 @@ impl Section {
 }
 
 /// The message for missing guards, which are on the stack of the scope only while the body is polled.
-const THERE: &str = "the guards are there before and after each poll";
+const GUARDS_PRESENT: &str = "the guards are there before and after each poll";

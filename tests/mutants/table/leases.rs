@@ -153,8 +153,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "all_renewals_in_one_call",
         edits: &[Rust {
             file: "engine/renewal.rs",
-            from: "holds.len().min(RENEWED_TOGETHER)",
-            to: "holds.len().min(if mutant!() { usize::MAX } else { RENEWED_TOGETHER })",
+            from: "holds.len().min(MAX_LEASES_PER_CALL)",
+            to: "holds.len().min(if mutant!() { usize::MAX } else { MAX_LEASES_PER_CALL })",
         }],
         caught_by: &[
             "unit engine::renewal::tests::very_many_are_renewed_in_parts_that_do_not_wait_for_each_other",

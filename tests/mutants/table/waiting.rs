@@ -50,8 +50,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "unpolled_leader_kept",
         edits: &[Rust {
             file: "engine/unpolled/mod.rs",
-            from: "            None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
-            to: "            None if !mutant!() && signs.is_in_the_way(&waiting.cohorts) => signs.ask(),",
+            from: "            None if signs.blocks_others(&waiting.cohorts) => signs.probe(),",
+            to: "            None if !mutant!() && signs.blocks_others(&waiting.cohorts) => signs.probe(),",
         }],
         caught_by: &[
             "unit engine::unpolled::tests::a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow",
@@ -119,11 +119,11 @@ pub const MUTANTS: &[Mutant] = &[
             file: "lock/acquire/mod.rs",
             from: "    Ok(Started::Waits { pending: Box::pin(question.answered()), task })",
             to: "    let pending: Pending = if mutant!() {
-        let Question { leader, call, give_up, context } = question;
+        let Question { leader, call, deadline, context } = question;
         Box::pin(async move {
             // What a future captures first, it drops first.
             let context = context;
-            Question { leader, call, give_up, context }.answered().await
+            Question { leader, call, deadline, context }.answered().await
         })
     } else {
         Box::pin(question.answered())

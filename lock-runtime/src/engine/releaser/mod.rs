@@ -49,7 +49,7 @@ pub(crate) struct Releaser {
     /// When the latest answered probe began.
     answered: Mutex<Instant>,
     /// Notified of each change of `answered`.
-    news: Notify,
+    changed: Notify,
     /// Ends the prober's pause early.
     probe_now: Notify,
     /// Returns the prober's pause before a probe, by the number of the probe, from 0.
@@ -68,7 +68,7 @@ impl Releaser {
             numbers: AtomicU64::new(0),
             queue: Mutex::default(),
             answered: Mutex::new(Instant::now()),
-            news: Notify::new(),
+            changed: Notify::new(),
             probe_now: Notify::new(),
             pause,
         })
@@ -142,11 +142,11 @@ impl Releaser {
         let mut answered = lock(&self.answered);
         if *answered < began {
             *answered = began;
-            self.news.notify_waiters();
+            self.changed.notify_waiters();
         }
         drop(answered);
         let ends = self.queue().return_all();
-        // There may be very many ends, so they are dropped after the queue is unlocked.
+        // There may be very many of these ends, so they are dropped after the queue is unlocked.
         drop(ends);
         self.fill();
     }
@@ -216,7 +216,7 @@ async fn attempt(mut open: Open) {
         return;
     };
     let is_probe = open.room == Room::Probe;
-    let news = || check_or_wait(&releaser.news, || (*lock(&releaser.answered) > began).then_some(()));
+    let newer = || check_or_wait(&releaser.changed, || (*lock(&releaser.answered) > began).then_some(()));
     let mut release = releasable.release();
     let slow = tokio::time::sleep(PROBE_PAUSE);
     tokio::pin!(slow);
@@ -224,7 +224,7 @@ async fn attempt(mut open: Open) {
         tokio::select! {
             biased;
             answer = &mut release => break Some(answer),
-            later = news() => if later.is_some() { break None },
+            later = newer() => if later.is_some() { break None },
             () = &mut slow, if open.room == Room::Shared => open.leave_room(),
         }
     };

@@ -14,7 +14,7 @@ use crate::{
 
 /// Upper bound on unanswered probes: the number that begin within two seconds, the time after which stores give up a
 /// hanging request.
-const PROBES: usize = 8;
+const MAX_UNANSWERED_PROBES: usize = 8;
 /// Upper bound on concurrent releases: two full batches of requests to Redis (`MAX_BATCH`).
 const MAX_CONCURRENT_RELEASES: usize = 256;
 
@@ -41,7 +41,7 @@ pub(super) struct Queue {
     /// Entries that failed, and are tried again when a probe is answered.
     in_doubt: BTreeMap<Place, Entry>,
     /// The entries in doubt by the ends of their leases.
-    ends: BTreeSet<(Instant, Place)>,
+    lease_ends: BTreeSet<(Instant, Place)>,
     /// Entries that failed before a probe was answered, and are tried again when there is room.
     returning: BTreeMap<Place, Entry>,
     /// The number of attempts that count against [`MAX_CONCURRENT_RELEASES`].
@@ -82,7 +82,7 @@ impl Queue {
     /// Therefore the newest entry does not wait behind many entries that the store refuses to release, and the oldest
     /// entry does not wait forever.
     pub(super) fn next_probe(&mut self) -> Option<Entry> {
-        if self.probes >= PROBES {
+        if self.probes >= MAX_UNANSWERED_PROBES {
             return None;
         }
         let (oldest, _) = self.in_doubt.first_key_value()?;
@@ -90,7 +90,7 @@ impl Queue {
         self.is_turn_of_oldest = !self.is_turn_of_oldest;
         let place = if self.is_turn_of_oldest { *oldest } else { *newest };
         let entry = self.in_doubt.remove(&place)?;
-        self.ends.remove(&(entry.until, place));
+        self.lease_ends.remove(&(entry.until, place));
         self.probes += 1;
         Some(entry)
     }
@@ -99,19 +99,19 @@ impl Queue {
         entry.ends = Ends::Remains;
         entry.doubts = entry.doubts.saturating_add(1);
         let place = (entry.doubts, entry.number);
-        self.ends.insert((entry.until, place));
+        self.lease_ends.insert((entry.until, place));
         self.in_doubt.insert(place, entry);
     }
 
-    /// Takes entries in doubt whose leases have ended by themselves, up to `AT_ONCE` entries. The result is empty only
-    /// if there is no such entry.
+    /// Takes entries in doubt whose leases have ended by themselves, at most `MAX_AT_ONCE`. The result is empty only if
+    /// there is no such entry.
     pub(super) fn ended(&mut self) -> Vec<Entry> {
         // Few enough that a destructor does not wait long for the mutex of the queue.
-        const AT_ONCE: usize = 1_024;
+        const MAX_AT_ONCE: usize = 1_024;
         let now = Instant::now();
         let mut ended = Vec::new();
-        while ended.len() < AT_ONCE && self.ends.first().is_some_and(|(until, _)| *until <= now) {
-            ended.extend(self.ends.pop_first().and_then(|(_, place)| self.in_doubt.remove(&place)));
+        while ended.len() < MAX_AT_ONCE && self.lease_ends.first().is_some_and(|(until, _)| *until <= now) {
+            ended.extend(self.lease_ends.pop_first().and_then(|(_, place)| self.in_doubt.remove(&place)));
         }
         ended
     }
@@ -121,13 +121,14 @@ impl Queue {
         self.in_doubt.is_empty() && self.probes == 0
     }
 
-    /// Lets all entries in doubt be tried again. Returns `ends`, for the caller to drop once the queue is unlocked.
+    /// Lets all entries in doubt be tried again. Returns `lease_ends`, which the caller drops once the queue is
+    /// unlocked.
     pub(super) fn return_all(&mut self) -> BTreeSet<(Instant, Place)> {
         if self.returning.is_empty() {
             mem::swap(&mut self.returning, &mut self.in_doubt);
         } else {
             self.returning.append(&mut self.in_doubt);
         }
-        mem::take(&mut self.ends)
+        mem::take(&mut self.lease_ends)
     }
 }

@@ -224,7 +224,7 @@ async fn a_hold_that_is_almost_lost_does_not_cut_off_the_renewal_of_another() {
         locks.engine().renewals.schedule(hold).take(hold);
         hold.scheduled.renew_at.store(now.as_nanos(), Ordering::SeqCst);
     }
-    look_at(locks.engine(), vec![Arc::clone(&dying.turn().hold), Arc::clone(&healthy.turn().hold)], now);
+    check_due(locks.engine(), vec![Arc::clone(&dying.turn().hold), Arc::clone(&healthy.turn().hold)], now);
     until("it is renewed", || healthy.turn().hold.deadline() > before).await;
     // The first attempt has the time limit of a healthy lease; a second attempt would come after a third of the lease.
     assert!(Instant::now() < now + ttl / 4);
@@ -236,7 +236,7 @@ async fn very_many_are_renewed_in_parts_that_do_not_wait_for_each_other() {
     let store = Mock::new();
     let locks = store.manager();
     let mut guards = Vec::new();
-    for number in 0..=RENEWED_TOGETHER {
+    for number in 0..=MAX_LEASES_PER_CALL {
         guards.push(locks.lock(number.to_string()).acquire().await.expect("granted"));
     }
     let holds: Vec<_> = guards.iter().map(|guard| Arc::clone(&guard.turn().hold)).collect();
@@ -249,7 +249,7 @@ async fn very_many_are_renewed_in_parts_that_do_not_wait_for_each_other() {
         locks.engine().renewals.schedule(hold).take(hold);
         hold.scheduled.renew_at.store(now.as_nanos(), Ordering::SeqCst);
     }
-    look_at(locks.engine(), holds.clone(), now);
+    check_due(locks.engine(), holds.clone(), now);
     until("the last is renewed", || last.deadline() > before[1]).await;
     assert_eq!(first.deadline(), before[0], "its part is not answered yet");
     assert_eq!(store.renewals().count("0"), 1);
@@ -280,7 +280,7 @@ async fn locks_that_come_and_go_do_not_wake_the_thread_each_time() {
         locks.lock("k").acquire().await.expect("granted").release().await.expect("held");
         // If the new hold has woken the job, the job plans its next check in this time.
         tokio::time::sleep(20 * MS).await;
-        plans.push(locks.engine().renewals.looks_at());
+        plans.push(locks.engine().renewals.check_at());
     }
     assert!(plans[0] < Instant::FAR_FUTURE && plans.iter().all(|plan| *plan == plans[0]), "{plans:?}");
 }

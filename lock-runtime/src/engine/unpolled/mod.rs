@@ -45,10 +45,10 @@ pub(crate) const POLL_GRACE: Duration = Duration::from_secs(2);
 
 /// Pause between two checks of all waiting acquisitions. A check comes sooner if the grace of an acquisition ends
 /// sooner.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Upper bound on the slots listed while the mutex of a shard is locked: an acquisition that begins or ends its wait
 /// needs the mutex, too.
-const LOOKED_AT_TOGETHER: usize = 1_024;
+const MAX_SLOTS_PER_LIST: usize = 1_024;
 
 /// The waiting acquisitions of one store.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct Waiting {
     /// The id of a slot selects its shard.
     slots: Sharded<Slots>,
     /// Whether the job checks the slots. Otherwise, the job sleeps until a slot is added.
-    looked_at: AtomicBool,
+    is_active: AtomicBool,
     started: AtomicBool,
     begun: Notify,
     /// Whether the manager is shut down. Each acquisition is then polled, and ends.
@@ -68,8 +68,8 @@ pub(crate) struct Waiting {
 /// because it was not polled.
 ///
 /// With a `task`, the acquisition was polled before and wakes that task, which polls this future. The first poll of
-/// this future does not poll the acquisition again, because the acquisition is usually ready only when it wakes the
-/// task.
+/// this future does not poll the acquisition again, because the acquisition is usually not ready before it has woken
+/// the task.
 ///
 /// # Cancel safety
 /// Dropping this future drops `acquisition`.
@@ -115,7 +115,7 @@ impl Waiting {
         Arc::new(Self {
             cohorts: Arc::clone(cohorts),
             slots: Sharded::default(),
-            looked_at: AtomicBool::new(false),
+            is_active: AtomicBool::new(false),
             started: AtomicBool::new(false),
             begun: Notify::new(),
             is_closed: AtomicBool::new(false),
@@ -134,7 +134,7 @@ impl Waiting {
         self.slots.at(id).insert(id, slot);
         // The flags are rarely false, and reading a flag is cheaper than writing it.
         let is_first = |flag: &AtomicBool| !flag.load(Ordering::SeqCst) && !flag.swap(true, Ordering::SeqCst);
-        if is_first(&self.looked_at) {
+        if is_first(&self.is_active) {
             self.begun.notify_one();
         }
         is_first(&self.started)
@@ -155,10 +155,10 @@ impl Waiting {
 
     /// Visits each slot. No mutex is locked during a visit.
     fn each(&self, mut visit: impl FnMut(Arc<dyn Watched>)) {
-        for part in Sharded::<Slots>::numbers() {
+        for shard in Sharded::<Slots>::numbers() {
             let mut from = 0;
             loop {
-                let slots = self.some_from(part, from);
+                let slots = self.some_from(shard, from);
                 let Some(last) = slots.last() else { break };
                 from = last.signs().id + 1;
                 slots.into_iter().for_each(&mut visit);
@@ -166,19 +166,19 @@ impl Waiting {
         }
     }
 
-    /// Returns the slots of a shard from `id` on, up to [`LOOKED_AT_TOGETHER`] slots.
-    fn some_from(&self, part: u64, id: u64) -> Vec<Arc<dyn Watched>> {
-        let slots = self.slots.at(part);
-        slots.range(id..).take(LOOKED_AT_TOGETHER).map(|(_, slot)| Arc::clone(slot)).collect()
+    /// Returns the slots of a shard from `id` on, up to [`MAX_SLOTS_PER_LIST`] slots.
+    fn some_from(&self, shard: u64, id: u64) -> Vec<Arc<dyn Watched>> {
+        let slots = self.slots.at(shard);
+        slots.range(id..).take(MAX_SLOTS_PER_LIST).map(|(_, slot)| Arc::clone(slot)).collect()
     }
 
-    /// Returns whether there is no slot, so that the job may sleep, and records the result in `looked_at`.
+    /// Returns whether there is no slot, so that the job may sleep, and records the result in `is_active`.
     fn is_empty(&self) -> bool {
         // The flag is cleared first, so that the job is notified of a slot that is added after its shard was checked.
-        self.looked_at.store(false, Ordering::SeqCst);
+        self.is_active.store(false, Ordering::SeqCst);
         let is_empty = self.slots.each().all(|slots| slots.is_empty());
         if !is_empty {
-            self.looked_at.store(true, Ordering::SeqCst);
+            self.is_active.store(true, Ordering::SeqCst);
         }
         is_empty
     }
@@ -187,7 +187,7 @@ impl Waiting {
 /// Runs the job, which ends when the engine is gone.
 async fn run(waiting: Arc<Waiting>) {
     let mut awake_since = Instant::now();
-    let mut next = awake_since + LOOK_EVERY;
+    let mut next = awake_since + CHECK_INTERVAL;
     loop {
         clock::sleep_until(next).await;
         if Arc::strong_count(&waiting) == 1 {
@@ -195,10 +195,10 @@ async fn run(waiting: Arc<Waiting>) {
         }
         let now = Instant::now();
         // The process or the machine was suspended, and no task could poll, so each grace starts anew.
-        if now > next + LOOK_EVERY {
+        if now > next + CHECK_INTERVAL {
             awake_since = now;
         }
-        next = look(&waiting, now, awake_since);
+        next = check_all(&waiting, now, awake_since);
         if waiting.is_empty() {
             tokio::select! {
                 biased;
@@ -206,14 +206,14 @@ async fn run(waiting: Arc<Waiting>) {
                 // The job wakes up at least once a minute, to check whether the engine still exists.
                 () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}
             }
-            next = Instant::now() + LOOK_EVERY;
+            next = Instant::now() + CHECK_INTERVAL;
         }
     }
 }
 
 /// Gives up unpolled acquisitions; returns when to check again.
-fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
-    let mut next = now + LOOK_EVERY;
+fn check_all(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
+    let mut next = now + CHECK_INTERVAL;
     waiting.each(|slot| {
         let signs = slot.signs();
         match signs.woken() {
@@ -233,7 +233,7 @@ fn look(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
                 }
             }
             None if signs.is_unknown() => signs.wake_unknown(),
-            None if signs.is_in_the_way(&waiting.cohorts) => signs.ask(),
+            None if signs.blocks_others(&waiting.cohorts) => signs.probe(),
             None => {}
         }
     });

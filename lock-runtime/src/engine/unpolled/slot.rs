@@ -24,8 +24,8 @@ use crate::{
 /// some time to run a live task.
 pub(super) const BLIND_AFTER: Duration = Duration::from_millis(400);
 
-/// The lowest bit of the field `woken` of [`Signs`]: the acquisition was only [asked](Signs::ask).
-const ASKED: u64 = 1;
+/// The lowest bit of the field `woken` of [`Signs`]: the acquisition was only [probed](Signs::probe).
+const PROBED: u64 = 1;
 /// The value of the field `woken` of [`Signs`] while wake-ups go to the acquisition's task directly.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -51,7 +51,7 @@ pub(super) struct Signs {
     pub(super) lock: LockId,
     keeps: Keeps,
     /// When the acquisition was first woken since its last poll, in nanoseconds; 0 if it has not been woken since,
-    /// [`UNKNOWN`] if its wake-ups go to its task directly. The lowest bit is [`ASKED`].
+    /// [`UNKNOWN`] if its wake-ups go to its task directly. The lowest bit is [`PROBED`].
     woken: AtomicU64,
     /// Wakes the task that polls the acquisition.
     owner: Mutex<Waker>,
@@ -71,16 +71,16 @@ impl Signs {
 
     /// Wakes the task. Records the wake-up, unless it is marked as [idle]: a poll has to follow a recorded wake-up.
     pub(super) fn wake(&self) {
-        if !idle::is_under_way() {
-            self.woken.fetch_and(!ASKED, Ordering::AcqRel);
+        if !idle::is_idle_wake_up() {
+            self.woken.fetch_and(!PROBED, Ordering::AcqRel);
             self.woken_now(0);
         }
         self.wake_owner();
     }
 
     /// Wakes the task to see whether it is alive.
-    pub(super) fn ask(&self) {
-        self.woken_now(ASKED);
+    pub(super) fn probe(&self) {
+        self.woken_now(PROBED);
         self.wake_owner();
     }
 
@@ -92,21 +92,21 @@ impl Signs {
         self.wake_owner();
     }
 
-    fn woken_now(&self, asked: u64) {
+    fn woken_now(&self, probed: u64) {
         if self.woken.load(Ordering::Acquire) == 0 {
-            self.woken_since(0, asked);
+            self.woken_since(0, probed);
         }
     }
 
-    fn woken_since(&self, before: u64, asked: u64) {
-        let now = Instant::now().as_nanos().max(2) & !ASKED | asked;
+    fn woken_since(&self, before: u64, probed: u64) {
+        let now = Instant::now().as_nanos().max(2) & !PROBED | probed;
         let _ = self.woken.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Returns whether the acquisition was woken, not only [asked](Self::ask), and has not been polled for
+    /// Returns whether the acquisition was woken, not only [probed](Self::probe), and has not been polled for
     /// [`BLIND_AFTER`] since.
     pub(super) fn is_blind(&self, now: Instant) -> bool {
-        self.woken().is_some_and(|woken| woken.as_nanos() & ASKED == 0 && now >= woken + BLIND_AFTER)
+        self.woken().is_some_and(|woken| woken.as_nanos() & PROBED == 0 && now >= woken + BLIND_AFTER)
     }
 
     pub(super) fn wake_owner(&self) {
@@ -123,7 +123,7 @@ impl Signs {
         }
     }
 
-    pub(super) fn is_in_the_way(&self, cohorts: &Cohorts) -> bool {
+    pub(super) fn blocks_others(&self, cohorts: &Cohorts) -> bool {
         match self.keeps {
             Keeps::Lead => cohorts.leads_others(&self.lock, self.id),
             Keeps::Locks => true,

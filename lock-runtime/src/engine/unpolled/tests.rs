@@ -232,7 +232,7 @@ fn too_late() -> Instant {
 async fn what_was_not_woken_is_not_given_up() {
     let locks = Mock::new().manager();
     let probe = probe(&locks, |_| {});
-    look(&locks.engine().waiting, too_late(), Instant::from_nanos(0));
+    check_all(&locks.engine().waiting, too_late(), Instant::from_nanos(0));
     assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
 }
 
@@ -242,17 +242,17 @@ async fn what_was_woken_is_given_up_in_time_and_not_before() {
     let mut probe = probe(&locks, |_| {});
     probe.slot.signs().wake();
     let woken = probe.slot.signs().woken().expect("woken");
-    // Each call of `look` returns the time of the next check.
+    // Each call of `check_all` returns the time of the next check.
     assert_eq!(
-        look(&locks.engine().waiting, woken + POLL_GRACE / 2, Instant::from_nanos(0)),
-        woken + POLL_GRACE / 2 + LOOK_EVERY
+        check_all(&locks.engine().waiting, woken + POLL_GRACE / 2, Instant::from_nanos(0)),
+        woken + POLL_GRACE / 2 + CHECK_INTERVAL
     );
     assert_eq!(
-        look(&locks.engine().waiting, woken + POLL_GRACE.saturating_sub(MS), Instant::from_nanos(0)),
+        check_all(&locks.engine().waiting, woken + POLL_GRACE.saturating_sub(MS), Instant::from_nanos(0)),
         woken + POLL_GRACE
     );
     assert!(!probe.dropped.load(Ordering::SeqCst));
-    look(&locks.engine().waiting, woken + POLL_GRACE, Instant::from_nanos(0));
+    check_all(&locks.engine().waiting, woken + POLL_GRACE, Instant::from_nanos(0));
     until("it is dropped", || probe.dropped.load(Ordering::SeqCst)).await;
     let again = probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!((again, probe.polls.load(Ordering::SeqCst)), (Poll::Ready(None), 1));
@@ -277,7 +277,7 @@ async fn what_is_being_polled_is_not_given_up() {
     let mut probe = probe(&locks, |locks| {
         for slot in slots(locks) {
             slot.signs().wake();
-            look(&locks.engine().waiting, too_late(), Instant::from_nanos(0));
+            check_all(&locks.engine().waiting, too_late(), Instant::from_nanos(0));
         }
     });
     assert!(probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -290,9 +290,9 @@ async fn a_process_that_stood_still_gives_nothing_up_at_once() {
     let probe = probe(&locks, |_| {});
     probe.slot.signs().wake();
     let now = too_late();
-    look(&locks.engine().waiting, now, now);
+    check_all(&locks.engine().waiting, now, now);
     assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
-    look(&locks.engine().waiting, now + POLL_GRACE, now);
+    check_all(&locks.engine().waiting, now + POLL_GRACE, now);
     until("it is dropped", || probe.dropped.load(Ordering::SeqCst)).await;
 }
 
@@ -328,7 +328,7 @@ async fn only_what_was_woken_for_long_has_something_at_which_it_did_not_look() {
     let locks = Mock::new().manager();
     let mut probe = probe(&locks, |_| {});
     let is_blind = |probe: &Probe| probe.slot.signs().is_blind(Instant::now() + BLIND_AFTER);
-    probe.slot.signs().ask();
+    probe.slot.signs().probe();
     assert!(probe.slot.signs().woken().is_some() && !is_blind(&probe), "there was nothing to look at");
     probe.slot.signs().wake();
     assert!(is_blind(&probe) && !probe.slot.signs().is_blind(Instant::now()), "it may be about to run");

@@ -12,7 +12,7 @@ use std::{
 
 use self::{
     errors::{contended, missed, out_of_time},
-    store::{Accepted, Judged, StoreCall, ask, ask_store, give_up, judge},
+    store::{Accepted, Judged, StoreCall, ask, ask_store, call_deadline, judge},
 };
 use crate::{
     LockError, LockGuard,
@@ -103,7 +103,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, request: &Request, id: u64) -> R
     let mut call = ask(engine, leader.as_ref(), request);
     // The deadline is computed now, when the store is asked, because the rest of this acquisition may be polled much
     // later.
-    let give_up = give_up(request.wait);
+    let deadline = call_deadline(request.wait);
     let first = poll_fn(|cx| match call.as_mut().poll(cx) {
         Poll::Ready(answer) => Poll::Ready(Ok(answer)),
         Poll::Pending => Poll::Ready(Err(cx.waker().clone())),
@@ -117,7 +117,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, request: &Request, id: u64) -> R
             Judged::AskAgain(error) => (Err(error), None),
         },
     };
-    let question = Question { leader, call, give_up, context: context(permit) };
+    let question = Question { leader, call, deadline, context: context(permit) };
     Ok(Started::Waits { pending: Box::pin(question.answered()), task })
 }
 
@@ -164,8 +164,8 @@ impl Context {
         // Without this check, the store could be asked, and could grant the lock, after a shutdown.
         engine.check_open()?;
         let call = ask(engine, Some(&leader), request);
-        let give_up = give_up(request.wait);
-        Question { leader: Some(leader), call: Ok(call), give_up, context: self }.answered().await
+        let deadline = call_deadline(request.wait);
+        Question { leader: Some(leader), call: Ok(call), deadline, context: self }.answered().await
     }
 }
 
@@ -177,16 +177,16 @@ impl Context {
 struct Question {
     leader: Option<Leader>,
     call: StoreCall,
-    give_up: Instant,
+    deadline: Instant,
     context: Context,
 }
 
 impl Question {
-    /// Waits for the store until `give_up`.
+    /// Waits for the store until `deadline`.
     async fn answered(self) -> Result<LockGuard, LockError> {
         // The variables are dropped in the reverse order of their declaration, so the permit is dropped last.
-        let Self { context: Context { permit, request, .. }, call, leader, give_up } = self;
-        let accepted = ask_store(permit.engine(), leader.as_ref(), call, give_up, &request).await?;
+        let Self { context: Context { permit, request, .. }, call, leader, deadline } = self;
+        let accepted = ask_store(permit.engine(), leader.as_ref(), call, deadline, &request).await?;
         Ok(enter(permit, leader, accepted))
     }
 }

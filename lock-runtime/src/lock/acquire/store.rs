@@ -41,18 +41,18 @@ pub(super) fn ask(
 }
 
 /// Returns the deadline for the answer of a store that is asked now.
-pub(super) fn give_up(wait: Wait) -> Instant {
+pub(super) fn call_deadline(wait: Wait) -> Instant {
     // A single attempt ends when the store gives up, because only the store knows how long an answer may take.
     if wait == Wait::No { Instant::FAR_FUTURE } else { answer_deadline(wait.end()) }
 }
 
-/// Waits until `give_up` for the answer to `call`. If the store fails, asks the store again until it answers or the
+/// Waits until `deadline` for the answer to `call`. If the store fails, asks the store again until it answers or the
 /// wait is over.
 pub(super) async fn ask_store(
     engine: &Arc<Engine>,
     leader: Option<&Leader>,
     mut call: StoreCall,
-    give_up: Instant,
+    deadline: Instant,
     request: &Request,
 ) -> Result<Accepted, LockError> {
     let Request { lock: LockId { key, .. }, options, wait } = request;
@@ -64,7 +64,7 @@ pub(super) async fn ask_store(
                     biased;
                     answer = call => answer,
                     error = engine.closed() => return Err(error),
-                    () = clock::sleep_until(give_up) => return Err(no_answer(engine, leader, options)),
+                    () = clock::sleep_until(deadline) => return Err(no_answer(engine, leader, options)),
                 };
                 match judge(engine, leader, request, answer) {
                     Judged::Over(accepted) => return accepted,
