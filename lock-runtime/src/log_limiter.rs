@@ -80,7 +80,7 @@ impl LogLimiter {
         if opens {
             // The summaries go to the caller's subscriber, which may be set for the caller's thread only.
             let log = dispatcher::get_default(Clone::clone);
-            let open = Open { limiter: self, reason: reason.to_owned() };
+            let open = OpenWindow { limiter: self, reason: reason.to_owned() };
             background::handle().spawn(async move {
                 while let Some((more, last)) = open.next_second().await {
                     dispatcher::with_default(&log, || summary(more, &last));
@@ -92,12 +92,12 @@ impl LogLimiter {
 }
 
 /// An open window, which closes when it is dropped, also by a panic in a subscriber.
-struct Open {
+struct OpenWindow {
     limiter: &'static LogLimiter,
     reason: String,
 }
 
-impl Open {
+impl OpenWindow {
     /// Waits for one second. Returns the number of further lines in that second, and the last of them. If there were
     /// none, closes the window and returns `None`.
     async fn next_second(&self) -> Option<(u64, String)> {
@@ -113,7 +113,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenWindow {
     fn drop(&mut self) {
         lock(&self.limiter.0).retain(|window| window.reason != self.reason);
     }

@@ -82,7 +82,7 @@ pub(crate) type RetentionPermit = Box<dyn Any + Send + Sync>;
 #[derive(Debug, Default)]
 struct Extra {
     /// The turns of a guard of several locks, including a turn of this hold.
-    together: Option<Arc<[Weak<Turn>]>>,
+    linked: Option<Arc<[Weak<Turn>]>>,
     /// The turn that lasts for `hold_at_least` although its guard has left, and its permit.
     retained: Option<(Arc<Turn>, RetentionPermit)>,
     /// The error of the latest renewal that failed.
@@ -139,16 +139,16 @@ impl Hold {
     }
 
     /// Links turns that are held together, including a turn of this hold: the loss of one of them ends the others.
-    pub(crate) fn hold_with(&self, together: &Arc<[Weak<Turn>]>) {
-        self.extra().together = Some(Arc::clone(together));
+    pub(crate) fn link_turns(&self, linked: &Arc<[Weak<Turn>]>) {
+        self.extra().linked = Some(Arc::clone(linked));
     }
 
     /// Returns the turns of other holds that are lost together with this hold.
     ///
     /// Some of these turns may be over already, if they were linked by the guard of an earlier turn.
-    pub(crate) fn others(&self) -> Vec<Arc<Turn>> {
-        let together = self.extra().together.clone();
-        let turns = together.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
+    pub(crate) fn linked_turns(&self) -> Vec<Arc<Turn>> {
+        let linked = self.extra().linked.clone();
+        let turns = linked.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
         turns.filter(|turn| !std::ptr::eq(Arc::as_ptr(&turn.hold), self)).collect()
     }
 

@@ -370,7 +370,7 @@ fn lost<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, cause: Cause) {
     } else if hold.is_first_report() {
         hold.cause(now).log(hold.key());
     }
-    for turn in hold.others() {
+    for turn in hold.linked_turns() {
         turn.invalidate();
     }
     handler.lost(hold);

@@ -38,7 +38,7 @@ impl MultiGuard {
         let own: Arc<[_]> =
             held.iter().filter(|held| held.leaves()).map(|held| Arc::downgrade(held.turn())).collect();
         for held in held.iter().filter(|held| held.leaves()) {
-            held.turn().hold.hold_with(&own);
+            held.turn().hold.link_turns(&own);
         }
         let now = Instant::now();
         if let Some(lost) = held.iter().find(|held| !held.has_enough_validity(now, options.max_hold)) {

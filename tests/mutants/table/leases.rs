@@ -187,7 +187,7 @@ pub const MUTANTS: &[Mutant] = &[
             from: "        self.cohorts.dissolve(hold);
 ",
             to: "        if mutant!() {
-            for turn in hold.others() {
+            for turn in hold.linked_turns() {
                 self.end_turn_in_background(&turn, TurnEnd::Unused, Instant::now());
             }
         }

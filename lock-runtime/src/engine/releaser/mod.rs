@@ -121,7 +121,7 @@ impl Releaser {
     fn fill(self: &Arc<Self>) {
         loop {
             let Some(entry) = self.queue().next() else { return };
-            self.background.spawn(attempt(Open::new(self, entry, Room::Shared)));
+            self.background.spawn(try_release(Attempt::new(self, entry, Room::Shared)));
         }
     }
 
@@ -175,13 +175,13 @@ enum Room {
 
 /// An attempt to release. If the attempt is dropped before its lock is known to be free, also by a panic in the store,
 /// the release is in doubt.
-struct Open {
+struct Attempt {
     releaser: Arc<Releaser>,
     entry: Option<Entry>,
     room: Room,
 }
 
-impl Open {
+impl Attempt {
     fn new(releaser: &Arc<Releaser>, entry: Entry, room: Room) -> Self {
         Self { releaser: Arc::clone(releaser), entry: Some(entry), room }
     }
@@ -198,7 +198,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
             self.releaser.doubt(entry);
@@ -207,15 +207,15 @@ impl Drop for Open {
     }
 }
 
-async fn attempt(mut open: Open) {
+async fn try_release(mut attempt: Attempt) {
     let began = Instant::now();
-    let releaser = Arc::clone(&open.releaser);
+    let releaser = Arc::clone(&attempt.releaser);
     let Some((releasable, until)) =
-        open.entry.as_ref().map(|entry| (Arc::clone(&entry.releasable), entry.until))
+        attempt.entry.as_ref().map(|entry| (Arc::clone(&entry.releasable), entry.until))
     else {
         return;
     };
-    let is_probe = open.room == Room::Probe;
+    let is_probe = attempt.room == Room::Probe;
     let newer = || check_or_wait(&releaser.changed, || (*lock(&releaser.answered) > began).then_some(()));
     let mut release = releasable.release();
     let slow = tokio::time::sleep(PROBE_PAUSE);
@@ -225,14 +225,14 @@ async fn attempt(mut open: Open) {
             biased;
             answer = &mut release => break Some(answer),
             later = newer() => if later.is_some() { break None },
-            () = &mut slow, if open.room == Room::Shared => open.leave_room(),
+            () = &mut slow, if attempt.room == Room::Shared => attempt.leave_room(),
         }
     };
     drop(release);
     let key = releasable.key();
     match answer {
         Some(Ok(answer)) => {
-            if let Some(entry) = open.entry.take() {
+            if let Some(entry) = attempt.entry.take() {
                 entry.ends.log(key, answer);
             }
             if is_probe {
@@ -242,11 +242,11 @@ async fn attempt(mut open: Open) {
         Some(Err(error)) if until.has_passed() => {
             tracing::debug!(%error, "the last answer to a release");
             ended_by_itself(key);
-            open.entry = None;
+            attempt.entry = None;
         }
         Some(Err(error)) => tracing::debug!(%key, %error, "release failed, trying again"),
         None => {
-            if let Some(mut entry) = open.entry.take() {
+            if let Some(mut entry) = attempt.entry.take() {
                 entry.ends = Ends::Remains;
                 releaser.put(entry);
             }
@@ -293,7 +293,7 @@ impl Prober {
             }
             let next = releaser.queue().next_probe();
             if let Some(entry) = next {
-                releaser.background.spawn(attempt(Open::new(releaser, entry, Room::Probe)));
+                releaser.background.spawn(try_release(Attempt::new(releaser, entry, Room::Probe)));
             }
             if releaser.queue().is_settled() {
                 return;
