@@ -266,7 +266,8 @@ fn end_if_over<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant)
         return false;
     }
     if handler.end_retention(hold) {
-        return true;
+        // A lease that was handed over is renewed for its next holder.
+        return hold.is_closed();
     }
     if hold.session().is_some() {
         lost(handler, hold, hold.cause(now));

@@ -16,6 +16,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_guard_that_is_gone_leaves_the_lock_held_until_its_time),
         case!(it_outlives_its_ttl_by_renewal),
         case!(who_waits_is_let_in_at_its_time),
+        case!(who_is_let_in_at_its_time_keeps_the_lock_beyond_its_ttl),
         case!(it_neither_holds_up_a_shutdown_nor_is_freed_by_it),
         case!(it_ends_with_the_lease_when_the_store_loses_it),
         case!(several_are_kept_together),
@@ -76,6 +77,18 @@ async fn who_waits_is_let_in_at_its_time(fixture: Fixture) {
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     let next = locks.lock(&key).wait(LONG).acquire().await.unwrap();
     assert!(began.elapsed() >= length && began.within(length + SLACK), "{:?}", began.took());
+    next.release().await.unwrap();
+    fixture.clean().await;
+}
+
+async fn who_is_let_in_at_its_time_keeps_the_lock_beyond_its_ttl(fixture: Fixture) {
+    let (locks, key) = (fixture.client().await, fixture.key("k"));
+    let ttl = fixture.lease(ms(900));
+    // Short, so that the lease is handed over to the waiter.
+    drop(locks.lock(&key).ttl(ttl).hold_at_least(ms(300)).acquire().await.unwrap());
+    let next = locks.lock(&key).ttl(ttl).wait(LONG).acquire().await.unwrap();
+    tokio::time::sleep(ttl * 2).await;
+    assert!(next.is_valid(), "not renewed");
     next.release().await.unwrap();
     fixture.clean().await;
 }

@@ -222,4 +222,17 @@ pub const MUTANTS: &[Mutant] = &[
             "redis::loss::a_body_ends_at_the_next_renewal_when_the_store_gave_its_lock_away",
         ],
     },
+    Mutant {
+        name: "a_lease_that_is_handed_over_after_its_retention_is_not_renewed",
+        edits: &[Rust {
+            file: "engine/renewal.rs",
+            from: "        return hold.is_closed();",
+            to: "        return hold.is_closed() || mutant!();",
+        }],
+        caught_by: &[
+            "unit engine::renewal::tests::a_lease_that_is_handed_over_at_the_end_of_its_retention_is_renewed",
+            "memory::hold_at_least::who_is_let_in_at_its_time_keeps_the_lock_beyond_its_ttl",
+            "redis::hold_at_least::who_is_let_in_at_its_time_keeps_the_lock_beyond_its_ttl",
+        ],
+    },
 ];

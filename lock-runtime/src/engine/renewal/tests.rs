@@ -332,6 +332,23 @@ async fn a_turn_that_is_passed_on_when_max_hold_was_seen_to_end_is_renewed() {
 }
 
 #[tokio::test]
+async fn a_lease_that_is_handed_over_at_the_end_of_its_retention_is_renewed() {
+    let store = Mock::new();
+    let locks = store.manager();
+    let ttl = 600 * MS;
+    let first = locks.lock("k").ttl(ttl).hold_at_least(150 * MS).acquire().await.expect("granted");
+    let waiting = locks.lock("k").ttl(ttl);
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    first.release().await.expect("held");
+    let next = waiting.await.expect("no panic").expect("granted");
+    assert_eq!(store.acquires().count("k"), 1, "handed over");
+    tokio::time::sleep(ttl * 2).await;
+    assert!(next.is_valid(), "not renewed");
+    next.release().await.expect("held");
+    assert_eq!(locks.engine().renewals.len(), 0);
+}
+
+#[tokio::test]
 async fn a_renewal_on_its_way_does_not_outlive_the_release() {
     let store = Mock::new();
     let locks = store.manager();
