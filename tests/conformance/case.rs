@@ -2,11 +2,10 @@
 
 use std::{
     any::Any,
-    collections::BTreeMap,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -15,6 +14,7 @@ use libtest_mimic::Failed;
 use lock_runtime::backend::Capabilities;
 
 use crate::{
+    admission::Demand,
     fixture::Fixture,
     store::{Fault, Server, Store},
 };
@@ -142,13 +142,18 @@ impl Case {
         server
     }
 
+    /// What it takes on this store while it runs.
+    pub fn demand(&self, store: &dyn Store) -> Demand {
+        let has_its_own = self.server() != Server::Shared;
+        Demand {
+            own_server: has_its_own.then(|| (store.name(), store.own_servers_at_once())),
+            is_busy: self.is_busy,
+        }
+    }
+
     /// Runs the case on its own thread and runtime, at most for its limit.
     pub fn run(&self, name: &str, store: &'static dyn Store) -> Result<(), Failed> {
-        static BUSY: Mutex<()> = Mutex::new(());
-        let _busy = self.is_busy.then(|| BUSY.lock().unwrap_or_else(PoisonError::into_inner));
-        let server = self.server();
-        let _place = (server != Server::Shared).then(|| Place::take(store));
-        let fixture = Fixture::new(store, server);
+        let fixture = Fixture::new(store, self.server());
         let body = Arc::clone(&self.body);
         let limit = self.limit;
         let thread_name = name.to_owned();
@@ -172,34 +177,6 @@ impl Case {
             // A blocked thread cannot be ended; it goes with the process.
             Err(_) => Err(format!("not ended after {limit:?}, and its thread is blocked").into()),
         }
-    }
-}
-
-/// One of the servers of its own that a store may have at the same time.
-struct Place(&'static str);
-
-static TAKEN: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
-static RETURNED: Condvar = Condvar::new();
-
-impl Place {
-    fn take(store: &dyn Store) -> Self {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let count = taken.entry(store.name()).or_default();
-            if *count < store.own_servers_at_once() {
-                *count += 1;
-                return Self(store.name());
-            }
-            taken = RETURNED.wait(taken).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.entry(self.0).and_modify(|count| *count -= 1);
-        RETURNED.notify_all();
     }
 }
 

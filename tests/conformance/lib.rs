@@ -32,6 +32,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
 
+mod admission;
 mod case;
 mod cases;
 mod client_process;
@@ -54,9 +55,14 @@ use std::{env, process::ExitCode, sync::Arc};
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
+use self::admission::Admission;
+
 #[doc(hidden)]
 pub use self::cases::torture::survive;
 pub use self::store::{CANARY, Fault, Foreign, Server, Site, Store};
+
+/// How many cases run at a time for each core of the machine, unless `--test-threads` says how many.
+const CASES_FOR_EACH_CORE: usize = 12;
 
 /// Runs the suite on these stores, with the arguments of the command line: those of `cargo test`. To be called by `main`, once
 /// and with nothing before it: the suite starts its own program again for clients in other processes.
@@ -77,10 +83,13 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
         return ExitCode::SUCCESS;
     }
     let mut arguments = Arguments::from_args();
-    // Most of a case is waiting for time to pass.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    arguments.test_threads.get_or_insert(cores * 8);
-    trials.extend(trials_of(stores));
+    // Most of a case is waiting for time to pass.
+    let at_once = arguments.test_threads.unwrap_or(cores * CASES_FOR_EACH_CORE);
+    let (cases, scarce) = trials_of(stores, &Admission::new(at_once));
+    trials.extend(cases);
+    // So many that there are always as many for the other cases.
+    arguments.test_threads = Some(at_once + scarce);
     support::traces::watch("lock_", &[CANARY]);
     let conclusion = libtest_mimic::run(&arguments, trials);
     for store in stores {
@@ -97,16 +106,15 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
     conclusion.exit_code()
 }
 
-/// The cases that fit each store.
+/// The cases that fit each store, and the number of those whose threads may have to wait for other cases of their kind.
 ///
-/// The stores take turns, and each begins at another case: some cases wait for each other, as those with a server of their
-/// own do on a store that may have only a few, and their threads are then of no use to the others.
-fn trials_of(stores: &[&'static dyn Store]) -> Vec<Trial> {
+/// The stores take turns, and each begins at another case, so that there are always cases that need not wait.
+fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial>, usize) {
     let required = required();
     let is_brief = env::var_os("LOCK_TEST_BRIEF").is_some();
     let absences: Vec<_> = stores.iter().map(|store| store.absence().map(Arc::<str>::from)).collect();
     let cases: Vec<_> = cases::all().into_iter().map(Arc::new).collect();
-    let mut trials = Vec::new();
+    let (mut trials, mut scarce) = (Vec::new(), 0);
     for step in 0..cases.len() {
         for (number, (&store, absence)) in stores.iter().zip(&absences).enumerate() {
             let case = Arc::clone(&cases[(step + number * cases.len() / stores.len()) % cases.len()]);
@@ -115,7 +123,14 @@ fn trials_of(stores: &[&'static dyn Store]) -> Vec<Trial> {
             }
             let name = format!("{}::{}", store.name(), case.name());
             trials.push(match absence.clone() {
-                None => Trial::test(name.clone(), move || times::measured(&name, || case.run(&name, store))),
+                None => {
+                    let (demand, admission) = (case.demand(store), admission.clone());
+                    scarce += usize::from(demand.is_scarce());
+                    Trial::test(name.clone(), move || {
+                        let _admitted = admission.admit(demand);
+                        times::measured(&name, || case.run(&name, store))
+                    })
+                }
                 Some(why) if required.iter().any(|name| name == store.name()) => {
                     Trial::test(name, move || {
                         Err(format!("`{}` is in LOCK_TEST_REQUIRE, but {why}", store.name()).into())
@@ -125,7 +140,7 @@ fn trials_of(stores: &[&'static dyn Store]) -> Vec<Trial> {
             });
         }
     }
-    trials
+    (trials, scarce)
 }
 
 /// Returns the names of the stores that must be present.

@@ -8,7 +8,7 @@ use std::{
 
 static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
-/// Runs a case, and notes how long that takes, including its wait for a server.
+/// Runs a case, and notes how long that takes.
 pub fn measured<T>(name: &str, run: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let result = run();

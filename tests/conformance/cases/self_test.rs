@@ -14,10 +14,13 @@ use std::{
 use libtest_mimic::Trial;
 
 use super::ms;
-use crate::support::{
-    history::{Hold, Verdict, judge},
-    monotonic,
-    proxy::{Flow, Proxy, Upstream, Way},
+use crate::{
+    admission::{Admission, Demand},
+    support::{
+        history::{Hold, Verdict, judge},
+        monotonic,
+        proxy::{Flow, Proxy, Upstream, Way},
+    },
 };
 
 pub fn trials() -> Vec<Trial> {
@@ -30,6 +33,9 @@ pub fn trials() -> Vec<Trial> {
         };
     }
     trials![
+        a_case_that_waits_for_a_server_keeps_no_other_waiting,
+        a_case_that_waits_for_a_server_is_not_overtaken_when_there_is_one,
+        one_busy_case_runs_at_a_time,
         the_judge_passes_holds_that_follow_each_other,
         the_judge_sees_an_overlap,
         the_judge_sees_a_token_given_twice,
@@ -44,6 +50,45 @@ pub fn trials() -> Vec<Trial> {
         the_proxy_leaves_connections_of_a_black_hole_mute_for_ever,
         the_proxy_throttles,
     ]
+}
+
+const ANY: Demand = Demand { own_server: None, is_busy: false };
+const WITH_THE_ONLY_SERVER: Demand = Demand { own_server: Some(("store", 1)), is_busy: false };
+
+fn a_case_that_waits_for_a_server_keeps_no_other_waiting() {
+    let admission = Admission::new(2);
+    let _first = admission.admit(WITH_THE_ONLY_SERVER);
+    let second = admission.request(WITH_THE_ONLY_SERVER);
+    assert!(second.try_recv().is_err());
+    let of_another_store = Demand { own_server: Some(("another", 1)), is_busy: false };
+    for demand in [ANY, of_another_store] {
+        let third = admission.request(demand).try_recv().expect("there is room");
+        assert!(admission.request(ANY).try_recv().is_err(), "there is no more");
+        drop(third);
+        assert!(second.try_recv().is_err());
+    }
+}
+
+fn a_case_that_waits_for_a_server_is_not_overtaken_when_there_is_one() {
+    let admission = Admission::new(1);
+    let first = admission.admit(WITH_THE_ONLY_SERVER);
+    let requests = [WITH_THE_ONLY_SERVER, ANY].map(|demand| admission.request(demand));
+    drop(first);
+    let second = requests[0].try_recv().expect("it came first");
+    assert!(requests[1].try_recv().is_err());
+    drop(second);
+    assert!(requests[1].try_recv().is_ok());
+}
+
+fn one_busy_case_runs_at_a_time() {
+    let busy = Demand { own_server: None, is_busy: true };
+    let admission = Admission::new(3);
+    let first = admission.admit(busy);
+    let second = admission.request(busy);
+    drop(admission.admit(ANY));
+    assert!(second.try_recv().is_err());
+    drop(first);
+    assert!(second.try_recv().is_ok());
 }
 
 fn hold(token: u64, asked: u64, from: u64, until: u64) -> Hold {
