@@ -11,7 +11,7 @@
 //!
 //! # How to run them
 //! ```text
-//! cargo test -p lock-model                      all, in about a minute on one core
+//! cargo test -p lock-model                      all but the long ones
 //! cargo test -p lock-model -- quorum::          one of the three
 //! cargo test -p lock-model -- mutant            the mutants
 //! cargo test --release -p lock-model -- --ignored    the long searches
@@ -26,12 +26,40 @@ mod quorum;
 mod row;
 mod search;
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
-use libtest_mimic::Arguments;
+use libtest_mimic::{Arguments, Trial};
+
+/// Half of the time of all that are not long; left out where `LOCK_TEST_BRIEF` is set.
+const SLOW: [&str; 11] = [
+    "queue::right::late_requests_of_attempts_that_ended",
+    "queue::right::longer_times",
+    "queue::right::three_clients",
+    "queue::right::groups_beside_lone_calls",
+    "queue::right::strict_client_needs_no_second_wall",
+    "queue::right::loose_client_asks_again",
+    "queue::mutant::renewal_without_fence",
+    "quorum::right::two_rounds_executed_twice",
+    "quorum::mutant::write_back_by_owner",
+    "quorum::mutant::extension_that_only_compares",
+    "quorum::mutant::late_extension_rejoined_before_the_wait_is_over",
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trials = queue::all().into_iter().chain(quorum::all()).chain(row::all()).collect();
+    let mut trials: Vec<_> = queue::all().into_iter().chain(quorum::all()).chain(row::all()).collect();
+    for name in SLOW {
+        assert!(trials.iter().any(|trial| trial.name() == name), "there is no {name}");
+    }
+    if env::var_os("LOCK_TEST_BRIEF").is_some() {
+        let is_left_out = |trial: &Trial| SLOW.contains(&trial.name()) || trial.has_ignored_flag();
+        trials = trials
+            .into_iter()
+            .map(|trial| {
+                let is_left_out = is_left_out(&trial);
+                trial.with_ignored_flag(is_left_out)
+            })
+            .collect();
+    }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
