@@ -9,6 +9,7 @@ mod redis_lease;
 mod redis_queue;
 mod releases;
 mod sections;
+mod sessions;
 mod texts;
 mod unqueued;
 mod waiting;
@@ -39,6 +40,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         waiting::MUTANTS,
         releases::MUTANTS,
         sections::MUTANTS,
+        sessions::MUTANTS,
         texts::MUTANTS,
         host::MUTANTS,
         postgres::MUTANTS,

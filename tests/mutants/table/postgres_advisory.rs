@@ -85,8 +85,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_session_that_is_believed_for_too_long",
         edits: &[Rust {
             file: "backend/stores/postgres_advisory/session.rs",
-            from: "        let until = valid_until(sent, self.shared.config.session_timeout);",
-            to: "        let until = valid_until(sent, self.shared.config.session_timeout * if mutant!() { 2 } else { 1 });",
+            from: "        self.lifetime.extend(valid_until(sent, self.shared.config.session_timeout));",
+            to: "        self.lifetime.extend(valid_until(sent, self.shared.config.session_timeout * if mutant!() { 2 } else { 1 }));",
         }],
         caught_by: &[
             "servers postgres::advisory::a_holder_that_nothing_reaches_stops_before_the_server_frees_its_lock",

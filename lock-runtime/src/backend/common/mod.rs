@@ -20,6 +20,8 @@ pub(super) mod place_proof;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod renewable;
 pub(super) mod server_clock;
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+pub(super) mod session;
 pub(super) mod settings;
 pub(super) mod single_flight;
 pub(super) mod threads;

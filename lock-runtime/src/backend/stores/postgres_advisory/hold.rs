@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -12,12 +12,11 @@ use tokio::{sync::SetOnce, time::timeout};
 
 use super::{
     names::Name,
-    session::{End, Free, InSession, Session},
+    session::{End, Free, Session},
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{self, BoxFuture, LossNotifier, Releasable, Released},
-    sync::lock,
     time::clock::Instant,
 };
 
@@ -31,40 +30,23 @@ pub(super) struct Hold {
     end: Arc<SetOnce<End>>,
     /// Whether the caller knows that its release was not confirmed.
     told: AtomicBool,
-    loss: Mutex<Option<LossNotifier>>,
 }
 
 impl Hold {
     pub(super) fn new(session: &Arc<Session>, key: LockKey, name: Name) -> Arc<Self> {
-        let number = name.number;
-        let hold = Arc::new(Self {
+        Arc::new(Self {
             session: Arc::clone(session),
             key,
             name,
             asked: AtomicBool::new(false),
             end: Arc::default(),
             told: AtomicBool::new(false),
-            loss: Mutex::default(),
-        });
-        let weak = Arc::downgrade(&hold);
-        session.remember(number, weak);
-        hold
+        })
     }
 
     fn give_back(&self) {
         if !self.asked.swap(true, Ordering::SeqCst) {
             self.session.free(Free { name: self.name.clone(), end: Arc::clone(&self.end) });
-        }
-    }
-}
-
-impl InSession for Hold {
-    fn lost(&self, why: &str) {
-        let released = self.asked.load(Ordering::SeqCst);
-        let _ = self.end.set(if released { End::Broken } else { End::NotHeld });
-        let notifier = lock(&self.loss).take();
-        if let Some(notifier) = notifier {
-            notifier.notify(why);
         }
     }
 }
@@ -91,6 +73,8 @@ impl Releasable for Hold {
                     "the session with PostgreSQL ended during the release; the lock ended with it",
                 )),
                 Ok(End::NotHeld | End::Broken) => Ok(Released::NotHeld),
+                // The session may end between the sending of a request and its receipt, which leaves no answer.
+                Err(_) if self.session.lifetime.has_ended() => Ok(Released::NotHeld),
                 Err(_) => Err(self.session.silent()),
             }
         })
@@ -100,14 +84,11 @@ impl Releasable for Hold {
 impl backend::Session for Hold {
     fn valid_until(&self) -> Instant {
         let over = self.asked.load(Ordering::Acquire);
-        if over { Instant::from_nanos(0) } else { self.session.valid_until() }
+        if over { Instant::from_nanos(0) } else { self.session.lifetime.valid_until() }
     }
 
-    fn on_loss(self: Arc<Self>, loss: LossNotifier) {
-        *lock(&self.loss) = Some(loss);
-        if self.session.has_ended() {
-            self.lost("it was lost before it was handed out");
-        }
+    fn on_loss(self: Arc<Self>, notifier: LossNotifier) {
+        self.session.lifetime.register(self.name.number, (), notifier);
     }
 }
 

@@ -135,7 +135,7 @@ impl Keeper {
         };
         tracing::debug!(pid = self.pid, why, "the session with PostgreSQL ends");
         if let Some(session) = self.session.upgrade() {
-            session.end(&why);
+            session.lifetime.end(&why);
         }
         // Waiters ask again, in another session.
         self.shared.notices.hints().tell_all();
@@ -259,7 +259,7 @@ impl Keeper {
     fn has_not(&mut self, name: &Name) {
         self.held.remove(&name.number);
         if let Some(session) = self.session.upgrade() {
-            session.forget(name.number);
+            session.lifetime.forget(name.number);
         }
     }
 
@@ -456,7 +456,7 @@ impl Keeper {
             } else {
                 self.outage.begins(sent, &session.silent());
                 session.suspect();
-                let until = if self.held.is_empty() { sent } else { session.valid_until() };
+                let until = if self.held.is_empty() { sent } else { session.lifetime.valid_until() };
                 tokio::select! {
                     answer = answer => {
                         if answer.is_ok() {

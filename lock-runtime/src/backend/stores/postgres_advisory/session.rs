@@ -1,11 +1,10 @@
-//! One session with the server, shared by all locks of a store: its deadline, its holds, and the requests to its keeper.
+//! One session with the server, shared by all locks of a store: its lifetime, and the requests to its keeper.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -17,8 +16,8 @@ use tokio::{
 
 use super::{names::Name, shared::Shared};
 use crate::{
-    LockError, LockErrorKind, LockKey, backend,
-    sync::lock,
+    LockError, LockErrorKind, LockKey,
+    backend::{self, common::session::Lifetime},
     time::{clock::Instant, deadline::valid_until},
 };
 
@@ -60,6 +59,13 @@ pub(super) struct Free {
     pub(super) end: Arc<SetOnce<End>>,
 }
 
+impl Drop for Free {
+    fn drop(&mut self) {
+        // Without an effect unless the request has no answer, because the session ended.
+        let _ = self.end.set(End::Broken);
+    }
+}
+
 /// How a hold ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
@@ -67,12 +73,6 @@ pub(super) enum End {
     NotHeld,
     /// The session ended while the lock was given back. The lock is free, perhaps since before the release.
     Broken,
-}
-
-/// A hold that ends with its session.
-pub(super) trait InSession: Send + Sync {
-    /// Ends the hold and notifies its holder of the loss.
-    fn lost(&self, why: &str);
 }
 
 /// Why a request has no answer.
@@ -95,15 +95,13 @@ pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     /// The number of the server's process.
     pub(super) pid: i32,
-    /// The deadline, in nanoseconds; each answer moves it forward.
-    valid_until: AtomicU64,
+    /// The deadline, which each answer moves forward, the end of the session, and its holds by the numbers of their
+    /// locks.
+    pub(super) lifetime: Lifetime,
     /// Whether a statement had no answer in time: new locks are taken in another session, and this session lasts only
     /// for the locks that it has.
     suspect: AtomicBool,
-    ended: AtomicBool,
     requests: mpsc::UnboundedSender<Request>,
-    /// The holds, by the numbers of their locks.
-    holds: Mutex<HashMap<i64, Weak<dyn InSession>>>,
 }
 
 impl Session {
@@ -114,29 +112,15 @@ impl Session {
         sent: Instant,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Request>) {
         let (requests, to_keeper) = mpsc::unbounded_channel();
-        let session = Self {
-            shared,
-            pid,
-            valid_until: AtomicU64::new(0),
-            suspect: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            requests,
-            holds: Mutex::default(),
-        };
-        session.answered(sent);
+        let lifetime = Lifetime::new(valid_until(sent, shared.config.session_timeout));
+        let session = Self { shared, pid, lifetime, suspect: AtomicBool::new(false), requests };
         (Arc::new(session), to_keeper)
     }
 
     /// Moves the deadline forward, now that a statement sent at `sent` was executed: the server counts the silence from
     /// the end of the statement.
     pub(super) fn answered(&self, sent: Instant) {
-        let until = valid_until(sent, self.shared.config.session_timeout);
-        self.valid_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
-    }
-
-    pub(super) fn valid_until(&self) -> Instant {
-        let ended = self.has_ended();
-        Instant::from_nanos(if ended { 0 } else { self.valid_until.load(Ordering::Acquire) })
+        self.lifetime.extend(valid_until(sent, self.shared.config.session_timeout));
     }
 
     pub(super) fn suspect(&self) {
@@ -145,27 +129,6 @@ impl Session {
 
     pub(super) fn is_suspect(&self) -> bool {
         self.suspect.load(Ordering::Acquire)
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    /// Ends the session: all its locks are lost.
-    pub(super) fn end(&self, why: &str) {
-        self.ended.store(true, Ordering::Release);
-        let holds = std::mem::take(&mut *lock(&self.holds));
-        for hold in holds.into_values().filter_map(|hold| hold.upgrade()) {
-            hold.lost(why);
-        }
-    }
-
-    pub(super) fn remember(&self, number: i64, hold: Weak<dyn InSession>) {
-        lock(&self.holds).insert(number, hold);
-    }
-
-    pub(super) fn forget(&self, number: i64) {
-        lock(&self.holds).remove(&number);
     }
 
     /// Requests a lock; returns the receiver of the answer.
@@ -186,8 +149,11 @@ impl Session {
 
     /// Gives a lock back; `free.end` is set once the lock is given back.
     pub(super) fn free(&self, free: Free) {
-        if let Err(mpsc::error::SendError(Request::Free(free))) = self.requests.send(Request::Free(free)) {
+        if self.lifetime.has_ended() {
             let _ = free.end.set(End::NotHeld);
+        } else {
+            // A request that is not received has no answer.
+            let _ = self.requests.send(Request::Free(free));
         }
     }
 
@@ -233,7 +199,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("pid", &self.pid)
-            .field("ended", &self.has_ended())
+            .field("ended", &self.lifetime.has_ended())
             .finish_non_exhaustive()
     }
 }

@@ -98,7 +98,7 @@ impl link::Sessions for Sessions {
     type Session = Session;
 
     fn is_usable(session: &Session) -> bool {
-        !session.has_ended() && !session.is_suspect()
+        !session.lifetime.has_ended() && !session.is_suspect()
     }
 
     async fn open(&self, outage: &Arc<Outage>) -> Result<Arc<Session>, LockError> {

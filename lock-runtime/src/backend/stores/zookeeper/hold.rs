@@ -7,7 +7,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -17,12 +17,11 @@ use ::zookeeper_client as zk;
 use super::{
     error::Failure,
     names,
-    session::{InSession, Session},
+    session::{HeldNode, Session},
 };
 use crate::{
     LockError, LockKey, OwnerToken,
     backend::{self, BoxFuture, LossNotifier, Releasable, Released},
-    sync::lock,
     time::clock::Instant,
 };
 
@@ -41,8 +40,6 @@ pub(super) struct Contender {
     /// Whether a deletion is in doubt: sent, not answered, perhaps applied.
     delete_unanswered: AtomicBool,
     watched: AtomicBool,
-    /// The notifier of a loss, and the number of this hold in the session.
-    held: Mutex<Option<(LossNotifier, u64)>>,
 }
 
 /// The identity of an existing node.
@@ -65,7 +62,6 @@ impl Contender {
             over: AtomicBool::new(false),
             delete_unanswered: AtomicBool::new(false),
             watched: AtomicBool::new(false),
-            held: Mutex::default(),
         })
     }
 
@@ -133,7 +129,7 @@ impl Contender {
 
     async fn delete(&self) -> Result<Released, Failure> {
         self.over.store(true, Ordering::Release);
-        if self.session.has_ended() {
+        if self.session.lifetime.has_ended() {
             return Ok(Released::NotHeld);
         }
         if self.made().is_none() && !self.find().await.map_err(Failure::of)? {
@@ -157,21 +153,19 @@ impl Contender {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<(LossNotifier, u64)>> {
-        lock(&self.held)
+    /// The number of the hold in the session, once the node is known to exist.
+    fn number(&self) -> i64 {
+        self.made().map_or(0, |made| made.czxid)
+    }
+
+    /// Records that the node was deleted by hand.
+    fn was_deleted(&self) {
+        self.over.store(true, Ordering::Release);
+        self.session.lifetime.lose(self.number(), "its node was deleted");
     }
 }
 
-impl InSession for Contender {
-    fn lost(&self, why: &str) {
-        self.over.store(true, Ordering::Release);
-        let held = self.held().take();
-        if let Some((loss, number)) = held {
-            self.session.forget(number);
-            loss.notify(why);
-        }
-    }
-
+impl HeldNode for Contender {
     fn watch(self: Arc<Self>) {
         if !self.watched.swap(true, Ordering::AcqRel) {
             tokio::spawn(watch(self));
@@ -190,13 +184,13 @@ async fn watch(node: Arc<Contender>) {
             let event = watcher.changed().await;
             let Some(node) = node.upgrade() else { return };
             if event.event_type == zk::EventType::NodeDeleted {
-                node.lost("its node was deleted");
+                node.was_deleted();
             } else if !node.over.load(Ordering::Acquire) {
                 // The node's data was changed, or the session ended, which is reported elsewhere.
                 node.watched.store(false, Ordering::Release);
             }
         }
-        Ok((None, _)) => node.lost("its node was deleted"),
+        Ok((None, _)) => node.was_deleted(),
         // The next heartbeat tries again.
         Err(_) => node.watched.store(false, Ordering::Release),
     }
@@ -216,10 +210,7 @@ impl Releasable for Contender {
                 Ok(released) => Ok(released),
             };
             if released.is_ok() {
-                let held = self.held().take();
-                if let Some((_, number)) = held {
-                    self.session.forget(number);
-                }
+                self.session.lifetime.forget(self.number());
             }
             released
         })
@@ -228,15 +219,13 @@ impl Releasable for Contender {
 
 impl backend::Session for Contender {
     fn valid_until(&self) -> Instant {
-        if self.over.load(Ordering::Acquire) { Instant::from_nanos(0) } else { self.session.valid_until() }
+        let over = self.over.load(Ordering::Acquire);
+        if over { Instant::from_nanos(0) } else { self.session.lifetime.valid_until() }
     }
 
-    fn on_loss(self: Arc<Self>, loss: LossNotifier) {
-        let number = self.session.remember(&(Arc::clone(&self) as Arc<dyn InSession>));
-        *self.held() = Some((loss, number));
-        if self.over.load(Ordering::Acquire) || self.session.has_ended() {
-            self.lost("it was lost before it was handed out");
-        }
+    fn on_loss(self: Arc<Self>, notifier: LossNotifier) {
+        let node = Arc::downgrade(&self);
+        self.session.lifetime.register(self.number(), node, notifier);
     }
 }
 

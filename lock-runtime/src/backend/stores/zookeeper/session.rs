@@ -1,11 +1,10 @@
 //! One session with the ensemble, shared by all locks of a store: its state, its deadline and its holds.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -20,7 +19,7 @@ use super::{
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::common::outage::Outage,
+    backend::common::{outage::Outage, session::Lifetime},
     sync::lock,
     time::{clock::Instant, deadline::valid_until},
 };
@@ -36,12 +35,9 @@ pub(super) enum State {
     Ended,
 }
 
-/// A hold that ends with its session.
-pub(super) trait InSession: Send + Sync {
-    /// Ends the hold and notifies its holder of the loss.
-    fn lost(&self, why: &str);
-
-    /// Starts to watch the hold's node for a removal by hand. To be called on the library's own runtime.
+/// The node of a hold.
+pub(super) trait HeldNode: Send + Sync {
+    /// Starts to watch the node for a removal by hand. To be called on the library's own runtime.
     fn watch(self: Arc<Self>);
 }
 
@@ -51,14 +47,11 @@ pub(super) struct Session {
     acls: zk::Acls<'static>,
     response_timeout: Duration,
     beats: Mutex<Heartbeats>,
-    /// The session's deadline, in nanoseconds; writes move it forward.
-    valid_until: AtomicU64,
+    /// The session's deadline, which writes move forward, its end, and its holds.
+    pub(super) lifetime: Lifetime<Weak<dyn HeldNode>>,
     /// Number of nodes that exist in the session, or may exist.
     nodes: AtomicUsize,
     state: watch::Sender<State>,
-    /// The holds of the session, by number.
-    held: Mutex<HashMap<u64, Weak<dyn InSession>>>,
-    numbers: AtomicU64,
     outage: Arc<Outage>,
 }
 
@@ -70,12 +63,10 @@ impl Session {
             acls: config.acls(),
             response_timeout: config.response_timeout,
             // The leader itself made the session after that, by a write.
-            valid_until: AtomicU64::new(valid_until(sent, client.session_timeout()).as_nanos()),
+            lifetime: Lifetime::new(valid_until(sent, client.session_timeout())),
             beats: Mutex::new(Heartbeats::new(client.session_timeout(), sent)),
             nodes: AtomicUsize::new(0),
             state: watch::channel(State::Answering).0,
-            held: Mutex::default(),
-            numbers: AtomicU64::new(0),
             outage,
             client,
         }
@@ -94,10 +85,6 @@ impl Session {
         self.client.session_timeout()
     }
 
-    pub(super) fn valid_until(&self) -> Instant {
-        Instant::from_nanos(self.valid_until.load(Ordering::Acquire))
-    }
-
     fn beats(&self) -> MutexGuard<'_, Heartbeats> {
         lock(&self.beats)
     }
@@ -106,7 +93,7 @@ impl Session {
     pub(super) fn wrote(&self, sent: Instant) {
         let until = self.beats().valid_until(sent);
         if let Some(until) = until {
-            self.valid_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
+            self.lifetime.extend(until);
         }
     }
 
@@ -125,11 +112,12 @@ impl Session {
         let proved = match probe {
             Probe::Write => {
                 self.wrote(sent);
-                self.valid_until()
+                self.lifetime.valid_until()
             }
             // The write that asks for a lock would prove as much.
             Probe::Read => {
-                self.beats().valid_until(sent).unwrap_or(Instant::from_nanos(0)).max(self.valid_until())
+                let proved = self.beats().valid_until(sent);
+                proved.unwrap_or(Instant::from_nanos(0)).max(self.lifetime.valid_until())
             }
         };
         // After an outage, three intervals pass before a heartbeat sent since then proves anything. A grant that
@@ -165,10 +153,6 @@ impl Session {
     /// Whether a node exists in the session, or may exist.
     pub(super) fn has_nodes(&self) -> bool {
         self.nodes.load(Ordering::Relaxed) > 0
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        *self.state.borrow() == State::Ended
     }
 
     /// Subscribes to the changes of the state.
@@ -216,25 +200,6 @@ impl Session {
         voted(write.commit().await)
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<u64, Weak<dyn InSession>>> {
-        lock(&self.held)
-    }
-
-    /// Registers a hold to be notified when the session ends; returns its number for [`forget`](Self::forget).
-    pub(super) fn remember(&self, node: &Arc<dyn InSession>) -> u64 {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        self.held().insert(number, Arc::downgrade(node));
-        if self.has_ended() {
-            // The session ended before this hold could be notified with the others.
-            node.lost(SESSION_OVER);
-        }
-        number
-    }
-
-    pub(super) fn forget(&self, number: u64) {
-        self.held().remove(&number);
-    }
-
     fn set_state(&self, state: State) {
         self.state.send_if_modified(|now| {
             let changes = *now != state && *now != State::Ended;
@@ -248,18 +213,13 @@ impl Session {
 
     /// Ends the session: all its holds are lost.
     pub(super) fn end(&self, why: &str) {
-        self.valid_until.store(0, Ordering::Release);
+        self.lifetime.end(why);
         self.set_state(State::Ended);
-        let held = std::mem::take(&mut *self.held());
-        for node in held.into_values().filter_map(|node| node.upgrade()) {
-            node.lost(why);
-        }
     }
 
     /// Watches the nodes of the holds that have lasted until this heartbeat: an operator may delete them.
     pub(super) fn watch_held(&self) {
-        let held: Vec<_> = self.held().values().filter_map(Weak::upgrade).collect();
-        held.into_iter().for_each(InSession::watch);
+        self.lifetime.registered().iter().filter_map(Weak::upgrade).for_each(HeldNode::watch);
     }
 }
 

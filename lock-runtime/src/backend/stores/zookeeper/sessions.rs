@@ -45,7 +45,7 @@ impl link::Sessions for Sessions {
     type Session = Session;
 
     fn is_usable(session: &Session) -> bool {
-        !session.has_ended()
+        !session.lifetime.has_ended()
     }
 
     /// Fails in a process that was forked from one that had connected.
