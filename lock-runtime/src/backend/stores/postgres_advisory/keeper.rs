@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use super::{
+    answer::{Failure, Tried, each},
     hold::Hold,
     names::Name,
     session::{End, Free, Request, Session, Take, Taken},
@@ -29,7 +30,7 @@ use crate::{
     backend::{
         common::{cold::cold, contention::Contention, outage::Outage},
         kits::postgres::{
-            error::{self, Failure as OfStatement, Meaning, not_understood},
+            error::{self, Meaning},
             notices::HEAD_START,
             statement::{Arg, Form, Statement, micros},
             sweep,
@@ -46,46 +47,6 @@ const PINGS: u32 = 5;
 const UNUSED: Duration = Duration::from_secs(60);
 /// Upper bound on refused attempts to give locks back, as when an operator cancels statements.
 const MAX_REFUSALS: u32 = 16;
-
-/// Why a statement has no answer.
-enum Failure {
-    /// The server refused the statement, which says nothing about the session.
-    Refused(LockError),
-    /// The statement met a transaction that locks the row or the table.
-    Locked(LockError),
-    /// The session is over.
-    Over(LockError),
-}
-
-impl From<Failure> for OfStatement {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Refused(error) => Self::Refused(error),
-            Failure::Locked(error) => Self::Locked(error),
-            Failure::Over(error) => Self::Unknown(error),
-        }
-    }
-}
-
-impl From<Failure> for LockError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Refused(error) | Failure::Locked(error) | Failure::Over(error) => error,
-        }
-    }
-}
-
-/// The outcome of an attempt to take a lock.
-#[derive(Clone, Copy)]
-enum Tried {
-    Held,
-    /// The lock is taken, with its new version.
-    Raised(i64),
-    /// The lock is taken, with the version of a new row.
-    Created(i64),
-    /// The lock is taken, but its row is locked, or was removed at that moment.
-    NoRow,
-}
 
 pub(super) struct Keeper {
     session: Weak<Session>,
@@ -321,15 +282,7 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
         let answer = self.run(&shared.statements.lock, args).await?;
-        let read = |row: &PgRow| -> Result<Tried, sqlx::Error> {
-            let version = row.try_get::<Option<i64>, _>("version")?;
-            Ok(match version {
-                Some(version) => Tried::Raised(version),
-                None if row.try_get("taken")? => Tried::NoRow,
-                None => Tried::Held,
-            })
-        };
-        let mut tried = each(&answer, read)?;
+        let mut tried = each(&answer, Tried::read)?;
         let without: Vec<_> = (0..names.len()).filter(|at| matches!(tried[*at], Tried::NoRow)).collect();
         if without.is_empty() {
             return Ok(tried);
@@ -501,11 +454,6 @@ impl Keeper {
             format!("the connection to PostgreSQL at {address} was closed, and its session has ended"),
         )
     }
-}
-
-/// Reads each row. An answer that is not understood tells as little as a refusal.
-fn each<T>(rows: &[PgRow], read: impl Fn(&PgRow) -> Result<T, sqlx::Error>) -> Result<Vec<T>, Failure> {
-    rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| Failure::Refused(not_understood(error)))
 }
 
 fn numbers(names: &[Name]) -> Arg<'_> {

@@ -1,5 +1,6 @@
 #![doc = include_str!("docs.md")]
 
+mod answer;
 mod attempt;
 mod claim;
 mod config;
