@@ -20,4 +20,5 @@ mod renewal;
 mod shared;
 mod watch;
 
-pub(crate) use self::{attempt::acquire, fleet::FleetSettings, nodes::Nodes, renewal::renew, shared::Shared};
+pub(in crate::backend) use self::shared::Shared;
+pub(crate) use self::{attempt::acquire, fleet::FleetSettings, nodes::Nodes};

@@ -19,7 +19,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    backend::{LeaseId, Renewal, kits::redis::error::Failure},
+    backend::{BoxFuture, LeaseId, Renew, Renewal, kits::redis::error::Failure},
     time::{clock::Instant, deadline::valid_until},
 };
 
@@ -58,7 +58,13 @@ impl Pending {
     }
 }
 
-pub(crate) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
+impl Renew for Arc<Shared> {
+    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
+        Box::pin(renew(self, due))
+    }
+}
+
+async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
     let sent = Instant::now();
     let (limit, unanswered) =
         (sent + shared.nodes.timeout(), Arc::new(UnansweredAcquisitions::of(shared.nodes.of.len(), sent)));

@@ -4,8 +4,8 @@ use super::{held::HeldOwners, nodes::Nodes};
 use crate::backend::kits::redis::foreign::Foreign;
 
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) nodes: Nodes,
+pub(in crate::backend) struct Shared {
+    pub(in crate::backend) nodes: Nodes,
     pub(super) held: HeldOwners,
     pub(super) foreign: Foreign,
 }

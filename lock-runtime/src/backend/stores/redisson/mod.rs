@@ -9,7 +9,7 @@ use self::protocol::{FenceSource, RLock};
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Renew,
         common::credentials::Provider,
         kits::{
             redis::config::Config,
@@ -101,13 +101,7 @@ impl Backend for Redisson {
     }
 
     fn renewal(&self) -> Option<&dyn Renew> {
-        Some(self)
-    }
-}
-
-impl Renew for Redisson {
-    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
-        Box::pin(unqueued::renew(&self.shared, due))
+        Some(&self.shared)
     }
 }
 

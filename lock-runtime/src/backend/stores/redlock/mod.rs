@@ -9,7 +9,7 @@ use self::protocol::StringLock;
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Renew,
         common::{credentials::Provider, settings::invalid},
         kits::{
             redis::config::Config,
@@ -148,13 +148,7 @@ impl Backend for Redlock {
     }
 
     fn renewal(&self) -> Option<&dyn Renew> {
-        Some(self)
-    }
-}
-
-impl Renew for Redlock {
-    fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
-        Box::pin(unqueued::renew(&self.shared, due))
+        Some(&self.shared)
     }
 }
 
