@@ -4,6 +4,44 @@ use super::{Edit::Rust, Mutant};
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
+        // Advisory locks have a mistake of their own, because their holds give themselves back, too.
+        name: "an_attempt_that_is_disarmed_before_its_answer",
+        edits: &[
+            Rust {
+                file: "backend/stores/redis/attempt.rs",
+                from: "            let give_up = self.sends(line);\n            self.open = true;",
+                to: "            let give_up = self.sends(line);\n            self.open = !mutant!();",
+            },
+            Rust {
+                file: "backend/stores/redis/attempt.rs",
+                from: "        let sent = self.last_sent;\n        self.open = true;",
+                to: "        let sent = self.last_sent;\n        self.open = !mutant!();",
+            },
+            Rust {
+                file: "backend/kits/unqueued/attempt.rs",
+                from: "        self.open = true;",
+                to: "        self.open = !mutant!();",
+            },
+            Rust {
+                file: "backend/stores/postgres/attempt.rs",
+                from: "        if let Some(lease) = self.lease.take() {\n            lease.abandon();",
+                to: "        if let Some(lease) = self.lease.take().filter(|_| !mutant!()) {\n            lease.abandon();",
+            },
+            Rust {
+                file: "backend/stores/zookeeper/attempt.rs",
+                from: "            self.open = true;",
+                to: "            self.open = !mutant!();",
+            },
+        ],
+        caught_by: &[
+            "redis::cancellation::acquire_of_a_free_lock",
+            "redisson::cancellation::acquire_of_a_free_lock",
+            "redlock::cancellation::acquire_of_a_free_lock",
+            "postgres::cancellation::acquire_of_a_free_lock",
+            "zookeeper::cancellation::acquire_of_a_free_lock",
+        ],
+    },
+    Mutant {
         name: "a_dropped_guard_of_the_process_is_released_later",
         edits: &[Rust {
             file: "engine/turn_end.rs",
