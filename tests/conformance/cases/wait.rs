@@ -364,7 +364,8 @@ async fn a_release_while_a_waiter_begins_to_wait_is_not_missed(fixture: Fixture)
         fixture.hurt(Fault::Slow(delay));
         let began = Instant::now();
         let waiter = tokio::spawn({
-            let lock = locks.lock(&key).ttl(LONG).wait(LONG);
+            // A new client would first connect once more for its renewals.
+            let lock = locks.lock(&key).ttl(LONG).wait(LONG).auto_renew(step % 2 == 1);
             async move { (lock.acquire().await.unwrap(), Instant::now()) }
         });
         tokio::time::sleep(delay / 4 * step / 2).await;
