@@ -7,11 +7,12 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no_check_after_the_wait_behind_another",
         edits: &[Rust {
             file: "lock/acquire/mod.rs",
-            from: "if turn.hold.has_enough_validity(",
-            to: "if mutant!() || turn.hold.has_enough_validity(",
+            from: "if turn.is_valid(now) && turn",
+            to: "if mutant!() || turn.is_valid(now) && turn",
         }],
         caught_by: &[
             "unit engine::cohort::tests::a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out",
+            "unit engine::cohort::tests::a_turn_whose_max_hold_ended_before_its_waiter_woke_is_not_handed_out",
         ],
     },
     Mutant {

@@ -270,6 +270,19 @@ async fn a_turn_that_was_lost_before_its_waiter_woke_is_not_handed_out() {
 }
 
 #[tokio::test]
+async fn a_turn_whose_max_hold_ended_before_its_waiter_woke_is_not_handed_out() {
+    let (store, locks, guard) = held().await;
+    let lock = locks.lock("k").ttl(TTL).max_hold(100 * MS);
+    let mut next = pin!(lock.acquire());
+    assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    guard.release().await.expect("held");
+    tokio::time::sleep(150 * MS).await;
+    let next = next.await.expect("granted by the store");
+    assert!(next.is_valid());
+    assert_eq!(store.acquires().count("k"), 2);
+}
+
+#[tokio::test]
 async fn a_turn_that_was_lost_before_its_waiter_woke_too_late_is_an_error() {
     let (_store, locks, guard) = held().await;
     let lock = locks.lock("k").wait(20 * MS);

@@ -138,7 +138,7 @@ impl Context {
             match wait_in_queue(engine, follower, request.wait).await? {
                 Waited::Entered(turn) => {
                     let (now, options) = (Instant::now(), &request.options);
-                    if turn.hold.has_enough_validity(now, options.max_hold) {
+                    if turn.is_valid(now) && turn.hold.has_enough_validity(now, options.max_hold) {
                         turn.retain_until(now + options.hold_at_least);
                         return Ok(LockGuard::new(turn, self.permit));
                     }
@@ -206,8 +206,10 @@ fn enter(permit: Permit, leader: Option<Leader>, Accepted { turn, at }: Accepted
         leader.granted(&turn, at);
     }
     Renewals::add(permit.engine(), &turn.hold, at);
-    tracing::trace!(key = %turn.hold.key(), fencing_token = %turn.token, "lock acquired");
-    LockGuard::new(turn, permit)
+    let guard = LockGuard::new(turn, permit);
+    // The log comes last, because its subscriber may panic.
+    tracing::trace!(key = %guard.key(), fencing_token = %guard.fencing_token(), "lock acquired");
+    guard
 }
 
 #[cfg(test)]
