@@ -105,7 +105,7 @@ impl Engine {
         self.renewals.remove(hold);
         if hold.session().is_some() {
             // Without a release, a session lock would end only with the session.
-            self.releaser.release_after(turn.retained_until(), hold.releasable(), hold.gone_by(now));
+            self.releaser.release_after(now, turn.retained_until(), hold.releasable(), hold.gone_by(now));
         }
     }
 }
@@ -128,8 +128,8 @@ impl LossHandler for Engine {
     fn end_retention(&self, hold: &Arc<Hold>) -> bool {
         let now = Instant::now();
         let Some((turn, _permit)) = hold.end_retention(now) else { return false };
-        tracing::debug!(key = %hold.key(), "released: `hold_at_least` is over");
         self.end_turn_in_background(&turn, TurnEnd::RetentionOver, now);
+        tracing::debug!(key = %hold.key(), "`hold_at_least` is over");
         true
     }
 
@@ -145,8 +145,7 @@ impl LossHandler for Engine {
             let has_ended = now >= hold.deadline();
             let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
             let stopped = now + margin(longest);
-            let at = hold.retained_until().max(stopped);
-            self.releaser.release_after(at, hold.releasable(), hold.gone_by(now));
+            self.releaser.release_after(stopped, hold.retained_until(), hold.releasable(), hold.gone_by(now));
         }
     }
 }

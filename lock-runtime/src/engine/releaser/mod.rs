@@ -88,15 +88,24 @@ impl Releaser {
         Entry::new(releasable, ends, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
     }
 
-    /// Starts the release of the remains of a lost hold, but not before `start`.
+    /// Starts the release of the remains of a lost hold, but neither before `start` nor while the lock is retained.
+    ///
+    /// A shutdown waits for `start`, but not for the end of a later retention.
     pub(crate) fn release_after(
         self: &Arc<Self>,
         start: Instant,
+        retained_until: Instant,
         releasable: Arc<dyn Releasable>,
         until: Instant,
     ) {
-        let entry = self.entry(releasable, Ends::Remains, until);
         let this = Arc::clone(self);
+        if start < retained_until {
+            return self.background.spawn(async move {
+                clock::sleep_until(retained_until).await;
+                this.release(releasable, Ends::Remains, until);
+            });
+        }
+        let entry = self.entry(releasable, Ends::Remains, until);
         self.background.spawn(async move {
             clock::sleep_until(start).await;
             this.put(entry);
