@@ -224,7 +224,13 @@ impl Hold {
 
     /// Returns whether this call is the first to report the loss of the current turn. Only the first report is logged.
     pub(crate) fn is_first_report(&self) -> bool {
-        let ends = self.turn_ends().as_nanos();
+        self.is_first_report_of(self.turn_ends())
+    }
+
+    /// Returns whether this call is the first to report the loss of the turn that ends at `ends`. The turn may be over by
+    /// now.
+    pub(crate) fn is_first_report_of(&self, ends: Instant) -> bool {
+        let ends = ends.as_nanos();
         self.scheduled.end_seen.swap(ends, Ordering::SeqCst) != ends
     }
 

@@ -10,6 +10,7 @@ use std::{
         Arc, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -30,6 +31,12 @@ use crate::{
 /// counts as renewed. Very many leases may be due at once, after an outage or on a slow machine; in several calls, some
 /// of them are renewed even if one call fails.
 const MAX_LEASES_PER_CALL: usize = 1_024;
+
+/// Upper bound on the job's sleep while it has a hold. The timers of the runtime stand still while the machine is
+/// suspended: this long after the machine has resumed, at the latest, the job finds the leases that have ended.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Upper bound on the job's sleep without a hold, after which the job checks whether the engine still exists.
+const LONGEST_IDLE_SLEEP: Duration = Duration::from_secs(60);
 
 /// The part of the engine that the renewals call: it cleans up after the losses that the renewals detect.
 pub(crate) trait LossHandler: Send + Sync + 'static {
@@ -96,7 +103,7 @@ impl Renewals {
         hold.scheduled.id.store(id, Ordering::Relaxed);
         plan_renewal(hold, now);
         if this.put(slice::from_ref(hold)) {
-            background::handle().spawn(run(Arc::downgrade(handler)));
+            background::handle().spawn(Job(Arc::downgrade(handler)).run());
         }
         if let Some(session) = hold.session() {
             let (handler, hold) = (Arc::downgrade(handler), Arc::downgrade(hold));
@@ -149,8 +156,10 @@ impl Renewals {
         hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
         // A hold is not renewed after the end of its turn: once the job has seen that end, only the deadline is left to
         // check. If the end was moved since then, the new end is checked as well, at once if it has passed.
-        let behind = hold.scheduled.end_seen.load(Ordering::SeqCst) == hold.turn_ends().as_nanos();
-        let due = if behind { hold.deadline() } else { next_in_turn(hold).min(hold.deadline()) };
+        let ends = hold.turn_ends();
+        let is_behind =
+            ends.has_passed() && hold.scheduled.end_seen.load(Ordering::SeqCst) == ends.as_nanos();
+        let due = if is_behind { hold.deadline() } else { next_in_turn(hold).min(hold.deadline()) };
         self.insert(schedule, hold, due);
     }
 
@@ -212,23 +221,38 @@ fn plan_renewal(hold: &Hold, now: Instant) {
     }
 }
 
-/// Runs the job, which ends when the engine is gone.
-async fn run<H: LossHandler>(handler: Weak<H>) {
-    loop {
-        let Some(renewals) = handler.upgrade().map(|handler| Arc::clone(handler.renewals())) else { return };
-        let next = renewals.check_at();
-        tokio::select! {
-            biased;
-            // The job wakes up at least once a minute, to check whether the engine still exists.
-            () = clock::sleep_until(next.min(Instant::now() + Duration::from_secs(60))) => {}
-            // The notification only shortens the sleep, and does not start a check. If the new hold has left already, a
-            // check would find the schedule empty and set `check_at` to the far future, so that each new hold would
-            // wake this thread.
-            () = renewals.earlier.notified() => continue,
+/// The job, which ends when the engine is gone. If a panic ends the job, as in a subscriber of the log, the job starts
+/// again.
+struct Job<H: LossHandler>(Weak<H>);
+
+impl<H: LossHandler> Job<H> {
+    async fn run(self) {
+        loop {
+            let Some(renewals) = self.0.upgrade().map(|handler| Arc::clone(handler.renewals())) else {
+                return;
+            };
+            let next = renewals.check_at();
+            let longest = if next < Instant::FAR_FUTURE { LONGEST_SLEEP } else { LONGEST_IDLE_SLEEP };
+            tokio::select! {
+                biased;
+                () = clock::sleep_until(next.min(Instant::now() + longest)) => {}
+                // The notification only shortens the sleep, and does not start a check. If the new hold has left
+                // already, a check would find the schedule empty and set `check_at` to the far future, so that each new
+                // hold would wake this thread.
+                () = renewals.earlier.notified() => continue,
+            }
+            let Some(handler) = self.0.upgrade() else { return };
+            let now = Instant::now();
+            check_due(&handler, handler.renewals().take_due(now), now);
         }
-        let Some(handler) = handler.upgrade() else { return };
-        let now = Instant::now();
-        check_due(&handler, handler.renewals().take_due(now), now);
+    }
+}
+
+impl<H: LossHandler> Drop for Job<H> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            background::handle().spawn(Self(Weak::clone(&self.0)).run());
+        }
     }
 }
 
@@ -236,17 +260,17 @@ fn check_due<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant
     // The batches are searched from the newest: there are few of them, and most holds belong to the same batch as the
     // hold before them.
     let mut to_renew: Vec<(_, Vec<_>)> = Vec::new();
+    let mut others = Vec::new();
     for hold in due {
-        if !hold.is_valid(now) {
-            lost(handler, &hold, hold.cause(now));
-        } else if now < hold.turn_ends() && hold.scheduled.renew_at.load(Ordering::SeqCst) <= now.as_nanos() {
-            let batch = batch(&hold, now);
-            match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
-                Some((_, holds)) => holds.push(hold),
-                None => to_renew.push((batch, vec![hold])),
-            }
-        } else if !end_if_over(handler, &hold, now) {
-            handler.renewals().put(&[hold]);
+        let is_in_turn = hold.is_valid(now) && now < hold.turn_ends();
+        if !is_in_turn || hold.scheduled.renew_at.load(Ordering::SeqCst) > now.as_nanos() {
+            others.push(hold);
+            continue;
+        }
+        let batch = batch(&hold, now);
+        match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
+            Some((_, holds)) => holds.push(hold),
+            None => to_renew.push((batch, vec![hold])),
         }
     }
     for (_, mut holds) in to_renew {
@@ -256,28 +280,50 @@ fn check_due<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant
             tokio::spawn(renewal);
         }
     }
+    let mut unchecked = Unchecked { renewals: handler.renewals(), holds: others.into_iter() };
+    for hold in unchecked.holds.by_ref() {
+        if hold.is_valid(now) {
+            put_back(handler, &hold, now);
+        } else {
+            lost(handler, &hold, hold.cause(now));
+        }
+    }
 }
 
-/// Ends a retained turn whose time has passed; for a session lock, also a turn in use. Returns false if the hold is to
-/// be put back into the schedule.
-fn end_if_over<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) -> bool {
+/// Due holds that are not checked yet. Dropping this value, by a panic during the check of another hold, leaves these
+/// holds to the next check.
+struct Unchecked<'a> {
+    renewals: &'a Renewals,
+    holds: std::vec::IntoIter<Arc<Hold>>,
+}
+
+impl Drop for Unchecked<'_> {
+    fn drop(&mut self) {
+        self.renewals.put(self.holds.as_slice());
+    }
+}
+
+/// Puts a hold back into the schedule, unless the hold ends. If the turn is over, a retained turn ends, and for a
+/// session lock also a turn in use.
+fn put_back<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) {
     let ends = hold.turn_ends();
-    if now < ends {
-        return false;
+    let mut is_lost = false;
+    if now >= ends && !handler.end_retention(hold) {
+        if hold.session().is_some() {
+            return lost(handler, hold, hold.cause(now));
+        }
+        // If the holder has just left, there is no loss to report.
+        is_lost = hold.turn_ends() == ends && !hold.is_closed() && hold.is_first_report_of(ends);
     }
-    if handler.end_retention(hold) {
-        // A lease that was handed over is renewed for its next holder.
-        return hold.is_closed();
-    }
-    if hold.session().is_some() {
-        lost(handler, hold, hold.cause(now));
-        return true;
-    }
-    // If the holder has just left, there is no loss to log.
-    if hold.turn_ends() == ends && !hold.is_closed() && hold.is_first_report() {
+    // A lease that was handed over at the end of its retention is renewed for its next holder. A released hold is
+    // closed, and not put back.
+    handler.renewals().put(slice::from_ref(hold));
+    if is_lost {
+        for turn in hold.linked_turns() {
+            turn.invalidate();
+        }
         hold.cause(now).log(hold.key());
     }
-    false
 }
 
 /// Returns the batch in which a lease is renewed. The leases of a batch have the same length and about the same time
@@ -313,8 +359,8 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
             Renewal::NotHeld => lost(&handler, &hold, Cause::GivenAway),
             Renewal::Unknown(error) => {
                 hold.renewal_failed(&error);
-                tracing::debug!(key = %hold.key(), %error, "renewal failed, trying again while the lease lasts");
                 try_again(&handler, &hold);
+                tracing::debug!(key = %hold.key(), %error, "renewal failed, trying again while the lease lasts");
             }
         }
     }
@@ -323,8 +369,8 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
 /// The holds of one call that are not back in the schedule: those already renewed, and those whose renewal is not
 /// answered yet.
 ///
-/// Dropping this value, also by a panic in the store, ends the holds whose time has passed, and puts the others back
-/// into the schedule.
+/// Dropping this value, also by a panic in the store, puts the holds back into the schedule. The job then ends the holds
+/// whose time has passed.
 struct Unanswered<'a, H: LossHandler> {
     handler: &'a Arc<H>,
     renewed: Vec<Arc<Hold>>,
@@ -337,12 +383,12 @@ impl<H: LossHandler> Drop for Unanswered<'_, H> {
         for hold in &self.renewed {
             plan_renewal(hold, now);
         }
-        // A turn may have ended during the call.
-        self.renewed.retain(|hold| !end_if_over(self.handler, hold, now));
         self.handler.renewals().put(&self.renewed);
-        for hold in self.holds.by_ref() {
+        for hold in self.holds.as_slice() {
+            try_again(self.handler, hold);
+        }
+        for hold in self.holds.as_slice() {
             tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
-            try_again(self.handler, &hold);
         }
     }
 }
@@ -352,9 +398,7 @@ fn try_again<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>) {
     let remaining = hold.remaining(now);
     let next = now + (remaining / 3).max(Duration::from_millis(1));
     hold.scheduled.renew_at.store(next.as_nanos(), Ordering::SeqCst);
-    if !end_if_over(handler, hold, now) {
-        handler.renewals().put(slice::from_ref(hold));
-    }
+    handler.renewals().put(slice::from_ref(hold));
 }
 
 /// Notifies the holder of a loss, and lets the waiters of this process ask the store again.
@@ -365,16 +409,19 @@ fn lost<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, cause: Cause) {
     hold.lose(cause);
     handler.renewals().remove(hold);
     let now = Instant::now();
-    if hold.end_retention(now).is_some() {
-        let why = hold.cause(now);
-        tracing::debug!(key = %hold.key(), %why, "lost while it was kept for `hold_at_least`");
-    } else if hold.is_first_report() {
-        hold.cause(now).log(hold.key());
-    }
+    let was_retained = hold.end_retention(now).is_some();
+    let is_first_report = hold.is_first_report();
     for turn in hold.linked_turns() {
         turn.invalidate();
     }
     handler.lost(hold);
+    // The log comes last, because its subscriber may panic.
+    if was_retained {
+        let why = hold.cause(now);
+        tracing::debug!(key = %hold.key(), %why, "lost while it was kept for `hold_at_least`");
+    } else if is_first_report {
+        hold.cause(now).log(hold.key());
+    }
 }
 
 #[cfg(test)]

@@ -226,13 +226,75 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_lease_that_is_handed_over_after_its_retention_is_not_renewed",
         edits: &[Rust {
             file: "engine/renewal.rs",
-            from: "        return hold.is_closed();",
-            to: "        return hold.is_closed() || mutant!();",
+            from: "    // A lease that was handed over at the end",
+            to: "    if now >= ends && mutant!() {
+        return;
+    }
+    // A lease that was handed over at the end",
         }],
         caught_by: &[
             "unit engine::renewal::tests::a_lease_that_is_handed_over_at_the_end_of_its_retention_is_renewed",
             "memory::hold_at_least::who_is_let_in_at_its_time_keeps_the_lock_beyond_its_ttl",
             "redis::hold_at_least::who_is_let_in_at_its_time_keeps_the_lock_beyond_its_ttl",
         ],
+    },
+    Mutant {
+        name: "a_panic_ends_the_renewals_of_a_store",
+        edits: &[Rust {
+            file: "engine/renewal.rs",
+            from: "        if thread::panicking() {",
+            to: "        if thread::panicking() && !mutant!() {",
+        }],
+        caught_by: &[
+            "unit engine::renewal::tests::a_panic_at_a_loss_ends_neither_the_check_of_the_other_holds_nor_the_job",
+        ],
+    },
+    Mutant {
+        name: "a_panic_forgets_the_holds_that_were_due",
+        edits: &[Rust {
+            file: "engine/renewal.rs",
+            from: "        self.renewals.put(self.holds.as_slice());",
+            to: "        if !mutant!() {
+            self.renewals.put(self.holds.as_slice());
+        }",
+        }],
+        caught_by: &[
+            "unit engine::renewal::tests::a_panic_at_a_loss_ends_neither_the_check_of_the_other_holds_nor_the_job",
+        ],
+    },
+    Mutant {
+        name: "a_turn_that_was_reported_too_early_is_not_renewed",
+        edits: &[Rust {
+            file: "engine/renewal.rs",
+            from: "            ends.has_passed() && hold",
+            to: "            (ends.has_passed() || mutant!()) && hold",
+        }],
+        caught_by: &[
+            "unit engine::renewal::tests::a_loss_that_was_reported_before_the_end_of_its_turn_does_not_end_the_renewals",
+        ],
+    },
+    Mutant {
+        name: "a_shutdown_waits_for_the_retention_of_a_lost_lock",
+        edits: &[Rust {
+            file: "engine/releaser/mod.rs",
+            from: "        if start < retained_until {",
+            to: "        let start = if mutant!() { start.max(retained_until) } else { start };
+        if start < retained_until {",
+        }],
+        caught_by: &[
+            "unit engine::renewal::tests::a_shutdown_does_not_wait_for_the_retention_of_a_lost_session_lock",
+        ],
+    },
+    Mutant {
+        name: "the_end_of_max_hold_ends_one_lock_of_several",
+        edits: &[Rust {
+            file: "engine/renewal.rs",
+            from: "    if is_lost {\n",
+            to: "    if is_lost && mutant!() {
+        return hold.cause(now).log(hold.key());
+    }
+    if is_lost {\n",
+        }],
+        caught_by: &["unit lock::multi::tests::the_end_of_max_hold_of_one_of_them_ends_the_others"],
     },
 ];

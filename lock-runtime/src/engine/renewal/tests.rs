@@ -44,7 +44,7 @@ impl Session for InSession {
     }
 }
 
-fn in_session(engine: &Arc<Engine>, max_hold: Duration) -> (Arc<InSession>, Arc<Hold>) {
+fn in_session(engine: &Arc<impl LossHandler>, max_hold: Duration) -> (Arc<InSession>, Arc<Hold>) {
     let session = Arc::new(InSession {
         key: crate::LockKey::new("k").expect("valid"),
         valid_until: AtomicU64::new((Instant::now() + 300 * MS).as_nanos()),
@@ -346,6 +346,83 @@ async fn a_lease_that_is_handed_over_at_the_end_of_its_retention_is_renewed() {
     assert!(next.is_valid(), "not renewed");
     next.release().await.expect("held");
     assert_eq!(locks.engine().renewals.len(), 0);
+}
+
+#[tokio::test]
+async fn a_loss_that_was_reported_before_the_end_of_its_turn_does_not_end_the_renewals() {
+    let store = Mock::new();
+    let locks = store.manager();
+    let ttl = 600 * MS;
+    let guard = locks.lock("k").ttl(ttl).max_hold(Duration::MAX).acquire().await.expect("granted");
+    assert!(guard.turn().hold.is_first_report());
+    tokio::time::sleep(ttl * 2).await;
+    assert!(guard.is_valid(), "not renewed");
+    guard.release().await.expect("held");
+}
+
+/// An engine that panics when it cleans up after its first loss, as a subscriber of its log may.
+struct PanicsOnce {
+    engine: Arc<Engine>,
+    losses: AtomicU64,
+}
+
+impl LossHandler for PanicsOnce {
+    fn renewals(&self) -> &Arc<Renewals> {
+        &self.engine.renewals
+    }
+
+    fn renewal(&self) -> Option<&dyn Renew> {
+        self.engine.renewal()
+    }
+
+    fn end_retention(&self, _: &Arc<Hold>) -> bool {
+        false
+    }
+
+    fn lost(&self, _: &Arc<Hold>) {
+        assert_ne!(self.losses.fetch_add(1, Ordering::SeqCst), 0, "the first loss");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_at_a_loss_ends_neither_the_check_of_the_other_holds_nor_the_job() {
+    let store = Mock::new();
+    let locks = store.manager();
+    let engine = Arc::new(PanicsOnce { engine: Arc::clone(locks.engine()), losses: AtomicU64::new(0) });
+    let holds = [1, 2, 3].map(|number| {
+        let (session, hold) = in_session(&engine, Duration::MAX);
+        // The first two are due together.
+        let valid = if number < 3 { 200 } else { 600 };
+        session.valid_until.store((Instant::now() + valid * MS).as_nanos(), Ordering::SeqCst);
+        engine.renewals().turn_moved(&hold);
+        hold
+    });
+    until("all of them are lost", || engine.losses.load(Ordering::SeqCst) == 3).await;
+    assert!(holds.iter().all(|hold| hold.is_closed()));
+}
+
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_the_retention_of_a_lost_session_lock() {
+    for guard_leaves_first in [false, true] {
+        let store = Mock::new();
+        let locks = store.manager();
+        let engine = locks.engine();
+        let (session, hold) = in_session(engine, Duration::MAX);
+        let turn = Turn::first(hold, FencingToken::from_micros(7));
+        turn.retain_until(Instant::now() + Duration::from_secs(3_600));
+        let guard = LockGuard::new(turn, engine.permit().expect("room"));
+        let loss = session.loss.lock().expect("no panic").take().expect("kept");
+        if guard_leaves_first {
+            session.valid_until.store(0, Ordering::SeqCst);
+            drop(guard);
+            loss.notify("notified");
+        } else {
+            loss.notify("notified");
+            drop(guard);
+        }
+        tokio::time::timeout(Duration::from_secs(5), locks.shutdown()).await.expect("it returns");
+        assert_eq!(session.releases.load(Ordering::SeqCst), 0, "released before its time");
+    }
 }
 
 #[tokio::test]

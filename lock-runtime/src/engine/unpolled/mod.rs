@@ -24,6 +24,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Poll, Waker},
+    thread,
     time::Duration,
 };
 
@@ -87,7 +88,7 @@ where
     let mut polled = task.is_none();
     let entry = Entry { waiting, slot: Arc::new(Slot::new(id, lock.clone(), keeps, task, acquisition)) };
     if waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
-        background::handle().spawn(run(Arc::clone(waiting)));
+        background::handle().spawn(Job(Arc::clone(waiting)).run());
     }
     // A shutdown does not wake an acquisition whose slot is added later, so this acquisition is polled at once.
     polled |= waiting.is_closed.load(Ordering::SeqCst);
@@ -184,29 +185,42 @@ impl Waiting {
     }
 }
 
-/// Runs the job, which ends when the engine is gone.
-async fn run(waiting: Arc<Waiting>) {
-    let mut awake_since = Instant::now();
-    let mut next = awake_since + CHECK_INTERVAL;
-    loop {
-        clock::sleep_until(next).await;
-        if Arc::strong_count(&waiting) == 1 {
-            return;
-        }
-        let now = Instant::now();
-        // The process or the machine was suspended, and no task could poll, so each grace starts anew.
-        if now > next + CHECK_INTERVAL {
-            awake_since = now;
-        }
-        next = check_all(&waiting, now, awake_since);
-        if waiting.is_empty() {
-            tokio::select! {
-                biased;
-                () = waiting.begun.notified() => {}
-                // The job wakes up at least once a minute, to check whether the engine still exists.
-                () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}
+/// The job, which ends when the engine is gone. If a panic ends the job, as in a waker, the job starts again.
+struct Job(Arc<Waiting>);
+
+impl Job {
+    async fn run(self) {
+        let waiting = &self.0;
+        let mut awake_since = Instant::now();
+        let mut next = awake_since + CHECK_INTERVAL;
+        loop {
+            clock::sleep_until(next).await;
+            if Arc::strong_count(waiting) == 1 {
+                return;
             }
-            next = Instant::now() + CHECK_INTERVAL;
+            let now = Instant::now();
+            // The process or the machine was suspended, and no task could poll, so each grace starts anew.
+            if now > next + CHECK_INTERVAL {
+                awake_since = now;
+            }
+            next = check_all(waiting, now, awake_since);
+            if waiting.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = waiting.begun.notified() => {}
+                    // The job wakes up at least once a minute, to check whether the engine still exists.
+                    () = clock::sleep_until(Instant::now() + Duration::from_secs(60)) => {}
+                }
+                next = Instant::now() + CHECK_INTERVAL;
+            }
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            background::handle().spawn(Self(Arc::clone(&self.0)).run());
         }
     }
 }

@@ -310,6 +310,20 @@ async fn each_of_them_counts_as_a_held_lock() {
 }
 
 #[tokio::test]
+async fn the_end_of_max_hold_of_one_of_them_ends_the_others() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().set_about("b", Reply::Late(1_500 * MS));
+    let guard = locks.all(["a", "b"]).max_hold(1_800 * MS).acquire().await.expect("granted");
+    let held = guard.held();
+    guard.lost().await;
+    // `max_hold` of `b` itself ends 1.5 s later.
+    let b = held.get("b").expect("held");
+    tokio::time::timeout(1_000 * MS, b.lost()).await.expect("lost with `a`");
+    assert!(guard.ensure_valid().is_err());
+}
+
+#[tokio::test]
 async fn an_acquisition_that_is_dropped_on_its_way_gives_back_what_it_has() {
     let store = Mock::new();
     let locks = store.manager();
