@@ -47,6 +47,8 @@ const CONFLICTS: u32 = 5;
 pub(crate) enum Lane {
     /// The connections of the caller's runtime.
     Here,
+    /// The same connections, or connections of the store's own once the program has closed its pool.
+    Releases,
     /// The connections for renewals, on the library's own thread.
     Renewals,
 }
@@ -172,17 +174,17 @@ impl Connections {
             if may_have_run { Failure::Unknown(error) } else { Failure::NotExecuted(error) }
         };
         loop {
-            let mut taken = match self.take_for(lane, statement).await {
+            let mut taken = match self.take(lane).await {
                 Ok(taken) => taken,
                 Err(error) if may_have_run => return Err(Failure::Unknown(error)),
                 Err(error) => return Err(Failure::NotExecuted(error)),
             };
             // A renewal has time for one round trip only, and preparing a statement takes another one.
             let prepared =
-                taken.is_of_pool() || (lane == Lane::Here && self.keeps_sessions.load(Ordering::Acquire));
+                taken.is_of_pool() || (lane != Lane::Renewals && self.keeps_sessions.load(Ordering::Acquire));
             // The settings of the user's connections are the user's.
-            let is_unset = prepared && taken.knows_nothing() && !taken.is_of_pool();
-            let is_new = prepared && taken.learn(statement);
+            let is_unset = prepared && taken.prepared.is_empty() && !taken.is_of_pool();
+            let is_new = prepared && taken.prepared.add(statement);
             let round_trips = 1 + u32::from(is_unset) + u32::from(is_new);
             let lock_timeout = self.config.lock_timeout();
             let form = if prepared { Form::Prepared } else { Form::Text { lock_timeout } };
@@ -258,24 +260,13 @@ impl Connections {
     /// Takes an idle connection, or makes one.
     async fn take(&self, lane: Lane) -> Result<Line, LockError> {
         // Releases in the background do not depend on the pool, whose runtime may be gone.
-        if let (Lane::Here, Some(pool)) = (lane, &self.config.pool)
+        if let Some(pool) = &self.config.pool
+            && lane != Lane::Renewals
             && !background::handle().is_here()
+            && !(lane == Lane::Releases && pool.is_closed())
         {
             return Box::pin(self.take_of_pool(pool)).await;
         }
-        self.take_own(lane).await
-    }
-
-    /// Takes a connection for a statement. A statement that releases locks is executed even when the program has closed
-    /// its pool.
-    async fn take_for(&self, lane: Lane, statement: &Statement) -> Result<Line, LockError> {
-        if !statement.acquires() && self.config.pool.as_ref().is_some_and(PgPool::is_closed) {
-            return self.take_own(lane).await;
-        }
-        self.take(lane).await
-    }
-
-    async fn take_own(&self, lane: Lane) -> Result<Line, LockError> {
         let slot = self.slot(lane);
         let permit = if let Some(permit) = slot.try_permit() { permit } else { self.wait(&slot).await? };
         if let Some(idle) = slot.pop() {

@@ -42,8 +42,8 @@ impl Fitness {
     pub(crate) fn of(table: &Table, outlives: bool) -> Self {
         Self {
             outlives,
-            of_server: Statement::of(include_str!("sql/server.sql"), table, 0),
-            of_table: Statement::of(include_str!("sql/fitness.sql"), table, 0),
+            of_server: Statement::of(include_str!("sql/server.sql"), table),
+            of_table: Statement::of(include_str!("sql/fitness.sql"), table),
             seen: Mutex::default(),
         }
     }

@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::statement::Statement;
+use super::statement::Prepared;
 use crate::{LockError, hash::HashMap, sync::lock, time::clock::Instant};
 
 /// How long a connection may be unused before it is closed.
@@ -42,8 +42,7 @@ pub(super) struct Slot {
 
 pub(super) struct Idle {
     connection: PgConnection,
-    /// The bits of the statements that the connection has prepared.
-    knows: u32,
+    prepared: Prepared,
     since: Instant,
 }
 
@@ -175,8 +174,7 @@ pub(super) struct Line {
     permit: Option<Permit>,
     generation: u64,
     fresh: bool,
-    /// The bits of the statements that the connection has prepared.
-    pub(super) knows: u32,
+    pub(super) prepared: Prepared,
 }
 
 enum Raw {
@@ -187,32 +185,32 @@ enum Raw {
 impl Line {
     /// Wraps a connection that was just made.
     pub(super) fn new(connection: PgConnection, permit: Permit) -> Self {
-        let idle = Idle { connection, knows: 0, since: Instant::now() };
+        let idle = Idle { connection, prepared: Prepared::default(), since: Instant::now() };
         let mut line = Self::of(idle, permit);
         line.fresh = true;
         line
     }
 
-    pub(super) fn of(Idle { connection, knows, .. }: Idle, permit: Permit) -> Self {
+    pub(super) fn of(Idle { connection, prepared, .. }: Idle, permit: Permit) -> Self {
         let generation = permit.0.generation.load(Ordering::SeqCst);
-        Self { connection: Some(Raw::Own(connection)), permit: Some(permit), generation, fresh: false, knows }
+        Self {
+            connection: Some(Raw::Own(connection)),
+            permit: Some(permit),
+            generation,
+            fresh: false,
+            prepared,
+        }
     }
 
     /// Wraps a connection of the user's pool, which has checked it.
     pub(super) fn of_pool(connection: PoolConnection<Postgres>) -> Self {
-        Self { connection: Some(Raw::OfPool(connection)), permit: None, generation: 0, fresh: true, knows: 0 }
-    }
-
-    /// Notes that a statement is prepared; returns whether it was not prepared before.
-    pub(super) fn learn(&mut self, statement: &Statement) -> bool {
-        let is_new = self.knows & statement.bit() == 0;
-        self.knows |= statement.bit();
-        is_new
-    }
-
-    /// Returns whether no statement is prepared so far.
-    pub(super) fn knows_nothing(&self) -> bool {
-        self.knows == 0
+        Self {
+            connection: Some(Raw::OfPool(connection)),
+            permit: None,
+            generation: 0,
+            fresh: true,
+            prepared: Prepared::default(),
+        }
     }
 
     pub(super) fn is_of_pool(&self) -> bool {
@@ -230,7 +228,8 @@ impl Line {
             (Some(Raw::Own(connection)), Some(Permit(slot)))
                 if slot.generation.load(Ordering::SeqCst) == self.generation =>
             {
-                lock(&slot.idle).push(Idle { connection, knows: self.knows, since: Instant::now() });
+                let prepared = std::mem::take(&mut self.prepared);
+                lock(&slot.idle).push(Idle { connection, prepared, since: Instant::now() });
             }
             // A connection of the user's pool returns to the pool by itself.
             (connection, _) => drop(connection),

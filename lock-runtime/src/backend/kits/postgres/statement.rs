@@ -29,9 +29,6 @@ pub(super) const MARK: &str = "/* lock-runtime */ ";
 /// numbers.
 static ECHO: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(i64::from(random()) << 30));
 
-/// The bits of the statements that acquire a lock.
-pub(crate) const ACQUIRING: u32 = 1 | 2;
-
 /// An argument of a statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Arg<'a> {
@@ -63,8 +60,6 @@ pub(crate) enum Form {
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     text: Arc<str>,
-    /// The statement's bit in the set of statements that a connection has prepared.
-    bit: u32,
     /// The same statement without its notification.
     unnotified: Option<Arc<Self>>,
 }
@@ -73,34 +68,25 @@ impl Statement {
     /// Reads the text of a file in the folder `sql`, in which `{table}` stands for the table, `{channel}` for the
     /// channel of notifications, and `{lock}` for the name of the lock in notifications, which is a hash because any
     /// user of the database may listen.
-    pub(crate) fn of(text: &str, table: &Table, bit: u32) -> Self {
+    pub(crate) fn of(text: &str, table: &Table) -> Self {
         let text = without_comments(text);
         let text = text
             .replace("{table}", &table.name())
             .replace("{channel}", &table.channel())
             .replace("{lock}", "encode(sha256(convert_to(l.name, 'UTF8')), 'hex')");
-        Self { text: format!("{MARK}{text}").into(), bit, unnotified: None }
+        Self { text: format!("{MARK}{text}").into(), unnotified: None }
     }
 
     /// Lets the statement be executed without its notification if the server refuses to notify: the queue of
     /// notifications, which all databases of a server share, may be full, or the right to notify may have been taken
     /// away.
-    pub(crate) fn or_unnotified(self, bit: u32) -> Self {
+    pub(crate) fn or_unnotified(self) -> Self {
         let text = self.text.replace("pg_notify(", "concat(");
-        Self { unnotified: Some(Arc::new(Self { text: text.into(), bit, unnotified: None })), ..self }
+        Self { unnotified: Some(Arc::new(Self { text: text.into(), unnotified: None })), ..self }
     }
 
     pub(crate) fn unnotified(&self) -> Option<&Self> {
         self.unnotified.as_deref()
-    }
-
-    pub(crate) fn bit(&self) -> u32 {
-        self.bit
-    }
-
-    /// Returns whether the statement acquires a lock.
-    pub(crate) fn acquires(&self) -> bool {
-        self.bit & ACQUIRING != 0
     }
 
     /// Executes the statement.
@@ -166,6 +152,25 @@ impl Statement {
     }
 }
 
+/// The texts of the statements that a connection has prepared.
+#[derive(Debug, Default)]
+pub(super) struct Prepared(Vec<Arc<str>>);
+
+impl Prepared {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a statement; returns whether the statement is new, and preparing it takes a round trip.
+    pub(super) fn add(&mut self, statement: &Statement) -> bool {
+        let is_new = !self.0.iter().any(|text| Arc::ptr_eq(text, &statement.text));
+        if is_new {
+            self.0.push(Arc::clone(&statement.text));
+        }
+        is_new
+    }
+}
+
 fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<'a, Postgres, PgArguments> {
     match arg {
         Arg::Text(text) => query.bind(text.as_ref()),
@@ -228,9 +233,23 @@ pub(crate) fn micros(length: Duration) -> Arg<'static> {
 mod tests {
     use super::*;
 
+    /// A silent server is noticed after one round trip more than needed if a prepared statement counts as a new one.
+    #[test]
+    fn a_statement_is_prepared_once_and_another_time_without_its_notification() {
+        let of = |text| Statement::of(text, &Table::default());
+        let (first, second) = (of("SELECT pg_notify('')").or_unnotified(), of("SELECT 2"));
+        let mut prepared = Prepared::default();
+        assert!(prepared.is_empty());
+        for statement in [&first, &second, first.unnotified().expect("a second form")] {
+            assert!(prepared.add(statement), "{statement:?}");
+            assert!(!prepared.add(&statement.clone()), "{statement:?}");
+        }
+        assert!(!prepared.is_empty() && !prepared.add(&first));
+    }
+
     #[test]
     fn literals_stand_for_their_parameters_and_cannot_break_out() {
-        let statement = Statement::of("-- $1\nSELECT $1, $2, $10 FROM {table}", &Table::default(), 0);
+        let statement = Statement::of("-- $1\nSELECT $1, $2, $10 FROM {table}", &Table::default());
         let mut args = vec![Arg::Text("'; DROP".into()), Arg::Number(-7)];
         args.extend((0..7).map(Arg::Number));
         args.push(Arg::Texts(vec!["a", "$1"]));
@@ -241,13 +260,13 @@ mod tests {
              FROM \"distributed_locks\""
         );
         let secret = Uuid(7);
-        let secrets = Statement::of("$1, $2", &Table::default(), 0)
+        let secrets = Statement::of("$1, $2", &Table::default())
             .with_literals(&[Arg::Secret(Some(secret)), Arg::Secrets(vec![Some(secret), None])]);
         assert_eq!(
             secrets, "/* lock-runtime */ NULL::uuid, ARRAY[NULL, NULL]::uuid[]",
             "no secret is a literal"
         );
-        let numbers = Statement::of("$1", &Table::default(), 0).with_literals(&[Arg::Numbers(vec![1, -2])]);
+        let numbers = Statement::of("$1", &Table::default()).with_literals(&[Arg::Numbers(vec![1, -2])]);
         assert_eq!(numbers, "/* lock-runtime */ ARRAY[1, -2]::bigint[]");
     }
 }

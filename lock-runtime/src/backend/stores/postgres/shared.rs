@@ -44,19 +44,18 @@ pub(super) struct Statements {
 
 impl Statements {
     fn of(table: &Table) -> Self {
-        let of = |text: &str, bit| {
-            Statement::of(&text.replace("{grant}", include_str!("sql/grant.sql")), table, bit)
-        };
+        let of =
+            |text: &str| Statement::of(&text.replace("{grant}", include_str!("sql/grant.sql")), table);
         Self {
-            take: of(include_str!("sql/take.sql"), 1),
-            acquire: of(include_str!("sql/acquire.sql"), 2),
-            release: of(include_str!("sql/release.sql"), 4).or_unnotified(128),
-            hand_over: of(include_str!("sql/hand_over.sql"), 64).or_unnotified(256),
-            release_many: of(include_str!("sql/release_many.sql"), 8).or_unnotified(512),
-            renew: of(include_str!("sql/renew.sql"), 16),
-            check_in: of(include_str!("sql/check_in.sql"), 0),
-            sweep: of(sweep::SQL, 32),
-            remove: of(sweep::REMOVE_SQL, 1024),
+            take: of(include_str!("sql/take.sql")),
+            acquire: of(include_str!("sql/acquire.sql")),
+            release: of(include_str!("sql/release.sql")).or_unnotified(),
+            hand_over: of(include_str!("sql/hand_over.sql")).or_unnotified(),
+            release_many: of(include_str!("sql/release_many.sql")).or_unnotified(),
+            renew: of(include_str!("sql/renew.sql")),
+            check_in: of(include_str!("sql/check_in.sql")),
+            sweep: of(sweep::SQL),
+            remove: of(sweep::REMOVE_SQL),
         }
     }
 }

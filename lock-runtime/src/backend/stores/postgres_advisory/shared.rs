@@ -64,7 +64,7 @@ pub(super) struct Statements {
 
 impl Statements {
     fn of(table: &Table) -> Self {
-        let of = |text| Statement::of(text, table, 0);
+        let of = |text| Statement::of(text, table);
         Self {
             begin: of(include_str!("sql/begin.sql")),
             ping: of(include_str!("sql/ping.sql")),

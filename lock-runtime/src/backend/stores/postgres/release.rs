@@ -72,7 +72,7 @@ async fn run<'a>(
     statement: &Statement,
     args: impl FnMut(Instant) -> Vec<Arg<'a>>,
 ) -> Result<Answer, Failure> {
-    let answer = shared.connections.run(Lane::Here, statement, args).await?;
+    let answer = shared.connections.run(Lane::Releases, statement, args).await?;
     if let Some(refusal) = &answer.unnotified {
         shared.notices.refused(refusal);
     }
