@@ -11,8 +11,7 @@ use std::{
 use super::{
     flight::{Flight, Gone, Landed},
     next::CLAIM_WINDOW,
-    released::{Due, ReleaseOutcome},
-    releases,
+    release::{Due, ReleaseOutcome},
     secret::Secret,
     shared::Shared,
 };
@@ -164,9 +163,9 @@ async fn release(
         // The earlier release, which may still be executed, may be one that grants the lock to no next holder.
         let due = Due { id: id.clone(), secret: secret.filter(|_| !again) };
         let answer = if background::handle().is_here() {
-            releases::together(&shared, due).await
+            shared.releases.together(due).await
         } else {
-            releases::alone(&shared, due, others_wait).await
+            shared.releases.alone(due, others_wait).await
         };
         let (left, again) = match answer {
             Ok((left, repeated)) => (left, again || repeated),
@@ -223,7 +222,7 @@ async fn release_again(shared: Arc<Shared>, id: LeaseId, until: Instant) {
     let mut at = until;
     while at < until + id.ttl {
         clock::sleep_until(at).await;
-        if releases::together(&shared, Due { id: id.clone(), secret: None }).await.is_ok() {
+        if shared.releases.together(Due { id: id.clone(), secret: None }).await.is_ok() {
             return;
         }
         at = Instant::now() + Duration::from_millis(250);

@@ -1,22 +1,22 @@
-//! Releases in the background, many of which may be due at once after an outage: they share a statement.
+//! Releases: one at a time for a caller, and many in one statement in the background, as after an outage.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use sqlx::{Row, postgres::PgRow};
 use tokio::sync::oneshot;
 
-use super::{
-    released::{Due, ReleaseOutcome, Released},
-    secret::Secret,
-    shared::{Shared, Statements},
-};
+use super::secret::Secret;
 use crate::{
     LockError, LockErrorKind,
-    backend::kits::postgres::{
-        connections::{Answer, Lane},
-        error::{Failure, not_understood},
-        parts::in_parts,
-        statement::{Arg, Statement},
+    backend::{
+        LeaseId,
+        kits::postgres::{
+            connections::{Answer, Connections, Lane},
+            error::{Failure, not_understood},
+            notices::Notices,
+            parts::in_parts,
+            statement::{Arg, Statement},
+        },
     },
     sync::lock,
     time::clock::Instant,
@@ -25,80 +25,157 @@ use crate::{
 /// Upper bound on the releases of one statement.
 const MAX_RELEASES_PER_STATEMENT: usize = 256;
 
-/// Releases a lock together with others, from the library's own thread.
-///
-/// # Cancel safety
-/// If dropped, the lock is still released.
-pub(super) async fn together(shared: &Arc<Shared>, due: Due) -> Released {
-    let (answer, answered) = oneshot::channel();
-    {
-        let mut waiting = lock(&shared.releases);
-        waiting.due.push((due, answer));
-        if !std::mem::replace(&mut waiting.runs, true) {
-            tokio::spawn(send_all(Arc::clone(shared)));
-        }
-    }
-    answered.await.unwrap_or_else(|_| {
-        let message = "the runtime was shut down during the release";
-        Err(Failure::Unknown(LockError::new(LockErrorKind::Backend, message)))
-    })
+/// A release that is due.
+#[derive(Clone, Debug)]
+pub(super) struct Due {
+    pub(super) id: LeaseId,
+    /// The secret for the next holder; `None`: the next holder has to ask.
+    pub(super) secret: Option<Secret>,
 }
 
-async fn send_all(shared: Arc<Shared>) {
-    // Callers that are woken together share a statement.
-    tokio::task::yield_now().await;
-    loop {
-        let due = {
-            let mut waiting = lock(&shared.releases);
-            let count = waiting.due.len().min(MAX_RELEASES_PER_STATEMENT);
-            let due: Vec<_> = waiting.due.drain(..count).collect();
-            waiting.runs = !due.is_empty();
-            due
+/// The answer to a release.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReleaseOutcome {
+    /// The lock was held, and its lease had not ended.
+    Held,
+    /// The lock was held, but its lease had ended.
+    Ended,
+    /// The lock is held, but its row is locked.
+    Locked,
+    NotOurs,
+}
+
+/// An answer, and whether the statement may have been executed before.
+type Released = Result<(ReleaseOutcome, bool), Failure>;
+
+/// The releases of one store.
+pub(super) struct Releases {
+    connections: Arc<Connections>,
+    notices: Arc<Notices>,
+    release: Statement,
+    hand_over: Statement,
+    release_many: Statement,
+    waiting: Mutex<Waiting>,
+}
+
+/// The releases that wait for a statement.
+#[derive(Debug, Default)]
+struct Waiting {
+    due: Vec<(Due, oneshot::Sender<Released>)>,
+    /// Whether a task is sending the releases.
+    runs: bool,
+}
+
+impl Releases {
+    pub(super) fn new(connections: &Arc<Connections>, notices: &Arc<Notices>) -> Arc<Self> {
+        let table = &connections.config().table;
+        let of = |text: &str| {
+            Statement::of(&text.replace("{grant}", include_str!("sql/grant.sql")), table).or_unnotified()
         };
-        if due.is_empty() {
-            return;
+        Arc::new(Self {
+            connections: Arc::clone(connections),
+            notices: Arc::clone(notices),
+            release: of(include_str!("sql/release.sql")),
+            hand_over: of(include_str!("sql/hand_over.sql")),
+            release_many: of(include_str!("sql/release_many.sql")),
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// Releases one lock, at the price of a bare UPDATE if the lock is held and no others wait (`others_wait`).
+    pub(super) async fn alone(&self, mut due: Due, others_wait: bool) -> Released {
+        let args = |_| {
+            let named = [Arg::Text(due.id.key.stored().into()), Arg::Owner(due.id.owner)];
+            let shown = others_wait.then_some(Arg::Secret(due.secret.map(Secret::uuid)));
+            named.into_iter().chain(shown).collect()
+        };
+        let statement = if others_wait { &self.hand_over } else { &self.release };
+        let Answer { rows, repeated, .. } = self.run(statement, args).await?;
+        if let Some(row) = rows.first() {
+            return Ok((outcome(row).map_err(unreadable)?, repeated));
         }
-        let (due, callers): (Vec<_>, Vec<_>) = due.into_iter().unzip();
-        let released = in_parts(due.len(), |part| send(&shared, &due[part])).await;
-        for (answer, caller) in released.into_iter().zip(callers) {
-            let _ = caller.send(answer);
+        if repeated {
+            // The first release may still be executed, perhaps without a grant; see `next.rs`.
+            due.secret = None;
+        }
+        let outcomes = self.send(std::slice::from_ref(&due)).await?;
+        let (outcome, again) = outcomes[0];
+        Ok((outcome, repeated || again))
+    }
+
+    /// Releases a lock together with others, from the library's own thread.
+    ///
+    /// # Cancel safety
+    /// If dropped, the lock is still released.
+    pub(super) async fn together(self: &Arc<Self>, due: Due) -> Released {
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut waiting = lock(&self.waiting);
+            waiting.due.push((due, answer));
+            if !std::mem::replace(&mut waiting.runs, true) {
+                tokio::spawn(Arc::clone(self).send_all());
+            }
+        }
+        answered.await.unwrap_or_else(|_| {
+            let message = "the runtime was shut down during the release";
+            Err(Failure::Unknown(LockError::new(LockErrorKind::Backend, message)))
+        })
+    }
+
+    async fn send_all(self: Arc<Self>) {
+        // Callers that are woken together share a statement.
+        tokio::task::yield_now().await;
+        loop {
+            let due = {
+                let mut waiting = lock(&self.waiting);
+                let count = waiting.due.len().min(MAX_RELEASES_PER_STATEMENT);
+                let due: Vec<_> = waiting.due.drain(..count).collect();
+                waiting.runs = !due.is_empty();
+                due
+            };
+            if due.is_empty() {
+                return;
+            }
+            let (due, callers): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+            let released = in_parts(due.len(), |part| self.send(&due[part])).await;
+            for (answer, caller) in released.into_iter().zip(callers) {
+                let _ = caller.send(answer);
+            }
         }
     }
-}
 
-/// Executes a statement that releases locks, without its notification if the server refuses to notify.
-async fn run<'a>(
-    shared: &Shared,
-    statement: &Statement,
-    args: impl FnMut(Instant) -> Vec<Arg<'a>>,
-) -> Result<Answer, Failure> {
-    let answer = shared.connections.run(Lane::Releases, statement, args).await?;
-    if let Some(refusal) = &answer.unnotified {
-        shared.notices.refused(refusal);
+    /// Releases locks in one statement; returns an answer for each lock.
+    async fn send(&self, due: &[Due]) -> Result<Vec<(ReleaseOutcome, bool)>, Failure> {
+        let args = |_| {
+            vec![
+                Arg::Texts(due.iter().map(|due| due.id.key.stored()).collect()),
+                Arg::Owners(due.iter().map(|due| due.id.owner).collect()),
+                Arg::Secrets(due.iter().map(|due| due.secret.map(Secret::uuid)).collect()),
+            ]
+        };
+        let answer = self.run(&self.release_many, args).await?;
+        if answer.rows.len() != due.len() {
+            return Err(unreadable(sqlx::Error::RowNotFound));
+        }
+        answer.rows.iter().map(|row| Ok((outcome(row).map_err(unreadable)?, answer.repeated))).collect()
     }
-    Ok(answer)
-}
 
-/// Releases locks in one statement; returns an answer for each lock.
-async fn send(shared: &Shared, due: &[Due]) -> Result<Vec<(ReleaseOutcome, bool)>, Failure> {
-    let args = |_| {
-        vec![
-            Arg::Texts(due.iter().map(|due| due.id.key.stored()).collect()),
-            Arg::Owners(due.iter().map(|due| due.id.owner).collect()),
-            Arg::Secrets(due.iter().map(|due| due.secret.map(Secret::uuid)).collect()),
-        ]
-    };
-    let answer = run(shared, &shared.statements.release_many, args).await?;
-    let read = |row| Ok((read(row)?, answer.repeated));
-    let lefts: Result<Vec<_>, _> = answer.rows.iter().map(read).collect();
-    match lefts {
-        Ok(lefts) if lefts.len() == due.len() => Ok(lefts),
-        Ok(_) => Err(Failure::Unknown(not_understood(sqlx::Error::RowNotFound))),
-        Err(error) => Err(Failure::Unknown(not_understood(error))),
+    /// Executes a statement that releases locks, without its notification if the server refuses to notify.
+    async fn run<'a>(
+        &self,
+        statement: &Statement,
+        args: impl FnMut(Instant) -> Vec<Arg<'a>>,
+    ) -> Result<Answer, Failure> {
+        let answer = self.connections.run(Lane::Releases, statement, args).await?;
+        if let Some(refusal) = &answer.unnotified {
+            self.notices.refused(refusal);
+        }
+        Ok(answer)
     }
 }
 
-fn read(row: &PgRow) -> Result<ReleaseOutcome, sqlx::Error> {
+/// Reads a row of an answer. Only `release_many.sql` returns a row for a hold that it has not ended.
+fn outcome(row: &PgRow) -> Result<ReleaseOutcome, sqlx::Error> {
     Ok(match row.try_get::<Option<bool>, _>("was_valid")? {
         Some(true) => ReleaseOutcome::Held,
         Some(false) => ReleaseOutcome::Ended,
@@ -107,25 +184,7 @@ fn read(row: &PgRow) -> Result<ReleaseOutcome, sqlx::Error> {
     })
 }
 
-/// Releases one lock, at the price of a bare UPDATE if the lock is held and no others wait (`others_wait`).
-pub(super) async fn alone(shared: &Shared, mut due: Due, others_wait: bool) -> Released {
-    let Statements { release, hand_over, .. } = &shared.statements;
-    let args = |_| {
-        let named = [Arg::Text(due.id.key.stored().into()), Arg::Owner(due.id.owner)];
-        let shown = others_wait.then_some(Arg::Secret(due.secret.map(Secret::uuid)));
-        named.into_iter().chain(shown).collect()
-    };
-    let statement = if others_wait { hand_over } else { release };
-    let Answer { rows, repeated, .. } = run(shared, statement, args).await?;
-    if let Some(row) = rows.first() {
-        let was_valid = row.try_get("was_valid").map_err(|error| Failure::Unknown(not_understood(error)))?;
-        return Ok((if was_valid { ReleaseOutcome::Held } else { ReleaseOutcome::Ended }, repeated));
-    }
-    if repeated {
-        // The first release may still be executed, perhaps without a grant; see `next.rs`.
-        due.secret = None;
-    }
-    let lefts = send(shared, std::slice::from_ref(&due)).await?;
-    let (left, again) = lefts[0];
-    Ok((left, repeated || again))
+/// Returns the failure for an answer that cannot be read: the locks may have been released.
+fn unreadable(cause: sqlx::Error) -> Failure {
+    Failure::Unknown(not_understood(cause))
 }

@@ -1,11 +1,8 @@
 //! The state that all locks of one store share.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-};
+use std::{fmt, sync::Arc};
 
-use super::{flight::Abandoned, released::Waiting};
+use super::{flight::Abandoned, release::Releases};
 use crate::backend::{
     common::host,
     kits::postgres::{
@@ -23,19 +20,16 @@ pub(super) struct Shared {
     pub(super) statements: Statements,
     pub(super) notices: Arc<Notices>,
     pub(super) abandoned: Abandoned,
-    pub(super) releases: Mutex<Waiting>,
+    pub(super) releases: Arc<Releases>,
     pub(super) sweeper: Sweeper,
     /// Host and process id, for a human reader of the table.
     pub(super) label: String,
 }
 
-/// The statements about the locks of one table.
+/// The statements about the locks of one table, without those that release locks.
 pub(super) struct Statements {
     pub(super) take: Statement,
     pub(super) acquire: Statement,
-    pub(super) release: Statement,
-    pub(super) hand_over: Statement,
-    pub(super) release_many: Statement,
     pub(super) renew: Statement,
     pub(super) sweep: Statement,
     pub(super) remove: Statement,
@@ -44,14 +38,10 @@ pub(super) struct Statements {
 
 impl Statements {
     fn of(table: &Table) -> Self {
-        let of =
-            |text: &str| Statement::of(&text.replace("{grant}", include_str!("sql/grant.sql")), table);
+        let of = |text| Statement::of(text, table);
         Self {
             take: of(include_str!("sql/take.sql")),
             acquire: of(include_str!("sql/acquire.sql")),
-            release: of(include_str!("sql/release.sql")).or_unnotified(),
-            hand_over: of(include_str!("sql/hand_over.sql")).or_unnotified(),
-            release_many: of(include_str!("sql/release_many.sql")).or_unnotified(),
             renew: of(include_str!("sql/renew.sql")),
             check_in: of(include_str!("sql/check_in.sql")),
             sweep: of(sweep::SQL),
@@ -65,13 +55,14 @@ impl Shared {
         let statements = Statements::of(&config.table);
         let connections = Arc::new(Connections::new(config.clone()));
         let notices = Notices::new(config, Arc::clone(connections.keeps_sessions()));
+        let releases = Releases::new(&connections, &notices);
         let label = format!("{} pid {}", host::name(), std::process::id());
         Arc::new(Self {
             connections,
             statements,
             notices,
             abandoned: Abandoned::default(),
-            releases: Mutex::default(),
+            releases,
             sweeper: Sweeper::default(),
             label,
         })
