@@ -280,7 +280,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_batch_that_fails_by_one_row",
         edits: &[Rust {
-            file: "backend/kits/postgres/parts.rs",
+            file: "backend/kits/postgres/halves.rs",
             from: "            Failure::Refused(_) | Failure::Locked(_) => !accepted",
             to: "            Failure::Refused(_) | Failure::Locked(_) => mutant!() || !accepted",
         }],

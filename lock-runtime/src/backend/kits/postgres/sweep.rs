@@ -12,7 +12,7 @@ use sqlx::{Row, postgres::PgRow};
 
 use super::{
     error::Failure,
-    parts::in_parts,
+    halves::in_halves,
     statement::{Arg, micros},
 };
 use crate::{LockError, LockErrorKind, sync::lock, time::backoff::random};
@@ -97,7 +97,7 @@ where
         return Ok(());
     }
     let statements = AtomicU32::new(0);
-    let results = in_parts(names.len(), |part| {
+    let results = in_halves(names.len(), |part| {
         let names = &names[part];
         let answer = (statements.fetch_add(1, Ordering::Relaxed) < MAX_REMOVALS).then(|| send(names));
         async move {

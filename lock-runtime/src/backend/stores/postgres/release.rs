@@ -13,8 +13,8 @@ use crate::{
         kits::postgres::{
             connections::{Answer, Connections, Lane},
             error::{Failure, not_understood},
+            halves::in_halves,
             notices::Notices,
-            parts::in_parts,
             statement::{Arg, Statement},
         },
     },
@@ -137,7 +137,7 @@ impl Releases {
                 return;
             }
             let (due, callers): (Vec<_>, Vec<_>) = due.into_iter().unzip();
-            let released = in_parts(due.len(), |part| self.send(&due[part])).await;
+            let released = in_halves(due.len(), |part| self.send(&due[part])).await;
             for (answer, caller) in released.into_iter().zip(callers) {
                 let _ = caller.send(answer);
             }

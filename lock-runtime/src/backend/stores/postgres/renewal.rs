@@ -12,7 +12,7 @@ use crate::{
         kits::postgres::{
             connections::Lane,
             error::{Failure, not_understood},
-            parts::in_parts,
+            halves::in_halves,
             statement::Arg,
         },
     },
@@ -27,7 +27,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
     let mut parts = Vec::new();
     for part in due.chunks(MAX_LEASES_PER_STATEMENT) {
         let (shared, part) = (Arc::clone(shared), part.to_vec());
-        let renewed = async move { in_parts(part.len(), |range| send(&shared, &part[range])).await };
+        let renewed = async move { in_halves(part.len(), |range| send(&shared, &part[range])).await };
         parts.push(tokio::spawn(renewed));
     }
     let mut renewals = Vec::with_capacity(due.len());

@@ -12,7 +12,7 @@ const REFUSED_AT_ALL: u32 = 64;
 ///
 /// # Cancel safety
 /// Like `send`.
-pub(crate) async fn in_parts<R, F>(count: usize, send: impl Fn(Range<usize>) -> F) -> Vec<Result<R, Failure>>
+pub(crate) async fn in_halves<R, F>(count: usize, send: impl Fn(Range<usize>) -> F) -> Vec<Result<R, Failure>>
 where
     F: Future<Output = Result<Vec<R>, Failure>>,
 {
@@ -62,7 +62,7 @@ mod tests {
     /// of statements.
     async fn sent(count: usize, is_refused: impl Fn(usize) -> bool) -> (Vec<usize>, u32) {
         let (statements, is_refused) = (Cell::new(0), &is_refused);
-        let results = in_parts(count, |mut part| {
+        let results = in_halves(count, |mut part| {
             statements.set(statements.get() + 1);
             let all = part.clone().collect();
             async move { if part.any(is_refused) { Err(Failure::Refused(error())) } else { Ok(all) } }
@@ -100,9 +100,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_outage_is_not_sent_in_parts() {
+    async fn an_outage_is_not_sent_in_halves() {
         let statements = Cell::new(0);
-        let results = in_parts(4, |part| {
+        let results = in_halves(4, |part| {
             statements.set(statements.get() + 1);
             async move {
                 match part.len() {
