@@ -3,7 +3,6 @@
 pub(crate) mod config;
 pub(crate) mod connections;
 pub(crate) mod dial;
-pub(crate) mod digest;
 pub(crate) mod error;
 pub(crate) mod fitness;
 pub(crate) mod halves;

@@ -1,6 +1,8 @@
 //! The table of the locks.
 
-use super::digest::sha256;
+use sha2::{Digest, Sha256};
+
+use crate::backend::common::hex;
 
 /// The statement that creates the table under its usual name.
 pub(crate) const DDL: &str = include_str!("sql/table.sql");
@@ -57,8 +59,24 @@ impl Table {
     }
 }
 
+/// Returns the SHA-256 of a text in hexadecimal: of a lock's name in notifications, as the statements compute it, too.
+pub(crate) fn sha256(text: &str) -> String {
+    hex::text(&Sha256::digest(text))
+}
+
 /// Returns the text of a statement without the comments for its readers.
 pub(crate) fn without_comments(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The statements compute the same digest.
+    #[test]
+    fn a_digest_is_the_one_of_the_standard() {
+        assert_eq!(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
 }

@@ -23,11 +23,11 @@ use crate::{
         },
         kits::postgres::{
             connections::{Answer, Lane, detached},
-            digest::sha256,
             error::{Failure, not_understood},
             notices::{NOTICE_PERIOD, Watch},
             statement::{Arg, micros},
             sweep,
+            table::sha256,
             uuid::Uuid,
         },
     },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlx::postgres::PgAdvisoryLock;
 
-use crate::{LockKey, backend::kits::postgres::digest::sha256};
+use crate::{LockKey, backend::kits::postgres::table::sha256};
 
 /// A lock, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
