@@ -190,7 +190,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_next_holder_that_believes_any_notification",
         edits: &[Rust {
-            file: "backend/stores/postgres/next.rs",
+            file: "backend/stores/postgres/next_holder.rs",
             from: "        if secret.owner() != self.holder ||",
             to: "        if !mutant!() && secret.owner() != self.holder ||",
         }],
@@ -211,7 +211,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_row_that_shows_the_secret_of_its_holder",
         edits: &[Rust {
-            file: "backend/stores/postgres/secret.rs",
+            file: "backend/stores/postgres/next_holder.rs",
             from: "        let hash = Sha256::digest(",
             to: "        if mutant!() {
             return self.0;
@@ -223,12 +223,12 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_grant_with_any_version",
         edits: &[Rust {
-            file: "backend/stores/postgres/next.rs",
+            file: "backend/stores/postgres/next_holder.rs",
             from: "us.max(first).min(FencingToken::LAST_MICROS);",
             to: "if mutant!() { u64::MAX } else { us.max(first).min(FencingToken::LAST_MICROS) };",
         }],
         caught_by: &[
-            "unit backend::stores::postgres::next::tests::no_version_is_believed_that_the_server_cannot_have_made_yet",
+            "unit backend::stores::postgres::next_holder::tests::no_version_is_believed_that_the_server_cannot_have_made_yet",
         ],
     },
     Mutant {

@@ -187,7 +187,7 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[
             "redis::reconnect::a_grant_that_is_told_late_lets_nobody_in",
-            "unit backend::stores::postgres::next::tests::a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival",
+            "unit backend::stores::postgres::next_holder::tests::a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival",
         ],
     },
     Mutant {
@@ -199,7 +199,7 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[
             "unit backend::stores::redis::queue::place::tests::a_grant_from_before_the_proof_is_stale",
-            "unit backend::stores::postgres::next::tests::a_grant_that_is_old_or_another_s_or_forged_is_not_ours",
+            "unit backend::stores::postgres::next_holder::tests::a_grant_that_is_old_or_another_s_or_forged_is_not_ours",
         ],
     },
 ];

@@ -7,8 +7,7 @@ use sqlx::Row;
 use super::{
     flight::{Flight, InFlight, Landed},
     hold::PostgresLease,
-    next::{CLAIM_WINDOW, Place, Push},
-    secret::Secret,
+    next_holder::{CLAIM_WINDOW, Place, Push, Secret},
     shared::Shared,
 };
 use crate::{

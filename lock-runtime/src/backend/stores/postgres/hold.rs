@@ -10,9 +10,8 @@ use std::{
 
 use super::{
     flight::{Flight, Gone, Landed},
-    next::CLAIM_WINDOW,
+    next_holder::{CLAIM_WINDOW, Secret},
     release::{Due, ReleaseOutcome},
-    secret::Secret,
     shared::Shared,
 };
 use crate::{

@@ -4,10 +4,9 @@ mod attempt;
 pub mod fence;
 mod flight;
 mod hold;
-mod next;
+mod next_holder;
 mod release;
 mod renewal;
-mod secret;
 mod shared;
 
 use std::{error::Error, fmt, future::Future, sync::Arc};

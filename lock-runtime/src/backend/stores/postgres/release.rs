@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use sqlx::{Row, postgres::PgRow};
 use tokio::sync::oneshot;
 
-use super::secret::Secret;
+use super::next_holder::Secret;
 use crate::{
     LockError, LockErrorKind,
     backend::{
@@ -95,7 +95,7 @@ impl Releases {
             return Ok((outcome(row).map_err(unreadable)?, repeated));
         }
         if repeated {
-            // The first release may still be executed, perhaps without a grant; see `next.rs`.
+            // The first release may still be executed, perhaps without a grant; see `next_holder.rs`.
             due.secret = None;
         }
         let outcomes = self.send(std::slice::from_ref(&due)).await?;

@@ -2,7 +2,7 @@
 -- has the figures: it is cheaper without waiters. release_many.sql with a list of one is dearer, by 435 thousand instructions of
 -- the server, for which the next holder would wait.
 -- $1 name  $2 owner  $3 the secret whose hash is this owner; NULL: the next holder has to ask  $4 echo
--- The secret proves to the next holder that the notification comes from the holder; see next.rs for the limits of the
+-- The secret proves to the next holder that the notification comes from the holder; see next_holder.rs for the limits of the
 -- proof.
 UPDATE {table} l SET
     {grant}

@@ -3,9 +3,10 @@
 //! The next holder learns of its grant from the notification, and waits for no statement of its own. Which
 //! notifications a waiter believes, and for how long, is model-checked (`tests/model/row`). The rules:
 //!
-//! * **Any user of the database can send a notification.** The notification of a grant contains the secret of the
-//!   holder that released the lock. The next holder saw the hash of this secret, the `owner`, in the row when it took
-//!   its place. No statement before the release contains the secret, and by then the lease is dead in the releasing
+//! * **Any user of the database can send a notification**, and a user who may read the table, the server's statistics or
+//!   its log sees the `owner`, which stands in the row and in the statements. The owner is a hash, and proves nothing. The
+//!   notification of a grant contains the secret of which the owner was made: the next holder saw the owner in the row when
+//!   it took its place. No statement before the release contains the secret, and by then the lease is dead in the releasing
 //!   process.
 //! * **A notification may have been delayed for any length of time.** Therefore the lease is dated by the youngest
 //!   request after which the row named this waiter ([`PlaceProof`]). The grant came after this request, because a
@@ -29,7 +30,8 @@
 
 use std::{str::FromStr, time::Duration};
 
-use super::secret::Secret;
+use sha2::{Digest, Sha256};
+
 use crate::{
     FencingToken, OwnerToken,
     backend::{common::place_proof::PlaceProof, kits::postgres::uuid::Uuid},
@@ -93,6 +95,32 @@ impl FromStr for Pushed {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (version, secret) = text.split_once(' ').ok_or(())?;
         Ok(Self { version: version.parse().map_err(|_| ())?, secret: Secret::of(secret.parse::<Uuid>()?) })
+    }
+}
+
+/// The secret of one acquisition. Only the statement that ends the hold contains the secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Secret(OwnerToken);
+
+impl Secret {
+    pub(super) fn random() -> Self {
+        Self(OwnerToken::random())
+    }
+
+    /// Returns the secret of a notification.
+    pub(super) fn of(Uuid(number): Uuid) -> Self {
+        Self(OwnerToken::of(number))
+    }
+
+    /// Returns the owner of this acquisition: the first 128 bits of the hash.
+    pub(super) fn owner(self) -> OwnerToken {
+        let hash = Sha256::digest(self.0.expose().to_be_bytes());
+        let (first, _) = hash.split_at(16);
+        OwnerToken::of(first.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)))
+    }
+
+    pub(crate) fn uuid(self) -> Uuid {
+        Uuid(self.0.expose())
     }
 }
 
@@ -162,5 +190,18 @@ mod tests {
         ] {
             assert!(text.parse::<Pushed>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_owner_is_a_hash_that_does_not_show_the_secret() {
+        let secret = Secret::of(Uuid(0));
+        // The hash of sixteen zero bytes: 374708fff7719dd5979ec875d56cd2286f6d3cf7ec317a3b25632aab28ec37bb.
+        assert_eq!(secret.owner().expose(), 0x3747_08ff_f771_9dd5_979e_c875_d56c_d228);
+        assert_ne!(Secret::random().owner(), Secret::random().owner());
+        let shown = format!("{:?}", Secret::of(Uuid(0x1234_5678_9abc_def0)));
+        assert!(
+            !shown.contains("9abc") && !shown.contains(&0x1234_5678_9abc_def0_u64.to_string()),
+            "{shown}"
+        );
     }
 }
