@@ -34,9 +34,8 @@ static ECHO: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(i64::from(ran
 pub(crate) enum Arg<'a> {
     Text(Cow<'a, str>),
     Number(i64),
-    /// A `uuid`.
-    Owner(OwnerToken),
-    OwnerIfKnown(Option<OwnerToken>),
+    /// A `uuid`, or NULL.
+    Owner(Option<OwnerToken>),
     Texts(Vec<&'a str>),
     Numbers(Vec<i64>),
     Owners(Vec<OwnerToken>),
@@ -175,8 +174,7 @@ fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<
     match arg {
         Arg::Text(text) => query.bind(text.as_ref()),
         Arg::Number(number) => query.bind(*number),
-        Arg::Owner(token) => query.bind(uuid(*token)),
-        Arg::OwnerIfKnown(token) => query.bind(token.map(uuid)),
+        Arg::Owner(token) => query.bind(token.map(uuid)),
         Arg::Texts(texts) => query.bind(texts.as_slice()),
         Arg::Numbers(numbers) => query.bind(numbers.as_slice()),
         Arg::Owners(tokens) => query.bind(tokens.iter().copied().map(uuid).collect::<Vec<_>>()),
@@ -205,8 +203,7 @@ fn write_literal(text: &mut String, arg: &Arg<'_>) {
         Arg::Numbers(values) => {
             write!(text, "ARRAY[{}]::bigint[]", list(values.iter().map(i64::to_string).collect()))
         }
-        Arg::Owner(token) => write!(text, "{}", owner(*token)),
-        Arg::OwnerIfKnown(token) => {
+        Arg::Owner(token) => {
             write!(text, "{}", token.map_or_else(|| "NULL::uuid".into(), owner))
         }
         Arg::Owners(tokens) => {

@@ -286,7 +286,7 @@ async fn ask(
         }
         vec![
             Arg::Text(id.key.stored().into()),
-            Arg::Owner(id.owner),
+            Arg::Owner(Some(id.owner)),
             micros(id.ttl),
             Arg::Number(i64::try_from(limit).unwrap_or(i64::MAX)),
             Arg::Text(shared.label.as_str().into()),
@@ -305,7 +305,7 @@ async fn ask(
         Some(Ok(answer)) if !answer.rows.is_empty() => Ok(answer),
         Some(Err(failure)) => Err(failure),
         Some(Ok(_)) | None => {
-            let further = [micros(extra.notice), micros(extra.lease), Arg::OwnerIfKnown(known)];
+            let further = [micros(extra.notice), micros(extra.lease), Arg::Owner(known)];
             let args = |sent| [args(sent), further.to_vec()].concat();
             connections.run(Lane::Here, &statements.acquire, args).await
         }

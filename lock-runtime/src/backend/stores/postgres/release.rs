@@ -85,7 +85,7 @@ impl Releases {
     /// Releases one lock, at the price of a bare UPDATE if the lock is held and no others wait (`others_wait`).
     pub(super) async fn alone(&self, mut due: Due, others_wait: bool) -> Released {
         let args = |_| {
-            let named = [Arg::Text(due.id.key.stored().into()), Arg::Owner(due.id.owner)];
+            let named = [Arg::Text(due.id.key.stored().into()), Arg::Owner(Some(due.id.owner))];
             let shown = others_wait.then_some(Arg::Secret(due.secret.map(Secret::uuid)));
             named.into_iter().chain(shown).collect()
         };
