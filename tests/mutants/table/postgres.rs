@@ -266,6 +266,17 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_statement_that_counts_as_a_new_one_each_time",
+        edits: &[Rust {
+            file: "backend/kits/postgres/statement.rs",
+            from: "        let is_new = !self.0.iter()",
+            to: "        let is_new = mutant!() || !self.0.iter()",
+        }],
+        caught_by: &[
+            "unit backend::kits::postgres::statement::tests::a_statement_is_prepared_once_and_another_time_without_its_notification",
+        ],
+    },
+    Mutant {
         name: "a_release_that_needs_its_notification",
         edits: &[Rust {
             file: "backend/kits/postgres/statement.rs",
