@@ -106,15 +106,16 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
     conclusion.exit_code()
 }
 
-/// The cases that fit each store, and the number of those whose threads may have to wait for other cases of their kind.
+/// The cases that fit each store, and the number of those that may have to wait for other cases of their kind.
 ///
-/// The stores take turns, and each begins at another case, so that there are always cases that need not wait.
+/// Those come first: they run one after the other or a few at a time, and otherwise the last of them would still run when all
+/// others have ended. Apart from that the stores take turns, and each begins at another case.
 fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial>, usize) {
     let required = required();
     let is_brief = env::var_os("LOCK_TEST_BRIEF").is_some();
     let absences: Vec<_> = stores.iter().map(|store| store.absence().map(Arc::<str>::from)).collect();
     let cases: Vec<_> = cases::all().into_iter().map(Arc::new).collect();
-    let (mut trials, mut scarce) = (Vec::new(), 0);
+    let (mut scarce, mut others) = (Vec::new(), Vec::new());
     for step in 0..cases.len() {
         for (number, (&store, absence)) in stores.iter().zip(&absences).enumerate() {
             let case = Arc::clone(&cases[(step + number * cases.len() / stores.len()) % cases.len()]);
@@ -122,10 +123,11 @@ fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial
                 continue;
             }
             let name = format!("{}::{}", store.name(), case.name());
+            let demand = case.demand(store);
+            let trials = if demand.is_scarce() { &mut scarce } else { &mut others };
             trials.push(match absence.clone() {
                 None => {
-                    let (demand, admission) = (case.demand(store), admission.clone());
-                    scarce += usize::from(demand.is_scarce());
+                    let admission = admission.clone();
                     Trial::test(name.clone(), move || {
                         let _admitted = admission.admit(demand);
                         times::measured(&name, || case.run(&name, store))
@@ -140,7 +142,9 @@ fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial
             });
         }
     }
-    (trials, scarce)
+    let count = scarce.len();
+    scarce.append(&mut others);
+    (scarce, count)
 }
 
 /// Returns the names of the stores that must be present.
