@@ -47,24 +47,24 @@ impl Hints {
     }
 
     /// Counts a message on this channel.
-    pub(in crate::backend) fn tell(&self, channel: &str) {
+    pub(in crate::backend) fn notify(&self, channel: &str) {
         if let Some(watched) = lock(&self.by_channel).get(channel) {
-            watched.releases.tell();
+            watched.releases.notify();
         }
     }
 
     /// Counts a message on this channel, and keeps its text.
     #[cfg(feature = "postgres")]
-    pub(in crate::backend) fn tell_text(&self, channel: &str, text: &str) {
+    pub(in crate::backend) fn notify_with_text(&self, channel: &str, text: &str) {
         if let Some(watched) = lock(&self.by_channel).get(channel) {
-            watched.releases.tell_text(Some(text));
+            watched.releases.notify_with_text(Some(text));
         }
     }
 
     /// Counts a message on each channel, because some may have been lost.
     #[cfg(feature = "postgres")]
-    pub(in crate::backend) fn tell_all(&self) {
-        lock(&self.by_channel).values().for_each(|watched| watched.releases.tell());
+    pub(in crate::backend) fn notify_all(&self) {
+        lock(&self.by_channel).values().for_each(|watched| watched.releases.notify());
     }
 
     /// Returns whether there are waiters for messages.
@@ -75,15 +75,15 @@ impl Hints {
 }
 
 impl Releases {
-    fn tell(&self) {
+    fn notify(&self) {
         #[cfg(feature = "postgres")]
-        self.tell_text(None);
+        self.notify_with_text(None);
         #[cfg(not(feature = "postgres"))]
         self.count_one();
     }
 
     #[cfg(feature = "postgres")]
-    fn tell_text(&self, text: Option<&str>) {
+    fn notify_with_text(&self, text: Option<&str>) {
         *lock(&self.text) = text.map(Arc::from);
         self.count_one();
     }

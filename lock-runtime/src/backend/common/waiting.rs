@@ -215,7 +215,7 @@ mod tests {
                 return Ok(Answer::Granted(grant()));
             }
             if question == self.released_after {
-                self.hints.tell(CHANNEL);
+                self.hints.notify(CHANNEL);
             }
             Ok(Answer::Held { remaining: None, pause: self.pause })
         }

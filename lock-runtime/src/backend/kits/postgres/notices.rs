@@ -187,7 +187,7 @@ async fn listen(store: Weak<Notices>, wake: Arc<Notify>) {
         let end = listen_once(&notices, &store, &wake).await;
         // Notifications of releases may have been lost, so all waiters ask.
         notices.arrive.store(false, Ordering::Release);
-        notices.hints.tell_all();
+        notices.hints.notify_all();
         drop(notices);
         let pause = match end {
             None => return,
@@ -237,7 +237,7 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
     notices.keeps_sessions.store(true, Ordering::Release);
     notices.refuses.store(false, Ordering::Release);
     notices.arrive.store(true, Ordering::Release);
-    notices.hints.tell_all();
+    notices.hints.notify_all();
     let (silence, response_timeout) = (SILENCE.min(config.response_timeout), config.response_timeout);
     let mut used = Instant::now();
     loop {
@@ -258,8 +258,8 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
             message = listener.try_recv() => match message {
                 Ok(Some(message)) if message.channel() == notices.channel => {
                     match message.payload().split_once(' ') {
-                        Some((lock, grant)) => notices.hints.tell_text(lock, grant),
-                        None => notices.hints.tell(message.payload()),
+                        Some((lock, grant)) => notices.hints.notify_with_text(lock, grant),
+                        None => notices.hints.notify(message.payload()),
                     }
                 }
                 Ok(Some(_)) => {}

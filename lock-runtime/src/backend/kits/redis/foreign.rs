@@ -21,7 +21,7 @@ use std::{
 use crate::{sync::lock, time::clock::Instant};
 
 /// Time for which a lock counts as used by foreign clients after a foreign client was seen to hold it.
-pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 60);
+pub(crate) const FOREIGN_USE_RETENTION: Duration = Duration::from_secs(2 * 60);
 /// Upper bound on the locks that are remembered; locks beyond the bound are not.
 const MAX_REMEMBERED_LOCKS: usize = 1_024;
 
@@ -45,25 +45,25 @@ impl Opening {
 
 /// The opening while no foreign client is known to use the lock: 1 % of the time. A client that asks ten times a
 /// second, as redis-py does, finds the first opening.
-pub(crate) const OPEN: Opening =
+pub(crate) const USUAL_OPENING: Opening =
     Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
 /// The opening while a foreign client is known to use the lock: 22 % of the time. If several foreign clients compete
 /// for the lock, chance decides at each opening which client comes in, so many openings serve an unlucky client better
 /// than long ones. The interval between openings is no multiple of the 100 ms after which redis-py asks again:
 /// otherwise, the same one of two clients would be the first at many openings.
-pub(crate) const OPEN_FOREIGN: Opening =
+pub(crate) const FOREIGN_OPENING: Opening =
     Opening { every: Duration::from_millis(462), length: Duration::from_millis(100) };
 
 /// The locks of one store, by their stored names.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
-    shared: Mutex<HashMap<String, Shared>>,
+    uses: Mutex<HashMap<String, ForeignUse>>,
     /// Whether any lock is remembered; spares the lookup if not.
-    any: AtomicBool,
+    has_uses: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Shared {
+struct ForeignUse {
     /// The time until which the lock is remembered as shared.
     until: Instant,
     /// The time until which this process does not ask for the lock.
@@ -71,14 +71,14 @@ struct Shared {
 }
 
 impl Foreign {
-    fn shared(&self) -> MutexGuard<'_, HashMap<String, Shared>> {
-        lock(&self.shared)
+    fn uses(&self) -> MutexGuard<'_, HashMap<String, ForeignUse>> {
+        lock(&self.uses)
     }
 
-    /// Remembers a lock as shared for `length` from `now`, [`REMEMBERED`] at most.
+    /// Remembers a lock as shared for `length` from `now`, [`FOREIGN_USE_RETENTION`] at most.
     pub(crate) fn remember(&self, name: &str, now: Instant, length: Duration) {
-        let until = now + length.min(REMEMBERED);
-        let mut all = self.shared();
+        let until = now + length.min(FOREIGN_USE_RETENTION);
+        let mut all = self.uses();
         if let Some(known) = all.get_mut(name) {
             known.until = until.max(known.until);
             return;
@@ -87,14 +87,14 @@ impl Foreign {
             all.retain(|_, known| known.until > now);
         }
         if all.len() < MAX_REMEMBERED_LOCKS && until > now {
-            all.insert(name.to_owned(), Shared { until, open_until: now });
-            self.any.store(true, Ordering::Release);
+            all.insert(name.to_owned(), ForeignUse { until, open_until: now });
+            self.has_uses.store(true, Ordering::Release);
         }
     }
 
     /// Returns whether no lock is remembered.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.any.load(Ordering::Acquire)
+        !self.has_uses.load(Ordering::Acquire)
     }
 
     /// Returns how much longer a lock is remembered as shared; zero if it is not.
@@ -104,7 +104,7 @@ impl Foreign {
 
     /// Records that this process leaves a shared lock open for `length` from `now`.
     pub(crate) fn leave_open(&self, name: &str, now: Instant, length: Duration) {
-        if let Some(known) = self.shared().get_mut(name) {
+        if let Some(known) = self.uses().get_mut(name) {
             known.open_until = now + length;
         }
     }
@@ -115,17 +115,17 @@ impl Foreign {
         self.get(name, now).map(|known| known.open_until).filter(|until| *until > now)
     }
 
-    fn get(&self, name: &str, now: Instant) -> Option<Shared> {
+    fn get(&self, name: &str, now: Instant) -> Option<ForeignUse> {
         if self.is_empty() {
             return None;
         }
-        let mut all = self.shared();
+        let mut all = self.uses();
         let known = all.get(name).copied()?;
         if known.until > now {
             return Some(known);
         }
         all.remove(name);
-        self.any.store(!all.is_empty(), Ordering::Release);
+        self.has_uses.store(!all.is_empty(), Ordering::Release);
         None
     }
 }
@@ -140,16 +140,16 @@ mod tests {
 
     #[test]
     fn one_hold_in_each_period_is_followed_by_an_opening() {
-        let due = |since, now| OPEN_FOREIGN.due(at(since), at(now));
+        let due = |since, now| FOREIGN_OPENING.due(at(since), at(now));
         assert_eq!(due(0, 461), Duration::ZERO);
-        assert_eq!(due(461, 462), OPEN_FOREIGN.length);
+        assert_eq!(due(461, 462), FOREIGN_OPENING.length);
         assert_eq!(due(462, 923), Duration::ZERO);
-        assert_eq!(due(462, 9_000), OPEN_FOREIGN.length, "once, however long it was held");
+        assert_eq!(due(462, 9_000), FOREIGN_OPENING.length, "once, however long it was held");
     }
 
     #[test]
     fn openings_are_rare_and_long_enough() {
-        for (opening, most) in [(OPEN, 1), (OPEN_FOREIGN, 22)] {
+        for (opening, most) in [(USUAL_OPENING, 1), (FOREIGN_OPENING, 22)] {
             assert!(100 * opening.length <= most * opening.every, "{opening:?}");
             assert!(opening.length >= Duration::from_millis(100), "{opening:?}: redis-py asks every 0.1 s");
         }
@@ -159,23 +159,27 @@ mod tests {
     fn what_was_seen_is_remembered_for_minutes_and_within_a_bound() {
         let (foreign, now) = (Foreign::default(), Instant::now());
         assert_eq!(foreign.remaining("a", now), Duration::ZERO);
-        foreign.remember("a", now, REMEMBERED);
+        foreign.remember("a", now, FOREIGN_USE_RETENTION);
         foreign.remember("a", now, Duration::from_secs(1));
-        assert_eq!(foreign.remaining("a", now), REMEMBERED, "a shorter memory shortens nothing");
+        assert_eq!(foreign.remaining("a", now), FOREIGN_USE_RETENTION, "a shorter memory shortens nothing");
         foreign.remember("told", now, Duration::from_hours(1));
-        assert_eq!(foreign.remaining("told", now), REMEMBERED, "no message makes it remember for longer");
+        assert_eq!(
+            foreign.remaining("told", now),
+            FOREIGN_USE_RETENTION,
+            "no message makes it remember for longer"
+        );
         assert_eq!(foreign.open_until("a", now), None);
         foreign.leave_open("a", now, Duration::from_secs(1));
         assert_eq!(foreign.open_until("a", now), Some(now + Duration::from_secs(1)));
         assert_eq!(foreign.open_until("a", now + Duration::from_secs(1)), None);
-        assert_eq!(foreign.remaining("a", now + REMEMBERED), Duration::ZERO);
+        assert_eq!(foreign.remaining("a", now + FOREIGN_USE_RETENTION), Duration::ZERO);
         for number in 0..2 * MAX_REMEMBERED_LOCKS {
-            foreign.remember(&number.to_string(), now, REMEMBERED);
+            foreign.remember(&number.to_string(), now, FOREIGN_USE_RETENTION);
         }
-        assert_eq!(foreign.shared().len(), MAX_REMEMBERED_LOCKS);
-        let later = now + REMEMBERED;
-        foreign.remember("later", later, REMEMBERED);
-        assert_eq!(foreign.remaining("later", later), REMEMBERED);
-        assert_eq!(foreign.shared().len(), 1, "expired entries make room");
+        assert_eq!(foreign.uses().len(), MAX_REMEMBERED_LOCKS);
+        let later = now + FOREIGN_USE_RETENTION;
+        foreign.remember("later", later, FOREIGN_USE_RETENTION);
+        assert_eq!(foreign.remaining("later", later), FOREIGN_USE_RETENTION);
+        assert_eq!(foreign.uses().len(), 1, "expired entries make room");
     }
 }

@@ -22,7 +22,7 @@ use crate::{
             contention::Contention,
             waiting::{Answer, Waiter, until_granted},
         },
-        kits::redis::{error::Failure, foreign::REMEMBERED},
+        kits::redis::{error::Failure, foreign::FOREIGN_USE_RETENTION},
     },
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
@@ -128,7 +128,7 @@ impl Waiter for Rounds<'_> {
             return Ok(Answer::Held { remaining, pause: Duration::ZERO });
         }
         if refusal.has_foreign {
-            shared.foreign.remember(request.key.stored(), now, REMEMBERED);
+            shared.foreign.remember(request.key.stored(), now, FOREIGN_USE_RETENTION);
         }
         if refusal.may_be_tie || request.wait == Wait::No {
             let [first, longest] = TIE_PAUSE_BOUNDS;

@@ -19,7 +19,7 @@ use crate::{
     LockError, LockKey,
     backend::{
         BoxFuture, HandOver, Lease, LeaseId, Releasable, Released, common::contention::Contention,
-        kits::redis::foreign::OPEN,
+        kits::redis::foreign::USUAL_OPENING,
     },
     background,
     time::clock::{Instant, sleep_until},
@@ -143,7 +143,7 @@ impl Lease for RacedLease {
         answer.keep_off(if contention.others_wait || is_shared {
             contention.head_start(protocol.left_free())
         } else {
-            OPEN.due(contention.answered_at, now)
+            USUAL_OPENING.due(contention.answered_at, now)
         })
     }
 

@@ -185,7 +185,7 @@ impl Pushes for Hints {
             && let Some(Value::BulkString(channel)) = push.data.first()
             && let Ok(channel) = std::str::from_utf8(channel)
         {
-            self.tell(channel);
+            self.notify(channel);
         }
     }
 

@@ -99,7 +99,7 @@ impl Keeper {
             session.lifetime.end(&why);
         }
         // Waiters ask again, in another session.
-        self.shared.notices.hints().tell_all();
+        self.shared.notices.hints().notify_all();
     }
 
     /// Handles the next message or requests, or pings; returns whether to go on.
@@ -189,7 +189,7 @@ impl Keeper {
             }
             self.has_not(name);
             // Waiters of this process are not in the table.
-            shared.notices.hints().tell(&name.payload);
+            shared.notices.hints().notify(&name.payload);
             had.push(was_held);
         }
         Ok(had)

@@ -25,7 +25,7 @@ use crate::{
         },
         kits::redis::{
             error::{self, Failure},
-            foreign::REMEMBERED,
+            foreign::FOREIGN_USE_RETENTION,
             format,
             net::Connections,
         },
@@ -239,7 +239,7 @@ impl<'a> Attempt<'a> {
     fn placed(&self, sent: Instant, waiting: Waiting) -> Place {
         let Waiting { seen, rank, standing, pttl_ms } = waiting;
         if matches!(standing, Standing::HeldByForeign { .. }) {
-            self.remember_foreign(REMEMBERED);
+            self.remember_foreign(FOREIGN_USE_RETENTION);
         }
         let now = Instant::now();
         // `pttl_ms` is negative if there is no expiry, or the expiry was not queried.

@@ -16,7 +16,7 @@ use crate::{
         common::{cold::cold, server_clock},
         kits::redis::{
             error::Failure,
-            foreign::{OPEN, OPEN_FOREIGN},
+            foreign::{FOREIGN_OPENING, USUAL_OPENING},
             net::Connections,
         },
     },
@@ -62,7 +62,7 @@ impl RedisLease {
     /// If others wait in the queue, the release script decides.
     fn leave_open(&self, now: Instant) -> Duration {
         let shared = !self.participant().foreign().remaining(self.id.key.stored(), now).is_zero();
-        let opening = if shared { OPEN_FOREIGN } else { OPEN };
+        let opening = if shared { FOREIGN_OPENING } else { USUAL_OPENING };
         opening.due(self.granted_at, now)
     }
 

@@ -4,14 +4,14 @@ use std::{fmt::Write as _, sync::LazyLock};
 
 use super::{super::node, place};
 use crate::backend::kits::redis::{
-    foreign::{OPEN, OPEN_FOREIGN},
+    foreign::{FOREIGN_OPENING, USUAL_OPENING},
     lua,
     net::Script,
 };
 
 /// Returns the constants of the queue, in Lua.
 fn queue_constants() -> String {
-    let (usual, foreign) = (OPEN, OPEN_FOREIGN);
+    let (usual, foreign) = (USUAL_OPENING, FOREIGN_OPENING);
     let mut text = String::new();
     for (name, value) in [
         ("STALE_MS", place::STALE.as_millis()),
