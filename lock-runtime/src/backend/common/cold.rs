@@ -2,10 +2,10 @@
 
 use std::pin::Pin;
 
-/// Boxes a future that a caller seldom awaits, or awaits before much slower work.
+/// Boxes a future that its caller seldom awaits, or awaits only before much slower work.
 ///
-/// A future is as large as the largest of the futures that it may await, whether or not it awaits that one. In a box, the
-/// rare case costs the usual one no memory and no copy.
+/// A future reserves memory for the largest future that it may await, even if it never awaits the largest. A box keeps
+/// the rare future out of its caller, so that the usual case neither reserves nor copies memory for the rare case.
 pub(in crate::backend) fn cold<F: Future>(future: F) -> Pin<Box<F>> {
     Box::pin(future)
 }

@@ -10,8 +10,9 @@ use crate::{LockError, LockErrorKind, backend::BoxFuture};
 ///
 /// A store that was created by the function `with_credentials` of its type asks the program for credentials before each
 /// new connection, on the caller's runtime or on the library's own thread. The user and the password in the store's URL
-/// are not used. The program has to answer within the store's setting `connect_timeout`, so it is best to keep a token
-/// that takes longer to get. See [*Credentials that change*](crate::docs::operation#credentials-that-change).
+/// are not used. The program has to answer within the store's setting `connect_timeout`. If a token takes longer to
+/// get, the program should fetch the token in advance and keep it. See
+/// [*Credentials that change*](crate::docs::operation#credentials-that-change).
 ///
 /// The password does not appear in `Debug` output.
 #[derive(Clone)]
@@ -78,7 +79,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// The program's own error, in a type with a size.
+/// The program's own error. A box of an error is not itself an [`Error`], so it could not be a source.
 #[derive(Debug)]
 struct Provided(Box<dyn Error + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! Several attempts to connect, of which the first to succeed or fail counts.
+//! Hedged attempts to connect: while one attempt is pending, further attempts begin, and the first result counts.
 
 use std::{
     future::{Future, poll_fn},
@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
-/// Returns the output of the first of several attempts, of which one begins every quarter of a second.
+/// Begins up to eight attempts, a quarter of a second apart, and returns the output of the first attempt that
+/// completes.
 ///
-/// A request that was sent while the server was unreachable may never be answered; the next attempt shows that the
-/// server is back. To be used only on the library's own runtime, so that a struggling server gets few attempts from
-/// each process.
+/// A request that was sent while the server was unreachable may never be answered, but a later attempt succeeds once
+/// the server is back. Use this function only on the library's own runtime, so that an overloaded server gets few
+/// attempts from each process.
 pub(in crate::backend) async fn first_of<F: Future>(begin: impl Fn() -> F) -> F::Output {
     const PAUSE: Duration = Duration::from_millis(250);
     const ATTEMPTS: usize = 8;

@@ -1,5 +1,7 @@
-//! Messages that a lock was released. The messages are only hints: any client that may publish can send one, and one
-//! may be lost. Therefore each wait also ends by itself.
+//! Messages about the release of locks.
+//!
+//! A message is only a hint: any client with the right to publish can send a false message, and a message may be lost.
+//! Therefore, every waiter also asks for its lock again after a pause.
 
 use std::{
     collections::HashMap,
@@ -13,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::sync::{check_or_wait, lock};
 
-/// The locks whose releases this process waits for.
+/// Counts the messages on the channels that this process watches. Each lock has its own channel.
 #[derive(Debug, Default)]
 pub(in crate::backend) struct Hints {
     by_channel: Mutex<HashMap<Arc<str>, Watched>>,
@@ -25,7 +27,7 @@ struct Watched {
     releases: Arc<Releases>,
 }
 
-/// The messages about one lock.
+/// The messages on one channel.
 #[derive(Debug, Default)]
 struct Releases {
     count: AtomicU64,
@@ -36,7 +38,7 @@ struct Releases {
 }
 
 impl Hints {
-    /// Begins to count the messages on a channel.
+    /// Counts the messages on a channel until the [`Watch`] is dropped.
     pub(in crate::backend) fn watch(self: &Arc<Self>, channel: Arc<str>) -> Watch {
         let mut by_channel = lock(&self.by_channel);
         let watched = by_channel.entry(Arc::clone(&channel)).or_default();
@@ -46,14 +48,14 @@ impl Hints {
         Watch { hints: Arc::clone(self), channel, releases }
     }
 
-    /// Counts a message on this channel.
+    /// Counts a message on a channel, and wakes the waiters for that channel.
     pub(in crate::backend) fn notify(&self, channel: &str) {
         if let Some(watched) = lock(&self.by_channel).get(channel) {
             watched.releases.notify();
         }
     }
 
-    /// Counts a message on this channel, and keeps its text.
+    /// Like [`notify`](Self::notify), and keeps the text of the message.
     #[cfg(feature = "postgres")]
     pub(in crate::backend) fn notify_with_text(&self, channel: &str, text: &str) {
         if let Some(watched) = lock(&self.by_channel).get(channel) {
@@ -61,13 +63,13 @@ impl Hints {
         }
     }
 
-    /// Counts a message on each channel, because some may have been lost.
+    /// Counts a message on every channel. Call this method when messages may have been lost.
     #[cfg(feature = "postgres")]
     pub(in crate::backend) fn notify_all(&self) {
         lock(&self.by_channel).values().for_each(|watched| watched.releases.notify());
     }
 
-    /// Returns whether there are waiters for messages.
+    /// Returns whether any channel is watched.
     #[cfg(feature = "postgres")]
     pub(in crate::backend) fn is_watched(&self) -> bool {
         !lock(&self.by_channel).is_empty()
@@ -94,7 +96,7 @@ impl Releases {
     }
 }
 
-/// Counts the messages about one lock; ends when dropped.
+/// A count of the messages on one channel; ends when dropped.
 #[derive(Debug)]
 pub(in crate::backend) struct Watch {
     hints: Arc<Hints>,
@@ -107,7 +109,7 @@ impl Watch {
         &self.channel
     }
 
-    /// Returns the number of messages so far.
+    /// Returns the number of messages on the channel so far.
     pub(in crate::backend) fn count(&self) -> u64 {
         self.releases.count.load(Ordering::Relaxed)
     }

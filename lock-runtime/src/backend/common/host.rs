@@ -1,6 +1,7 @@
 //! The name of this machine, for the operator who inspects a stuck lock.
 
-/// Returns the name without characters that could have a meaning in a store.
+/// Returns at most 64 characters of the name: only letters, digits, `.` and `-`, which have no special meaning in any
+/// store.
 pub(crate) fn name() -> String {
     host().chars().filter(|c| c.is_ascii_alphanumeric() || ".-".contains(*c)).take(64).collect()
 }

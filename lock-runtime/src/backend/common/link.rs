@@ -1,4 +1,4 @@
-//! The current session of a store: one for the whole process, replaced once it has ended.
+//! The current session of a store. The whole process shares one session, and replaces a session that has ended.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -15,7 +15,7 @@ pub(in crate::backend) trait Sessions: fmt::Debug + Send + Sync + 'static {
     /// Returns whether new locks can be acquired in this session.
     fn is_usable(session: &Self::Session) -> bool;
 
-    /// Fails in a process that cannot have a session.
+    /// Returns an error if this process cannot have a session.
     fn check(&self) -> Result<(), LockError> {
         Ok(())
     }
@@ -44,8 +44,9 @@ impl<S: Sessions> Link<S> {
         &self.sessions
     }
 
-    /// Returns the session, and makes one if there is none, on the library's own runtime: a session outlives the
-    /// caller's runtime.
+    /// Returns the current session, or makes a session if none is usable.
+    ///
+    /// Sessions are made on the library's own runtime, because a session outlives its caller's runtime.
     ///
     /// # Cancel safety
     /// Cancel safe.

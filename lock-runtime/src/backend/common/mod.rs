@@ -1,5 +1,5 @@
-//! Shared parts of the stores: the settings of a URL, connecting once, sessions, work on threads, TLS, the server's
-//! clock, hints, digits, and the log lines of an outage.
+//! Parts that the stores share: the settings of a URL, attempts to connect, sessions, work on threads, TLS, the
+//! server's clock, release messages, the waiter's loop, hexadecimal digits, and the log lines of an outage.
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod cold;

@@ -4,8 +4,11 @@ use std::sync::Mutex;
 
 use crate::{LockError, sync::lock, time::clock::Instant};
 
-/// Logs each outage of a store once, however many connections and callers notice it: a warning when it begins, or an
-/// error if the store refuses us, and an info line when it ends.
+/// Logs the outages of a store, however many connections and callers notice them.
+///
+/// The beginning of an outage is logged as a warning, and its end as an info line. If the server refuses us during an
+/// outage, the first refusal is logged as an error. This error replaces the warning if the outage begins with the
+/// refusal.
 #[derive(Debug)]
 pub(crate) struct Outage {
     /// The name of the store, with its address.
@@ -17,11 +20,11 @@ pub(crate) struct Outage {
 
 #[derive(Debug)]
 enum State {
-    /// Reached since this moment, or not tried yet.
+    /// The last outage ended at this moment; zero before the first outage.
     Reached(Instant),
     Away {
         since: Instant,
-        /// Whether the refusal is in the log already.
+        /// Whether a refusal was logged during this outage.
         refused: bool,
     },
 }
@@ -32,8 +35,11 @@ impl Outage {
         Self { store, consequence, state: Mutex::new(State::Reached(Instant::from_nanos(0))) }
     }
 
-    /// Records that the store cannot be reached, as shown by an attempt or a connection that began at `began`. An
-    /// attempt or a connection that began before the last outage ended is late evidence of that outage, and is ignored.
+    /// Records that the store cannot be reached, as shown by the failure of an attempt or a connection that began at
+    /// `began`.
+    ///
+    /// A failure is ignored if its attempt or connection began before the last outage ended: such a failure is late
+    /// evidence of that outage.
     pub(crate) fn begins(&self, began: Instant, error: &LockError) {
         let refused = !error.is_retryable();
         let mut state = lock(&self.state);

@@ -1,16 +1,16 @@
-//! The parts of a store's URL, and the mistakes that would make one part be taken for another: a password for a host,
-//! or for a setting.
+//! Splits a store's URL into its parts. Reserved characters that would turn the rest of a password into a host or a
+//! setting are refused.
 
 use super::settings::invalid;
 use crate::LockError;
 
-/// The parts of `scheme://[credentials@][hosts][/path][?query]`, as they are written.
+/// The parts of `scheme://[credentials@][hosts][/path][?query]`, still with their percent-encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) struct Parts<'a> {
     /// `user`, `user:password` or `:password`.
     pub(in crate::backend) credentials: Option<&'a str>,
     pub(in crate::backend) hosts: &'a str,
-    /// The path with its slash; empty without one.
+    /// The path with its leading slash; empty if the URL has no path.
     pub(in crate::backend) path: &'a str,
     pub(in crate::backend) query: &'a str,
 }
@@ -30,7 +30,7 @@ impl<'a> Parts<'a> {
         }
         let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = before.find('/').map_or((before, ""), |at| before.split_at(at));
-        // Without an authority, the path leads to a socket.
+        // If the authority is empty, the path is that of a Unix socket, in which an `@` is an ordinary character.
         if !authority.is_empty() && path.contains('@') {
             return refuse(
                 "it has an `@` after a `/`; in a user name or a password a `/` is written `%2F`, and in a path an `@` is \

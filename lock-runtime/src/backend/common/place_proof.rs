@@ -1,10 +1,12 @@
-//! The date of a grant that reaches a waiter by a message instead of an answer.
+//! The time of a grant that reaches a waiter by a message instead of an answer.
 //!
-//! A message may have been delayed for any length of time. Therefore a grant is never dated by the arrival of its
-//! message, but by the waiter's youngest answered request that found its place in the queue: the grant was made after
-//! that request if the number of the grant is larger than the last number that the request found. The rule is
-//! model-checked for each store with such grants (`tests/model`): without it, two clients believe that they hold the
-//! lock.
+//! A message may be delayed for any length of time, so the time of its arrival says nothing about the time of the
+//! grant. Instead, the lease is counted from the latest answered request that found the waiter's place in the queue.
+//! The grant was made after that request if the number of the grant is larger than the last number that the request
+//! found.
+//!
+//! The rule is model-checked for each store with such grants (`tests/model`). Without the rule, two clients can believe
+//! that they hold the lock.
 
 use std::time::Duration;
 
@@ -16,26 +18,27 @@ use crate::{
     },
 };
 
-/// The request that proved a waiter's place.
+/// The latest answered request that found the waiter's place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) struct PlaceProof {
     /// When the request was sent.
     pub(in crate::backend) sent: Instant,
     /// The number of the last grant of this lock before the request was executed, or a larger number that no grant had
-    /// by then.
+    /// had by then.
     pub(in crate::backend) last: u64,
 }
 
 impl PlaceProof {
-    /// Returns the deadline of a grant with this number and this lease; `None` if the grant is older than the proof, so
-    /// that its hold has ended.
+    /// Returns the deadline of a grant with this number and this lease; `None` if the grant is older than the proof,
+    /// and its hold has therefore ended.
     pub(in crate::backend) fn deadline(&self, number: u64, lease: Duration) -> Option<Instant> {
         (number > self.last).then(|| valid_until(self.sent, lease))
     }
 }
 
-/// Returns whether the caller can use a grant by message that is valid until this deadline. The lease of such a grant
-/// may be short, and a caller without renewal needs its whole `ttl`.
+/// Returns whether the caller can use a grant by message that is valid until `deadline`.
+///
+/// The lease of such a grant may be shorter than the `ttl`, so a caller without renewal cannot use the grant.
 pub(in crate::backend) fn is_usable(request: &Acquire, deadline: Instant) -> bool {
     request.auto_renew && Instant::now() + min_validity(request.ttl) <= deadline
 }

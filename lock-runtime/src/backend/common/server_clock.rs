@@ -1,11 +1,14 @@
-//! An estimate of the server's clock, so that a request can state in the server's time until when it may be executed.
+//! An estimate of the server's clock. A request states its time limit in the server's time, and the server does not
+//! execute the request after this limit.
 //!
-//! The server reads its clock before its answer arrives. Therefore the time in an answer, less the time of arrival on
-//! our clock, is a lower bound on the lead of the server's clock over ours. The largest bound of the last minute is the
-//! closest. A limit computed from that bound is too early, if anything. Only drift, or an unnoticed step back of the
-//! server's clock, can make the limit late, by at most [`ERROR`]; so a request is not executed after its caller has given
-//! the request up. If the bound is too low, as after a jump of the server's clock, the server refuses
-//! the request and states its time, and the request is repeated.
+//! The server reads its clock before its answer arrives. Therefore, the time in an answer, minus the time of arrival on
+//! our clock, is a lower bound on the lead of the server's clock over ours. Of the bounds of the last minute, the
+//! largest is the closest. A limit computed from this bound is early rather than late. Only drift, or an unnoticed step
+//! back of the server's clock, can make the limit late, by at most [`ERROR`]. A client that has waited [`ERROR`] longer
+//! than the limit therefore knows that its request will not be executed.
+//!
+//! If the bound is too low, as after a jump of the server's clock, the server refuses the request and states its time,
+//! and the client repeats the request.
 
 use std::{
     sync::{Mutex, MutexGuard},
@@ -14,11 +17,11 @@ use std::{
 
 use crate::{sync::lock, time::clock::Instant};
 
-/// Minimum time for which a bound counts; the maximum is twice as long.
+/// Minimum time for which a bound counts. The maximum is twice this time.
 const MIN_BOUND_AGE: Duration = Duration::from_secs(30);
 /// Upper bound on the drift of the two clocks while a bound counts, in µs.
 const DRIFT: i64 = 10_000;
-/// Upper bound on how much later than meant a limit may lie: by the drift, and by an unnoticed step back.
+/// Upper bound on the lateness of a limit: [`DRIFT`], and a step back by up to [`DRIFT`], which goes unnoticed.
 pub(crate) const ERROR: Duration = Duration::from_millis(20);
 
 /// The clock of one server, as seen over one connection.
@@ -29,7 +32,7 @@ pub(crate) struct ServerClock(Mutex<Option<Known>>);
 #[derive(Clone, Copy, Debug)]
 struct Known {
     best: i64,
-    /// The best bound of the previous period.
+    /// The largest bound of the previous period.
     before: i64,
     since: Instant,
 }
@@ -39,8 +42,8 @@ impl ServerClock {
         lock(&self.0)
     }
 
-    /// Learns from an answer that the server gave at `time`, in µs of its clock, and that came at `arrived` to a
-    /// request sent at `sent`.
+    /// Updates the bounds from the answer to a request that was sent at `sent`. The server answered at `time`, in µs of
+    /// its clock, and the answer arrived at `arrived`.
     pub(crate) fn learn(&self, sent: Instant, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
         let mut known = self.known();
@@ -57,13 +60,13 @@ impl ServerClock {
         });
     }
 
-    /// Forgets everything known before this answer, because the clock has jumped.
+    /// Replaces all bounds with that of this answer, because the server's clock has jumped.
     pub(crate) fn replace(&self, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
         *self.known() = Some(Known { best: bound, before: bound, since: arrived });
     }
 
-    /// Returns the server's time at `moment`, or an earlier time, in µs; zero while nothing is known.
+    /// Returns a lower bound on the server's time at `moment`, in µs; zero before the first answer.
     pub(crate) fn at(&self, moment: Instant) -> u64 {
         self.known().map_or(0, |known| {
             let micros = micros(moment).saturating_add(known.best.max(known.before));

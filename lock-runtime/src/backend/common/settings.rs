@@ -16,7 +16,7 @@ pub(in crate::backend) struct Settings {
 impl Settings {
     /// Parses a duration above zero.
     pub(in crate::backend) fn length(&self, name: &str, value: &str) -> Result<Duration, LockError> {
-        // The value is not repeated: it may be a part of a password with a `?` in it.
+        // The error does not repeat the value, which may be the rest of a password that contains a `?`.
         let length = duration::parse(value).map_err(|_| {
             let has_no_unit = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
             self.wrong(name, if has_no_unit {

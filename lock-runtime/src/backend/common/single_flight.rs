@@ -1,4 +1,5 @@
-//! Connecting once: all callers that need a connection wait for the same attempt, and share its failure for a moment.
+//! Single-flight attempts to connect: all callers that need a connection wait for the same attempt. For a [`PAUSE`]
+//! after a failed attempt, further callers get its error.
 
 use std::{
     fmt,
@@ -10,11 +11,11 @@ use tokio::sync::SetOnce;
 
 use crate::{LockError, sync::lock, time::clock::Instant};
 
-/// Pause after a failed attempt, so that many callers do not make many connections.
+/// Pause after a failed attempt, so that many callers do not cause many attempts.
 pub(in crate::backend) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The result of an attempt, once the attempt has ended; `None` if the attempt was dropped unfinished. Callers that
-/// wait for the result are woken in their order.
+/// The result of an attempt, once the attempt has ended; `None` if the attempt was dropped unfinished. Waiting callers
+/// are woken in the order in which they began to wait.
 pub(in crate::backend) type Made<T> = Arc<SetOnce<Option<Result<T, LockError>>>>;
 
 /// The current connection of a store, or the attempt to make one.
@@ -47,15 +48,15 @@ impl<T: Clone> SingleFlight<T> {
         }
     }
 
-    /// Returns whether the last attempt failed and a caller may make a new attempt by now.
+    /// Returns whether the last attempt failed, and the [`PAUSE`] after that attempt is over.
     pub(in crate::backend) fn has_failed(&self) -> bool {
         matches!(&*lock(&self.state), State::Failed(until, _) if until.has_passed())
     }
 
-    /// Joins the attempt that is under way, or starts one with `begin`; returns the receiver of its result.
+    /// Joins the pending attempt, or starts an attempt with `begin`; returns the receiver of the result.
     ///
-    /// An attempt belongs in a task of its own: inside a caller that is dropped, or left unpolled halfway, the attempt
-    /// would keep all other callers from the store. An attempt ends with [`finish`](Self::finish).
+    /// `begin` must move the attempt into a task of its own, which ends the attempt with [`finish`](Self::finish). If
+    /// the attempt ran inside a caller, all other callers would depend on that caller being polled and not dropped.
     ///
     /// # Errors
     /// The errors of `begin`; for a [`PAUSE`] after a failed attempt, the error of that attempt.
@@ -90,7 +91,7 @@ impl<T: Clone> SingleFlight<T> {
     }
 }
 
-/// An attempt that is under way. If the attempt is dropped unfinished, the next caller begins another one.
+/// A pending attempt. If the attempt is dropped unfinished, the next caller begins another attempt.
 pub(in crate::backend) struct Attempt<T>(Made<T>);
 
 impl<T> Drop for Attempt<T> {

@@ -1,7 +1,8 @@
 //! Work that may block, and the look-up of names, each on a thread of its own.
 //!
-//! Tokio's blocking threads are not used for such work: a runtime that is shut down waits for its blocking threads, so
-//! a name server without an answer would keep a program from ending; and tokio panics if it cannot start a thread.
+//! Tokio's blocking threads are not used for this work, for two reasons. A runtime that is shut down waits for its
+//! blocking threads, so an unresponsive name server would keep a program from ending. And tokio panics if it cannot
+//! start a thread.
 
 use std::{
     collections::HashMap,
@@ -16,7 +17,7 @@ use tokio::sync::{SetOnce, oneshot};
 
 use crate::{process::Process, sync::lock};
 
-/// Does `work` on a thread of its own, which starts at once.
+/// Runs `work` on a thread of its own. The thread starts at once, not at the first poll.
 ///
 /// # Errors
 /// If no thread can be started, or `work` panics.
@@ -44,8 +45,8 @@ type Found = Arc<SetOnce<Result<Vec<IpAddr>, (io::ErrorKind, String)>>>;
 /// Look-ups, keyed by the id of the process that began them and by the name.
 type LookUps = HashMap<(u32, Arc<str>), Found>;
 
-/// The look-ups that are under way. All callers that want the same name wait for the same look-up: a name server
-/// without an answer keeps one thread for each name.
+/// The pending look-ups. All callers that look up the same name wait for the same look-up, so an unresponsive name
+/// server blocks only one thread for each name.
 static LOOK_UPS: LazyLock<Mutex<LookUps>> = LazyLock::new(Mutex::default);
 
 /// Looks up the addresses of a host.

@@ -1,8 +1,9 @@
 //! A waiter's loop around the requests for a lock.
 //!
-//! The loop misses no release, because it keeps to this order: count the messages so far, ask for the lock, and if it is
-//! refused, subscribe and ask again at once; then wait until the count changes or a pause has passed. A release before
-//! the subscription frees the lock for the second question, and a release after the subscription changes the count.
+//! The loop misses no release, because of the order of its steps. Each round reads the count of messages, and then asks
+//! for the lock. A waiter that is refused for the first time subscribes to the messages, and asks again at once. After
+//! later refusals, the waiter sleeps until the count changes or a pause has passed. If the lock is released before the
+//! subscription, the second request finds the lock free; if it is released later, the count changes.
 
 use std::{future::Future, time::Duration};
 
@@ -13,22 +14,22 @@ use crate::{
     time::clock::Instant,
 };
 
-/// A store's part in the loop: how to ask once, and how long to pause.
+/// A store's part in the loop: the request for the lock, and the pauses between requests.
 pub(in crate::backend) trait Waiter: Send {
-    /// A subscription to the messages that the lock was released; ends when dropped.
+    /// A subscription to the messages about the lock's release; ends when dropped.
     type Subscription: AsRef<Watch> + Send + Sync;
 
-    /// Asks for the lock. Only a waiter that was refused before has a subscription.
+    /// Asks for the lock. The `subscription` is `None` until the waiter was refused for the first time.
     fn ask(
         &mut self,
         subscription: Option<&mut Self::Subscription>,
     ) -> impl Future<Output = Result<Answer, LockError>> + Send;
 
-    /// Subscribes to the messages.
+    /// Subscribes to the messages about the lock's release.
     fn subscribe(&self) -> Self::Subscription;
 
-    /// Reacts to messages, of which there were `before` when the lock was last asked for. Returns the grant if the last
-    /// message contains a grant to this waiter.
+    /// Handles the messages that have arrived since the last request; `before` is the count of messages before that
+    /// request. Returns the grant if the last message grants the lock to this waiter.
     fn notified(
         &mut self,
         _subscription: &Self::Subscription,
@@ -38,17 +39,17 @@ pub(in crate::backend) trait Waiter: Send {
     }
 }
 
-/// The answer to one question.
+/// The answer to one request for the lock.
 #[derive(Debug)]
 pub(in crate::backend) enum Answer {
     Granted(Grant),
-    /// No client is known to hold the lock, and the question is to be repeated after this pause, whatever the messages.
-    /// A store bounds these repetitions.
+    /// No client is known to hold the lock. The waiter asks again after this pause, and no message shortens the pause.
+    /// The store bounds the number of such answers in a row.
     Undecided {
         pause: Duration,
     },
-    /// The lock is held, with this rest of the holder's lease, if known. Without a message, the question is repeated
-    /// after the pause, or at the end of the wait if that comes first.
+    /// The lock is held. The holder's lease lasts for `remaining`, if known. The waiter asks again at the next message,
+    /// after the pause or at the end of the wait, whichever comes first.
     Held {
         remaining: Option<Duration>,
         pause: Duration,
@@ -118,7 +119,7 @@ mod tests {
 
     const CHANNEL: &str = "channel";
     const HOUR: Duration = Duration::from_secs(3_600);
-    /// Far longer than any wait here takes, and far shorter than the pause.
+    /// Time limit of a test: far longer than the test takes, and far shorter than the pause.
     const LONG: Duration = Duration::from_secs(10);
 
     struct NoCleanup;
@@ -176,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A store whose holder releases the lock just after the question with this number was refused.
+    /// A store whose holder releases the lock right after the refusal of request number `released_after`.
     struct Store {
         hints: Arc<Hints>,
         asked: Arc<AtomicU32>,
@@ -196,7 +197,7 @@ mod tests {
             }
         }
 
-        /// Returns the number of questions, and whether the lock was granted.
+        /// Returns the number of requests, and whether the lock was granted.
         async fn acquire(self, wait: Wait) -> (u32, bool) {
             let asked = Arc::clone(&self.asked);
             let request = request(wait);

@@ -1,4 +1,4 @@
-//! The files with the CAs that we trust and with our own certificate, which are read anew for each connection or
+//! The files with the CAs that we trust and with our own certificate. The files are read anew for each connection or
 //! session, so that certificates can be renewed.
 
 use std::{
@@ -41,7 +41,7 @@ struct Identity {
 }
 
 impl Tls {
-    /// Checks the settings of a URL, and that its hosts can have certificates. Does not read the files yet.
+    /// Checks the settings of a URL, and that certificates can be issued for its hosts. Does not read the files yet.
     pub(in crate::backend) fn new(
         store: &'static str,
         _scheme: &str,
@@ -75,7 +75,7 @@ impl Tls {
             let _turn = turn;
             this.read_now()
         };
-        // A file system may be slow, and our own thread renews locks.
+        // A slow file system must not block the library's own thread, which renews locks.
         threads::run(read).await.unwrap_or_else(|error| {
             Err(failed(format!("the certificates for {} could not be read: {error}", self.store)))
         })
@@ -194,7 +194,7 @@ pub(in crate::backend) enum Trust {
     File,
     /// The CAs of this system.
     System,
-    /// The CAs of a client that the program made.
+    /// The CAs of a driver's client that the program has made itself.
     Client,
 }
 
@@ -214,15 +214,15 @@ pub(in crate::backend) struct Certificates {
 
 /// Returns all sections labelled `label` in `text`; `None` if one of them is incomplete.
 ///
-/// The parser skips a section that begins on the line on which the previous one ends, as after a file without a final
-/// newline: a revocation list would be ignored.
+/// The parser skips a section that begins on the last line of the previous section, as in concatenated files without a
+/// final newline. Such a section counts as incomplete; otherwise, a revocation list could be ignored.
 fn whole<T: PemObject>(text: &str, label: &str) -> Option<Vec<T>> {
     let found = T::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>().ok()?;
     (found.len() == text.matches(&format!("-----BEGIN {label}-----")).count()).then_some(found)
 }
 
-/// Returns the cryptography of this process: rustls' default if the program chose one, otherwise that of this crate's
-/// features.
+/// Returns the crypto provider of this process: rustls' default if the program chose a default, otherwise the provider
+/// of this crate's features.
 pub(super) fn provider() -> Result<Arc<CryptoProvider>, LockError> {
     match CryptoProvider::get_default() {
         Some(chosen) => Ok(Arc::clone(chosen)),
@@ -230,11 +230,12 @@ pub(super) fn provider() -> Result<Arc<CryptoProvider>, LockError> {
     }
 }
 
-/// Makes the cryptography of this crate's features rustls' default, unless the program chose one. Without a default, a
-/// driver that relies on it panics if several kinds of cryptography, or none, are compiled in.
+/// Makes the crypto provider of this crate's features rustls' default, unless the program chose a default.
+///
+/// A driver that relies on the default would otherwise panic if several providers, or none, are compiled in.
 pub(in crate::backend) fn install_provider() -> Result<(), LockError> {
     if CryptoProvider::get_default().is_none() {
-        // The call fails if another thread was faster, whose choice is as good.
+        // The call fails if another thread has set a default meanwhile, which serves as well.
         let _ = compiled_in()?.install_default();
     }
     Ok(())
@@ -261,7 +262,7 @@ fn compiled_in() -> Result<CryptoProvider, LockError> {
     ))
 }
 
-/// Returns a retryable error: files that are being replaced may not fit together for a moment.
+/// Returns a retryable error: while files are being replaced, they may not fit together for a moment.
 fn failed(message: String) -> LockError {
     LockError::new(LockErrorKind::Backend, message)
 }

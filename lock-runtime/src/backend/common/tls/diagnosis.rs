@@ -1,4 +1,4 @@
-//! Explains what is wrong with the TLS of a server, as a handshake shows it.
+//! Finds the fault in a server's TLS by a handshake.
 
 use std::{
     error::Error,
@@ -19,15 +19,15 @@ use super::{
 /// The result of a handshake with a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Look {
-    /// A fault that does not go away by itself, as a sentence without its subject, the server.
+    /// A permanent fault, as the predicate of a sentence about the server.
     Wrong(String),
-    /// The server does not continue the handshake, like a server that does not know TLS.
+    /// The server does not continue the handshake; perhaps it does not speak TLS.
     Closed,
     /// No fault of the server was found.
     Unclear,
 }
 
-/// Attempts a handshake with the server at the other end of `line`, and explains why it fails.
+/// Attempts a handshake with the server at the other end of `line`, and explains the failure.
 pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Line) -> Look {
     let Err((error, shaking_hands)) = shake_hands(&certificates.client, host, line) else {
         return Look::Unclear;
@@ -39,7 +39,7 @@ pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Li
     }
 }
 
-/// Returns whether the server at the other end of `line` knows TLS, whatever its certificate.
+/// Returns whether the server at the other end of `line` speaks TLS, whatever its certificate.
 pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
     let Ok(provider) = provider() else { return false };
     let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -59,13 +59,14 @@ pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
     }
 }
 
-/// Attempts a handshake. The error comes with whether it occurred before the end of the handshake.
+/// Attempts a handshake. The flag beside an error is true if the error occurred during the handshake.
 fn shake_hands(client: &Arc<ClientConfig>, host: &str, mut line: Line) -> Result<(), (io::Error, bool)> {
     let connection = ServerName::try_from(host.to_owned())
         .map_err(io::Error::other)
         .and_then(|name| ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other));
     let mut connection = connection.map_err(|error| (error, false))?;
-    // A server that refuses our certificate may report it only after the handshake; otherwise it sends nothing.
+    // Reads one byte, because a server may report only after the handshake that it refuses our certificate. A server
+    // that accepts the certificate sends nothing.
     match Stream::new(&mut connection, &mut line).read_exact(&mut [0]) {
         Ok(()) => Ok(()),
         Err(error) => Err((error, connection.is_handshaking())),
@@ -79,7 +80,7 @@ pub(in crate::backend) fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> 
         if let Some(error) = error.downcast_ref() {
             return Some(error);
         }
-        // `source()` of these two types returns the source of the error inside, not the error inside itself.
+        // `source()` of these two types skips the error inside, and returns the source of that error.
         next = if let Some(error) = error.downcast_ref::<io::Error>() {
             error.get_ref().map(|within| within as &(dyn Error + 'static))
         } else if let Some(error) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
@@ -132,8 +133,8 @@ pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_ident
                 "requires a client certificate; name it with `tls_cert` and its key with `tls_key`".into()
             }
         },
-        // Before TLS 1.3, `HandshakeFailure` is also the alert of a server that wants a certificate (RFC 5246, section
-        // 7.4.6).
+        // Before TLS 1.3, `HandshakeFailure` is also the alert of a server that requires a client certificate (RFC
+        // 5246, section 7.4.6).
         rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
             if !has_identity && trust != Trust::Client =>
         {

@@ -1,5 +1,5 @@
-//! TLS to the servers, the same for all stores: the settings of a URL and the files they name, the meaning of a failed
-//! handshake, and the protocol that a port speaks.
+//! TLS to the servers, the same for all stores: the settings of a URL and the files that the settings name, the meaning
+//! of a failed handshake, and the protocol that a port speaks.
 
 #[cfg(feature = "tls")]
 mod certificates;

@@ -11,7 +11,8 @@ pub(in crate::backend) const PATIENCE: Duration = Duration::from_millis(500);
 /// Upper bound on a whole exchange over a connection.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// A connection that ends [`LONGEST`] after it was made, however slowly the other end goes on.
+/// A connection with a time limit: all reads and writes fail once [`LONGEST`] has passed since the connection was made,
+/// however slowly the peer sends.
 pub(in crate::backend) struct Line {
     socket: TcpStream,
     end: Instant,
@@ -50,21 +51,21 @@ impl Write for Line {
     }
 }
 
-/// The answer to a question that is not TLS.
+/// The answer to a request that was sent without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Answer {
     /// An answer without TLS.
     Plain,
     /// A TLS record.
     Tls,
-    /// The end of the connection. The port may be a port for TLS, but a server that has reached its limit of
-    /// connections also closes new ones.
+    /// The end of the connection. The port may be for TLS, or the server may have reached its limit of connections.
     Closed,
-    /// Nothing within [`PATIENCE`].
+    /// No answer within [`PATIENCE`].
     Silence,
 }
 
-/// Asks `question`, which every server of the store answers, if only with an error.
+/// Sends `question`, and classifies the answer. Every server of the store must answer `question`, if only with an
+/// error.
 pub(in crate::backend) fn ask(mut line: Line, question: &[u8]) -> Answer {
     let mut answer = [0; 2];
     match line.write_all(question).and_then(|()| line.read_exact(&mut answer)) {
@@ -76,7 +77,7 @@ pub(in crate::backend) fn ask(mut line: Line, question: &[u8]) -> Answer {
     }
 }
 
-/// Returns whether a socket reached its time limit.
+/// Returns whether the error means that a socket's time limit has passed.
 pub(super) fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

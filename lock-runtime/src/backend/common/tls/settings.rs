@@ -14,7 +14,7 @@ pub(in crate::backend) struct Files {
 }
 
 impl Files {
-    /// Returns the field of the setting `name`; `None` for other settings.
+    /// Returns the field for the setting `name`; `None` if `name` is not one of these settings.
     pub(in crate::backend) fn of_setting(&mut self, name: &str) -> Option<&mut Option<PathBuf>> {
         match name {
             "tls_ca" => Some(&mut self.ca),

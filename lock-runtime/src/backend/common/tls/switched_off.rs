@@ -1,4 +1,4 @@
-//! Stands in for TLS if the feature `tls` is off: a type without values.
+//! Replaces TLS if the feature `tls` is off: a type without values.
 
 use super::{probe::Line, settings::Files};
 use crate::{LockError, LockErrorKind};
@@ -23,7 +23,7 @@ impl Tls {
     }
 }
 
-/// Returns `false`: without TLS of our own, the protocol of the server cannot be found out.
+/// Returns `false`: without the feature, this process cannot find out whether a server speaks TLS.
 pub(in crate::backend) fn speaks_tls(_host: &str, _line: Line) -> bool {
     false
 }
