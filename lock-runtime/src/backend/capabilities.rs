@@ -61,7 +61,7 @@ impl Capabilities {
         self
     }
 
-    /// Declares that no lease of the store lasts longer than this.
+    /// Declares that no lease of the store lasts longer than `ttl`.
     #[must_use]
     pub const fn with_longest_ttl(mut self, ttl: Duration) -> Self {
         self.longest_ttl = Some(ttl);
@@ -103,8 +103,8 @@ impl Capabilities {
         self.session_timeout
     }
 
-    /// Returns the longest `ttl` of the store's leases, if it bounds them. A manager's default `ttl` is never longer;
-    /// the store itself refuses a longer one that a lock asks for.
+    /// Returns the longest `ttl` of the store's leases, or `None` if the store does not limit the `ttl`. A manager's
+    /// default `ttl` is never longer. The store itself refuses a lock with a longer `ttl`.
     #[must_use]
     pub const fn longest_ttl(&self) -> Option<Duration> {
         self.longest_ttl
@@ -116,8 +116,8 @@ impl Capabilities {
         self.modes
     }
 
-    /// Returns the default prefix for lock names.
-    /// [`LockManager::with_prefix`](crate::LockManager::with_prefix) overrides it.
+    /// Returns the default prefix for lock names. [`LockManager::with_prefix`](crate::LockManager::with_prefix)
+    /// overrides this prefix.
     #[must_use]
     pub const fn default_prefix(&self) -> &'static str {
         self.default_prefix
@@ -139,13 +139,14 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// Exclusive locks only. Every store has them.
+    /// Declares exclusive locks only. Every store has exclusive locks.
     #[must_use]
     pub const fn exclusive() -> Self {
         Self { exclusive: true, shared: false, permits: false }
     }
 
-    /// Adds shared locks: any number of callers may hold the lock together, as long as no caller holds it exclusively.
+    /// Declares shared locks in addition: any number of callers may hold the lock together, as long as no caller holds
+    /// it exclusively.
     ///
     /// No [`Mode`] asks for shared locks yet, so the declaration has no effect in this version.
     #[must_use]
@@ -154,7 +155,7 @@ impl Modes {
         self
     }
 
-    /// Adds locks with permits (semaphores): a given number of callers may hold the lock together.
+    /// Declares locks with permits (semaphores) in addition: a given number of callers may hold the lock together.
     ///
     /// No [`Mode`] asks for permits yet, so the declaration has no effect in this version.
     #[must_use]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// What a store says when a holder leaves while other callers in the process wait: whether the library may hand the
-/// lease over to the next of them, and if not, how long the process keeps off the lock.
+/// A store's decision when a holder leaves while other callers in the process wait: whether the library may hand the
+/// lease over to the next caller, and if not, how long the process keeps off the lock.
 ///
 /// The result of [`Lease::may_hand_over`](crate::backend::Lease::may_hand_over).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct HandOver {
     pub(crate) keep_off: Duration,
 }
 
-/// How often a lease may be handed over. `engine::cohort` has the limits.
+/// How often a lease may be handed over. `engine::cohort` applies the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permission {
     Uncontended,
@@ -30,7 +30,7 @@ impl HandOver {
 
     /// Another client is waiting, or must be assumed to be waiting. The lease may be handed over at most 64 times, and
     /// only until 5 ms have passed since the grant. The number is not limited if the process then
-    /// [keeps off](Self::keep_off) the lock: that takes longer than many hand-overs.
+    /// [keeps off](Self::keep_off) the lock, because this pause takes longer than many hand-overs.
     #[must_use]
     pub const fn contended() -> Self {
         Self { permission: Permission::Contended, keep_off: Duration::ZERO }
@@ -38,15 +38,16 @@ impl HandOver {
 
     /// The lease must not be handed over: each holder acquires the lock from the store.
     ///
-    /// This is for a store that numbers its grants in an order that it shares with other clients, and makes the tokens
-    /// with [`FencingToken::from_number`](crate::FencingToken::from_number): there is no token for a hand-over.
+    /// This is for a store whose grants are numbered together with those of other clients, and whose tokens are made
+    /// with [`FencingToken::from_number`](crate::FencingToken::from_number): there is no number left for the token of a
+    /// hand-over.
     #[must_use]
     pub const fn refused() -> Self {
         Self { permission: Permission::Refused, keep_off: Duration::ZERO }
     }
 
-    /// If the lease is not handed over, the process waits for this long before it asks for the lock again for its own
-    /// callers. Without this call, it asks at once.
+    /// Sets how long the process waits, if the lease is not handed over, before it asks for the lock again for its own
+    /// callers. By default, the process asks at once.
     ///
     /// The pause must not be zero if other clients wait without a place in a queue and only check the lock from time to
     /// time, because such clients need time to find the lock free.

@@ -1,5 +1,3 @@
-//! The identity of a lock in its store.
-
 use std::{
     cmp::Ordering,
     hash::{Hash, Hasher},
@@ -9,8 +7,8 @@ use crate::{LockKey, backend::Mode};
 
 /// The identity of a lock in its store: its stored name and its mode.
 ///
-/// A name in two modes is two locks, even if the store lets them exclude each other. Unlike two [`LockKey`]s, two
-/// identities are equal only if their prefixes are, too.
+/// A name in two modes is two locks, even if the two locks exclude each other in the store. [`LockKey`]s are compared
+/// without their prefixes; identities are compared by the stored names, which include the prefixes.
 #[derive(Clone, Debug)]
 pub(crate) struct LockId {
     pub(crate) key: LockKey,

@@ -11,19 +11,19 @@
 //! # Which thread calls a store
 //!
 //! The futures of [`acquire`](Backend::acquire) and [`ping`](Backend::ping) are polled on the caller's tokio runtime.
-//! So is the future of a [`release`](Releasable::release) that the caller awaits. The library also has its own thread,
-//! with a single-threaded tokio runtime, which renews leases, releases locks in the background, and drops acquisitions
-//! that are not polled. All stores in the process share this thread. If a store blocks the thread for too long, other
-//! locks are not renewed in time and are lost. Therefore, run code that may block, even if only for a disk write, in
-//! [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
+//! The future of a [`release`](Releasable::release) that the caller awaits is polled there, too. The library also has
+//! its own thread, with a single-threaded tokio runtime, which renews leases, releases locks in the background, and
+//! drops acquisitions that are not polled. All stores in the process share this thread. If a store blocks the thread
+//! for too long, other locks are not renewed in time and are lost. Therefore, run code that may block, even if only for
+//! a disk write, in [`tokio::task::spawn_blocking`](https://docs.rs/tokio/latest/tokio/task/fn.spawn_blocking.html).
 //!
 //! # What a store logs
 //!
 //! A store that connects to a server should log each outage only once, however many callers notice it: at `WARN` when
 //! the outage begins, and at `INFO` when it is over. If the server refuses this client
-//! [permanently](LockError::is_permanent), the store should log this at `ERROR`. If the outage begins with the
-//! refusal, this line replaces the one at `WARN`. Each line should contain the server's address. This crate's stores do
-//! this themselves; the library does not do it for other stores.
+//! [permanently](LockError::is_permanent), the store should log this at `ERROR`. If the outage begins with the refusal,
+//! this line replaces the one at `WARN`. Each line should contain the server's address. This crate's stores log these
+//! lines themselves; the library does not log them for other stores.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ pub(crate) use self::{
 };
 pub use crate::time::{clock::Instant, deadline::valid_until};
 
-/// A boxed future. The methods return boxed futures because [`Backend`] is used as a trait object.
+/// A boxed future. The methods of the traits return boxed futures because [`Backend`] is used as a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store: the system that decides who holds a lock.
@@ -103,12 +103,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// future when the acquisition reaches the front of the queue. If a future is woken and then not polled within
     /// two seconds, the library drops it, so that an abandoned acquisition does not hold up others.
     ///
-    /// For a store that is [shared between processes](Capabilities::is_shared_between_processes), the library passes the
-    /// waker of the caller's task to the first poll, and its own waker only from the second poll on. Most
+    /// For a store that is [shared between processes](Capabilities::is_shared_between_processes), the library passes
+    /// the waker of the caller's task to the first poll, and its own waker only from the second poll on. Most
     /// acquisitions complete at the second poll, so they never need the library's waker. Before the second poll, the
     /// store wakes the caller's task directly, and the library does not see the wake-up. If the second poll has not
-    /// happened by the library's next check, usually within half a second of the first poll, the library wakes the
-    /// task itself, which starts this two-second countdown. A store need not do anything about this.
+    /// happened by the library's next check, usually within half a second of the first poll, the library wakes the task
+    /// itself, which starts this two-second countdown. A store need not do anything about this.
     ///
     /// Sometimes a future is woken only so that it can refresh its place in the queue, or check the lock again
     /// because the server sends no notifications. For the pause before such a wake-up, the store must use
@@ -225,8 +225,8 @@ pub enum Acquired {
 }
 
 impl Acquired {
-    /// Creates [`Busy`](Self::Busy), with the remaining time of the holder's lease, if known; [`Duration::MAX`] if it
-    /// has no end.
+    /// Creates [`Busy`](Self::Busy), with the remaining time of the holder's lease, if known; [`Duration::MAX`] if the
+    /// lease has no end.
     #[must_use]
     pub const fn busy(holder_remaining: Option<Duration>) -> Self {
         Self::Busy { holder_remaining }
@@ -305,8 +305,8 @@ pub trait Releasable: Any + fmt::Debug + Send + Sync {
     /// Returns the key of the lock.
     fn key(&self) -> &LockKey;
 
-    /// Releases the lock, or gives up the place in the queue, if it still belongs to this owner. The next waiter can
-    /// then get the lock.
+    /// Releases the lock, or gives up the place in the queue, if the lock or the place still belongs to this owner. The
+    /// next waiter can then get the lock.
     ///
     /// An error means that the outcome is unknown. The library may call the method again, even if the release was
     /// already applied.
@@ -315,12 +315,12 @@ pub trait Releasable: Any + fmt::Debug + Send + Sync {
     /// May be dropped at any time. The library then repeats the release in the background.
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>>;
 
-    /// Releases the lock at once, like [`release`](Self::release), if that takes no wait; returns `None` if it does. The
-    /// default is `None`.
+    /// Releases the lock at once, like [`release`](Self::release), if no wait is necessary; otherwise returns `None`.
+    /// The default implementation always returns `None`.
     ///
-    /// This is for stores within the process: a dropped guard then leaves the lock free when it is gone, and not a
-    /// moment later. The library calls this method in destructors, on any thread, so it must neither block nor panic,
-    /// and it needs no runtime.
+    /// This is for stores within the process: the lock is then free as soon as its guard has been dropped, and not a
+    /// moment later. The library calls this method in destructors, on any thread, so the method must neither block nor
+    /// panic, and must work without a runtime.
     fn release_now(&self) -> Option<Released> {
         None
     }
@@ -335,15 +335,15 @@ pub trait Lease: Releasable {
     /// the process keeps off the lock.
     ///
     /// The library calls this method when a holder leaves while other callers in the process wait, and sometimes when
-    /// the lease is granted. It may hold a mutex meanwhile, so the method must return at once, without asking the
-    /// server.
+    /// the lease is granted. The library may hold a mutex during the call, so the method must return at once, without
+    /// asking the server.
     fn may_hand_over(&self) -> HandOver;
 
-    /// Called when the holder [re-enters](crate::Lock::reentrant) the lock, and when it leaves it again, with the number
-    /// of times that the lock is then held. By default, this does nothing.
+    /// Receives the number of times that the lock is held, after the holder has [re-entered](crate::Lock::reentrant)
+    /// the lock or left it again. The default implementation does nothing.
     ///
-    /// Who may re-enter is decided by the library, without asking the store. This is for stores in which other clients
-    /// can see a hold count. The method must return at once.
+    /// The library decides who may re-enter a lock, without asking the store. This method is for stores in which other
+    /// clients can see a hold count. The method must return at once.
     fn count_holds(&self, holds: u32) {
         let _ = holds;
     }
@@ -368,12 +368,12 @@ pub trait Session: Releasable {
 pub struct LeaseId {
     /// The key of the lock.
     pub key: LockKey,
-    /// The mode in which it is held.
+    /// The mode in which the lock is held.
     pub mode: Mode,
-    /// The owner token. The store creates a new one for every attempt, before it sends the first byte.
+    /// The owner token. The store creates a new owner token for every attempt, before it sends the first byte.
     pub owner: OwnerToken,
-    /// The fencing token of the grant. Hand-overs within the process do not change it. A renewal may compare it in
-    /// addition to the owner token.
+    /// The fencing token of the grant. Hand-overs within the process do not change this token. A renewal may compare
+    /// this token in addition to the owner token.
     pub token: FencingToken,
     /// How long the lease lasts after each renewal.
     pub ttl: Duration,

@@ -1,4 +1,4 @@
-//! What a store reports: its progress while it waits for a lock, and the loss of a lock.
+//! A store's reports: its progress while it waits for a lock, and the loss of a lock.
 
 use std::{fmt, sync::Arc};
 
@@ -35,7 +35,7 @@ pub(crate) trait Reports: Send + Sync {
 }
 
 impl Progress {
-    /// Reports that another client holds the lock. Call this method whenever the server's response says so.
+    /// Reports that another client holds the lock. Call this method after every response that shows another holder.
     pub fn contended(&self) {
         if let Some(Reporter { to, lock, attempt }) = &self.0 {
             to.contended(lock, *attempt);
