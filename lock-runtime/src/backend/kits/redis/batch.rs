@@ -1,16 +1,16 @@
 //! Group commit: calls that are due while many others are under way share the next round trip.
 //!
-//! A call that finds the connection idle, or few calls on it, is made at once by its caller. Other calls are batched
-//! and sent by eight tasks, so an unpolled caller holds up no other. There are eight of these tasks so that the server
-//! finds the next batch in its socket while answers are delivered: with two tasks, server and client waited for each
-//! other to wake up half of the time, and with four tasks, many callers waited behind a slow network. The next batch
-//! does not wait for the answers of a full batch, because waiting would not make the next batch larger. Batches are
-//! sent in the order in which their operations were put.
+//! If the connection is idle, or few calls are under way, a caller makes its call itself and at once. Other calls are
+//! batched and sent by eight tasks, so an unpolled caller holds up no other caller. With eight tasks, the server finds
+//! the next batch in its socket while the answers to the previous batch are delivered. With two tasks, server and
+//! client spent half of the time waiting for each other to wake up; with four tasks, many callers waited behind a slow
+//! network. The task of a full batch begins the next batch before the answers arrive, because waiting would not make
+//! the next batch larger. Batches are sent in the order in which their operations were put.
 //!
-//! Many tasks that lock different keys cost the server and the client together less than `SET … NX PX` and
-//! compare-and-delete by hand. A single call costs the server about 4 µs more than the bare command, for the fence and
-//! the queue. If the connection goes silent, unsent operations fail at once, and waiting callers ask again over the
-//! next connection.
+//! If many tasks lock different keys, server and client together spend less time than with a hand-written `SET … NX PX`
+//! and compare-and-delete. A single call costs the server about 4 µs more than the bare command, for the fence and the
+//! queue. If the connection goes silent, unsent operations fail at once, and waiting callers ask again over the next
+//! connection.
 
 use std::{
     fmt,
@@ -33,13 +33,13 @@ use crate::backend::BoxFuture;
 
 /// Upper bound on the operations in one batch; more would hold up the server for too long.
 const MAX_BATCH: usize = 128;
-/// Number of operations for which a batch has room at first. Room for a full batch would be returned to the system and
-/// allocated again with each batch.
+/// Initial capacity of a batch. The memory for a full batch would be returned to the operating system after each batch,
+/// and allocated again for the next batch.
 const USUAL_BATCH: usize = 32;
-/// Upper bound on concurrent single calls; further calls are batched. A smaller batch saves nothing, and its calls
-/// would wait for each other.
+/// Upper bound on concurrent single calls; further calls are batched. A batch of fewer calls saves nothing, and makes
+/// its calls wait for each other.
 const MAX_SINGLE_CALLS: usize = 8;
-/// Upper bound on the batches under way at the same time, not counting full batches.
+/// Number of sending tasks: the upper bound on the batches under way, not counting full batches.
 const MAX_BATCHES_UNDER_WAY: usize = 8;
 
 /// Sends a batch, and gives each caller its answer.
@@ -49,7 +49,7 @@ pub(crate) type SendBatch<O> = dyn Fn(Arc<Connection>, Vec<O>) -> BoxFuture<'sta
 pub(crate) struct Batcher<O> {
     operations: mpsc::UnboundedSender<O>,
     when: GroupCommit,
-    /// Number of calls being made alone.
+    /// Number of single calls under way.
     alone: AtomicUsize,
     /// Number of batches under way.
     under_way: Arc<AtomicUsize>,
@@ -80,7 +80,7 @@ impl<O: Send + 'static> Batcher<O> {
         }
     }
 
-    /// Counts a call made alone until the returned value is dropped.
+    /// Counts a single call until the returned value is dropped.
     pub(crate) fn alone(&self) -> Alone<'_> {
         self.alone.fetch_add(1, Ordering::AcqRel);
         Alone(&self.alone)
@@ -99,7 +99,7 @@ impl<O> fmt::Debug for Batcher<O> {
     }
 }
 
-/// A call being made alone; counted until dropped.
+/// A single call under way; counted until dropped.
 pub(crate) struct Alone<'a>(&'a AtomicUsize);
 
 impl Drop for Alone<'_> {
@@ -122,7 +122,7 @@ async fn send_batches<O: Send + 'static>(
             return;
         }
         let under_way = UnderWay::begin(&under_way);
-        // Lets callers that were woken together with the first caller join.
+        // Lets callers that were woken together with the first caller join the batch.
         yield_now().await;
         while operations.len() < MAX_BATCH
             && let Ok(operation) = queue.try_recv()
@@ -131,8 +131,8 @@ async fn send_batches<O: Send + 'static>(
         }
         let Some(connection) = connection.upgrade() else { return };
         let is_full = operations.len() == MAX_BATCH;
-        // One poll without a task budget puts all calls of the batch into the driver's queue, so the next batch comes
-        // behind these calls.
+        // One poll without tokio's task budget puts all calls of the batch into the driver's queue, ahead of the next
+        // batch.
         let mut batch = unconstrained(send(connection, operations));
         let answered = poll_fn(|context| Poll::Ready(Pin::new(&mut batch).poll(context))).await;
         drop(queue);

@@ -9,13 +9,13 @@ use super::format;
 use crate::backend::common::tls::{self, Look, Trust};
 use crate::{FencingToken, LockError, LockErrorKind};
 
-/// The messages about servers of other kinds.
+/// The messages about a Sentinel and about a node of a cluster.
 pub(crate) const SENTINEL: &str =
     "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it watches";
 pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
      several nodes; use one without `cluster-enabled`";
 
-/// The predicate of a server that is not Redis; see [`unfit`].
+/// The predicate of a message about a server that is not Redis; see [`unfit`].
 pub(super) const NOT_REDIS: &str = "does not speak the Redis protocol; check address and port";
 
 /// The texts of a script's error about a command that the server does not have.
@@ -27,7 +27,7 @@ const DISABLED_COMMAND_TEXTS: [&str; 2] =
 pub(crate) enum Failure {
     /// The server refused the call: it was not applied.
     Refused(LockError),
-    /// The call was not applied, and the connection is given up: the call may succeed over another connection.
+    /// The call was not applied, and its connection is given up; the call may succeed over another connection.
     GivenUp(LockError),
     /// It is unknown whether the call was applied, and the connection is unusable.
     Disconnected(LockError),
@@ -44,7 +44,7 @@ pub(crate) enum Refusal {
     ReadOnly,
     /// The server of the connection takes no calls for now.
     NotReady,
-    /// The connection is not at fault: another connection would not help.
+    /// The connection is not at fault, so another connection would not help.
     OfThisCall,
 }
 
@@ -56,7 +56,7 @@ impl Refusal {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::ReadOnly,
             ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => Self::NotReady,
-            // Before Redis 7 the code stands in the text of the script's own error.
+            // Before Redis 7, a script's error contains the code of the command's error in its text.
             _ if error.detail().is_some_and(|detail| detail.contains("-READONLY ")) => Self::ReadOnly,
             _ => Self::OfThisCall,
         }
@@ -71,7 +71,7 @@ impl Failure {
         ))
     }
 
-    /// Returns the failure of a request that the server refused twice because its limit had passed.
+    /// Returns the failure of a request that the server refused twice because the time limit of the request had passed.
     pub(crate) fn too_late() -> Self {
         Self::Refused(LockError::new(
             LockErrorKind::Backend,
@@ -116,7 +116,8 @@ pub(crate) fn unexpected(what: &str) -> LockError {
     )
 }
 
-/// Recognizes a server that can hold no locks by its errors, before its kind is known or behind a proxy.
+/// Returns the message for an error that shows that the server cannot hold locks. The check of the server may not have
+/// revealed this: it may not have run yet, or a proxy may have answered.
 fn not_fit(error: &RedisError) -> Option<String> {
     let detail = error.detail().unwrap_or_default();
     match error.kind() {
@@ -145,8 +146,8 @@ fn not_fit(error: &RedisError) -> Option<String> {
     }
 }
 
-/// Returns the beginning of the server's message. Digests of scripts and places in scripts are left out, and with the
-/// digests every word of the length of a secret.
+/// Returns the beginning of the server's message, without positions in scripts, and without words of 32 or more bytes:
+/// digests of scripts, and words that may be secrets.
 fn words(detail: &str) -> String {
     let line = detail.lines().next().unwrap_or_default();
     let words =
@@ -183,7 +184,7 @@ pub(crate) fn explain(error: RedisError) -> LockError {
         );
         return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
     }
-    // Redis 7 does not name the refused command of a script, and other versions name it differently.
+    // Redis 7 does not name the refused command of a script; other versions name the command in other words.
     if error.detail().is_some_and(|detail| detail.contains("The user executing the script can't")) {
         let message = "the Redis user may not do all that locks need; compare its ACL with the one in the documentation of \
                        the store";
@@ -267,7 +268,7 @@ pub(super) fn is_full(error: &LockError) -> bool {
     cause.and_then(RedisError::detail).is_some_and(|detail| detail.contains("max number of clients"))
 }
 
-/// Explains the fault in TLS, if that is known to be the reason why no connection was made.
+/// Returns the error for a fault in TLS, if `error` shows that such a fault prevented the connection.
 #[cfg(feature = "tls")]
 pub(super) fn refused_handshake(
     address: &str,
@@ -281,7 +282,7 @@ pub(super) fn refused_handshake(
     }
 }
 
-/// Returns the error for a server about which `what`, a predicate, is true.
+/// Returns the error with the message that the server `what`; `what` is a predicate, such as [`NOT_REDIS`].
 pub(super) fn unfit(address: &str, what: &str) -> LockError {
     let message = format!("cannot connect to Redis at {address}: the server {what}");
     LockError::new(LockErrorKind::Backend, message)

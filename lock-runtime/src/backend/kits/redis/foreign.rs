@@ -1,13 +1,15 @@
-//! The locks that are also used by foreign clients, which know only `SET NX` and do not queue.
+//! The locks that foreign clients also use. A foreign client belongs to another library; such a client knows only `SET
+//! NX`, and does not queue.
 //!
-//! A lock that foreign clients use is left open to them more often. Each process remembers on which locks it has seen
-//! foreign clients, and a grant message carries the memory of the previous holder.
+//! A lock that foreign clients use is left open to foreign clients more often. Each process remembers the locks on
+//! which it has seen a foreign client, and a holder passes this memory on with the grant message to the next holder.
 //!
-//! Measured on two cores, with clients that take the lock again right after each release: next to eight busy processes
-//! of ours with four tasks each, redis-py first got in after 9 s, and then waited 0.9 s at most. Two processes of ours
-//! next to two foreign processes, in sections of 1 and of 20 ms for 40 s each: our clients waited 0.5 s at most next to
-//! redis-py 7.1 and npm `redlock` 5.0, and 2.3 s next to Go `redsync` 4.13; the foreign clients waited 2.8, 5.5 and 5.5
-//! s. Which foreign client comes in is a matter of chance.
+//! Measured on two cores, with clients that ask for the lock again right after each release. Next to eight busy
+//! processes of this library with four tasks each, redis-py first got the lock after 9 s, and then waited 0.9 s at
+//! most. Two processes of this library then ran next to two foreign processes, with sections of 1 ms and of 20 ms, for
+//! 40 s each. The clients of this library waited 0.5 s at most next to redis-py 7.1 and npm `redlock` 5.0, and 2.3 s
+//! next to Go `redsync` 4.13; these foreign clients waited 2.8 s, 5.5 s and 5.5 s. Chance decides which foreign client
+//! gets the lock in an opening.
 
 use std::{
     collections::HashMap,
@@ -22,11 +24,11 @@ use crate::{sync::lock, time::clock::Instant};
 
 /// Time for which a lock counts as used by foreign clients after a foreign client was seen to hold it.
 pub(crate) const FOREIGN_USE_RETENTION: Duration = Duration::from_secs(2 * 60);
-/// Upper bound on the locks that are remembered; locks beyond the bound are not.
+/// Upper bound on the remembered locks; further locks are not remembered.
 const MAX_REMEMBERED_LOCKS: usize = 1_024;
 
-/// The period and the length of the openings in which a lock that many of our processes want is left to clients that do
-/// not queue.
+/// The period and the length of openings. In an opening, all processes of this library leave a contended lock to
+/// clients that do not queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     pub(crate) every: Duration,
@@ -34,9 +36,10 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Returns how long a holder from `since` to `now` leaves the lock open: zero unless a period ended meanwhile.
+    /// Returns how long a holder leaves the lock open after a hold from `since` to `now`: zero unless a period ended
+    /// during the hold.
     ///
-    /// `release_hand_over.lua` decides in the same way for locks with a queue.
+    /// For locks with a queue, `release_hand_over.lua` applies the same rule, with a phase for each lock.
     pub(crate) fn due(self, since: Instant, now: Instant) -> Duration {
         let period = |moment: Instant| u128::from(moment.as_nanos()) / self.every.as_nanos();
         if period(since) == period(now) { Duration::ZERO } else { self.length }
@@ -47,24 +50,25 @@ impl Opening {
 /// second, as redis-py does, finds the first opening.
 pub(crate) const USUAL_OPENING: Opening =
     Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
-/// The opening while a foreign client is known to use the lock: 22 % of the time. If several foreign clients compete
-/// for the lock, chance decides at each opening which client comes in, so many openings serve an unlucky client better
-/// than long ones. The interval between openings is no multiple of the 100 ms after which redis-py asks again:
-/// otherwise, the same one of two clients would be the first at many openings.
+/// The opening while a foreign client is known to use the lock: 22 % of the time.
+///
+/// If several foreign clients compete for the lock, chance decides at each opening which client gets it. Many short
+/// openings therefore serve an unlucky client better than a few long ones. The period is not a multiple of the 100 ms
+/// after which redis-py asks again; otherwise, the same client would be first at many openings.
 pub(crate) const FOREIGN_OPENING: Opening =
     Opening { every: Duration::from_millis(462), length: Duration::from_millis(100) };
 
-/// The locks of one store, by their stored names.
+/// The uses of one store's locks by foreign clients, by the stored names of the locks.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
     uses: Mutex<HashMap<String, ForeignUse>>,
-    /// Whether any lock is remembered; spares the lookup if not.
+    /// Whether any use is remembered. If not, callers need not look into the map.
     has_uses: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ForeignUse {
-    /// The time until which the lock is remembered as shared.
+    /// The time until which the use is remembered.
     until: Instant,
     /// The time until which this process does not ask for the lock.
     open_until: Instant,
@@ -75,7 +79,7 @@ impl Foreign {
         lock(&self.uses)
     }
 
-    /// Remembers a lock as shared for `length` from `now`, [`FOREIGN_USE_RETENTION`] at most.
+    /// Remembers, for `length` from `now`, that foreign clients use a lock; for [`FOREIGN_USE_RETENTION`] at most.
     pub(crate) fn remember(&self, name: &str, now: Instant, length: Duration) {
         let until = now + length.min(FOREIGN_USE_RETENTION);
         let mut all = self.uses();
@@ -97,20 +101,20 @@ impl Foreign {
         !self.has_uses.load(Ordering::Acquire)
     }
 
-    /// Returns how much longer a lock is remembered as shared; zero if it is not.
+    /// Returns how much longer the use of a lock by foreign clients is remembered; zero if no use is remembered.
     pub(crate) fn remaining(&self, name: &str, now: Instant) -> Duration {
         self.get(name, now).map_or(Duration::ZERO, |known| known.until.saturating_duration_since(now))
     }
 
-    /// Records that this process leaves a shared lock open for `length` from `now`.
+    /// Records that this process leaves a lock to foreign clients for `length` from `now`.
     pub(crate) fn leave_open(&self, name: &str, now: Instant, length: Duration) {
         if let Some(known) = self.uses().get_mut(name) {
             known.open_until = now + length;
         }
     }
 
-    /// Returns the time until which this process leaves a lock to foreign clients; `None` if this process does not
-    /// leave it to them.
+    /// Returns the time until which this process leaves a lock to foreign clients; `None` if this process may ask for
+    /// the lock.
     pub(crate) fn open_until(&self, name: &str, now: Instant) -> Option<Instant> {
         self.get(name, now).map(|known| known.open_until).filter(|until| *until > now)
     }

@@ -1,10 +1,12 @@
-//! The format in which this library's own locks stand on a Redis server: the names of the keys beside a holder's key,
-//! and the owners.
+//! The storage format of this library's own locks on a Redis server: the names of the keys beside a holder's key, and
+//! the owners.
 //!
 //! As long as a lock is held, its holder's key exists, whatever the format or the mode, so different versions of this
-//! library always exclude each other. Within one format they share queues and fences. The letter behind the format is
-//! the mode; an owner with an unknown letter is waited for, notified and granted the lock like any other, as the only
-//! holder. A version with another format keeps its own queue, and treats a holder of this format as a foreign client.
+//! library always exclude each other. Versions with the same format also share queues and fences. A version with
+//! another format keeps its own queue, and treats a holder of this format as a foreign client.
+//!
+//! In an owner, the letter after the format is the mode. An owner with an unknown letter is treated like any other:
+//! clients wait for that owner, notify it and grant it the lock, as the only holder.
 
 use std::{
     fmt::{self, Display, Write},
@@ -17,13 +19,13 @@ use crate::{
     key::{HashTag, hash_tag},
 };
 
-/// The version of the format on the server; a new one lets old and new processes tell each other apart.
+/// The version of the storage format, by which processes with different formats recognize each other.
 pub(crate) const FORMAT: &str = "1";
 
 /// A stand-in for `std::fmt::from_fn` of Rust 1.93.
 struct Written<F>(F);
 
-/// Returns a value that `write` displays.
+/// Returns a value whose `Display` is `write`.
 pub(crate) fn written(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> impl Display {
     Written(write)
 }
@@ -39,14 +41,14 @@ pub(crate) fn beside(key: &LockKey, what: &'static str) -> impl Display {
     written(move |f| {
         let stored = key.stored();
         match hash_tag(stored) {
-            // A name with a hash tag of its own keeps it; otherwise the whole name becomes the tag.
+            // A name with its own hash tag keeps that tag; otherwise, the whole name becomes the tag.
             HashTag::Tag | HashTag::Malformed => write!(f, "{stored}:~{FORMAT}:{what}"),
             HashTag::None => write!(f, "{}{{{stored}}}:~{FORMAT}:{what}", key.prefix()),
         }
     })
 }
 
-/// Returns an owner as the server knows it, `1x:<pid>@<host>:<inbox>:<token>`: format and mode, process, and token.
+/// Returns the text of an owner on the server, `1x:<pid>@<host>:<inbox>:<token>`: format and mode, process, and token.
 pub(crate) fn owner(mode: Mode, process: &str, token: OwnerToken) -> impl Display {
     written(move |f| {
         owners(mode, process).fmt(f)?;
@@ -54,20 +56,20 @@ pub(crate) fn owner(mode: Mode, process: &str, token: OwnerToken) -> impl Displa
     })
 }
 
-/// Returns the beginning that all owners of a process in one mode share.
+/// Returns the common beginning of all owners of a process in one mode.
 pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
     written(move |f| {
         let letter = match mode {
             Mode::Exclusive => 'x',
         };
-        // `write_str` is faster than `write!`, for the same reason as `hex::digits`.
+        // `write_str` is used because `write!` is slow, and this runs for every lock of a group.
         f.write_str(FORMAT)?;
         f.write_char(letter)?;
         [":", process, ":"].into_iter().try_for_each(|part| f.write_str(part))
     })
 }
 
-/// Returns the part that tells an owner from the other owners of its process.
+/// Returns the part of an owner's text that distinguishes the owners of a process.
 pub(crate) fn token(token: OwnerToken) -> impl Display {
     written(move |f| {
         let mut digits = [0; 32];

@@ -33,19 +33,20 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Age from which a call dropped without an answer counts against the connection like a call that timed out.
+/// Age from which a call that is dropped without an answer counts as unanswered, like a call that has timed out.
 const SILENCE: Duration = Duration::from_millis(100);
 /// Time without a call after which a connection is checked before it is used.
 const IDLE: Duration = Duration::from_millis(100);
-/// Minimum age at which a connection is given up because its server takes no calls for now (it loads its data, or has
-/// lost its primary). By then the name may lead to another server, and a new connection each second does no harm.
+/// Minimum age of a connection that is given up because its server takes no calls for now: the server loads its data,
+/// or is a replica that has lost its primary. At this age, the host's name may lead to another server, and a new
+/// connection each second does no harm.
 const NOT_READY: Duration = Duration::from_secs(1);
 /// Upper bound on the commands that wait to be written; further callers wait for room.
 const WRITE_QUEUE: usize = 4096;
 
 /// The receiver of the messages that a server sends unasked.
 pub(crate) trait Pushes: fmt::Debug + Send + Sync {
-    /// Takes a message. The driver calls this in the order of arrival; it must not block.
+    /// Takes a message. The driver calls this method in the order of arrival. The method must not block.
     fn take(&self, push: &PushInfo);
 
     /// Reports that no more messages will come over a connection.
@@ -55,14 +56,15 @@ pub(crate) trait Pushes: fmt::Debug + Send + Sync {
 /// One connection to the server.
 pub(crate) struct Connection {
     driver: MultiplexedConnection,
-    /// Reads and writes for the driver, unless the driver does so itself; ends with the connection.
+    /// The task that reads and writes for the driver, and ends with the connection; `None` if the driver has its own
+    /// task.
     _task: Option<Task>,
     /// Unique among the connections of the store.
     id: u64,
     made: Instant,
     /// When the last call was made.
     last_used: AtomicU64,
-    /// When the first call was made after the last answer; 0 if no call was.
+    /// When the first call since the last answer was made; 0 if no call was made since.
     waits_since: AtomicU64,
     /// If set, new calls use another connection; a call that must follow an unanswered call may still need this
     /// connection.
@@ -72,19 +74,19 @@ pub(crate) struct Connection {
     pushes: Arc<dyn Pushes>,
     response_timeout: Duration,
     clock: ServerClock,
-    /// Calls in a row without an answer.
+    /// Number of unanswered calls since the last answer.
     silent: AtomicU32,
     silence_limit: u32,
     outage: Arc<Outage>,
-    /// Completes the future that [`open`](Self::open) returned, when it is dropped with the connection.
+    /// Dropped with the connection, which completes the future that [`open`](Self::open) returned.
     _end: oneshot::Sender<()>,
 }
 
 impl Connection {
     /// Connects to a server that can hold locks, and returns its `INFO`.
     ///
-    /// The `INFO` is empty if the user may not ask for it. Also returns a future that completes when the connection
-    /// is no longer used.
+    /// The `INFO` is empty if the user may not call `INFO`. Also returns a future that completes when the connection is
+    /// no longer used.
     pub(super) async fn open(
         server: &Server,
         pushes: Arc<dyn Pushes>,
@@ -111,7 +113,7 @@ impl Connection {
         let address = server.config().address();
         let opening = async {
             let (driver, task) = server.dial().connect(server.config(), &settings).await?;
-            // Both questions share a round trip, because a renewal may be waiting for the connection.
+            // Both calls share a round trip, because a renewal may be waiting for the connection.
             let (fit, info) =
                 tokio::join!(check_server(driver.clone(), &address), info(driver.clone(), &address));
             fit?;
@@ -155,12 +157,12 @@ impl Connection {
         !self.given_up.load(Ordering::Acquire) && !self.is_gone()
     }
 
-    /// Returns whether the connection was unused long enough that its end may have gone unnoticed.
+    /// Returns whether the connection was unused for so long that its end may have gone unnoticed.
     pub(crate) fn is_idle(&self) -> bool {
         (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
     }
 
-    /// Returns whether the server has answered no call for this long, although a call was made.
+    /// Returns whether a call was made at least `length` ago, and the server has answered no call since.
     pub(crate) fn is_silent_for(&self, length: Duration) -> bool {
         let since = self.waits_since.load(Ordering::Relaxed);
         since != 0 && (Instant::from_nanos(since) + length).has_passed()
@@ -182,7 +184,7 @@ impl Connection {
         self.pushes.hang_up(self.id);
     }
 
-    /// Lets new calls use another connection.
+    /// Makes new calls use another connection.
     pub(crate) fn give_up(&self, why: &str) {
         if !self.given_up.swap(true, Ordering::AcqRel) {
             tracing::debug!(why, "connection to Redis given up");
@@ -198,20 +200,20 @@ impl Connection {
         }
     }
 
-    /// Returns how long a call waits for its answer, and how long its request may be executed.
+    /// Returns the time limit of a call, for the wait for its answer and for the execution of its request.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.response_timeout
     }
 
-    /// Returns the server's clock, as known from its answers.
+    /// Returns the estimate of the server's clock, as derived from the answers over this connection.
     pub(crate) fn clock(&self) -> &ServerClock {
         &self.clock
     }
 
-    /// Runs a script, and sends its text if the server does not know it.
+    /// Runs a script. If the server does not know the script, repeats the call with the text of the script.
     ///
     /// # Cancel safety
-    /// Dropped, the call may still be applied.
+    /// If the future is dropped, the call may still be applied.
     pub(crate) async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
         match self.call(call).await {
             // The text is sent with the call, because the server's scripts may be flushed again between a load and a
@@ -224,10 +226,10 @@ impl Connection {
         }
     }
 
-    /// Runs a script if the server knows it; otherwise only loads it, and returns `None`.
+    /// Runs a script if the server knows the script; otherwise only loads the script, and returns `None`.
     ///
     /// # Cancel safety
-    /// Dropped, the call may still be applied.
+    /// If the future is dropped, the call may still be applied.
     pub(crate) async fn run_once<T: FromRedisValue>(
         &self,
         script: &Script,
@@ -245,7 +247,7 @@ impl Connection {
     /// Makes one call, within the timeout.
     ///
     /// # Cancel safety
-    /// Dropped, the call may still be applied.
+    /// If the future is dropped, the call may still be applied.
     pub(crate) async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
         let mut driver = self.driver.clone();
         let mut unanswered = Unanswered { connection: self, sent: Instant::now() };
@@ -287,7 +289,8 @@ impl Connection {
         let refusal = Refusal::of(&error);
         let (why, least_age) = match refusal {
             Refusal::Broken => ("it broke", Duration::ZERO),
-            // A server closes no connection when it becomes a replica; the name may lead to another server by now.
+            // A server that becomes a replica closes no connection, although the host's name may lead to another server
+            // by now.
             Refusal::ReadOnly => ("its server is a replica", PAUSE),
             Refusal::NotReady => ("its server is not ready", NOT_READY),
             Refusal::OfThisCall => return Failure::Refused(error::explain(error)),
@@ -310,8 +313,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A pending call, which is unanswered if it is dropped before [`disarm`](Self::disarm), by the caller's timeout or
-/// ours.
+/// A pending call. If the call is dropped before [`disarm`](Self::disarm), by its caller or at our timeout, it counts
+/// as unanswered.
 struct Unanswered<'a> {
     connection: &'a Connection,
     sent: Instant,
@@ -331,10 +334,10 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// Lets a runtime that did not run for a while check its sockets, and then the driver's task read them.
+/// Waits until a runtime that did not run for a while has checked its sockets, and the driver's task has read them.
 pub(crate) async fn catch_up() {
-    // The yields are in a task of their own, because the caller's task may be polled for other reasons, which would
-    // count as a yield.
+    // The yields are in a task of their own. The caller's task may be polled for other reasons, and each such poll
+    // would end a yield.
     let passes = tokio::spawn(async {
         yield_now().await;
         yield_now().await;
@@ -345,17 +348,18 @@ pub(crate) async fn catch_up() {
 
 /// Refuses a server that can hold no locks.
 ///
-/// Each new connection may lead to another server. Every user may call `HELLO`.
+/// The check is repeated for each connection, because each may lead to another server. `HELLO` is a command that every
+/// user may call.
 async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Result<(), LockError> {
     let hello = redis::cmd("HELLO").arg(3).query_async(&mut driver).await;
     fitness::check_server(&hello.map_err(|error| error::cannot_connect(address, error))?, address)
 }
 
-/// Returns the server's `INFO`, empty if the user may not ask for it.
+/// Returns the server's `INFO`, which is empty if the user may not call `INFO`.
 async fn info(mut driver: MultiplexedConnection, address: &str) -> Result<String, LockError> {
     match redis::cmd("INFO").query_async(&mut driver).await {
         Ok(info) => Ok(info),
-        // A server that is busy with a long script will have an answer later.
+        // A server that is busy with a long script will answer later.
         Err(cause) if Refusal::of(&cause) != Refusal::OfThisCall || cause.code() == Some("BUSY") => {
             Err(error::cannot_connect(address, cause))
         }

@@ -1,4 +1,4 @@
-//! The connections of one store: one for each runtime, replaced once it is unusable.
+//! The connections of one store. Each runtime has its own connection, which is replaced once it is unusable.
 
 use std::{
     fmt,
@@ -31,21 +31,21 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Calls in a row without an answer after which the connection is replaced.
+/// Number of unanswered calls in a row after which the connection is replaced.
 const SILENCE_LIMIT: u32 = 2;
-/// The same limit on the library's own runtime, where a renewal has no time for a second silent call.
+/// The [`SILENCE_LIMIT`] on the library's own runtime: a renewal has no time for a second unanswered call.
 const SILENCE_LIMIT_OF_RENEWALS: u32 = 1;
 
 /// The protocol of a store over its connections.
 pub(crate) trait Service: fmt::Debug + Send + Sync + 'static {
-    /// A connection with everything that belongs to it, as callers get it.
+    /// A connection, with the state of the service for this connection.
     type Line: AsRef<Connection> + fmt::Debug + Send + Sync + 'static;
 
     /// Returns the receiver of the messages that the server sends unasked.
     fn pushes(&self) -> Arc<dyn Pushes>;
 
-    /// Begins the service on a new connection to a server with this `INFO`, which is empty if the user may not ask for
-    /// it. An error means that the connection cannot be used.
+    /// Begins the service on a new connection to a server with this `INFO`, which is empty if the user may not call
+    /// `INFO`. An error means that the connection cannot be used.
     fn begin(
         &self,
         connection: Arc<Connection>,
@@ -124,8 +124,8 @@ impl<S: Service> Connections<S> {
         lock(&self.renewals).upgrade().as_ref().is_some_and(is_usable::<S>)
     }
 
-    /// Returns once there is a connection for renewals, or an error if none can be made: without such a connection, a
-    /// granted lock would be lost at the end of its `ttl`.
+    /// Makes a connection for renewals if there is none. Without such a connection, a granted lock would be lost at the
+    /// end of its `ttl`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -142,8 +142,7 @@ impl<S: Service> Connections<S> {
         })
     }
 
-    /// Returns the connection if it is open and the server has not closed it meanwhile; otherwise makes a new
-    /// connection.
+    /// Returns the `open` connection, if any, unless the server has closed it; otherwise makes a new connection.
     async fn checked(
         self: &Arc<Self>,
         slot: Arc<Slot<S>>,
@@ -189,10 +188,10 @@ impl<S: Service> Connections<S> {
         (end, made)
     }
 
-    /// Judges the server of a new connection, which may be another one than before, by its `INFO`.
+    /// Judges the server of a new connection by its `INFO`. Each new connection may lead to another server.
     ///
-    /// Over the connection for renewals and clean-up no lock is acquired, so `strict` does not apply there: held
-    /// locks are kept.
+    /// The setting `strict` does not apply to the connection for renewals and clean-up: no lock is acquired over this
+    /// connection, and held locks are to be kept.
     fn judge(&self, info: &str, for_renewals: bool) -> Result<(), LockError> {
         let config = self.server.config();
         let danger = fitness::danger(info, &config.address());
@@ -247,7 +246,8 @@ impl<S: Service> Default for Slot<S> {
 }
 
 impl<S: Service> Slot<S> {
-    /// Returns whether to keep the slot: without a connection or an attempt at one, its runtime may be gone.
+    /// Returns whether to keep the slot. After a failed attempt, the runtime may be gone without notice; a runtime that
+    /// still runs gets a new slot.
     fn is_of_use(&self) -> bool {
         !self.flight.has_failed() && !self.runtime_is_gone.load(Ordering::Acquire)
     }
@@ -257,7 +257,7 @@ impl<S: Service> Slot<S> {
         connections: Arc<Connections<S>>,
         attempt: single_flight::Attempt<Arc<S::Line>>,
     ) {
-        // The sentinel is dropped unfinished, with the task, if the runtime is shut down.
+        // If the runtime is shut down, this task is dropped, and with the task the unfinished sentinel.
         let mut sentinel = Sentinel { slot: Arc::downgrade(&this), line: Weak::new(), finished: false };
         let began = Instant::now();
         let (end, made) = connections.open().await;
@@ -279,7 +279,7 @@ impl<S: Service> Slot<S> {
     }
 }
 
-/// Notices that a runtime was shut down. The driver does not report that a connection is then no longer driven.
+/// Notices the shutdown of a runtime. The driver does not report that the runtime no longer drives the connection.
 struct Sentinel<S: Service> {
     slot: Weak<Slot<S>>,
     line: Weak<S::Line>,

@@ -37,9 +37,9 @@ enum Way {
     Driver(Client),
     /// Over a TLS stream of our own.
     ///
-    /// The driver would read all CAs of the system for each connection, on the caller's runtime and even where they are
-    /// not wanted. The driver has no revocation lists, and panics if several crypto providers are compiled in and the
-    /// program chose none.
+    /// The driver would read all CAs of the system for each connection, on the caller's runtime and even if the URL
+    /// names other CAs. The driver has no revocation lists, and panics if several crypto providers are compiled in and
+    /// the program chose none.
     Tls(Tls),
 }
 
@@ -94,7 +94,7 @@ impl Dial {
         }
         let redis = config.current().await?;
         let made = self.connect_with(config, redis, settings).await;
-        // The program may provide other credentials the next time.
+        // No refusal is permanent if the program may provide other credentials for the next connection.
         made.map_err(|error| if config.credentials.is_some() { error.into_passing() } else { error })
     }
 

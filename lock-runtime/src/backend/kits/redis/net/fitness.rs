@@ -1,4 +1,4 @@
-//! Judges by a server's answers to `HELLO` and `INFO` whether the server is fit for locks, without I/O.
+//! Decides from a server's answers to `HELLO` and `INFO` whether the server is fit for locks. This module does no I/O.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value};
 use super::super::error::{CLUSTER, SENTINEL};
 use crate::{LockError, LockErrorKind};
 
-/// The oldest version with the commands that the scripts need: `SET … GET`.
+/// The oldest version with all that the scripts need, which includes `SET … GET`.
 const OLDEST: (u64, u64) = (6, 2);
 
 /// Refuses a server that can hold no locks, judged by its answer to `HELLO`.
@@ -58,7 +58,7 @@ fn unsupported(message: String) -> LockError {
     LockError::new(LockErrorKind::Unsupported, message)
 }
 
-/// Returns the run id: unique to a server, from its start to its end.
+/// Returns the run id, which is unique to one run of one server.
 pub(crate) fn run_id(info: &str) -> Option<&str> {
     field(info, "run_id")
 }
@@ -68,12 +68,12 @@ pub(crate) fn time(info: &str) -> Option<u64> {
     field(info, "server_time_usec")?.parse().ok()
 }
 
-/// Returns how long the server had run, at least.
+/// Returns a lower bound on the time for which the server has run.
 pub(crate) fn uptime(info: &str) -> Option<Duration> {
     Some(Duration::from_secs(field(info, "uptime_in_seconds")?.parse().ok()?))
 }
 
-/// Returns whether the server has a log of its writes.
+/// Returns whether the server logs its writes to an append-only file.
 pub(crate) fn has_log(info: &str) -> Option<bool> {
     Some(field(info, "aof_enabled")? == "1")
 }

@@ -1,4 +1,4 @@
-//! Reads the message of a server that closes new connections. The driver writes first, and so does not read the
+//! Reads the message of a server that closes new connections. The driver writes before it reads, and so misses the
 //! message.
 
 use std::{io, time::Duration};
@@ -10,23 +10,23 @@ use tokio::{
     time::timeout,
 };
 
-/// Time for each step: to connect, to get a first line unasked, and to get an answer.
+/// Upper bound on the wait for each step: the connection, a first line without a request, and the answer to a request.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Upper bound on an answer that is read.
+/// Length in bytes after which no more of a line is read.
 const MAX_LINE_LENGTH: usize = 512;
 
-/// The judgement of a server's first line.
+/// The meaning of a server's first line.
 #[derive(Debug)]
 pub(super) enum Greeting {
     /// An error of Redis, for example that it allows no more clients.
     Refusal(RedisError),
     /// A line that Redis does not send.
     Foreign,
-    /// No line, or a line from which nothing follows.
+    /// No line, or a line that proves nothing.
     Nothing,
 }
 
-/// Connects to the server without TLS, and listens; `None` if no connection can be made.
+/// Connects to the server without TLS, and reads its first line; `None` if no connection can be made.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -43,8 +43,9 @@ pub(super) async fn of(address: &ConnectionAddr) -> Option<Greeting> {
     Some(judge(&heard))
 }
 
-/// Reads the first line. Only a silent server is sent a request: a server that refuses clients has written its message
-/// and closed the connection, and the reset in response to a request could discard the message.
+/// Reads the first line, and sends a request only if the server stays silent. A server that refuses clients has already
+/// written its message and closed the connection. Such a server would answer a request with a reset, which could
+/// discard the message.
 async fn listen(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Vec<u8> {
     let mut heard = Vec::new();
     if timeout(PATIENCE, read_line(&mut stream, &mut heard)).await.is_err() {

@@ -1,4 +1,4 @@
-//! Connections to a server: made, checked, given up and replaced. Nothing here knows what a lock is.
+//! Connections to a server: made, checked, given up and replaced. This module knows nothing of locks.
 
 mod connection;
 mod connections;

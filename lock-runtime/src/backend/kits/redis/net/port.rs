@@ -26,15 +26,15 @@ const QUESTION: &[u8] = b"PING\r\n";
 
 /// The address of a server, and whether a connection was ever made.
 ///
-/// Before the first connection a TLS error is permanent, and the port is probed for its protocol. After the first
-/// connection the settings are known to be right: a later error means an outage, or certificates that are renewed on one
-/// side before the other. The port is then not probed, because a probe would cost time.
+/// Before the first connection, a TLS error is permanent, and the port is probed for its protocol. After the first
+/// connection, the settings are known to be right: a later error means an outage, or certificates that are renewed on
+/// one side before the other. The port is then not probed, because a probe would cost time.
 #[derive(Debug)]
 pub(super) struct Port {
     /// `None` for a Unix socket, and for a client with TLS of its own.
     address: Option<(Arc<str>, u16)>,
     is_right: AtomicBool,
-    /// Allows one probe at a time: a server that does not let it end blocks only one thread.
+    /// Allows one probe at a time, so that a server that holds up a probe blocks only one thread.
     asking: Arc<Mutex<()>>,
 }
 

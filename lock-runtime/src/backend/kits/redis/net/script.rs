@@ -1,6 +1,6 @@
 use redis::{Arg, Cmd};
 
-/// A script's text and the name by which the server knows it.
+/// A script's text, and the SHA-1 digest by which the server knows the script.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
@@ -14,14 +14,15 @@ impl Script {
         Self { sha: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 
-    /// Begins a call with `keys` keys, which the caller adds first; with room for this many arguments and bytes.
+    /// Begins a call with `keys` keys, which the caller adds before all other arguments. The call has room for
+    /// `arguments` arguments with `bytes` bytes in all.
     pub(crate) fn call_with_room(&self, keys: usize, arguments: usize, bytes: usize) -> Cmd {
         let mut call = Cmd::with_capacity(arguments, bytes);
         call.arg("EVALSHA").arg(&self.sha).arg(keys);
         call
     }
 
-    /// Returns the same call with the text of the script, for a server that does not know it yet.
+    /// Returns the same call with the text of the script, for a server that does not know the script yet.
     pub(super) fn with_text(&self, call: &Cmd) -> Cmd {
         let mut with_text = redis::cmd("EVAL");
         with_text.arg(&self.text);

@@ -1,4 +1,4 @@
-//! The server of a store's connections, and the state that they share.
+//! The server to which a store connects, and the state that the store's connections share.
 
 use std::sync::{
     Arc,
@@ -12,13 +12,13 @@ use crate::{LockError, backend::common::outage::Outage};
 pub(crate) struct Server {
     config: Config,
     dial: Arc<Dial>,
-    /// The number of the next connection.
+    /// The number of the next connection of the store.
     made: AtomicU64,
     outage: Arc<Outage>,
 }
 
 impl Server {
-    /// `consequence` names the consequence of an outage, for the log.
+    /// Creates a server. `consequence` is the consequence of an outage, for the log.
     pub(crate) fn new(config: Config, consequence: &'static str) -> Result<Self, LockError> {
         let dial = Arc::new(Dial::new(&config)?);
         let outage = Arc::new(Outage::of(format!("Redis at {}", config.address()), consequence));

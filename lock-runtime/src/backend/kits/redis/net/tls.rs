@@ -29,8 +29,8 @@ use crate::{
     },
 };
 
-/// Time that a server may be silent before it is probed without TLS. A Redis without TLS takes the handshake for the
-/// beginning of a command, and waits for the end of the command.
+/// Time that a server may be silent before it is probed without TLS. A Redis server without TLS takes the handshake for
+/// the beginning of a command, and waits for the end of the command.
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// Connects with the current certificates in the files. Also returns the task that drives the connection.
