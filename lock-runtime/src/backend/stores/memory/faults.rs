@@ -33,7 +33,8 @@ impl Faults {
         self.failing.load(Ordering::Acquire) || !self.delay.borrow().is_zero()
     }
 
-    /// Returns at once unless a fault is switched on; a call that began at `began` is given up at `limit`.
+    /// Applies the faults that are switched on to a call that began at `began`; returns at once if there are none. At
+    /// `limit`, the call is given up.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -48,7 +49,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Waits for the delay. A waiting call goes on as soon as the delay is shortened.
+    /// Waits until the delay since `began` has passed. A changed delay also applies to calls that already wait.
     async fn delay(&self, began: Instant, limit: Instant) -> Result<(), LockError> {
         if self.delay.borrow().is_zero() {
             return Ok(());

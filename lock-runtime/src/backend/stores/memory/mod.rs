@@ -31,9 +31,9 @@ use crate::{
 
 /// Upper bound on the pause between two checks of a waiter.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long after the end of a wait the last check waits for a store that is slow on demand.
+/// How long the last check of a waiter may take after the end of the wait, if the store is slow on demand.
 const LAST_LOOK_LIMIT: Duration = Duration::from_millis(400);
-/// How long a release or a ping waits for a store that is slow on demand.
+/// How long a release or a ping may take, if the store is slow on demand.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The in-process store, which needs no server.
@@ -52,11 +52,11 @@ struct Store {
 #[derive(Debug, Default)]
 struct State {
     locks: Locks,
-    /// How to notify the waiters.
+    /// The channels by which the waiters are notified of their grants.
     waiting: HashMap<OwnerToken, oneshot::Sender<Told>>,
 }
 
-/// The notification to a waiter that the lock is now its own.
+/// The notification of a waiter that the lock has been granted to it.
 #[derive(Debug)]
 struct Told {
     fence: u64,
@@ -74,7 +74,7 @@ impl Memory {
     /// Returns the store with the given name. Its URL is `memory:name`.
     ///
     /// The first call with a name creates the store. All later calls in this process with that name return clones of
-    /// it.
+    /// that store.
     #[must_use]
     pub fn named(name: &str) -> Self {
         static NAMED: OnceLock<Mutex<HashMap<String, Memory>>> = OnceLock::new();
@@ -157,7 +157,7 @@ impl Memory {
 }
 
 impl Store {
-    /// Locks the part of the state that has this lock.
+    /// Locks the shard of the state to which the lock `name` belongs.
     fn lock(&self, name: &str) -> MutexGuard<'_, State> {
         self.state.of(name)
     }
@@ -184,8 +184,8 @@ impl Store {
             let mut state = self.lock(key.stored());
             let now = now();
             let answer = state.locks.acquire(key, owner, request.ttl, queues, now);
-            // The first in the queue has not checked since the lease ran out. It gets the lock now, and keeps others
-            // out no longer than its lease.
+            // The first waiter in the queue has not checked since the lease expired. The lock is granted to this waiter
+            // now. Even a waiter that is gone keeps others out no longer than its lease.
             if matches!(answer, Answer::Held { expires } if expires <= now.at) {
                 let next = state.locks.expire(key.stored(), now);
                 state.tell(next.as_ref(), now);
@@ -207,7 +207,7 @@ impl Store {
         let end = request.wait.end();
         loop {
             request.progress.contended();
-            // Not only when the holder's lease ends: the next holder's may be shorter.
+            // The waiter also checks before the current lease ends, because the next holder's lease may be shorter.
             let look_at = expires.min(end).min(Instant::now() + LOOK_AGAIN);
             let looked = async {
                 request.progress.sleep_until(look_at).await;
@@ -222,7 +222,7 @@ impl Store {
             let now = now();
             let next = state.locks.expire(key.stored(), now);
             state.tell(next.as_ref(), now);
-            // Granted while the timer ran out: the next round takes the grant.
+            // The lock was granted while the timer ran out; the next round receives the grant.
             if !state.waiting.contains_key(&owner) {
                 continue;
             }
@@ -253,13 +253,13 @@ impl State {
         if let Some(Granted { owner, fence }) = granted
             && let Some(waiter) = self.waiting.remove(owner)
         {
-            // A waiter that is gone releases its place, and this grant with it, when it is dropped.
+            // If the waiter is gone, the drop of its `Place` releases this grant.
             let _ = waiter.send(Told { fence: *fence, at: now.at });
         }
     }
 }
 
-/// A place in the queue, or a grant not delivered yet; dropping it gives it up.
+/// A place in the queue, or a grant that was not delivered yet; given up when dropped.
 struct Place<'a> {
     store: &'a Arc<Store>,
     key: &'a LockKey,
@@ -290,7 +290,7 @@ impl Backend for Memory {
     }
 
     fn names(&self) -> Vec<String> {
-        // Its address, which no other store can have while this one is in use.
+        // The address of the store's state, which no other store can have while this store exists.
         vec![format!("memory {:p}", Arc::as_ptr(&self.0))]
     }
 

@@ -1,22 +1,22 @@
-//! The pure part: who holds which lock, who comes next. It reads no clock and wakes no task.
+//! The pure part of the store: the holder and the queue of each lock. This module reads no clock and wakes no task.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use crate::{LockKey, OwnerToken, hash::HashMap, time::clock::Instant};
 
-/// A part of the locks of one store.
+/// The locks of one shard of a store.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     by_name: HashMap<Arc<str>, Slot>,
     last_fence: u64,
 }
 
-/// One lock: it exists while it is held or waited for.
+/// The state of one lock, which exists while the lock is held or waited for.
 #[derive(Debug)]
 struct Slot {
     key: LockKey,
     holder: Option<Holder>,
-    /// In the order of arrival.
+    /// The waiters, in the order of their arrival.
     queue: VecDeque<Place>,
 }
 
@@ -63,7 +63,8 @@ pub(super) struct Now {
 }
 
 impl Locks {
-    /// Takes the lock if it is free and no other came before; otherwise takes a place at the end, if `queues`.
+    /// Takes the lock if it is free and no other waiter is ahead; otherwise takes a place at the end of the queue, if
+    /// `queues`.
     pub(super) fn acquire(
         &mut self,
         key: &LockKey,
@@ -88,7 +89,7 @@ impl Locks {
             if queues && slot.queue.iter().all(|place| place.owner != owner) {
                 slot.queue.push_back(Place { owner, ttl });
             }
-            // Without a holder, the first in the queue has not checked yet; the lock is left to it.
+            // If there is no holder, the first waiter has not checked yet; the lock is left to that waiter.
             return Answer::Held { expires: slot.holder.as_ref().map_or(now.at, |holder| holder.expires) };
         }
         slot.queue.pop_front();
@@ -97,7 +98,7 @@ impl Locks {
         Answer::Granted { fence }
     }
 
-    /// Makes the first in the queue the holder, if the lease has expired.
+    /// Makes the first waiter in the queue the holder, if the lease has expired.
     pub(super) fn expire(&mut self, name: &str, now: Now) -> Option<Granted> {
         let slot = self.by_name.get_mut(name)?;
         if slot.holder.as_ref().is_some_and(|holder| holder.expires > now.at) {
@@ -107,7 +108,7 @@ impl Locks {
         self.hand_over(name, now)
     }
 
-    /// Pushes the end of a lease forward; returns false if it is no longer this owner's.
+    /// Renews a lease; returns false if the lease no longer belongs to this owner.
     pub(super) fn renew(
         &mut self,
         name: &str,
@@ -164,7 +165,7 @@ impl Locks {
         self.by_name.values().map(|slot| &slot.key)
     }
 
-    /// Makes the first in the queue the holder. Precondition: the lock is not held.
+    /// Makes the first waiter in the queue the holder. Precondition: the lock is not held.
     fn hand_over(&mut self, name: &str, now: Now) -> Option<Granted> {
         let slot = self.by_name.get_mut(name)?;
         let Some(Place { owner, ttl }) = slot.queue.pop_front() else {
@@ -183,7 +184,8 @@ impl Locks {
     }
 }
 
-/// A hybrid clock: the time of day, or one more than the last token, whichever is larger.
+/// Returns the next fencing token by a hybrid clock: the time of day, or one more than the last token, whichever is
+/// larger.
 fn mint(last: &mut u64, now: Now) -> u64 {
     *last = now.micros.max(*last + 1);
     *last
@@ -210,7 +212,7 @@ mod tests {
         for n in 2..=3 {
             assert_eq!(locks.acquire(&k, owner(n), TTL, true, now(1)), Answer::Held { expires: now(11).at });
         }
-        // Asking twice takes one place.
+        // A second request takes no second place.
         locks.acquire(&k, owner(2), TTL, true, now(1));
         assert_eq!(locks.waiting("k"), 2);
         let (was_held, next) = locks.release("k", owner(1), now(2));
@@ -241,7 +243,7 @@ mod tests {
         let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
         locks.acquire(&k, owner(1), TTL, true, now(1));
         locks.acquire(&k, owner(2), TTL, true, now(2));
-        // A third that comes after the end does not overtake the second.
+        // A third client that comes after the end of the lease does not overtake the second.
         assert_eq!(locks.acquire(&k, owner(3), TTL, false, now(12)), Answer::Held { expires: now(12).at });
         assert!(!locks.renew("k", owner(1), 0, TTL, now(12)));
         assert_eq!(locks.expire("k", now(12)).map(|granted| granted.owner), Some(owner(2)));
