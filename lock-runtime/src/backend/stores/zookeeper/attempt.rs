@@ -1,8 +1,10 @@
-//! One attempt at a lock: a node of our own, its place among the others, and the wait for the one ahead of it.
+//! One attempt at a lock: the node of our contender, its place in the queue, and the wait for the contender ahead.
 //!
-//! A process has at most one contender for a lock, so a crash leaves one node, and a process with more tasks gets no
-//! more turns. If an attempt is given up or unpolled, or its answer is lost, its node is found by name, and its
-//! removal is repeated in the background until the servers confirm it or the session has ended: otherwise the session
+//! A process has at most one contender for a lock. Therefore, a crash leaves only one node, and a process with more
+//! tasks gets the lock no more often than others.
+//!
+//! If an attempt is given up or unpolled, or its answer is lost, its node is found by its name. The node's removal is
+//! repeated in the background until the servers confirm the removal or the session has ended. Otherwise, the session
 //! would keep the node at the head of the queue for as long as the process lives.
 
 use std::sync::Arc;
@@ -33,14 +35,14 @@ pub(super) enum Ended {
     Gone,
 }
 
-/// An attempt, from before its first request until the grant is returned. Dropping it earlier removes the node in the
-/// background.
+/// An attempt, from before its first request until the grant is returned. If the attempt is dropped earlier, its node
+/// is removed in the background.
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
     contender: Arc<Contender>,
     /// Whether a node of this attempt may exist in the store.
     open: bool,
-    /// A time no later than the sending of the request that showed the node's current place.
+    /// A moment at or before the sending of the request that showed the node's current place.
     since: Instant,
 }
 
@@ -58,7 +60,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn contend(&mut self) -> Result<Ended, Failure> {
-        // Subscribed before the first request, so that no change is missed.
+        // Subscribes before the first request, so that no change of the session's state is missed.
         let states = self.contender.session().states();
         let Some(children) = self.join().await? else { return Ok(self.gone()) };
         if queue::is_used_up(self.name()) {
@@ -72,7 +74,7 @@ impl<'a> Attempt<'a> {
 
     /// Creates the node and lists the contenders, in one round trip.
     ///
-    /// `None` if the node definitely does not exist and has to be requested anew.
+    /// Returns `None` if the node definitely does not exist; a new attempt has to request another node.
     async fn join(&mut self) -> Result<Option<Vec<String>>, Failure> {
         let session = Arc::clone(self.contender.session());
         let client = session.client();
@@ -80,11 +82,13 @@ impl<'a> Attempt<'a> {
         let data = names::process();
         let options = zk::CreateMode::EphemeralSequential.with_acls(session.acls());
         loop {
-            // While disconnected, the driver queues requests and sends them later, even if the caller has given up.
+            // Sends nothing while the servers are silent: a disconnected driver would queue the request and send it
+            // later, even if the caller has given up by then.
             session.answering().await?;
             self.open = true;
             let sent = Instant::now();
-            // Both calls send at once, before they are polled; the server carries them out in this order.
+            // Both calls send their requests at once, before they are polled; the server executes the requests in this
+            // order.
             let create = client.create(&template, data.as_bytes(), &options);
             let list = client.list_children(self.contender.parent());
             let (created, listed) = tokio::join!(session.answer(create), session.answer(list));
@@ -123,8 +127,8 @@ impl<'a> Attempt<'a> {
 
     /// Creates the lock's node, and in the same transaction a child that it deletes again.
     ///
-    /// The servers remove a container that has been empty for a while, but only if it has ever had a child. The client
-    /// that creates it may never come to add its contender.
+    /// The lock's node is a container: the servers remove it after it has been empty for a while, but only if it has
+    /// ever had a child. The client that creates the container may fail before it adds its contender.
     async fn make_parent(&self, session: &Session) -> Result<(), Failure> {
         let (client, path) = (session.client(), self.contender.parent());
         let child = format!("{path}/made");
@@ -142,10 +146,11 @@ impl<'a> Attempt<'a> {
 
     async fn list(&self) -> Result<Vec<String>, Failure> {
         let session = self.contender.session();
-        // Being first is worthless, too, while the session cannot be relied on.
+        // Lists nothing while the servers are silent: even the first place is worthless while the session may have
+        // ended.
         session.answering().await?;
         match session.answer(session.client().list_children(self.contender.parent())).await {
-            // The lock's node is gone, and ours with it.
+            // The lock's node is gone, and our node with it.
             Err(zk::Error::NoNode) => Ok(Vec::new()),
             listed => listed.map_err(Failure::of),
         }
@@ -155,8 +160,8 @@ impl<'a> Attempt<'a> {
         queue::place(children, self.name(), |_| true)
     }
 
-    /// Leaves the queue, whose sequence numbers are used up, and deletes the lock's node once it has no children: in a
-    /// new node the numbers begin anew.
+    /// Leaves the queue, whose sequence numbers are used up, and deletes the lock's node once the node has no children.
+    /// In a new node, the numbers begin anew.
     async fn use_up(&mut self) -> Result<Ended, Failure> {
         let (busy, session) = (self.busy().await, Arc::clone(self.contender.session()));
         for attempt in 0.. {
@@ -196,7 +201,7 @@ impl<'a> Attempt<'a> {
                 Place::Gone => return Ok(self.gone()),
                 Place::Behind(before) => before.to_owned(),
             };
-            // The list may be long, and so may the wait.
+            // Frees the list, which may be long, before the wait.
             drop(children);
             self.request.progress.contended();
             if end.has_passed() {
@@ -214,7 +219,7 @@ impl<'a> Attempt<'a> {
 
     /// Lists the contenders. In-doubt failures, `last` included, are retried until `end`.
     ///
-    /// A place lasts as long as its session, so a shorter outage costs nothing.
+    /// A place lasts as long as its session, so an outage that the session survives costs nothing.
     async fn look(&mut self, mut last: Result<(), Failure>, end: Instant) -> Result<Vec<String>, Failure> {
         let mut failures = 0;
         loop {
@@ -240,7 +245,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Completes when the contender `before` us has left, or when anything else has happened to its node.
+    /// Completes when the contender `before` us has left the queue, or its node has changed in another way.
     async fn left(&self, before: &str) -> Result<(), Failure> {
         let session = self.contender.session();
         let path = format!("{}/{before}", self.contender.parent());
@@ -254,7 +259,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Completes when the servers answer again or never will: the queue has to be checked.
+    /// Completes when the servers answer again, or the session has ended. The caller then has to check the queue.
     async fn heard_again(&self, states: &mut watch::Receiver<State>) {
         while states.changed().await.is_ok() {
             match *states.borrow_and_update() {
@@ -277,7 +282,8 @@ impl<'a> Attempt<'a> {
         Ended::Gone
     }
 
-    /// Leaves the queue and waits for the confirmation; without one, the release is repeated in the background.
+    /// Leaves the queue and waits for the confirmation. Without a confirmation, the release is repeated in the
+    /// background.
     async fn busy(&mut self) -> Ended {
         use crate::backend::Releasable;
         if self.contender.release().await.is_ok() {
@@ -290,13 +296,13 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
-            // Without a deadline: the node lives as long as its session.
+            // The clean-up has no deadline, because the node lives as long as its session.
             self.request.cleanup.release_later(Arc::<Contender>::clone(&self.contender), Instant::FAR_FUTURE);
         }
     }
 }
 
-/// The error of an acquisition whose nodes keep vanishing, or whose node vanished at the end of the wait.
+/// Returns the error of an acquisition whose nodes keep vanishing, or whose node vanished at the end of the wait.
 pub(super) fn gone() -> LockError {
     LockError::new(
         LockErrorKind::Backend,

@@ -134,24 +134,25 @@ impl Config {
         Ok(config)
     }
 
-    /// The servers' hosts and ports.
+    /// Returns the servers' hosts and ports.
     pub(super) fn hosts(&self) -> Vec<(&str, u16)> {
         self.servers.split(',').filter_map(host_and_port).collect()
     }
 
-    /// The names of the store: one for each server, in one spelling, with the chroot. A server belongs to one ensemble
-    /// only.
+    /// Returns the names of the store: one for each server, in one spelling, with the chroot. A server belongs to one
+    /// ensemble only.
     pub(super) fn stores(&self) -> Vec<String> {
         let chroot = self.chroot.as_deref().unwrap_or_default();
         let hosts = self.hosts().into_iter();
         hosts.map(|(host, port)| format!("zookeeper://{}:{port}{chroot}", host.to_lowercase())).collect()
     }
 
-    /// Time without an answer after which the driver leaves a connection, or gives up an attempt to connect.
+    /// Returns the time without an answer after which the driver leaves a connection, or gives up an attempt to
+    /// connect.
     ///
-    /// A mute server may cost this time twice: once to notice, and once for an attempt to connect that begins before
-    /// the server is back. A hold ends if no heartbeat has moved its deadline by then. Less than two seconds may be
-    /// too short for TLS and authentication over a long distance, and is chosen for short sessions only.
+    /// A silent server may cost this time twice: once until the silence is noticed, and once for an attempt to connect
+    /// that begins before the server is back. A hold ends if no heartbeat has moved its deadline by then. Less than two
+    /// seconds may be too short for TLS and authentication over a long distance; only short sessions get less.
     fn connection_timeout(&self) -> Duration {
         let enough = Duration::from_secs(2).min(self.session_timeout / 3);
         enough.max(self.session_timeout / 6)
@@ -168,19 +169,21 @@ impl Config {
         }
     }
 
-    /// Number of rounds, each of all servers, in which to request a session before it counts as refused.
+    /// Returns the number of rounds, each over all servers, in which a session is requested before the request counts
+    /// as refused.
     ///
-    /// ZooKeeper's server for TLS (`NettyServerCnxn`) may answer the credentials before the request for a session
-    /// that precedes them: it sends the one answer itself, and leaves the other to a queue. The driver takes the
-    /// first answer for that to the request, and considers the server unusable. The faster a server makes sessions,
-    /// the more often this happens: up to every second time if there is no disk to wait for. Servers that are
-    /// electing a leader turn all clients away, and should not be asked more often than necessary.
+    /// ZooKeeper's server for TLS (`NettyServerCnxn`) may answer the credentials before the request for a session,
+    /// which was sent first: the server sends one of the two answers directly, and the other through a queue. The
+    /// driver takes the first answer for that to the session request, and considers the server unusable. The faster a
+    /// server makes sessions, the more often the order is reversed: up to every second time if the server waits for no
+    /// disk. Servers that are electing a leader turn all clients away, and should not be asked more often than
+    /// necessary.
     pub(super) fn attempts(&self) -> u32 {
         let asked: u32 = if self.credentials.is_some() { 16 } else { 1 };
         asked.div_ceil(u32::try_from(self.hosts().len()).unwrap_or(u32::MAX))
     }
 
-    /// The ACL of our nodes: only our own user if the URL names one, otherwise everyone.
+    /// Returns the ACL of our nodes: only the URL's user has access if the URL names a user, otherwise everyone.
     pub(super) fn acls(&self) -> zk::Acls<'static> {
         if self.credentials.is_some() { zk::Acls::creator_all() } else { zk::Acls::anyone_all() }
     }
@@ -197,7 +200,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// The host, without the brackets of an address, and the port; `None` if the driver would not accept the text.
+/// Returns the host, without the brackets of an address, and the port; `None` if the driver would not accept the text.
 fn host_and_port(server: &str) -> Option<(&str, u16)> {
     let (host, port) = match server.rsplit_once(':') {
         // A colon inside the brackets of an address does not begin a port.
@@ -212,7 +215,7 @@ fn host_and_port(server: &str) -> Option<(&str, u16)> {
     is_name.then_some((host, port))
 }
 
-/// Whether ZooKeeper accepts `path`.
+/// Returns whether ZooKeeper accepts `path`.
 fn is_path(path: &str) -> bool {
     path.split('/')
         .skip(1)

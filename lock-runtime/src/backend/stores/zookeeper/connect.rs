@@ -1,4 +1,4 @@
-//! Makes a session with the ensemble, or finds out why that fails.
+//! Makes a session with the ensemble, or finds out why none can be made.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -14,13 +14,13 @@ use crate::{
 /// Pause after the first failed round of all servers; it grows with each round, up to eightfold.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Makes a session. To be called on the library's own runtime: the driver's tasks stay there.
+/// Makes a session. Call this function on the library's own runtime, on which the driver's tasks then run.
 pub(super) async fn open(config: &Config, outage: &Arc<Outage>) -> Result<Arc<Session>, LockError> {
     let sent = Instant::now();
     Ok(begin(connect(config).await?, sent, config, Arc::clone(outage)))
 }
 
-/// Starts the session of a client that was requested at `sent`, with its heartbeats.
+/// Starts the session of `client`, which was requested at `sent`, and its heartbeats.
 fn begin(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>) -> Arc<Session> {
     let states = client.state_watcher();
     let session = Arc::new(Session::new(client, sent, config, outage));
@@ -28,7 +28,7 @@ fn begin(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>
     session
 }
 
-/// Makes the driver's client within the connect timeout, or finds out why that fails.
+/// Makes the driver's client within the connect timeout, or finds out why none can be made.
 async fn connect(config: &Config) -> Result<zk::Client, LockError> {
     let limit = config.connect_timeout;
     let end = Instant::now() + limit;
@@ -41,7 +41,7 @@ async fn connect(config: &Config) -> Result<zk::Client, LockError> {
             ),
         )
     };
-    // Without a thread, the driver's look-up of a name panics.
+    // The driver's look-up of a name panics if no thread can be started.
     if config.hosts().iter().any(|(host, _)| host.parse::<IpAddr>().is_err()) {
         threads::run(|| ()).await.map_err(|error| {
             let message = format!("cannot connect to ZooKeeper at {}: {error}", config.servers);
@@ -144,7 +144,7 @@ mod tests {
         let [drivers, ours] = [(); 2].map(|()| tokio::runtime::Runtime::new().expect("a runtime"));
         let sent = Instant::now();
         let client = drivers.block_on(connect(&config)).expect("a session");
-        // As after a panic.
+        // The driver's tasks end, as after a panic.
         drivers.shutdown_background();
         ours.block_on(async {
             let session = begin(client, sent, &config, Arc::new(Outage::of(config.servers.clone(), "")));

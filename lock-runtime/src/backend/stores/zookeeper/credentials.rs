@@ -16,10 +16,10 @@ pub(super) struct Credentials {
 /// How credentials are sent to the servers.
 #[derive(Clone, Copy, Default)]
 pub(super) enum Scheme {
-    /// `addauth digest`: the servers accept any credentials, and compare the password with that of a node's owner.
+    /// `addauth digest`: the servers accept any credentials, and compare them with those of a node's owner.
     #[default]
     Digest,
-    /// SASL with DIGEST-MD5: the servers know the users.
+    /// SASL with DIGEST-MD5: the servers accept only users that they know.
     #[cfg(feature = "zookeeper-sasl")]
     Sasl,
 }
@@ -52,7 +52,7 @@ impl Credentials {
                 "the ZooKeeper URL is not understood: credentials are `user:password@`".into(),
             ));
         }
-        // The first colon ends the user, to the servers as well; SASL puts the user between quotes.
+        // The servers, too, end the user name at the first colon. SASL puts the user name between quotes.
         let forbidden: &[char] = match scheme {
             Scheme::Digest => &[':'],
             #[cfg(feature = "zookeeper-sasl")]
@@ -67,7 +67,7 @@ impl Credentials {
         Ok(Self { user, password, scheme })
     }
 
-    /// Has `connector` send the credentials on each connection of the session, reconnections included.
+    /// Makes `connector` send the credentials over each connection of the session, including reconnections.
     pub(super) fn on(&self, connector: zk::Connector) -> zk::Connector {
         match self.scheme {
             Scheme::Digest => {

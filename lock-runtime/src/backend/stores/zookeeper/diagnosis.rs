@@ -1,4 +1,4 @@
-//! Finds out why no server accepts us. The driver reports only that none does, so each one is probed once more.
+//! Finds out why no server accepts us. The driver reports no reasons, so each server is probed once more.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::backend::common::{
 /// Why no server accepts us.
 pub(super) struct Reason {
     pub(super) text: String,
-    /// Whether every server has a reason, and none of these passes by itself.
+    /// Whether the reason is permanent. In the result for all servers, whether each server has a permanent reason.
     pub(super) lasts: bool,
 }
 
@@ -53,11 +53,11 @@ fn look(host: &str, port: u16, certificates: Option<&Certificates>) -> Option<Re
     Some(Reason { text: format!("the server `{host}:{port}` {what}"), lasts })
 }
 
-/// Returns why a server does not accept us without TLS, and whether that lasts.
+/// Returns why a server does not accept us without TLS, and whether the reason is permanent.
 ///
-/// ZooKeeper's port for TLS is silent as long as a request is shorter than the head of a record, and closes the
+/// ZooKeeper's port for TLS is silent as long as a request is shorter than the header of a TLS record, and closes the
 /// connection after a longer one, without an alert (seen with 3.8). A server that has reached its connection limit
-/// closes connections at once, so only a handshake tells the two apart.
+/// closes connections at once, so only a handshake tells the two cases apart.
 fn look_without_tls(host: &str, port: u16) -> Option<(String, bool)> {
     const REMEDY: &str = "write `zookeeper+tls://`, or name its port without TLS";
     let wants_tls = || format!("wants TLS; {REMEDY}");
@@ -66,11 +66,11 @@ fn look_without_tls(host: &str, port: u16) -> Option<(String, bool)> {
         Answer::Closed | Answer::Silence if speaks_tls(host, probe::dial(host, port)?) => {
             Some((wants_tls(), true))
         }
-        // The silence may pass.
+        // The silence may be that of an overloaded server, and pass.
         Answer::Silence if cfg!(not(feature = "tls")) => {
             Some((format!("is silent; if it wants TLS, {REMEDY}"), false))
         }
-        // A port that accepts both, as during a migration to TLS, fails for another reason.
+        // A port that accepts connections with and without TLS, as during a migration, fails for another reason.
         Answer::Plain | Answer::Closed | Answer::Silence => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The outcome of a call, and an error that says what to do, from the driver's errors.
+//! Translates the driver's errors into the outcome of a call, and an error that names the remedy.
 
 use ::zookeeper_client::Error;
 
@@ -35,15 +35,15 @@ impl Failure {
     }
 }
 
-/// Whether the session is over.
+/// Returns whether the session is over.
 fn is_end(error: &Error) -> bool {
     matches!(error, Error::SessionExpired | Error::ClientClosed | Error::AuthFailed)
 }
 
-/// Whether the call was definitely not applied.
+/// Returns whether the call was definitely not applied.
 ///
-/// The driver's errors for failed heartbeats, failed I/O and unintelligible answers are not among these: each of them
-/// may come after the call was applied.
+/// The driver's errors for failed heartbeats, failed I/O and unintelligible answers do not prove a refusal: each of
+/// them may come after the call was applied.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error,
@@ -63,7 +63,7 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-/// Builds the error that says what happened and what to do, with the driver's error as its source.
+/// Returns the error that names the failure and its remedy, with the driver's error as the source.
 fn explain(error: Error) -> LockError {
     let (kind, message) = match &error {
         Error::NoAuth => (

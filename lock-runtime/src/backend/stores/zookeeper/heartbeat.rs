@@ -15,19 +15,19 @@ use super::{
 };
 use crate::time::clock::{self, Instant};
 
-/// Upper bound on unanswered heartbeats: more of them would reveal nothing about a silent server.
+/// Upper bound on pending heartbeats: more heartbeats would reveal nothing about a silent server.
 const MOST_UNDER_WAY: usize = 10;
 
-/// Number of session timeouts without an answer after which the session is given up although the driver has not
-/// reported its end: the driver's task may be gone, as after a panic.
+/// Number of session timeouts without an answer after which the session is given up, even if the driver has not
+/// reported the end of the session: the driver's task may be gone, as after a panic.
 const FORGOTTEN: u32 = 3;
 
 const REFUSED: &str = "ZooKeeper refused the credentials when the connection was made again";
 
-/// Sends heartbeats and reports their answers to the session, until it has ended or is dropped.
+/// Sends heartbeats and reports their answers to the session, until the session has ended or is dropped.
 pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Duration) {
     let mut connected = true;
-    // Several if answers take long.
+    // The pending heartbeats: several if answers take longer than an interval.
     let mut under_way = JoinSet::new();
     let mut heard_since_last = true;
     let mut heard = Instant::now();
@@ -78,7 +78,7 @@ pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, i
                     tracing::warn!("the session with ZooKeeper is given up: no heartbeat was answered for long");
                     return session.end(SESSION_OVER);
                 }
-                // No answer for a whole interval, although heartbeats are pending.
+                // No heartbeat was answered for a whole interval, although heartbeats are pending.
                 if !std::mem::take(&mut heard_since_last) && !under_way.is_empty() {
                     session.suspect();
                 }

@@ -1,14 +1,14 @@
 //! The paths of a lock and of its contenders.
 //!
-//! A lock is one node below the chroot, `/<prefix><name>`; each contender is a child of it with the name that Apache
-//! Curator gives it, `_c_<guid>-lock-<sequence>`.
+//! A lock is one node below the chroot, `/<prefix><name>`; each contender is a child of this node, and is named as
+//! Apache Curator names contenders, `_c_<guid>-lock-<sequence>`.
 
 use crate::{LockKey, OwnerToken, key::encode::percent};
 
-/// The path of a lock's node below the chroot.
+/// Returns the path of a lock's node below the chroot.
 pub(super) fn lock(key: &LockKey) -> String {
     let name = key.stored();
-    // These names have a meaning of their own in paths or to the server.
+    // These names have a special meaning in paths or to the server.
     let reserved = matches!(name, "." | ".." | "zookeeper");
     let mut path = String::with_capacity(name.len() + 1);
     path.push('/');
@@ -22,13 +22,13 @@ pub(super) fn lock(key: &LockKey) -> String {
     path
 }
 
-/// Whether the server accepts `c` in a path (`PathUtils.validatePath`): it checks UTF-16, so nothing beyond the first
-/// plane.
+/// Returns whether the server accepts `c` in a path (`PathUtils.validatePath`). The server checks UTF-16 code units,
+/// and accepts no surrogates, so no character beyond the basic multilingual plane.
 pub(super) fn is_allowed(c: char) -> bool {
     !c.is_control() && c <= '\u{d7ff}' || ('\u{f900}'..='\u{ffef}').contains(&c)
 }
 
-/// The beginning of a contender's name; the server appends the sequence number.
+/// Returns the beginning of a contender's name, to which the server appends the sequence number.
 pub(super) fn contender(owner: OwnerToken) -> String {
     let guid = owner.expose();
     format!(
@@ -41,7 +41,8 @@ pub(super) fn contender(owner: OwnerToken) -> String {
     )
 }
 
-/// The data of a contender's node, for operators: the number of its format, then the process and its host.
+/// Returns the data of a contender's node, for operators: the number of the data's format, then the process and its
+/// host.
 pub(super) fn process() -> String {
     format!("1:{}@{}", std::process::id(), crate::backend::common::host::name())
 }

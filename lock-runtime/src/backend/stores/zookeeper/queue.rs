@@ -1,26 +1,27 @@
-//! The order of a queue: which contender holds the lock and which one to watch, decided from the children's names
-//! alone.
+//! The order of a queue: the contender that holds the lock, and the contender to watch, decided from the children's
+//! names alone.
 //!
-//! Each contender watches only the nearest one that keeps it out, so a release wakes exactly one waiter.
+//! Each contender watches only the nearest contender that keeps it out, so a release wakes exactly one waiter.
 
 /// Where a contender stands among the children of its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place<'a> {
-    /// No contender ahead of it keeps it out.
+    /// No other contender keeps this contender out.
     First,
-    /// The nearest contender ahead that keeps it out: nothing changes for it until that one leaves.
+    /// The named contender is the nearest ahead that keeps this contender out. Nothing changes for this contender until
+    /// the named contender leaves.
     Behind(&'a str),
-    /// Its node is gone.
+    /// The node of this contender is gone.
     Gone,
 }
 
 /// Returns the place of `own` among `children`.
 ///
-/// `keeps_out` decides whether `own` has to wait for a contender ahead of it: for each one under an exclusive lock,
-/// for writers only in the case of a reader.
+/// `keeps_out` decides whether `own` has to wait for a given contender ahead. Under an exclusive lock, `own` waits for
+/// each contender; a reader waits only for writers.
 ///
 /// The order is that of the sequence numbers, which the server counts across all children of a node, whatever their
-/// names. A child without a number contends for nothing.
+/// names. A child without a number is no contender.
 pub(super) fn place<'a>(children: &'a [String], own: &str, keeps_out: impl Fn(&str) -> bool) -> Place<'a> {
     if !children.iter().any(|child| child == own) {
         return Place::Gone;
@@ -40,23 +41,23 @@ pub(super) fn place<'a>(children: &'a [String], own: &str, keeps_out: impl Fn(&s
 /// The largest sequence number that is used.
 ///
 /// The counter of a node's children ends at `i32::MAX`: from there on the server (3.8 and 3.9) gives that number to
-/// every new child, and negative numbers to children created at the same moment. The numbers above this bound suffice
-/// for all contenders that come before the lock's node, and its counter with it, has been made anew.
+/// every new child, and negative numbers to children created at the same moment. The numbers above this bound are left
+/// to contenders that come before the lock's node has been made anew, and with the node its counter.
 const LAST_NUMBER: i32 = i32::MAX - (1 << 20);
 
-/// Whether the sequence number of the contender `own` lies outside the range that is used.
+/// Returns whether the sequence number of the contender `own` lies outside the range that is used.
 pub(super) fn is_used_up(own: &str) -> bool {
     sequence(own).is_some_and(|number| !(0..=LAST_NUMBER).contains(&number))
 }
 
-/// The text before the sequence number in our names, and in those of foreign clients that share locks with us.
+/// The text before the sequence number in our contenders' names, and in the names of foreign clients' contenders.
 const MARKERS: [&str; 2] = ["lock-", "__lock__"];
 /// Minimum length of a sequence number: the server writes `%010d`, which is longer for the most negative numbers.
 const DIGITS: usize = 10;
 
 /// Parses the sequence number at the end of a name, a signed 32-bit integer.
 fn sequence(name: &str) -> Option<i32> {
-    // With a known marker it is clear whether a `-` is a sign.
+    // After a known marker, a `-` is certainly a sign.
     let marked = MARKERS.iter().find_map(|marker| {
         let (_, number) = name.rsplit_once(marker)?;
         (number.len() >= DIGITS).then(|| number.parse().ok()).flatten()

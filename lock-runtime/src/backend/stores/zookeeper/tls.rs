@@ -11,7 +11,7 @@ use crate::backend::common::{
 };
 use crate::{LockError, backend::common::tls::Tls};
 
-/// A command that every server answers, if only to say that it is not allowed.
+/// A command that every server answers, if only with a refusal of the command.
 pub(super) const QUESTION: &[u8] = b"ruok";
 
 /// The content of the certificate files, for the driver and for the diagnosis of servers.
@@ -24,10 +24,10 @@ pub(super) struct Certificates {
 #[cfg(feature = "tls")]
 impl Certificates {
     pub(super) async fn read(tls: &Tls) -> Result<Self, LockError> {
-        // For the driver, which uses rustls' default.
+        // The driver uses rustls' default crypto provider.
         install_provider()?;
         let (ours, tls) = (tls.read().await?, tls.clone());
-        // The driver parses them again, which must not happen on the thread that renews locks.
+        // The driver parses the certificates again, which must not hold up the thread that renews locks.
         threads::run(move || Self::parse(ours, &tls)).await.unwrap_or_else(|error| {
             let message = format!("the certificates for ZooKeeper could not be read: {error}");
             Err(LockError::new(LockErrorKind::Backend, message))
@@ -39,7 +39,7 @@ impl Certificates {
             .with_pem_ca(ours.ca.as_deref().unwrap_or_default())
             .map_err(|error| tls.no_certificate().with_source(error))?;
         if let Some((cert, key)) = &ours.identity {
-            // Without the parser's error: it may quote the key.
+            // The message omits the parser's error, which may quote the key.
             options = options.with_pem_identity(cert, key).map_err(|_| tls.no_key())?;
         }
         Ok(Self { ours, options })
@@ -53,7 +53,7 @@ impl Certificates {
         connector.with_tls(self.options.clone()).secure_connect(servers).await
     }
 
-    /// Probes a server, and returns its fault as the rest of a sentence that begins with the server.
+    /// Probes a server, and returns its fault as the predicate of a sentence about the server.
     pub(super) fn look(&self, host: &str, port: u16) -> Option<String> {
         match tls::look(&self.ours, host, probe::dial(host, port)?) {
             Look::Wrong(what) => Some(what),
@@ -64,7 +64,7 @@ impl Certificates {
     }
 }
 
-/// A type without values, in place of the certificates while the feature is off.
+/// Replaces the certificates if the feature `tls` is off: a type without values.
 #[cfg(not(feature = "tls"))]
 pub(super) enum Certificates {}
 

@@ -1,36 +1,39 @@
-//! The session's deadline: until when the servers surely keep the session, derived from the answered heartbeats.
+//! The session's deadline, until which the servers certainly keep the session. The deadline is derived from answered
+//! heartbeats.
 //!
 //! The leader of the ensemble ends a session after one session timeout without a sign of life. The server to which we
-//! are connected collects the signs of life of its clients and reports them to the leader every half tick. So an
-//! answer proves less than it seems: the server may have died, or lost the leader, before it reported the heartbeat
-//! that it had just answered. And a leader that has lost the other servers still answers reads, and even a `sync`,
-//! for several ticks, while the others may have elected another one.
+//! are connected collects the signs of life of its clients and reports them to the leader every half tick. Therefore,
+//! an answer proves less than it seems to prove. Our server may have died, or lost the leader, before it reported the
+//! heartbeat that it had just answered. And a leader that has lost the other servers still answers reads, and even a
+//! `sync`, for several ticks, while the other servers may have elected another leader.
 //!
-//! Hence only a write counts. A majority has voted for it, so a leader elected later starts the timeouts of all
-//! sessions after the write was sent. And the server forwards the write to the leader on the path of its reports, so
-//! the leader that carried it out knew of every sign of life answered half a tick before the write was sent. The time
-//! of the answer counts, because the answer shows that the sign of life had arrived, while its sending does not. A
-//! session timeout is two ticks or more, so a quarter of it is long enough.
+//! Hence, only a write counts, for two reasons. A majority has voted for the write, so a leader that is elected later
+//! starts the timeouts of all sessions after the write was sent. And our server forwards writes to the leader on the
+//! path of its reports, so the leader that executed the write knew of every sign of life that our server had answered
+//! half a tick before the write was sent. (The time of the answer counts, because only the answer shows that the sign
+//! of life had arrived.) A session timeout is at least two ticks, so a quarter of the timeout is at least half a tick.
 //!
-//! The deadline therefore counts from an earlier heartbeat, one answered at least a quarter of the timeout before a
-//! write that was carried out. A hold outlasts an outage of about six tenths of the timeout, and is lost long before
-//! the servers end the session. Two events break this: the leader stands still for longer than that quarter less half
-//! a tick and our server is lost right after, or the session moves to a server with other bounds, which gives it
-//! another timeout without notifying us.
+//! The deadline therefore counts from the sending of an earlier heartbeat, which was answered at least a quarter of the
+//! timeout before an executed write was sent. A hold outlasts an outage of about six tenths of the timeout, and is lost
+//! long before the servers end the session.
+//!
+//! Two events can make the deadline too late. The leader stands still for longer than a quarter of the timeout minus
+//! half a tick, and our server is lost right after. Or the session moves to a server with other bounds, which changes
+//! the session's timeout without notifying us.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::time::{clock::Instant, deadline::valid_until};
 
-/// Heartbeats per session timeout: three intervals are a quarter of it, and some time for the answer.
+/// Heartbeats per session timeout. Three intervals are a quarter of the timeout, and leave some time for the answer.
 const IN_A_TIMEOUT: u32 = 10;
 
 /// The request that a heartbeat makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Probe {
-    /// While nodes of ours may exist in the session: only a write proves anything.
+    /// A write, while nodes of ours may exist in the session: only a write proves anything about the deadline.
     Write,
-    /// While none exist: it costs the servers no vote.
+    /// A read, while no node of ours exists in the session: a read costs the servers no vote.
     Read,
 }
 
@@ -38,8 +41,8 @@ pub(super) enum Probe {
 #[derive(Debug)]
 pub(super) struct Heartbeats {
     timeout: Duration,
-    /// In the order of their answers. The first entry stands for the session, which the leader itself made after it
-    /// was requested.
+    /// In the order of their answers. The initial entry stands for the session itself, which the leader made after the
+    /// session was requested.
     beats: VecDeque<Beat>,
 }
 
@@ -50,12 +53,12 @@ struct Beat {
 }
 
 impl Heartbeats {
-    /// The heartbeats of a session that was requested at `sent`.
+    /// Creates the heartbeats of a session that was requested at `sent`.
     pub(super) fn new(timeout: Duration, sent: Instant) -> Self {
         Self { timeout, beats: VecDeque::from([Beat { sent, answered: sent }]) }
     }
 
-    /// Time between two heartbeats.
+    /// Returns the time between two heartbeats.
     pub(super) fn interval(&self) -> Duration {
         self.timeout / IN_A_TIMEOUT
     }
@@ -72,8 +75,8 @@ impl Heartbeats {
         earlier.answered + self.timeout / 4 <= sent
     }
 
-    /// The session's deadline, as proved by a write that was sent at `sent` and carried out; `None` if it proves
-    /// nothing.
+    /// Returns the session's deadline, as proved by a write that was sent at `sent` and executed; `None` if the write
+    /// proves nothing.
     pub(super) fn valid_until(&self, sent: Instant) -> Option<Instant> {
         let reported = self.beats.iter().rev().find(|earlier| self.is_reported(**earlier, sent))?;
         Some(valid_until(reported.sent, self.timeout))
@@ -122,7 +125,7 @@ mod tests {
         let mut beats = Heartbeats::new(8 * SEC, at(10));
         (11..=16).for_each(|second| beats.answered(at(second), at(second)));
         assert_eq!(beats.valid_until(at(16)), Some(valid_until(at(14), 8 * SEC)));
-        // Reconnected.
+        // The session is reconnected after a pause.
         for second in [21, 22] {
             beats.answered(at(second), at(second));
             assert_eq!(beats.valid_until(at(second)), Some(valid_until(at(16), 8 * SEC)));
