@@ -1,8 +1,8 @@
 //! What a store must provide.
 //!
-//! A store grants and releases locks, and renews leases. It knows nothing of guards, the schedule of renewals, several
-//! waiters in one process, or several locks held together: the library implements these once, for every store. But each
-//! store waits for a lock in its own way, so [`acquire`](Backend::acquire) includes the wait.
+//! A store grants and releases locks, and renews leases. A store knows nothing of guards, the schedule of renewals,
+//! several waiters in one process, or several locks held together: the library implements these once, for every store.
+//! But each store waits for a lock in its own way, so [`acquire`](Backend::acquire) includes the wait.
 //!
 //! A held lock is either a *lease*, which expires unless it is renewed, or a *session lock*, which lasts as long as the
 //! client's session with the store (see [`Held`]). The [glossary](crate::docs::glossary) explains these and other
@@ -110,13 +110,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// happened by the library's next check, usually within half a second of the first poll, the library wakes the task
     /// itself, which starts this two-second countdown. A store need not do anything about this.
     ///
-    /// Sometimes a future is woken only so that it can refresh its place in the queue, or check the lock again
-    /// because the server sends no notifications. For the pause before such a wake-up, the store must use
+    /// Sometimes a future is woken only so that it can refresh its place in the queue, or check the lock again because
+    /// the server sends no notifications. For the pause before such a wake-up, the store must use
     /// [`Progress::sleep_until`]. The wake-up then does not start the countdown: if the future is not polled
-    /// afterwards, the library does not drop it. The acquisition then keeps its place in the store's queue. It may
-    /// hold up the waiters behind it until the store notices that the place is no longer refreshed, and removes the
-    /// place. But the acquisition does not hold up callers in its own process for long: if any of them are waiting
-    /// behind it, the library wakes the task itself, which starts the countdown.
+    /// afterwards, the library does not drop it. The acquisition then keeps its place in the store's queue. The place
+    /// may hold up the waiters behind it until the store notices that the place is no longer refreshed, and removes it.
+    /// But the acquisition does not hold up callers in its own process for long: if callers wait behind the
+    /// acquisition, the library wakes the task itself, which starts the countdown.
     ///
     /// # Cancel safety
     /// After the future is dropped, the store must no longer keep the lock or a place in its queue for this
@@ -187,7 +187,8 @@ impl Acquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Makes one attempt. It ends when the store responds, or when the store's own time limit for a request has passed.
+    /// Makes one attempt. The attempt ends when the store responds, or when the store's own time limit for a request
+    /// has passed.
     No,
     /// Waits until this moment. If a response is still pending then, the library waits half a second longer for it. If
     /// another client holds the lock at this moment, the result is [`Busy`](Acquired::Busy), not an error.
@@ -242,9 +243,9 @@ impl Acquired {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Grant {
-    /// The fencing token. It must be strictly larger than the token of every grant of this lock that ended before this
-    /// grant began, including grants that ended while the request for this one was waiting. This way, a resource can
-    /// reject late writes by earlier holders. (If two grants overlap because one of the conditions for the
+    /// The fencing token, which must be strictly larger than the token of every grant of this lock that ended before
+    /// this grant began, including grants that ended while the request for this one was waiting. This way, a resource
+    /// can reject late writes by earlier holders. (If two grants overlap because one of the conditions for the
     /// [library's promise](crate::docs::safety#the-promise) is violated, for example because the server lost its data,
     /// the order of their tokens is not guaranteed.) Create the token of a lease with [`FencingToken::from_micros`],
     /// which leaves the low bits free to count the hand-overs inside the process. For a lock that is not handed over (a
@@ -274,8 +275,8 @@ pub enum Held {
         /// The deadline, computed with [`valid_until()`] from a moment before the request was sent.
         valid_until: Instant,
     },
-    /// A session lock, which lasts as long as this client's session with the store. It is not handed over within the
-    /// process: each holder acquires the lock from the store.
+    /// A session lock, which lasts as long as this client's session with the store. A session lock is not handed over
+    /// within the process: each holder acquires the lock from the store.
     #[non_exhaustive]
     Session {
         /// The store's handle to the session lock. The library uses it to read the deadline and to release the lock.

@@ -12,7 +12,7 @@ use crate::{LockError, LockErrorKind, background, time::clock::Instant};
 pub(in crate::backend) trait Sessions: fmt::Debug + Send + Sync + 'static {
     type Session: fmt::Debug + Send + Sync;
 
-    /// Returns whether new locks can be acquired in this session.
+    /// Returns whether new locks can be acquired in `session`.
     fn is_usable(session: &Self::Session) -> bool;
 
     /// Returns an error if this process cannot have a session.

@@ -60,7 +60,7 @@ impl ServerClock {
         });
     }
 
-    /// Replaces all bounds with that of this answer, because the server's clock has jumped.
+    /// Replaces all bounds with the bound from this answer, because the server's clock has jumped.
     pub(crate) fn replace(&self, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
         *self.known() = Some(Known { best: bound, before: bound, since: arrived });

@@ -44,7 +44,7 @@ pub(in crate::backend) trait Waiter: Send {
 pub(in crate::backend) enum Answer {
     Granted(Grant),
     /// No client is known to hold the lock. The waiter asks again after this pause, and no message shortens the pause.
-    /// The store bounds the number of such answers in a row.
+    /// The loop does not check the end of the wait after this answer, so the store limits the number of such answers.
     Undecided {
         pause: Duration,
     },

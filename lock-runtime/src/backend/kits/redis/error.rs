@@ -116,8 +116,8 @@ pub(crate) fn unexpected(what: &str) -> LockError {
     )
 }
 
-/// Returns the message for an error that shows that the server cannot hold locks. The check of the server may not have
-/// revealed this: it may not have run yet, or a proxy may have answered.
+/// Returns the message for an error that shows that the server cannot hold locks. The error may come before the check
+/// of the server, or a proxy may have answered the check.
 fn not_fit(error: &RedisError) -> Option<String> {
     let detail = error.detail().unwrap_or_default();
     match error.kind() {
@@ -184,7 +184,8 @@ pub(crate) fn explain(error: RedisError) -> LockError {
         );
         return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
     }
-    // Redis 7 does not name the refused command of a script; other versions name the command in other words.
+    // The comparison covers only the common part of the text: Redis 7 does not name the refused command, and other
+    // versions name it in different ways.
     if error.detail().is_some_and(|detail| detail.contains("The user executing the script can't")) {
         let message = "the Redis user may not do all that locks need; compare its ACL with the one in the documentation of \
                        the store";

@@ -1,5 +1,5 @@
-//! The locks that foreign clients also use. A foreign client belongs to another library; such a client knows only `SET
-//! NX`, and does not queue.
+//! The locks that foreign clients also use. A foreign client belongs to another library, does not queue, and knows only
+//! `SET NX`.
 //!
 //! A lock that foreign clients use is left open to foreign clients more often. Each process remembers the locks on
 //! which it has seen a foreign client, and a holder passes this memory on with the grant message to the next holder.
@@ -8,8 +8,8 @@
 //! processes of this library with four tasks each, redis-py first got the lock after 9 s, and then waited 0.9 s at
 //! most. Two processes of this library then ran next to two foreign processes, with sections of 1 ms and of 20 ms, for
 //! 40 s each. The clients of this library waited 0.5 s at most next to redis-py 7.1 and npm `redlock` 5.0, and 2.3 s
-//! next to Go `redsync` 4.13; these foreign clients waited 2.8 s, 5.5 s and 5.5 s. Chance decides which foreign client
-//! gets the lock in an opening.
+//! next to Go `redsync` 4.13; these foreign clients waited 2.8 s, 5.5 s and 5.5 s at most. Chance decides which foreign
+//! client gets the lock in an opening.
 
 use std::{
     collections::HashMap,
@@ -52,9 +52,9 @@ pub(crate) const USUAL_OPENING: Opening =
     Opening { every: Duration::from_secs(10), length: Duration::from_millis(100) };
 /// The opening while a foreign client is known to use the lock: 22 % of the time.
 ///
-/// If several foreign clients compete for the lock, chance decides at each opening which client gets it. Many short
-/// openings therefore serve an unlucky client better than a few long ones. The period is not a multiple of the 100 ms
-/// after which redis-py asks again; otherwise, the same client would be first at many openings.
+/// If several foreign clients compete for the lock, chance decides at each opening which client gets the lock. Many
+/// short openings therefore serve an unlucky client better than a few long ones. The period is not a multiple of the
+/// 100 ms after which redis-py asks again; otherwise, the same client would be first at many openings.
 pub(crate) const FOREIGN_OPENING: Opening =
     Opening { every: Duration::from_millis(462), length: Duration::from_millis(100) };
 

@@ -56,7 +56,7 @@ struct State {
     waiting: HashMap<OwnerToken, oneshot::Sender<Told>>,
 }
 
-/// The notification of a waiter that the lock has been granted to it.
+/// The message that grants the lock to a waiter.
 #[derive(Debug)]
 struct Told {
     fence: u64,

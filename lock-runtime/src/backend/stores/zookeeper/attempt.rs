@@ -150,7 +150,7 @@ impl<'a> Attempt<'a> {
         // ended.
         session.answering().await?;
         match session.answer(session.client().list_children(self.contender.parent())).await {
-            // The lock's node is gone, and our node with it.
+            // The lock's node is gone, and with it our node below.
             Err(zk::Error::NoNode) => Ok(Vec::new()),
             listed => listed.map_err(Failure::of),
         }

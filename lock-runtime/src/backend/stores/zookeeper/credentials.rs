@@ -16,7 +16,7 @@ pub(super) struct Credentials {
 /// How credentials are sent to the servers.
 #[derive(Clone, Copy, Default)]
 pub(super) enum Scheme {
-    /// `addauth digest`: the servers accept any credentials, and compare them with those of a node's owner.
+    /// `addauth digest`: the servers accept any credentials, and compare them with the credentials of a node's owner.
     #[default]
     Digest,
     /// SASL with DIGEST-MD5: the servers accept only users that they know.

@@ -37,7 +37,7 @@ use crate::{
 const SILENCE: Duration = Duration::from_millis(100);
 /// Time without a call after which a connection is checked before it is used.
 const IDLE: Duration = Duration::from_millis(100);
-/// Minimum age of a connection that is given up because its server takes no calls for now: the server loads its data,
+/// Minimum age at which a connection is given up because its server takes no calls for now: the server loads its data,
 /// or is a replica that has lost its primary. At this age, the host's name may lead to another server, and a new
 /// connection each second does no harm.
 const NOT_READY: Duration = Duration::from_secs(1);
