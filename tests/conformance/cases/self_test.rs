@@ -17,6 +17,7 @@ use super::ms;
 use crate::{
     admission::{Admission, Demand},
     support::{
+        PATIENCE,
         history::{Hold, Verdict, judge},
         monotonic,
         proxy::{Flow, Proxy, Upstream, Way},
@@ -199,7 +200,7 @@ fn echo() -> (Proxy, Arc<AtomicU64>) {
 fn client(proxy: &Proxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.address()).unwrap();
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(ms(300))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -214,12 +215,20 @@ fn answer(stream: &mut TcpStream, length: usize) -> io::Result<String> {
     Ok(String::from_utf8(buffer).unwrap())
 }
 
-fn is_mute(result: &io::Result<String>) -> bool {
+fn ended_at_its_timeout(result: &io::Result<String>) -> bool {
     result.as_ref().is_err_and(|e| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
 }
 
+/// Whether the question has no answer.
+fn is_mute(stream: &mut TcpStream, text: &str) -> bool {
+    stream.set_read_timeout(Some(ms(300))).unwrap();
+    let result = ask(stream, text);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    ended_at_its_timeout(&result)
+}
+
 fn is_cut(result: &io::Result<String>) -> bool {
-    result.is_err() && !is_mute(result)
+    result.is_err() && !ended_at_its_timeout(result)
 }
 
 fn the_proxy_passes_counts_and_delays() {
@@ -241,12 +250,12 @@ fn the_proxy_holds_back_and_delivers_later() {
     let (proxy, count) = echo();
     let mut stream = client(&proxy);
     proxy.set(Way::ToClient, Flow::Hold);
-    assert!(is_mute(&ask(&mut stream, "one")));
+    assert!(is_mute(&mut stream, "one"));
     assert_eq!(count.load(Ordering::SeqCst), 1, "the request arrived");
     proxy.heal();
     assert_eq!(answer(&mut stream, 3).unwrap(), "one");
     proxy.set(Way::ToServer, Flow::Hold);
-    assert!(is_mute(&ask(&mut stream, "two")));
+    assert!(is_mute(&mut stream, "two"));
     assert_eq!(count.load(Ordering::SeqCst), 1, "the request is kept back");
     proxy.heal();
     assert_eq!(answer(&mut stream, 3).unwrap(), "two");
@@ -294,12 +303,12 @@ fn the_proxy_leaves_connections_of_a_black_hole_mute_for_ever() {
     let mut before = client(&proxy);
     assert_eq!(ask(&mut before, "one").unwrap(), "one");
     proxy.black_hole();
-    assert!(is_mute(&ask(&mut before, "two")));
+    assert!(is_mute(&mut before, "two"));
     let mut during = client(&proxy);
-    assert!(is_mute(&ask(&mut during, "three")));
+    assert!(is_mute(&mut during, "three"));
     proxy.heal();
-    assert!(is_mute(&ask(&mut before, "four")));
-    assert!(is_mute(&ask(&mut during, "five")));
+    assert!(is_mute(&mut before, "four"));
+    assert!(is_mute(&mut during, "five"));
     assert_eq!(count.load(Ordering::SeqCst), 1);
     assert_eq!(ask(&mut client(&proxy), "six").unwrap(), "six");
 }
