@@ -470,4 +470,15 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["servers postgres::refused::waiters_whose_user_may_not_notify_poll"],
     },
+    Mutant {
+        name: "tables_of_one_name_are_one_store",
+        edits: &[Rust {
+            file: "backend/stores/postgres/mod.rs",
+            from: "config.table.has_schema().then(",
+            to: "(config.table.has_schema() || mutant!()).then(",
+        }],
+        caught_by: &[
+            "servers postgres::own_pool::pools_whose_sessions_find_different_tables_are_different_stores",
+        ],
+    },
 ];

@@ -98,6 +98,23 @@ async fn a_pool_that_leads_to_another_table_than_renewals_is_refused_until_it_do
 }
 
 #[tokio::test]
+async fn pools_whose_sessions_find_different_tables_are_different_stores() {
+    let server = server_with_schemas(&["one", "two"]);
+    let [one, two, other] = ["SET search_path TO one", "SET search_path TO two", "SET search_path TO two"]
+        .map(|path| LockManager::new(Postgres::from_pool(pool_with_paths(&server, move |_| path))).ttl(LONG));
+    two.ping().await.unwrap();
+    let section = async {
+        let inner = two.lock("k").reentrant(true).acquire().await.unwrap();
+        assert!(
+            other.lock("k").try_acquire().await.unwrap().is_none(),
+            "re-entered, and taken from no table"
+        );
+        inner.release().await.unwrap();
+    };
+    one.lock("k").acquire().await.unwrap().run(section).await.unwrap();
+}
+
+#[tokio::test]
 async fn connections_for_renewals_without_the_table_or_its_rights_are_refused_at_the_first_acquisition() {
     let server = server_with_schemas(&["one"]);
     server.query(&format!(

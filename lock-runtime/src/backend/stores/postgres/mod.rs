@@ -114,8 +114,11 @@ impl Backend for Postgres {
 
     fn names(&self) -> Vec<String> {
         let connections = &self.shared.connections;
+        let config = connections.config();
+        // Without a schema, users and sessions may have different tables of one name.
+        let written = config.table.has_schema().then(|| config.name());
         let identity = connections.identity().map(|identity| format!("postgres:{identity}"));
-        [connections.config().name()].into_iter().chain(identity).collect()
+        written.into_iter().chain(identity).collect()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
@@ -145,6 +148,8 @@ impl Renew for Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("name", &self.names().first()).finish_non_exhaustive()
+        f.debug_struct("Postgres")
+            .field("name", &self.shared.connections.config().name())
+            .finish_non_exhaustive()
     }
 }
