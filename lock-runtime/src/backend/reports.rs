@@ -1,6 +1,10 @@
 //! A store's reports: its progress while it waits for a lock, and the loss of a lock.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+};
 
 use crate::{
     LockError,
@@ -81,7 +85,8 @@ impl LossNotifier {
     ///
     /// This method may be called from anywhere: it neither blocks nor panics, and it needs no runtime.
     pub fn notify(self, why: &str) {
-        (self.0)(why);
+        // The loss is logged, and a subscriber of the log may panic. The store has other holders to notify.
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.0)(why)));
     }
 }
 

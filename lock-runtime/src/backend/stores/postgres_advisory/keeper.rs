@@ -63,6 +63,15 @@ pub(super) struct Keeper {
     used: Instant,
 }
 
+/// Ends the session before its connection is closed, also if a panic has ended the keeper, as in a subscriber of the log.
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end("its keeper has ended");
+        // Waiters ask again, in another session.
+        self.shared.notices.hints().notify_all();
+    }
+}
+
 impl Keeper {
     pub(super) fn new(
         session: &Arc<Session>,
@@ -94,12 +103,15 @@ impl Keeper {
                 Err(error) => break error.to_string(),
             }
         };
+        self.end(&why);
         tracing::debug!(pid = self.pid, why, "the session with PostgreSQL ends");
+    }
+
+    /// Ends the session in this process, unless the session has ended.
+    fn end(&self, why: &str) {
         if let Some(session) = self.session.upgrade() {
-            session.lifetime.end(&why);
+            session.lifetime.end(why);
         }
-        // Waiters ask again, in another session.
-        self.shared.notices.hints().notify_all();
     }
 
     /// Handles the next message or requests, or pings; returns whether to go on.
