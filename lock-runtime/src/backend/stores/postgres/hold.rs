@@ -153,7 +153,7 @@ async fn release(
         // The row may name this owner as the next holder, or a release may since have granted the lock to this owner.
         Landed::NotGranted => (None, None),
         Landed::Granted(lingers) => (None, lingers),
-        Landed::Unknown(until) => (Some(until), None),
+        Landed::Unknown(until) => (Some(until), Some(until)),
     };
     let end = Instant::now() + shared.connections.config().response_timeout;
     let mut pause = WHILE_LOCKED;
@@ -221,7 +221,8 @@ async fn release_again(shared: Arc<Shared>, id: LeaseId, until: Instant) {
     let mut at = until;
     while at < until + id.ttl {
         clock::sleep_until(at).await;
-        if shared.releases.together(Due { id: id.clone(), secret: None }).await.is_ok() {
+        let answer = shared.releases.together(Due { id: id.clone(), secret: None }).await;
+        if answer.is_ok_and(|(outcome, _)| outcome != ReleaseOutcome::Locked) {
             return;
         }
         at = Instant::now() + Duration::from_millis(250);

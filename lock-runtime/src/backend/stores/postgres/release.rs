@@ -1,6 +1,9 @@
 //! Releases: one at a time for a caller, and many in one statement in the background, as after an outage.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+};
 
 use sqlx::{Row, postgres::PgRow};
 use tokio::sync::oneshot;
@@ -34,7 +37,7 @@ pub(super) struct Due {
 }
 
 /// The answer to a release.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReleaseOutcome {
     /// The lock was held, and its lease had not ended.
     Held,
@@ -64,6 +67,18 @@ struct Waiting {
     due: Vec<(Due, oneshot::Sender<Released>)>,
     /// Whether a task is sending the releases.
     runs: bool,
+}
+
+/// If a panic ends the task that sends the releases, as in a subscriber of the log, the outcome of the waiting releases
+/// is unknown, and the next release starts a task.
+struct StopsAtPanic<'a>(&'a Mutex<Waiting>);
+
+impl Drop for StopsAtPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            *lock(self.0) = Waiting::default();
+        }
+    }
 }
 
 impl Releases {
@@ -123,6 +138,7 @@ impl Releases {
     }
 
     async fn send_all(self: Arc<Self>) {
+        let _panic = StopsAtPanic(&self.waiting);
         // Callers that are woken together share a statement.
         tokio::task::yield_now().await;
         loop {

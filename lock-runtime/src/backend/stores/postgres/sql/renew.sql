@@ -3,6 +3,8 @@
 -- One row for each lease, in order: whether the lease was renewed, and whether it was the owner's before. The statement
 -- does not wait for a row that is locked against a renewal. A transaction with which the holder has checked in does not
 -- lock the row against a renewal.
+-- A statement that is held up before a row may reach the row after a later renewal, whose lease it must not shorten. A
+-- lease that is longer than any renewal can have made it dates from before the server's clock was set back.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), due AS MATERIALIZED (
@@ -12,7 +14,11 @@ WITH clock AS MATERIALIZED (
     WHERE l.expires_at > clock.now
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), renewed AS (
-    UPDATE {table} l SET expires_at = clock.now + ours.ttl * interval '1 microsecond'
+    UPDATE {table} l SET expires_at = CASE
+        WHEN l.expires_at < clock.now + 2 * ours.ttl * interval '1 microsecond'
+        THEN greatest(l.expires_at, clock.now + ours.ttl * interval '1 microsecond')
+        ELSE clock.now + ours.ttl * interval '1 microsecond'
+    END
     FROM ours, clock WHERE l.name = ours.name
     RETURNING ours.number
 )
