@@ -24,8 +24,8 @@ pub const MUTANTS: &[Mutant] = &[
             },
             Rust {
                 file: "backend/stores/postgres/attempt.rs",
-                from: "        if let Some(lease) = self.lease.take() {\n            lease.abandon();",
-                to: "        if let Some(lease) = self.lease.take().filter(|_| !mutant!()) {\n            lease.abandon();",
+                from: "            lease.abandon();\n",
+                to: "            if mutant!() { return; }\n            lease.abandon();\n",
             },
             Rust {
                 file: "backend/stores/zookeeper/attempt.rs",
