@@ -91,4 +91,13 @@ pub const MUTANTS: &[Mutant] = &[
             "zookeeper::reconnect::an_answer_lost_at_any_call_leaves_nothing_and_grants_nothing_twice",
         ],
     },
+    Mutant {
+        name: "more_watches_than_the_driver_can_send_again",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/watches.rs",
+            from: "        Arc::clone(of).try_acquire_many_owned(bytes).ok()",
+            to: "        Arc::clone(of).try_acquire_many_owned(if mutant!() { 0 } else { bytes }).ok()",
+        }],
+        caught_by: &["servers zookeeper::outages::a_broken_connection_costs_none_of_thousands_of_locks"],
+    },
 ];

@@ -122,6 +122,37 @@ async fn a_session_that_comes_back_in_time_keeps_its_locks_and_its_places() {
     held.release().await.unwrap();
 }
 
+/// The driver sends the watches of a session again, in messages that overwrite each other if one is not enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_connection_costs_none_of_thousands_of_locks() {
+    const LOCKS: usize = 2_500;
+    const SESSION: Duration = Duration::from_secs(12);
+    let server = ZooKeeperServer::start("");
+    let proxy = Proxy::start(Upstream::Tcp(server.address()));
+    let url = format!("zookeeper://{}?session_timeout={}ms", proxy.address(), SESSION.as_millis());
+    let locks = LockManager::connect(&url).await.unwrap().wait(LONG);
+    let mut guards = Vec::with_capacity(LOCKS);
+    for first in (0..LOCKS).step_by(100) {
+        let tasks: Vec<_> = (first..first + 100)
+            .map(|number| {
+                let lock = locks.lock(format!("user:{number:06}"));
+                tokio::spawn(async move { lock.acquire().await.unwrap() })
+            })
+            .collect();
+        for task in tasks {
+            guards.push(task.await.unwrap());
+        }
+    }
+    // Until heartbeats have watched the holds.
+    tokio::time::sleep(SESSION / 4).await;
+    let watched = server.number("zk_watch_count");
+    assert!(watched > 100, "the test shows nothing: {watched} watches");
+    proxy.reset();
+    tokio::time::sleep(SESSION * 5 / 4).await;
+    let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
+    assert_eq!(lost, 0, "lost, of {watched} watched");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_free_within_a_session_and_two_ticks_after_its_client_vanished() {
     let server = ZooKeeperServer::start("");

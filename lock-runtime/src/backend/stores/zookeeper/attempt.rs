@@ -7,7 +7,7 @@
 //! repeated in the background until the servers confirm the removal or the session has ended. Otherwise, the session
 //! would keep the node at the head of the queue for as long as the process lives.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ::zookeeper_client as zk;
 use tokio::sync::watch;
@@ -27,6 +27,9 @@ use crate::{
         clock::{self, Instant},
     },
 };
+
+/// Pause before a waiter checks the queue again if its session has no room for another watch.
+const UNWATCHED_PAUSE: Duration = Duration::from_secs(1);
 
 /// How an attempt ended without an error.
 pub(super) enum Ended {
@@ -245,10 +248,16 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Completes when the contender `before` us has left the queue, or its node has changed in another way.
+    /// Completes when the contender `before` us has left the queue, or its node has changed in another way. Without
+    /// room for a watch, completes after a pause.
     async fn left(&self, before: &str) -> Result<(), Failure> {
         let session = self.contender.session();
         let path = format!("{}/{before}", self.contender.parent());
+        let Some(_room) = session.watches.room_for_ahead(&path) else {
+            // Not `Progress::sleep_until`: an unpolled waiter has to leave, because it may be the first by now.
+            clock::sleep_until(Instant::now() + UNWATCHED_PAUSE).await;
+            return Ok(());
+        };
         match session.answer(session.client().get_and_watch_data(&path)).await {
             Ok((_, _, watcher)) => {
                 watcher.changed().await;

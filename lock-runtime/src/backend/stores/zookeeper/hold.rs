@@ -18,6 +18,7 @@ use super::{
     error::Failure,
     names,
     session::{HeldNode, Session},
+    watches::Room,
 };
 use crate::{
     LockError, LockKey, OwnerToken,
@@ -167,14 +168,18 @@ impl Contender {
 
 impl HeldNode for Contender {
     fn watch(self: Arc<Self>) {
-        if !self.watched.swap(true, Ordering::AcqRel) {
-            tokio::spawn(watch(self));
+        let Some(path) = self.path() else { return };
+        if self.watched.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(room) = self.session.watches.room_for_held(&path) {
+            self.watched.store(true, Ordering::Release);
+            tokio::spawn(watch(self, path, room));
         }
     }
 }
 
-async fn watch(node: Arc<Contender>) {
-    let Some(path) = node.path() else { return };
+async fn watch(node: Arc<Contender>, path: String, _room: Room) {
     let session = Arc::clone(&node.session);
     match session.answer(session.client().check_and_watch_stat(&path)).await {
         Ok((Some(_), watcher)) => {

@@ -16,6 +16,7 @@ mod sessions;
 mod tls;
 mod url;
 mod validity;
+mod watches;
 
 use std::{fmt, sync::Arc};
 

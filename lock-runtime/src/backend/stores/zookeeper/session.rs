@@ -16,6 +16,7 @@ use super::{
     config::Config,
     error::Failure,
     validity::{Heartbeats, Probe},
+    watches::Watches,
 };
 use crate::{
     LockError, LockErrorKind,
@@ -51,6 +52,7 @@ pub(super) struct Session {
     pub(super) lifetime: Lifetime<Weak<dyn HeldNode>>,
     /// Number of nodes that exist in the session, or may exist.
     nodes: AtomicUsize,
+    pub(super) watches: Watches,
     state: watch::Sender<State>,
     outage: Arc<Outage>,
 }
@@ -66,6 +68,7 @@ impl Session {
             lifetime: Lifetime::new(valid_until(sent, client.session_timeout())),
             beats: Mutex::new(Heartbeats::new(client.session_timeout(), sent)),
             nodes: AtomicUsize::new(0),
+            watches: Watches::below(client.path()),
             state: watch::channel(State::Answering).0,
             outage,
             client,
