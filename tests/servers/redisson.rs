@@ -379,6 +379,7 @@ async fn each_permission_that_is_missing_is_an_error_that_says_so() {
                 [
                     "+@connection",
                     "+hexists",
+                    "+hdel",
                     "+info",
                     "+subscribe",
                     "+unsubscribe",

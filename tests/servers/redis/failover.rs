@@ -222,6 +222,39 @@ async fn what_a_demoted_primary_refuses_is_repeated_over_a_new_connection() {
     }
 }
 
+/// A replica that lacks a lease does not decide that the lease is over.
+#[tokio::test]
+async fn what_a_demoted_primary_has_not_heard_of_is_not_over() {
+    let demoted = async |scheme: &str| {
+        let pair = Pair::start(&[]).await;
+        let locks = LockManager::connect(&pair.url().replace("redis", scheme)).await.unwrap();
+        // The library's own thread has a connection by now, which must not be brand-new.
+        locks.lock("warm").acquire().await.unwrap().release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        pair.second.command(&["REPLICAOF", "NO", "ONE"]);
+        // The first one gets none of the writes of the second.
+        pair.first.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        pair.move_name();
+        (pair, locks)
+    };
+    for (scheme, key) in [("redis", "lock:x"), ("redisson", "x")] {
+        let ttl = Duration::from_millis(1_500);
+        let (pair, locks) = demoted(scheme).await;
+        let renewed = locks.lock("x").ttl(ttl).wait(LONG).acquire().await.unwrap();
+        assert_eq!(pair.second.command(&["EXISTS", key]).int(), 1);
+        tokio::time::sleep(2 * ttl).await;
+        assert!(renewed.is_valid(), "{scheme}");
+
+        let (pair, locks) = demoted(scheme).await;
+        drop(locks.lock("x").ttl(10 * LONG).wait(LONG).acquire().await.unwrap());
+        until(scheme, || match pair.second.command(&["EXISTS", key]).int() {
+            0 => Ok(()),
+            held => Err(held),
+        })
+        .await;
+    }
+}
+
 /// A replica that takes over the data of its new primary, or has lost it, refuses everything, even reads.
 #[tokio::test]
 async fn a_server_that_takes_no_calls_is_left_for_the_one_that_its_name_leads_to() {

@@ -239,6 +239,7 @@ async fn each_permission_that_is_missing_is_an_error_that_says_so() {
                     "+unsubscribe",
                     "+pubsub|numsub",
                     "+eval",
+                    "+hdel",
                     "+pexpire",
                     "+pttl",
                     "+exists",

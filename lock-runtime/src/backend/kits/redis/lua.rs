@@ -9,6 +9,8 @@ use crate::FencingToken;
 pub(crate) const FENCE_RETENTION: Duration = Duration::from_secs(48 * 60 * 60);
 /// The Lua function that adds the answer for each of many locks.
 pub(crate) const EACH: &str = include_str!("scripts/each.lua");
+/// The Lua function that tells a replica from a primary.
+pub(crate) const REPLICA_ERROR: &str = include_str!("scripts/replica.lua");
 /// The Lua function that mints a fencing token.
 pub(crate) const MINT: &str = include_str!("scripts/fence.lua");
 

@@ -29,7 +29,7 @@ pub(crate) static ACQUIRE_GROUP: LazyLock<Script> = LazyLock::new(|| {
 pub(crate) static RELEASE_GROUP: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[&group_constants(), QUEUES, include_str!("scripts/release_group.lua")]));
 pub(crate) static RENEW: LazyLock<Script> =
-    LazyLock::new(|| Script::of(&[include_str!("scripts/renew.lua")]));
+    LazyLock::new(|| Script::of(&[lua::REPLICA_ERROR, include_str!("scripts/renew.lua")]));
 
 /// Returns the constants of the scripts for many locks, in Lua.
 fn group_constants() -> String {

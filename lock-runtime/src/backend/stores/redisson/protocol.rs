@@ -17,7 +17,7 @@ use crate::{
         kits::{
             redis::{
                 format,
-                lua::{EACH, FENCE_RETENTION, MINT, fence_constants},
+                lua::{EACH, FENCE_RETENTION, MINT, REPLICA_ERROR, fence_constants},
                 net::Script,
             },
             unqueued::protocol::{Kind, Protocol},
@@ -55,7 +55,9 @@ impl Scripts {
     fn with(fences: &[&str]) -> Self {
         let constants = fence_constants(FENCE_RETENTION);
         let common = include_str!("scripts/common.lua");
-        let of = |text| Script::of(&[&[constants.as_str()][..], fences, &[EACH, common, text]].concat());
+        let of = |text| {
+            Script::of(&[&[constants.as_str()][..], fences, &[EACH, REPLICA_ERROR, common, text]].concat())
+        };
         Self {
             acquire: of(include_str!("scripts/acquire.lua")),
             renew: of(include_str!("scripts/renew.lua")),

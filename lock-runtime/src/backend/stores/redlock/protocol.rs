@@ -15,7 +15,7 @@ use crate::{
         kits::{
             redis::{
                 format::{self, FORMAT},
-                lua::{EACH, fence_constants},
+                lua::{EACH, REPLICA_ERROR, fence_constants},
                 net::Script,
             },
             unqueued::protocol::{Kind, Protocol},
@@ -46,7 +46,7 @@ static WITHDRAW: LazyLock<Script> = LazyLock::new(|| release(false));
 fn script(text: &str) -> Script {
     let fence = fence_constants(FENCE_RETENTION);
     let ours = format!("local OWNERS, AHEAD_US = '{OWNERS}{FORMAT}', {}", MAX_PROPOSAL_LEAD.as_micros());
-    Script::of(&[&fence, &ours, EACH, include_str!("scripts/common.lua"), text])
+    Script::of(&[&fence, &ours, EACH, REPLICA_ERROR, include_str!("scripts/common.lua"), text])
 }
 
 fn release(notifies: bool) -> Script {

@@ -7,4 +7,5 @@ local answers = {}
 for i = 1, #KEYS do
   if values[i] == ARGV[i + 1] then redis.call('PEXPIRE', KEYS[i], ttl) else answers[#answers + 1] = i end
 end
-return answers
+local lost = answers[1]
+return lost and replica_error(KEYS[lost], ARGV[lost + 1]) or answers

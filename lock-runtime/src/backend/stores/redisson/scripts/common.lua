@@ -15,10 +15,13 @@ end
 local function held(name, owner)
   local present = redis.pcall('HEXISTS', name, owner)
   if type(present) == 'table' then
-    if string.find(present.err, 'WRONGTYPE', 1, true) then return false end
-    error(present.err, 0)
+    if not string.find(present.err, 'WRONGTYPE', 1, true) then error(present.err, 0) end
+    present = 0
   end
-  return present == 1
+  if present == 1 then return true end
+  local refusal = replica_error(name, owner)
+  if refusal then error(refusal) end
+  return false
 end
 
 -- The rest of a lease, ms; the rest of a foreign lease is cut to a number that an answer can carry exactly.

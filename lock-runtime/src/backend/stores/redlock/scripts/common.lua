@@ -9,10 +9,12 @@ end
 local function held(holder, owner)
   local present = redis.pcall('GET', holder)
   if type(present) == 'table' then
-    if string.find(present.err, 'WRONGTYPE', 1, true) then return nil end
-    error(present.err, 0)
+    if not string.find(present.err, 'WRONGTYPE', 1, true) then error(present.err, 0) end
+    present = nil
   end
-  return present and string.sub(present, 1, #owner + 1) == owner .. ':' and string.sub(present, #owner + 2) or nil
+  if present and string.sub(present, 1, #owner + 1) == owner .. ':' then return string.sub(present, #owner + 2) end
+  local refusal = replica_error(holder, owner)
+  if refusal then error(refusal) end
 end
 
 -- The rest of a lease, ms; the rest of a foreign lease is cut to a number that an answer can carry exactly.
