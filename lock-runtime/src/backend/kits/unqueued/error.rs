@@ -5,25 +5,38 @@ use crate::{LockError, LockErrorKind, backend::kits::redis::error::Failure};
 
 /// Returns the error for a question that failed on so many nodes that the others are no majority.
 pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> LockError {
-    let errors: Vec<(usize, LockError)> =
-        failures.into_iter().map(|(node, failure)| (node, failure.into_error())).collect();
+    let addresses: Vec<&str> = nodes.iter().map(Node::address).collect();
+    let errors = failures.into_iter().map(|(node, failure)| (addresses[node], failure.into_error()));
+    joined(addresses.len(), &errors.collect::<Vec<_>>())
+}
+
+/// Joins the errors of nodes, each with the address of its node, out of `all` nodes.
+fn joined(all: usize, errors: &[(&str, LockError)]) -> LockError {
     // The error of the only node is the error of the store.
-    if let ([_], [(_, error)]) = (nodes, &errors[..]) {
+    if let (1, [(_, error)]) = (all, errors) {
         return error.clone();
     }
-    // An error that concerns the request or the configuration is the same on all nodes, and names the remedy.
-    if let Some(position) = errors.iter().position(|(_, error)| !error.is_retryable()) {
-        return errors.into_iter().nth(position).expect("just found").1;
+    let needed = majority(all);
+    // Errors end the caller's wait only if they alone keep the other nodes from being a majority: while other errors may
+    // pass, the wait goes on.
+    let is_permanent = |error: &LockError| !error.is_retryable();
+    let is_full = |error: &LockError| error.kind() == LockErrorKind::Overloaded;
+    let too_many = |is_meant: &dyn Fn(&LockError) -> bool| {
+        errors.iter().filter(|(_, error)| is_meant(error)).count() > all - needed
+    };
+    // A permanent error is usually the same on all nodes, and names the remedy.
+    if too_many(&is_permanent)
+        && let Some((_, error)) = errors.iter().find(|(_, error)| is_permanent(error))
+    {
+        return error.clone();
     }
-    let (all, needed) = (nodes.len(), majority(nodes.len()));
     if errors.is_empty() {
         let message = format!("of {all} nodes, fewer than the {needed} that must agree answered in time");
         return LockError::new(LockErrorKind::Backend, message);
     }
     let (mut causes, mut remedies) = (Vec::new(), Vec::new());
-    for (node, error) in &errors {
+    for (address, error) in errors {
         let (cause, remedy) = error.message().split_once(". ").unwrap_or((error.message(), ""));
-        let address = nodes[*node].address();
         causes.push(if cause.contains(address) { cause.to_owned() } else { format!("{address}: {cause}") });
         // The remedy is usually the same for all nodes.
         if !remedy.is_empty() && !remedies.contains(&remedy) {
@@ -33,6 +46,32 @@ pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> L
     let (causes, count) = (causes.join("; "), errors.len());
     let message = format!("{count} of {all} nodes cannot be used, and {needed} must agree ({causes})");
     let message = [&[message.as_str()], &remedies[..]].concat().join(". ");
-    let is_full = errors.iter().any(|(_, error)| error.kind() == LockErrorKind::Overloaded);
-    LockError::new(if is_full { LockErrorKind::Overloaded } else { LockErrorKind::Backend }, message)
+    let ends_wait = too_many(&|error| is_permanent(error) || is_full(error));
+    LockError::new(if ends_wait { LockErrorKind::Overloaded } else { LockErrorKind::Backend }, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_lasts_ends_a_wait_only_if_the_other_nodes_are_no_majority() {
+        let passing = LockError::new(LockErrorKind::Backend, "it restarts");
+        let permanent = LockError::new(LockErrorKind::Backend, "the password was changed").into_permanent();
+        let full = LockError::new(LockErrorKind::Overloaded, "no descriptor is left");
+        for (all, errors, kind, is_retryable) in [
+            (3, &[&permanent, &passing][..], LockErrorKind::Backend, true),
+            (3, &[&passing, &permanent, &permanent], LockErrorKind::Backend, false),
+            (3, &[&full, &passing], LockErrorKind::Backend, true),
+            (3, &[&full, &full], LockErrorKind::Overloaded, true),
+            (3, &[&full, &permanent], LockErrorKind::Overloaded, true),
+            (5, &[&permanent, &permanent, &passing], LockErrorKind::Backend, true),
+            (5, &[&permanent, &permanent, &permanent], LockErrorKind::Backend, false),
+            (1, &[&permanent], LockErrorKind::Backend, false),
+        ] {
+            let errors: Vec<_> = errors.iter().map(|error| ("host:1", (*error).clone())).collect();
+            let joined = joined(all, &errors);
+            assert_eq!((joined.kind(), joined.is_retryable()), (kind, is_retryable), "{all} {errors:?}");
+        }
+    }
 }
