@@ -91,14 +91,14 @@ impl Part {
 
     async fn send(mut self, connection: &Connection, protocol: &dyn Protocol) {
         let kind = self.kind;
-        // The earliest limit is the limit of the whole call, so a claim whose limit has passed would keep the others
-        // out.
-        let late = |(claim, _): &mut (Claim, Caller)| kind.has_limit() && claim.limit.has_passed();
-        for (_, caller) in self.asked.extract_if(.., late) {
-            caller.tell(Err(Failure::not_sent()), connection);
-        }
         let mut answers = Answers::NotExecuted;
         for attempt in 0..ATTEMPTS {
+            // The earliest limit is the limit of the whole call, so a claim whose limit has passed would keep the others
+            // out.
+            let late = |(claim, _): &mut (Claim, Caller)| kind.has_limit() && claim.limit.has_passed();
+            for (_, caller) in self.asked.extract_if(.., late) {
+                caller.tell(Err(Failure::not_sent()), connection);
+            }
             if attempt > 0 {
                 self.asked.retain(|(claim, caller)| is_asked_again(kind, claim, caller));
             }
