@@ -78,13 +78,23 @@ async fn a_connection_that_went_silent_costs_no_short_lease() {
     let server = RedisServer::start(&[]);
     let ttl = Duration::from_millis(1500);
     let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-    let locks = LockManager::connect(&format!("redis://{}", proxy.address())).await.unwrap();
-    let guard = locks.lock("user:42").ttl(ttl).acquire().await.unwrap();
-    // By then renewals have their connection.
-    tokio::time::sleep(ttl).await;
-    assert!(guard.is_valid());
-    proxy.black_hole();
-    proxy.heal();
-    tokio::time::sleep(2 * ttl).await;
-    assert!(guard.is_valid(), "it was renewed over the silent connection only");
+    // The renewals end before the server's timeout.
+    for url in ["redis://ADDRESS", "redisson://ADDRESS?response_timeout=2s"] {
+        let locks = url.replace("ADDRESS", &proxy.address().to_string());
+        let locks = LockManager::connect(&locks).await.unwrap();
+        // Their renewals are due one after the other, so that the connection is never idle, and never checked.
+        let mut guards = Vec::new();
+        for number in 0..16 {
+            guards.push(locks.lock(format!("user:{number}")).ttl(ttl).acquire().await.unwrap());
+            tokio::time::sleep(ttl / 48).await;
+        }
+        // By then renewals have their connection.
+        tokio::time::sleep(ttl).await;
+        assert!(guards.iter().all(LockGuard::is_valid));
+        proxy.black_hole();
+        proxy.heal();
+        tokio::time::sleep(2 * ttl).await;
+        let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
+        assert_eq!(lost, 0, "{url}: they were renewed over the silent connection only");
+    }
 }

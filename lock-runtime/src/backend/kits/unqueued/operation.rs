@@ -106,7 +106,7 @@ impl Part {
                 return;
             }
             answers = if connection.is_usable() {
-                ask(connection, protocol, kind, self.asked.iter().map(|(claim, _)| claim)).await
+                self.ask(connection, protocol).await
             } else {
                 Answers::Failed(Failure::not_sent())
             };
@@ -146,6 +146,27 @@ impl Part {
                     caller.tell(Err(failure.clone()), connection);
                 }
             }
+        }
+    }
+
+    /// Asks the question once. A renewal ends with its last caller: a call that is dropped unanswered counts as silence,
+    /// and the next renewal must not wait on a dead connection until the timeout.
+    async fn ask(&mut self, connection: &Connection, protocol: &dyn Protocol) -> Answers {
+        if self.kind != Kind::Renew {
+            let claims = self.asked.iter().map(|(claim, _)| claim);
+            return ask(connection, protocol, self.kind, claims).await;
+        }
+        let asked = self.asked.iter_mut().map(|(claim, caller)| (&*claim, caller));
+        let (claims, callers): (Vec<&Claim>, Vec<&mut Caller>) = asked.unzip();
+        let all_gone = async {
+            for caller in callers {
+                caller.answer.closed().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            answers = ask(connection, protocol, Kind::Renew, claims.iter().copied()) => answers,
+            () = all_gone => Answers::Failed(Failure::not_sent()),
         }
     }
 }
