@@ -92,9 +92,27 @@ impl UnansweredAcquisitions {
         self.over[node].store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Returns whether the acquisition may be executed after a release over this connection.
-    pub(super) fn may_follow(&self, node: usize, connection: u64) -> bool {
+    /// Returns whether the acquisition may be executed after a release that was sent over this connection no earlier than
+    /// `sent`.
+    pub(super) fn may_follow(&self, node: usize, connection: u64, sent: Instant) -> bool {
         let over = self.over[node].load(Ordering::SeqCst);
-        over != 0 && over != connection + 1 && !self.limit.has_passed()
+        over != 0 && over != connection + 1 && sent < self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acquisition_may_follow_a_release_that_was_sent_before_its_limit_however_late_the_answer_is() {
+        let now = Instant::now();
+        let unanswered = UnansweredAcquisitions::of(1, now);
+        let limit = unanswered.limit();
+        assert!(!unanswered.may_follow(0, 7, now), "none was sent");
+        unanswered.sent_over(0, 5);
+        std::thread::sleep(limit.saturating_duration_since(Instant::now()));
+        assert!(limit.has_passed() && unanswered.may_follow(0, 7, now));
+        assert!(!unanswered.may_follow(0, 7, limit) && !unanswered.may_follow(0, 5, now));
     }
 }

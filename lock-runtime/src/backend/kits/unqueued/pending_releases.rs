@@ -66,9 +66,7 @@ impl PendingReleases {
     /// Takes the releases. A release that is not answered comes back.
     pub(super) fn take(node: &Arc<dyn Repeats>) -> Vec<PendingRelease> {
         let all = std::mem::take(&mut *lock(&node.pending_releases().releases));
-        all.into_iter()
-            .map(|release| PendingRelease { node: Arc::clone(node), release: Some(release) })
-            .collect()
+        all.into_iter().map(|release| PendingRelease::of(Arc::clone(node), release)).collect()
     }
 
     /// Forgets the releases of leases that have ended by themselves; returns whether none is left.
@@ -84,6 +82,8 @@ impl PendingReleases {
 #[derive(Debug)]
 pub(super) struct PendingRelease {
     node: Arc<dyn Repeats>,
+    /// A time no later than the sending of the release.
+    sent: Instant,
     /// `None` once the release is answered.
     release: Option<Unanswered>,
 }
@@ -91,7 +91,11 @@ pub(super) struct PendingRelease {
 impl PendingRelease {
     pub(super) fn new(node: Arc<dyn Repeats>, claim: Claim) -> Self {
         let ends = Instant::now().max(claim.unanswered.limit()) + claim.ttl;
-        Self { node, release: Some(Unanswered { claim, ends }) }
+        Self::of(node, Unanswered { claim, ends })
+    }
+
+    fn of(node: Arc<dyn Repeats>, release: Unanswered) -> Self {
+        Self { node, sent: Instant::now(), release: Some(release) }
     }
 
     pub(super) fn claim(&self) -> Option<&Claim> {
@@ -101,7 +105,7 @@ impl PendingRelease {
     /// Records the answer over this connection: whether the owner held the lock.
     pub(super) fn answered(mut self, was_held: bool, connection: u64) {
         self.release = self.release.take().filter(|Unanswered { claim, .. }| {
-            !was_held && claim.unanswered.may_follow(claim.node, connection)
+            !was_held && claim.unanswered.may_follow(claim.node, connection, self.sent)
         });
     }
 }
