@@ -220,15 +220,18 @@ impl Nodes {
     }
 }
 
-async fn connect_and_ask(
+fn connect_and_ask(
     node: Arc<Connections<NodeService>>,
     kind: Kind,
     claim: Claim,
-) -> Result<i64, Failure> {
+) -> impl Future<Output = Result<i64, Failure>> + Send {
+    // An owed question is not forgotten even if the runtime is shut down before the future is polled.
     let owed = owed(&node, kind, &claim);
-    let line = node.here().await?;
-    check_vote(&node, &line, kind)?;
-    line.put(kind, claim, owed).await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
+    async move {
+        let line = node.here().await?;
+        check_vote(&node, &line, kind)?;
+        line.put(kind, claim, owed).await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
+    }
 }
 
 fn owed(node: &Arc<Connections<NodeService>>, kind: Kind, claim: &Claim) -> Option<PendingRelease> {
@@ -298,5 +301,77 @@ impl Replies {
             left = true;
         }
         if left { Poll::Pending } else { Poll::Ready(None) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Cmd;
+
+    use super::*;
+    use crate::{
+        FencingToken, LockKey, OwnerToken,
+        backend::{
+            LeaseId, Mode,
+            kits::{
+                redis::net::Script,
+                unqueued::{
+                    claim::UnansweredAcquisitions,
+                    pending_releases::{PendingReleases, Repeats},
+                },
+            },
+        },
+    };
+
+    #[derive(Debug)]
+    struct NoProtocol;
+
+    impl Protocol for NoProtocol {
+        fn script(&self, _: Kind) -> Option<&'static Script> {
+            None
+        }
+
+        fn write_counter(&self, _: &mut Cmd, _: &LockKey) {}
+
+        fn write_owner(&self, _: &mut Cmd, _: Mode, _: OwnerToken) {}
+
+        fn channel(&self, _: &LockKey) -> String {
+            String::new()
+        }
+
+        fn pause(&self, _: bool) -> [Duration; 2] {
+            [Duration::ZERO; 2]
+        }
+
+        fn left_free(&self) -> [Duration; 2] {
+            [Duration::ZERO; 2]
+        }
+
+        fn outage_means(&self) -> &'static str {
+            ""
+        }
+    }
+
+    #[test]
+    fn a_release_is_owed_even_if_its_runtime_ends_before_it_is_polled() {
+        let config = Config::from_url("redis://127.0.0.1:1").expect("valid");
+        let nodes = Nodes::new(vec![config], Arc::new(NoProtocol), None).expect("valid");
+        let id = LeaseId {
+            key: LockKey::new("user:42").expect("valid"),
+            mode: Mode::Exclusive,
+            owner: OwnerToken::random(),
+            token: FencingToken::from_micros(1),
+            ttl: Duration::from_secs(60),
+        };
+        let limit = Instant::now();
+        let claim = Claim::of(id, limit, &Arc::new(UnansweredAcquisitions::of(1, limit)));
+        let connections = Arc::clone(&nodes.of[0].connections);
+        drop(connect_and_ask(Arc::clone(&connections), Kind::Release, claim));
+        let node: Arc<dyn Repeats> = connections;
+        let owed = PendingReleases::take(&node);
+        assert_eq!(owed.len(), 1);
+        for owed in owed {
+            owed.answered(true, 0);
+        }
     }
 }
