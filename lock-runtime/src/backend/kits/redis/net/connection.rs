@@ -187,8 +187,9 @@ impl Connection {
     /// Makes new calls use another connection.
     pub(crate) fn give_up(&self, why: &str) {
         if !self.given_up.swap(true, Ordering::AcqRel) {
-            tracing::debug!(why, "connection to Redis given up");
+            // The log comes last, because its subscriber may panic.
             self.pushes.hang_up(self.id);
+            tracing::debug!(why, "connection to Redis given up");
         }
     }
 
