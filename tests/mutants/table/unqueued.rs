@@ -265,4 +265,43 @@ pub const MUTANTS: &[Mutant] = &[
             "redisson::ownership::a_release_after_the_end_of_the_lease_says_lost_and_spares_the_successor",
         ],
     },
+    Mutant {
+        name: "a_replica_decides_that_a_lease_is_over",
+        edits: &[Script {
+            from: "if type(answer) == 'table' and string.find(answer.err, 'READONLY', 1, true) then return answer end",
+            to: "",
+        }],
+        caught_by: &["servers redis::failover::what_a_demoted_primary_has_not_heard_of_is_not_over"],
+    },
+    Mutant {
+        name: "the_lasting_error_of_one_node_ends_every_wait",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/error.rs",
+            from: "is_meant(error)).count() > all - needed",
+            to: "is_meant(error)).count() > if mutant!() { 0 } else { all - needed }",
+        }],
+        caught_by: &[
+            "unit backend::kits::unqueued::error::tests::an_error_that_lasts_ends_a_wait_only_if_the_other_nodes_are_no_majority",
+        ],
+    },
+    Mutant {
+        name: "a_hanging_renewal_goes_on_without_its_callers",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/operation.rs",
+            from: "if self.kind != Kind::Renew {",
+            to: "if self.kind != Kind::Renew || mutant!() {",
+        }],
+        caught_by: &["servers redis::renewal::a_connection_that_went_silent_costs_no_short_lease"],
+    },
+    Mutant {
+        name: "the_answer_of_a_release_counts_as_its_sending",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/claim.rs",
+            from: "over != connection + 1 && sent < self.limit",
+            to: "over != connection + 1 && if mutant!() { Instant::now() } else { sent } < self.limit",
+        }],
+        caught_by: &[
+            "unit backend::kits::unqueued::claim::tests::an_acquisition_may_follow_a_release_that_was_sent_before_its_limit_however_late_the_answer_is",
+        ],
+    },
 ];
