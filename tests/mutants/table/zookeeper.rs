@@ -100,4 +100,15 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["servers zookeeper::outages::a_broken_connection_costs_none_of_thousands_of_locks"],
     },
+    Mutant {
+        name: "heartbeats_that_end_with_a_panic_of_the_log",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/heartbeat.rs",
+            from: "        if thread::panicking() && self.session",
+            to: "        if !mutant!() && thread::panicking() && self.session",
+        }],
+        caught_by: &[
+            "unit backend::stores::zookeeper::connect::tests::a_panic_of_the_log_s_subscriber_does_not_end_the_heartbeats",
+        ],
+    },
 ];

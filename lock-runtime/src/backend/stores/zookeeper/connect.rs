@@ -104,6 +104,8 @@ async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::{super::session::State, *};
 
     /// Starts a server that grants one session, answers one ping and then falls silent.
@@ -136,6 +138,45 @@ mod tests {
             copy(&mut peer, &mut sink())
         });
         address
+    }
+
+    /// A subscriber that panics at the library's first event.
+    struct PanicsOnce(AtomicBool);
+
+    impl tracing::Subscriber for PanicsOnce {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target().starts_with("lock_runtime")
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            let is_task = event.metadata().target().contains("zookeeper") && tokio::task::try_id().is_some();
+            assert!(!is_task || self.0.swap(true, Ordering::SeqCst), "the first event of the heartbeats");
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn a_panic_of_the_log_s_subscriber_does_not_end_the_heartbeats() {
+        let config = Config::from_url(&format!("zookeeper://{}", server())).expect("a URL");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let panics = Arc::new(PanicsOnce(AtomicBool::new(false)));
+        tracing::subscriber::with_default(Arc::clone(&panics), || {
+            runtime.block_on(async {
+                let session = open(&config, &Arc::new(Outage::of(config.servers.clone(), ""))).await;
+                let mut states = session.as_ref().expect("a session").states();
+                let ended = states.wait_for(|state| *state == State::Ended);
+                tokio::time::timeout(Duration::from_secs(5), ended)
+                    .await
+                    .expect("it ends")
+                    .expect("and says so");
+            });
+        });
+        assert!(panics.0.load(Ordering::SeqCst), "the test shows nothing");
     }
 
     #[test]

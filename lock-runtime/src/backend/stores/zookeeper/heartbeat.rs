@@ -2,6 +2,7 @@
 
 use std::{
     sync::{Arc, Weak},
+    thread,
     time::Duration,
 };
 
@@ -13,7 +14,10 @@ use super::{
     session::{SESSION_OVER, Session},
     validity::Probe,
 };
-use crate::time::clock::{self, Instant};
+use crate::{
+    background,
+    time::clock::{self, Instant},
+};
 
 /// Upper bound on pending heartbeats: more heartbeats would reveal nothing about a silent server.
 const MOST_UNDER_WAY: usize = 10;
@@ -24,8 +28,43 @@ const FORGOTTEN: u32 = 3;
 
 const REFUSED: &str = "ZooKeeper refused the credentials when the connection was made again";
 
+/// The task of the heartbeats. If a panic ends the task, as in a subscriber of the log, the task starts again.
+struct Task {
+    session: Weak<Session>,
+    states: zk::StateWatcher,
+    /// The state in which a panic has left the connection, to be handled once more.
+    left: Option<zk::SessionState>,
+    interval: Duration,
+}
+
+impl Task {
+    async fn state(&mut self) -> zk::SessionState {
+        match self.left.take() {
+            Some(state) => state,
+            None => self.states.changed().await,
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // An ended session needs no task, which would panic over and over when it logs the end again.
+        let lasts = |session: Arc<Session>| !session.lifetime.has_ended();
+        if thread::panicking() && self.session.upgrade().is_some_and(lasts) {
+            let left = Some(self.states.state()).filter(|state| *state != zk::SessionState::SyncConnected);
+            let (session, states) = (Weak::clone(&self.session), self.states.clone());
+            background::handle().spawn(run(Self { session, states, left, interval: self.interval }));
+        }
+    }
+}
+
 /// Sends heartbeats and reports their answers to the session, until the session has ended or is dropped.
-pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, interval: Duration) {
+pub(super) async fn keep(session: Weak<Session>, states: zk::StateWatcher, interval: Duration) {
+    run(Task { session, states, left: None, interval }).await;
+}
+
+async fn run(mut task: Task) {
+    let (session, interval) = (Weak::clone(&task.session), task.interval);
     let mut connected = true;
     // The pending heartbeats: several if answers take longer than an interval.
     let mut under_way = JoinSet::new();
@@ -35,7 +74,7 @@ pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, i
     loop {
         tokio::select! {
             biased;
-            state = states.changed() => {
+            state = task.state() => {
                 let Some(session) = session.upgrade() else { return };
                 connected = state == zk::SessionState::SyncConnected;
                 match state {
@@ -45,8 +84,10 @@ pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, i
                         under_way = JoinSet::new();
                     }
                     zk::SessionState::AuthFailed => {
-                        tracing::warn!("ZooKeeper refuses credentials that it accepted before; the session is lost");
-                        return session.end(REFUSED);
+                        session.end(REFUSED);
+                        return tracing::warn!(
+                            "ZooKeeper refuses credentials that it accepted before; the session is lost"
+                        );
                     }
                     _ => return session.end(SESSION_OVER),
                 }
@@ -75,8 +116,10 @@ pub(super) async fn keep(session: Weak<Session>, mut states: zk::StateWatcher, i
                 next = sent + interval;
                 let Some(session) = session.upgrade() else { return };
                 if heard + session.timeout() * FORGOTTEN <= sent {
-                    tracing::warn!("the session with ZooKeeper is given up: no heartbeat was answered for long");
-                    return session.end(SESSION_OVER);
+                    session.end(SESSION_OVER);
+                    return tracing::warn!(
+                        "the session with ZooKeeper is given up: no heartbeat was answered for long"
+                    );
                 }
                 // No heartbeat was answered for a whole interval, although heartbeats are pending.
                 if !std::mem::take(&mut heard_since_last) && !under_way.is_empty() {

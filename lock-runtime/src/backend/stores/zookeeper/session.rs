@@ -135,8 +135,9 @@ impl Session {
     /// Records that the connection was lost. The session may still live.
     pub(super) fn disconnected(&self) {
         let error = LockError::new(LockErrorKind::Backend, "the connection was lost");
-        self.outage.begins(Instant::now(), &error);
+        // The log comes last, because its subscriber may panic.
         self.suspect();
+        self.outage.begins(Instant::now(), &error);
     }
 
     /// Records that the servers are silent. The session may still live.
@@ -169,11 +170,14 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn answering(&self) -> Result<(), Failure> {
+        let ended = || Failure::Ended(LockError::new(LockErrorKind::Backend, SESSION_OVER));
         let mut states = self.states();
         let known = states.wait_for(|state| *state != State::Suspect);
         match tokio::time::timeout(self.response_timeout, known).await {
             Ok(Ok(state)) if *state == State::Answering => Ok(()),
-            Ok(_) => Err(Failure::Ended(LockError::new(LockErrorKind::Backend, SESSION_OVER))),
+            Ok(_) => Err(ended()),
+            // A panic may have kept the end of the session from its state.
+            Err(_) if self.lifetime.has_ended() => Err(ended()),
             Err(_) => Err(Failure::Unknown(silent())),
         }
     }
@@ -204,14 +208,16 @@ impl Session {
     }
 
     fn set_state(&self, state: State) {
-        self.state.send_if_modified(|now| {
+        let changed = self.state.send_if_modified(|now| {
             let changes = *now != state && *now != State::Ended;
             if changes {
-                tracing::debug!(?state, "session with ZooKeeper");
                 *now = state;
             }
             changes
         });
+        if changed {
+            tracing::debug!(?state, "session with ZooKeeper");
+        }
     }
 
     /// Ends the session: all its holds are lost.
