@@ -111,4 +111,20 @@ pub const MUTANTS: &[Mutant] = &[
             "unit backend::stores::zookeeper::connect::tests::a_panic_of_the_log_s_subscriber_does_not_end_the_heartbeats",
         ],
     },
+    Mutant {
+        name: "a_watch_that_panics_without_the_driver",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/watches.rs",
+            from: "        match catch_unwind(AssertUnwindSafe(|| event.as_mut().poll(context))) {",
+            to: "        let polled = if mutant!() {
+            Ok(event.as_mut().poll(context))
+        } else {
+            catch_unwind(AssertUnwindSafe(|| event.as_mut().poll(context)))
+        };
+        match polled {",
+        }],
+        caught_by: &[
+            "unit backend::stores::zookeeper::connect::tests::a_watch_whose_driver_is_gone_does_not_panic",
+        ],
+    },
 ];

@@ -18,6 +18,7 @@ use super::{
     names,
     queue::{self, Place},
     session::{self, Session, State},
+    watches,
 };
 use crate::{
     FencingToken, LockError, LockErrorKind,
@@ -260,7 +261,8 @@ impl<'a> Attempt<'a> {
         };
         match session.answer(session.client().get_and_watch_data(&path)).await {
             Ok((_, _, watcher)) => {
-                watcher.changed().await;
+                // If the driver is gone, the caller learns from its next request.
+                let _ = watches::changed(watcher).await;
                 Ok(())
             }
             Err(zk::Error::NoNode) => Ok(()),

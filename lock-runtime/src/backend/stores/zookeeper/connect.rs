@@ -106,10 +106,13 @@ async fn enter(client: zk::Client, chroot: &str, config: &Config) -> Result<zk::
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use super::{super::session::State, *};
+    use super::{
+        super::{session::State, watches},
+        *,
+    };
 
-    /// Starts a server that grants one session, answers one ping and then falls silent.
-    fn server() -> std::net::SocketAddr {
+    /// Starts a server that grants one session, answers this many requests without an error and then falls silent.
+    fn server(requests: usize) -> std::net::SocketAddr {
         use std::io::{Read as _, Write as _, copy, sink};
 
         // The version, the timeout in ms, number and password of the session, and whether it is read-only.
@@ -118,22 +121,20 @@ mod tests {
             (answer[6], answer[7], answer[15], answer[19]) = (1, 44, 1, 16);
             answer
         };
-        // The number of the request, which is -2, the number of the last change, and the error code.
-        const PING: [u8; 16] = {
-            let mut answer = [0; 16];
-            (answer[0], answer[1], answer[2], answer[3]) = (255, 255, 255, 254);
-            answer
-        };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         std::thread::spawn(move || {
             let (mut peer, _) = listener.accept()?;
-            for answer in [&SESSION[..], &PING] {
+            for answered in 0..=requests {
                 let mut length = [0; 4];
                 peer.read_exact(&mut length)?;
-                copy(&mut (&peer).take(u32::from_be_bytes(length).into()), &mut sink())?;
+                let mut request = vec![0; u32::from_be_bytes(length).try_into().expect("short")];
+                peer.read_exact(&mut request)?;
+                // The number of the request, that of the last change, the error code, empty data and the node's state.
+                let answer =
+                    if answered == 0 { SESSION.to_vec() } else { [&request[..4], &[0; 84]].concat() };
                 let length = u32::try_from(answer.len()).expect("short").to_be_bytes();
-                peer.write_all(&[&length, answer].concat())?;
+                peer.write_all(&[&length[..], &answer].concat())?;
             }
             copy(&mut peer, &mut sink())
         });
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_log_s_subscriber_does_not_end_the_heartbeats() {
-        let config = Config::from_url(&format!("zookeeper://{}", server())).expect("a URL");
+        let config = Config::from_url(&format!("zookeeper://{}", server(1))).expect("a URL");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let panics = Arc::new(PanicsOnce(AtomicBool::new(false)));
         tracing::subscriber::with_default(Arc::clone(&panics), || {
@@ -180,8 +181,22 @@ mod tests {
     }
 
     #[test]
+    fn a_watch_whose_driver_is_gone_does_not_panic() {
+        let config = Config::from_url(&format!("zookeeper://{}", server(usize::MAX))).expect("a URL");
+        let [drivers, ours] = [(); 2].map(|()| tokio::runtime::Runtime::new().expect("a runtime"));
+        let client = drivers.block_on(connect(&config)).expect("a session");
+        let (_, _, watcher) = drivers.block_on(client.get_and_watch_data("/node")).expect("a watch");
+        // The driver's tasks end, as after a panic.
+        drivers.shutdown_background();
+        let event = ours.block_on(async {
+            tokio::time::timeout(Duration::from_secs(5), watches::changed(watcher)).await
+        });
+        assert!(event.expect("the wait ends").is_none());
+    }
+
+    #[test]
     fn a_session_whose_driver_is_gone_ends() {
-        let config = Config::from_url(&format!("zookeeper://{}", server())).expect("a URL");
+        let config = Config::from_url(&format!("zookeeper://{}", server(1))).expect("a URL");
         let [drivers, ours] = [(); 2].map(|()| tokio::runtime::Runtime::new().expect("a runtime"));
         let sent = Instant::now();
         let client = drivers.block_on(connect(&config)).expect("a session");

@@ -18,7 +18,7 @@ use super::{
     error::Failure,
     names,
     session::{HeldNode, Session},
-    watches::Room,
+    watches::{self, Room},
 };
 use crate::{
     LockError, LockKey, OwnerToken,
@@ -186,7 +186,7 @@ async fn watch(node: Arc<Contender>, path: String, _room: Room) {
             // A watch must not keep the session open.
             let node = Arc::downgrade(&node);
             drop(session);
-            let event = watcher.changed().await;
+            let Some(event) = watches::changed(watcher).await else { return };
             let Some(node) = node.upgrade() else { return };
             if event.event_type == zk::EventType::NodeDeleted {
                 node.was_deleted();

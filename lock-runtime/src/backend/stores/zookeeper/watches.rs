@@ -1,11 +1,16 @@
-//! Upper bounds on the watches of a session.
+//! The watches of a session: how many there may be, and the wait for an event.
 //!
 //! After each reconnect, the driver sends the paths of all watches again. If the paths exceed 128 KiB, the driver sends
 //! several messages with the same number, takes the answer to the second message for an error, and breaks the
 //! connection, again and again until the session has expired.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+};
 
+use ::zookeeper_client as zk;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Upper bound on the bytes of the paths that the session watches for one purpose. Two purposes together stay below
@@ -44,6 +49,22 @@ impl Watches {
         let bytes = u32::try_from(self.chroot + path.len()).ok()?;
         Arc::clone(of).try_acquire_many_owned(bytes).ok()
     }
+}
+
+/// Waits for the event of a watch. Returns `None` if the driver's task is gone, in which case the driver panics.
+///
+/// # Cancel safety
+/// Dropping the future removes the watch.
+pub(super) async fn changed(watcher: zk::OneshotWatcher) -> Option<zk::WatchedEvent> {
+    let mut event = pin!(watcher.changed());
+    std::future::poll_fn(|context| {
+        // After a panic, the driver's future is only dropped.
+        match catch_unwind(AssertUnwindSafe(|| event.as_mut().poll(context))) {
+            Ok(polled) => polled.map(Some),
+            Err(_) => std::task::Poll::Ready(None),
+        }
+    })
+    .await
 }
 
 #[cfg(test)]
