@@ -66,29 +66,17 @@ impl Prototype {
         let mut connection = listening(url, move |push| taken_by.take(push)).await;
         let inbox = format!("lock:~1:inbox:{process:016x}");
         connection.subscribe(&inbox).await.unwrap();
-        let acquire = [
-            OF_FENCES,
-            part!("kits/redis/scripts/fence"),
-            part!("stores/redis/scripts/acquire_short"),
-            OF_QUEUES,
-            part!("stores/redis/scripts/acquire_join"),
-            part!("stores/redis/scripts/grant"),
-            part!("stores/redis/scripts/queue"),
-            part!("stores/redis/scripts/ask"),
-            part!("stores/redis/scripts/acquire_long"),
-        ];
-        let release = [
-            part!("stores/redis/scripts/release_short"),
-            OF_FENCES,
-            part!("kits/redis/scripts/fence"),
-            OF_QUEUES,
-            part!("stores/redis/scripts/grant"),
-            part!("stores/redis/scripts/release_hand_over"),
-            part!("stores/redis/scripts/queue"),
-            part!("stores/redis/scripts/release_long"),
-        ];
         let [acquire, release] =
-            [&acquire[..], &release].map(|parts| Arc::new(Script::new(&parts.join("\n"))));
+            [part!("stores/redis/scripts/acquire"), part!("stores/redis/scripts/release")].map(|text| {
+                let parts = [
+                    ("--@ fence.lua", part!("kits/redis/scripts/fence")),
+                    ("--@ grant.lua", part!("stores/redis/scripts/grant")),
+                    ("--@ queue.lua", part!("stores/redis/scripts/queue")),
+                    ("--@ each.lua", part!("kits/redis/scripts/each")),
+                ];
+                let text = parts.iter().fold(text.to_owned(), |text, (line, part)| text.replace(line, part));
+                Arc::new(Script::new(&format!("{OF_FENCES}\n{OF_QUEUES}\n{text}")))
+            });
         Self { connection, acquire, release, process: format!("1x:1@host:{process:016x}:"), inbox, granted }
     }
 
@@ -99,9 +87,9 @@ impl Prototype {
         let address = format!("{number} {}", self.inbox);
         let mut wants = "join";
         loop {
-            let mut call = self.acquire.arg(&owner);
             // A limit in the year 2112.
-            call.arg(TTL_MS).arg(4_503_599_627_370_495_u64).arg(wants).arg(&address);
+            let mut call = self.acquire.arg(4_503_599_627_370_495_u64);
+            call.arg(wants).arg(&owner).arg(TTL_MS).arg(&address);
             let answer: String = about(&mut call).invoke_async(&mut self.connection.clone()).await.unwrap();
             if !answer.starts_with("waiting") {
                 return Some(owner);
@@ -124,15 +112,15 @@ impl Prototype {
 
     pub(crate) async fn release(&self, owner: &str) {
         let mut call = self.release.arg(owner);
-        call.arg(0);
         let _: String = about(&mut call).invoke_async(&mut self.connection.clone()).await.unwrap();
     }
 }
 
 /// Adds the keys of the lock.
 fn about<'a, 'b>(call: &'b mut redis::ScriptInvocation<'a>) -> &'b mut redis::ScriptInvocation<'a> {
-    call.key(format!("lock:{KEY}"))
-        .key(format!("lock:{{lock:{KEY}}}:~1:queue"))
-        .key(format!("lock:{{lock:{KEY}}}:~1:places"))
-        .key("lock:~1:fence")
+    call.key("lock:~1:fence").key("lock:~1:queues").key(format!("lock:{KEY}"));
+    for part in ["queue", "places", "open"] {
+        call.key(format!("lock:{{lock:{KEY}}}:~1:{part}"));
+    }
+    call
 }

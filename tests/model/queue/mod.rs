@@ -6,7 +6,7 @@
 //!   the model has the effects on this lock: the fence that is minted for all its locks, and the path through the
 //!   queue that follows where the lock is not simply free, or not simply held. The holder's value is owner and fence
 //!   in one. A grant by hand-over lasts `min(ttl, claim window)`. A poll never makes a place. Whether a place stands in
-//!   the list or in the hash makes no difference here, with one exception: `acquire_join.lua` does not find out that a
+//!   the list or in the hash makes no difference here, with one exception: `acquire.lua` does not find out that a
 //!   token has joined before. The client as built sends each join once, and the variant
 //!   `strict_client_needs_no_second_wall` shows that this suffices; a client that may send it twice needs the other
 //!   path, in which the hash shows it, and which the loose client has here.

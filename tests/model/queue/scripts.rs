@@ -47,7 +47,7 @@ impl Handover {
         }
     }
 
-    /// `acquire_short.lua`, `acquire_join.lua`, `ask.lua`.
+    /// `acquire.lua`.
     fn acquire(&self, s: &mut State, owner: Owner, mode: Mode, age: u8, awaited: bool) -> Option<Reply> {
         let ttl = self.variant.times.ttl;
         if mode == Mode::Group {
@@ -165,7 +165,7 @@ impl Handover {
         s.holder = Some(Holder { owner, fence, px, tenure: s.tenures });
     }
 
-    /// `release_short.lua`, `release_hand_over.lua`, `release_long.lua`.
+    /// `release.lua`.
     fn release(&self, s: &mut State, owner: Owner) {
         let ours = s.is_held_by(owner);
         let deletes = ours || (s.holder.is_some() && self.variant.breaks(Break::ReleaseUncompared));
@@ -182,7 +182,7 @@ impl Handover {
         self.look_for_leftovers(s, owner);
     }
 
-    /// `release_long.lua`, where it leaves the lock free: the first in the queue is notified and keeps its place.
+    /// `release.lua`, where it leaves the lock free: the first in the queue is notified and keeps its place.
     pub(crate) fn release_openly(&self, s: &mut State, owner: Owner) {
         s.holder = None;
         let first = self.head(s, None);

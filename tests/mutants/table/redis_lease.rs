@@ -27,7 +27,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "grouped_release_without_owner_check",
-        edits: &[Script { from: "if values[i - 1] == ARGV[i] and", to: "if values[i - 1] and" }],
+        edits: &[Script { from: "if held[i] ~= values[i] or", to: "if not held[i] or" }],
         caught_by: &[
             "redis_grouped::ownership::a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor",
         ],
@@ -118,7 +118,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "tokens_are_the_server_s_time",
         edits: &[Script {
-            from: "if not (last and last >= tonumber(now)) then return now end",
+            from: "if not (last and last >= now_number) then return now end",
             to: "if true then return now end",
         }],
         caught_by: &["redis::clocks::tokens_rise_through_jumps_of_the_server_s_clock"],
@@ -126,9 +126,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "tokens_are_counted",
         edits: &[Script {
-            from: "local function mint(counter, now)",
+            from: "local function mint(counter, now, now_number)",
             to: "local function mint(counter)
-  local now = '0'",
+  local now, now_number = '0', 0",
         }],
         caught_by: &["redis::fencing::tokens_rise_after_all_data_was_lost"],
     },
@@ -163,7 +163,8 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Script { from: "if tonumber(now) > tonumber(limit) then return 'late ' .. now end", to: "" },
             Script { from: "if now > tonumber(limit) then return 'late ' .. now_text end", to: "" },
-            Script { from: "if tonumber(now) > tonumber(ARGV[2]) then return { now } end", to: "" },
+            Script { from: "if now_number > tonumber(limit) then return 'late ' .. now end", to: "" },
+            Script { from: "if now_number > tonumber(ARGV[1]) then return { now } end", to: "" },
         ],
         caught_by: &["servers redis::queue::a_stall_of_the_server_leaves_no_holder_that_nobody_knows"],
     },

@@ -181,16 +181,14 @@ if is_holder and not opens then",
     },
     Mutant {
         name: "open_window_ended_by_the_releaser",
-        edits: &[Script { from: "first and redis.call('PTTL', open()) or -1", to: "-1" }],
+        edits: &[Script { from: "first and redis.call('PTTL', open) or -1", to: "-1" }],
         caught_by: &["servers redis::queue::a_lock_that_is_left_open_is_open_to_all_but_us"],
     },
     Mutant {
         name: "refused_attempt_that_writes",
         edits: &[Script {
-            from: "local holder = redis.call('GET', KEYS[1])
-if not holder and mode",
-            to: "local holder = redis.call('SET', KEYS[4], '1') and redis.call('GET', KEYS[1])
-if not holder and mode",
+            from: "local holder = is_alone and redis.call('GET', KEYS[3])",
+            to: "local holder = is_alone and redis.call('SET', KEYS[1], '1') and redis.call('GET', KEYS[3])",
         }],
         caught_by: &[
             "servers redis::queue::a_refused_attempt_writes_nothing_and_is_answered_also_when_memory_is_full",
@@ -227,16 +225,13 @@ if not holder and mode",
     },
     Mutant {
         name: "a_queue_that_is_kept_is_forgotten_by_batches",
-        edits: &[Script {
-            from: "  redis.call('SET', string.sub(counter, 1, -6) .. 'queues', '', 'PX', RETENTION_MS)\nend",
-            to: "end",
-        }],
+        edits: &[Script { from: "  redis.call('SET', queues, '', 'PX', RETENTION_MS)\nend", to: "end" }],
         caught_by: &["servers redis::places::batches_find_a_queue_as_long_as_it_lasts"],
     },
     Mutant {
         name: "the_expiry_of_a_busy_queue_is_left_to_its_first_waiter",
         edits: &[Script {
-            from: "if rank == 1 or redis.call('PTTL', KEYS[2]) < STALE_MS then",
+            from: "if rank == 1 or redis.call('PTTL', KEYS[4]) < STALE_MS then",
             to: "if rank == 1 then",
         }],
         caught_by: &[

@@ -39,7 +39,7 @@ impl Opening {
     /// Returns how long a holder leaves the lock open after a hold from `since` to `now`: zero unless a period ended
     /// during the hold.
     ///
-    /// For locks with a queue, `release_hand_over.lua` applies the same rule, with a phase for each lock.
+    /// For locks with a queue, `release.lua` applies the same rule, with a phase for each lock.
     pub(crate) fn due(self, since: Instant, now: Instant) -> Duration {
         let period = |moment: Instant| u128::from(moment.as_nanos()) / self.every.as_nanos();
         if period(since) == period(now) { Duration::ZERO } else { self.length }

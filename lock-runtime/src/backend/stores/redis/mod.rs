@@ -11,6 +11,7 @@ use std::{collections::VecDeque, error::Error, fmt, future::Future, sync::Arc};
 
 use self::{
     attempt::{Attempt, Ended},
+    names::Domain,
     node::Renewals,
     queue::Participant,
 };
@@ -174,9 +175,9 @@ impl Backend for Redis {
 impl Renew for Redis {
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
-            // As in a batch, one call has leases of one counter only: a user who loses the permissions for a prefix
+            // As in a batch, one call has leases of one domain only: a user who loses the permissions for a prefix
             // loses only the locks under it.
-            let terms = |number: &usize| (due[*number].ttl, names::fence(&due[*number].key));
+            let terms = |number: &usize| (due[*number].ttl, Domain::of(&due[*number].key));
             let mut numbers: Vec<usize> = (0..due.len()).collect();
             numbers.sort_by(|a, b| terms(a).cmp(&terms(b)));
             let alike = numbers.chunk_by(|a, b| terms(a) == terms(b));

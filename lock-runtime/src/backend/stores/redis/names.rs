@@ -16,29 +16,38 @@ use crate::{
     },
 };
 
-/// Returns the counter of fences of a lock, which all locks under a prefix share.
-pub(crate) fn fence(key: &LockKey) -> Fence<'_> {
-    Fence::under(key.prefix())
-}
-
-/// A counter of fences.
+/// A domain: locks that share a counter of fences and the key of queues, and may share a call. On one server, all locks
+/// under a prefix are a domain.
 ///
-/// Locks with the same counter may share a call; the user's permissions are checked for each counter, too.
+/// The user's permissions are checked for each domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Fence<'a> {
+pub(crate) struct Domain<'a> {
     prefix: &'a str,
 }
 
-impl<'a> Fence<'a> {
-    /// Returns the counter of the locks under `prefix`.
+impl<'a> Domain<'a> {
+    /// Returns the domain of a lock.
+    pub(crate) fn of(key: &'a LockKey) -> Self {
+        Self::under(key.prefix())
+    }
+
+    /// Returns the domain of the locks under `prefix`.
     pub(crate) const fn under(prefix: &'a str) -> Self {
         Self { prefix }
     }
-}
 
-impl Display for Fence<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}~{FORMAT}:fence", Root(self.prefix))
+    /// Returns the counter of fences.
+    pub(crate) fn fence(self) -> impl Display {
+        self.shared("fence")
+    }
+
+    /// Returns the key of queues, which exists as long as a lock of the domain may have a queue.
+    pub(crate) fn queues(self) -> impl Display {
+        self.shared("queues")
+    }
+
+    fn shared(self, what: &'static str) -> impl Display {
+        written(move |f| write!(f, "{}~{FORMAT}:{what}", Root(self.prefix)))
     }
 }
 
@@ -82,7 +91,8 @@ mod tests {
     #[test]
     fn what_the_locks_of_a_prefix_share_stays_under_it_and_has_no_lock_s_name() {
         let key = LockKey::with_prefix("lock:", "user:42").expect("valid");
-        assert_eq!(fence(&key).to_string(), "lock:~1:fence");
+        assert_eq!(Domain::of(&key).fence().to_string(), "lock:~1:fence");
+        assert_eq!(Domain::of(&key).queues().to_string(), "lock:~1:queues");
         assert_eq!(inbox("lock:", "ab"), "lock:~1:inbox:ab");
         assert_eq!(inbox("", "ab"), "~1:inbox:ab");
         assert_eq!(inbox("app", "ab"), "app:~1:inbox:ab", "`app~1:inbox:ab` could be a lock");

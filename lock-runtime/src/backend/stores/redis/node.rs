@@ -5,36 +5,30 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, RedisWrite};
 
-use super::names;
+use super::names::{self, Domain};
 use crate::{
     LockKey, OwnerToken,
     backend::{
         LeaseId, Mode,
         kits::redis::{
             error::{self, Failure},
-            format,
-            lua::{self, MINT},
+            format, lua,
             net::{Connection, Script},
         },
     },
     time::clock::Instant,
 };
 
-const QUEUES: &str = include_str!("scripts/queues.lua");
-
+// One acquire program and one release program for one lock and for many, with all keys of every lock, cost the server 6 %
+// more instructions than these programs for one lock, 47 % more for 16 locks, and 56 % more for 64 (callgrind, Redis 7.0).
 pub(crate) static ACQUIRE_GROUP: LazyLock<Script> = LazyLock::new(|| {
-    let acquire = include_str!("scripts/acquire_group.lua");
-    Script::of(&[&lua::fence_constants(lua::FENCE_RETENTION), MINT, &group_constants(), QUEUES, acquire])
+    let fence = lua::fence_constants(lua::FENCE_RETENTION);
+    Script::of(&[&fence, lua::MINT, include_str!("scripts/acquire_group.lua")])
 });
 pub(crate) static RELEASE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::of(&[&group_constants(), QUEUES, include_str!("scripts/release_group.lua")]));
+    LazyLock::new(|| Script::of(&[include_str!("scripts/release_group.lua")]));
 pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[lua::REPLICA_ERROR, include_str!("scripts/renew.lua")]));
-
-/// Returns the constants of the scripts for many locks, in Lua.
-fn group_constants() -> String {
-    format!("local QUEUE = ':~{}:queue'", format::FORMAT)
-}
 
 /// A lock to acquire.
 #[derive(Debug)]
@@ -47,7 +41,7 @@ pub(crate) struct Acquisition {
 
 /// Acquires each of `locks` that is free and has no waiters, and returns the fence of each lock that is ours now.
 ///
-/// All locks must have the same counter of fences and the same mode. Returns `None` if nothing was done, because
+/// All locks must have the same domain and the same mode. Returns `None` if nothing was done, because
 /// `give_up` had passed or the server did not know the script, which is now loaded.
 ///
 /// # Cancel safety
@@ -59,15 +53,18 @@ pub(crate) async fn acquire<'a>(
     give_up: Instant,
 ) -> Result<Option<Vec<Option<u64>>>, Failure> {
     let (count, Some(first)) = (locks.len(), locks.clone().next()) else { return Ok(Some(Vec::new())) };
-    let mut call = call_about(&ACQUIRE_GROUP, count + 1);
-    call.write_arg_fmt(names::fence(&first.key));
-    for lock in locks.clone() {
-        call.arg(lock.key.stored());
-    }
-    call.arg(first.key.prefix()).arg(connection.clock().at(give_up));
+    let domain = Domain::of(&first.key);
+    let mut call = call_about(&ACQUIRE_GROUP, 2 + 2 * count, 2 + 2 * count);
+    call.write_arg_fmt(domain.fence());
+    call.write_arg_fmt(domain.queues());
+    add_locks(&mut call, locks.clone().map(|lock| &lock.key));
+    call.arg(connection.clock().at(give_up));
     call.write_arg_fmt(format::owners(first.mode, process));
-    for lock in locks {
+    for lock in locks.clone() {
         call.write_arg_fmt(format::token(lock.owner));
+    }
+    let is_one_length = locks.clone().all(|lock| lock.ttl_ms == first.ttl_ms);
+    for lock in locks.take(if is_one_length { 1 } else { count }) {
         call.arg(lock.ttl_ms);
     }
     let sent = Instant::now();
@@ -89,7 +86,7 @@ pub(crate) async fn acquire<'a>(
 
 /// Releases each of `grants` that is still ours and has no waiters, and returns whether each was released.
 ///
-/// All locks must have the same prefix. Returns `None` if nothing was done, because the server did not know the script,
+/// All locks must have the same domain. Returns `None` if nothing was done, because the server did not know the script,
 /// which is now loaded.
 ///
 /// # Cancel safety
@@ -100,12 +97,9 @@ pub(crate) async fn release<'a>(
     grants: impl ExactSizeIterator<Item = &'a LeaseId> + Clone,
 ) -> Result<Option<Vec<bool>>, Failure> {
     let (count, Some(first)) = (grants.len(), grants.clone().next()) else { return Ok(Some(Vec::new())) };
-    let mut call = call_about(&RELEASE_GROUP, count + 1);
-    call.write_arg_fmt(names::fence(&first.key));
-    for grant in grants.clone() {
-        call.arg(grant.key.stored());
-    }
-    call.arg(first.key.prefix());
+    let mut call = call_about(&RELEASE_GROUP, 1 + 2 * count, count);
+    call.write_arg_fmt(Domain::of(&first.key).queues());
+    add_locks(&mut call, grants.clone().map(|grant| &grant.key));
     for grant in grants {
         call.write_arg_fmt(value(process, grant));
     }
@@ -117,7 +111,7 @@ pub(crate) async fn release<'a>(
     Ok(Some(released))
 }
 
-/// Renews leases of one length under one prefix, and returns whether each is still ours.
+/// Renews leases of one length in one domain, and returns whether each is still ours.
 ///
 /// # Cancel safety
 /// Dropped, the renewals may still be applied.
@@ -136,10 +130,10 @@ pub(crate) struct Renewals {
 }
 
 impl Renewals {
-    /// Creates the call for leases of one length under one prefix.
+    /// Creates the call for leases of one length in one domain.
     pub(crate) fn of<'a>(process: &str, leases: impl ExactSizeIterator<Item = &'a LeaseId> + Clone) -> Self {
         let count = leases.len();
-        let mut call = call_about(&RENEW, count);
+        let mut call = call_about(&RENEW, count, 1 + count);
         for lease in leases.clone() {
             call.arg(lease.key.stored());
         }
@@ -156,8 +150,18 @@ fn value(process: &str, grant: &LeaseId) -> impl std::fmt::Display {
     names::grant(grant.mode, process, grant.owner, grant.token.micros())
 }
 
-fn call_about(script: &Script, keys: usize) -> Cmd {
-    script.call_with_room(keys, 6 + 2 * keys, 128 + 160 * keys)
+fn call_about(script: &Script, keys: usize, arguments: usize) -> Cmd {
+    script.call_with_room(keys, 3 + keys + arguments, 128 + 64 * keys + 96 * arguments)
+}
+
+/// Adds the holders' keys, then the keys of the locks' queues.
+fn add_locks<'a>(call: &mut Cmd, locks: impl Iterator<Item = &'a LockKey> + Clone) {
+    for key in locks.clone() {
+        call.arg(key.stored());
+    }
+    for key in locks {
+        call.write_arg_fmt(format::beside(key, "queue"));
+    }
 }
 
 /// Sets the answers whose numbers a script names: from 1, each once, in ascending order.

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use redis::{Cmd, RedisWrite};
 
-use super::{super::names, answer::TimedAnswer, scripts};
+use super::{super::names::Domain, answer::TimedAnswer, scripts};
 use crate::{
     LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
@@ -12,7 +12,7 @@ use crate::{
         kits::redis::{
             error::{self, Failure},
             format,
-            net::{Connection, Script},
+            net::Connection,
         },
     },
     time::clock::Instant,
@@ -53,8 +53,12 @@ pub(crate) fn ask(
     give_up: Instant,
     address: &impl fmt::Display,
 ) -> impl Future<Output = Result<TimedAnswer, Failure>> + Send {
-    let mut call = about(&scripts::ACQUIRE, &request.key, request.mode, process, owner);
-    call.arg(format::millis(request.ttl)).arg(connection.clock().at(give_up)).arg(want.word());
+    let mut call = scripts::ACQUIRE.call_with_room(6, 14, 640);
+    add_domain(&mut call, &request.key);
+    add_lock(&mut call, &request.key);
+    call.arg(connection.clock().at(give_up)).arg(want.word());
+    call.write_arg_fmt(format::owner(request.mode, process, owner));
+    call.arg(format::millis(request.ttl));
     if want != Need::Lock {
         call.write_arg_fmt(address);
     }
@@ -73,7 +77,7 @@ pub(crate) struct PollCall {
     pub(crate) address: String,
 }
 
-/// Polls many places of locks with one counter of fences; each place has an answer of its own.
+/// Polls many places of locks of one domain; each place has an answer of its own.
 ///
 /// # Cancel safety
 /// Dropped, the places may still be refreshed, and locks taken for their owners.
@@ -84,20 +88,18 @@ pub(crate) async fn look<'a>(
     give_up: Instant,
 ) -> Result<Vec<Result<TimedAnswer, Failure>>, Failure> {
     let (count, Some(first)) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
-    let keys = 1 + 3 * count;
-    let mut call = scripts::POLL_GROUP.call_with_room(keys, 4 + 2 * keys, 128 + 512 * count);
-    call.write_arg_fmt(names::fence(&first.key));
+    let mut call = scripts::ACQUIRE.call_with_room(2 + 4 * count, 7 + 7 * count, 128 + 576 * count);
+    add_domain(&mut call, &first.key);
     for place in places.clone() {
-        call.arg(place.key.stored());
-        call.write_arg_fmt(format::beside(&place.key, "queue"));
-        call.write_arg_fmt(format::beside(&place.key, "places"));
+        add_lock(&mut call, &place.key);
     }
-    call.arg(connection.clock().at(give_up));
+    call.arg(connection.clock().at(give_up)).arg(Need::Place.word());
     for place in places {
         call.write_arg_fmt(format::owner(place.mode, process, place.owner));
         call.arg(place.ttl_ms).arg(&place.address);
     }
-    let answers = connection.run::<Vec<String>>(&scripts::POLL_GROUP, &call).await?;
+    // The answer about one lock is not in a list; the driver makes a list of it.
+    let answers = connection.run::<Vec<String>>(&scripts::ACQUIRE, &call).await?;
     if answers.len() == count {
         let one = |answer: String| {
             if answer.starts_with('-') {
@@ -123,8 +125,13 @@ pub(crate) async fn leave(
     id: &LeaseId,
     foreign: Duration,
 ) -> Result<Option<Released>, Failure> {
-    let mut call = about(&scripts::RELEASE, &id.key, id.mode, process, id.owner);
-    call.arg(format::millis(foreign));
+    let mut call = scripts::RELEASE.call_with_room(6, 11, 576);
+    add_domain(&mut call, &id.key);
+    add_lock(&mut call, &id.key);
+    call.write_arg_fmt(format::owner(id.mode, process, id.owner));
+    if !foreign.is_zero() {
+        call.arg(format::millis(foreign));
+    }
     let answer: String = connection.run(&scripts::RELEASE, &call).await?;
     match answer.as_str() {
         "released" | "left" => Ok(Some(Released::Released)),
@@ -142,7 +149,7 @@ pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Opt
         ("GET", key.stored().to_owned(), None, None),
         ("LINDEX", format::beside(key, "queue").to_string(), Some("0"), Some("the list of its waiters")),
         ("HGET", format::beside(key, "places").to_string(), Some("0"), Some("the hash of their places")),
-        ("GET", names::fence(key).to_string(), None, Some("the counter of fencing tokens")),
+        ("GET", Domain::of(key).fence().to_string(), None, Some("the counter of fencing tokens")),
     ] {
         let mut look = redis::cmd(command);
         look.arg(&name).arg(argument);
@@ -156,13 +163,17 @@ pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Opt
     None
 }
 
-/// Begins a call about one lock, with its keys and the owner.
-fn about(script: &Script, key: &LockKey, mode: Mode, process: &str, owner: OwnerToken) -> Cmd {
-    let mut call = script.call_with_room(4, 12, 512);
+/// Adds the keys of a lock's domain.
+fn add_domain(call: &mut Cmd, key: &LockKey) {
+    let domain = Domain::of(key);
+    call.write_arg_fmt(domain.fence());
+    call.write_arg_fmt(domain.queues());
+}
+
+/// Adds the keys of a lock: holder, queue, places, opening.
+fn add_lock(call: &mut Cmd, key: &LockKey) {
     call.arg(key.stored());
-    call.write_arg_fmt(format::beside(key, "queue"));
-    call.write_arg_fmt(format::beside(key, "places"));
-    call.write_arg_fmt(names::fence(key));
-    call.write_arg_fmt(format::owner(mode, process, owner));
-    call
+    for what in ["queue", "places", "open"] {
+        call.write_arg_fmt(format::beside(key, what));
+    }
 }

@@ -13,7 +13,10 @@ use redis::RedisWrite;
 use tokio::sync::oneshot;
 
 use super::{
-    super::{names, node::Acquisition},
+    super::{
+        names::{self, Domain},
+        node::Acquisition,
+    },
     answer::Answer,
     calls::PollCall,
     inbox::{Inbox, Notices},
@@ -204,8 +207,10 @@ impl Line {
 
     /// Fails if the user lacks permissions under `prefix` that locks need.
     async fn check_rights(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
-        let mut call = scripts::RIGHTS.call_with_room(1, 5, 256);
-        call.write_arg_fmt(names::Fence::under(prefix));
+        let mut call = scripts::RIGHTS.call_with_room(2, 6, 256);
+        let domain = Domain::under(prefix);
+        call.write_arg_fmt(domain.fence());
+        call.write_arg_fmt(domain.queues());
         call.arg(channel);
         let sent = Instant::now();
         let (time, refused): (u64, Vec<String>) = self.connection.run(&scripts::RIGHTS, &call).await?;

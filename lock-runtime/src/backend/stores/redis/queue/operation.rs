@@ -1,5 +1,5 @@
-//! The operations in a batch, and how a batch is sent. The locks of one counter of fences share one call for all
-//! acquisitions, one for all polls, and one for all releases.
+//! The operations in a batch, and how a batch is sent. The locks of one domain share one call for all acquisitions, one
+//! for all polls, and one for all releases.
 //!
 //! A batch only acquires locks that are free and have no waiters, and only releases locks without waiters. In all
 //! other cases the caller has to ask again alone.
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{
-        names,
+        names::Domain,
         node::{self, Acquisition},
     },
     answer::Answer,
@@ -98,7 +98,7 @@ pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operati
 }
 
 fn share_a_call(one: &LockKey, other: &LockKey) -> bool {
-    names::fence(one) == names::fence(other)
+    Domain::of(one) == Domain::of(other)
 }
 
 /// Adds an operation to the part with which it shares a call; the first part gets `room` for all operations.

@@ -31,47 +31,31 @@ fn queue_constants() -> String {
     text
 }
 
-/// Parts of the scripts, in the order in which the scripts contain them. The shorter paths come before the functions
-/// that only the longer paths need.
-const ACQUIRE_SHORT: &str = include_str!("../scripts/acquire_short.lua");
-const ACQUIRE_JOIN: &str = include_str!("../scripts/acquire_join.lua");
-const ACQUIRE_LONG: &str = include_str!("../scripts/acquire_long.lua");
-const RELEASE_SHORT: &str = include_str!("../scripts/release_short.lua");
-const RELEASE_HAND_OVER: &str = include_str!("../scripts/release_hand_over.lua");
-const RELEASE_LONG: &str = include_str!("../scripts/release_long.lua");
-const GRANT: &str = include_str!("../scripts/grant.lua");
-const QUEUE: &str = include_str!("../scripts/queue.lua");
-const ASK: &str = include_str!("../scripts/ask.lua");
+/// Returns the text of a script with a part in place of each line that names one, `--@ <file>`.
+fn assembled(text: &str) -> String {
+    let parts = [
+        ("--@ fence.lua", lua::MINT),
+        ("--@ grant.lua", include_str!("../scripts/grant.lua")),
+        ("--@ queue.lua", include_str!("../scripts/queue.lua")),
+        ("--@ each.lua", lua::EACH),
+    ];
+    parts.iter().fold(text.to_owned(), |text, (line, part)| text.replace(line, part))
+}
 
-pub(crate) static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
-    let (fence, queue) = (lua::fence_constants(lua::FENCE_RETENTION), queue_constants());
-    let parts = [&fence, lua::MINT, ACQUIRE_SHORT, &queue, ACQUIRE_JOIN, GRANT, QUEUE, ASK, ACQUIRE_LONG];
-    Script::of(&parts)
-});
-pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    let (fence, queue) = (lua::fence_constants(lua::FENCE_RETENTION), queue_constants());
-    let parts = [RELEASE_SHORT, &fence, lua::MINT, &queue, GRANT, RELEASE_HAND_OVER, QUEUE, RELEASE_LONG];
-    Script::of(&parts)
-});
-pub(crate) static POLL_GROUP: LazyLock<Script> = LazyLock::new(|| {
-    let poll = include_str!("../scripts/poll_group.lua");
-    Script::of(&[
-        &lua::fence_constants(lua::FENCE_RETENTION),
-        lua::MINT,
-        &queue_constants(),
-        GRANT,
-        QUEUE,
-        ASK,
-        lua::EACH,
-        poll,
-    ])
-});
+fn with_queue(text: &str) -> Script {
+    Script::of(&[&lua::fence_constants(lua::FENCE_RETENTION), &queue_constants(), &assembled(text)])
+}
+
+pub(crate) static ACQUIRE: LazyLock<Script> =
+    LazyLock::new(|| with_queue(include_str!("../scripts/acquire.lua")));
+pub(crate) static RELEASE: LazyLock<Script> =
+    LazyLock::new(|| with_queue(include_str!("../scripts/release.lua")));
 pub(crate) static RIGHTS: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[include_str!("../scripts/rights.lua")]));
 
 /// Returns all scripts of the store.
-pub(crate) fn all() -> [&'static Script; 7] {
-    [&ACQUIRE, &RELEASE, &node::RENEW, &node::ACQUIRE_GROUP, &POLL_GROUP, &node::RELEASE_GROUP, &RIGHTS]
+pub(crate) fn all() -> [&'static Script; 6] {
+    [&ACQUIRE, &RELEASE, &node::RENEW, &node::ACQUIRE_GROUP, &node::RELEASE_GROUP, &RIGHTS]
 }
 
 #[cfg(test)]

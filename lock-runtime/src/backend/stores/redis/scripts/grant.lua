@@ -1,19 +1,23 @@
 -- The keys of a lock on the server.
--- KEYS: 1 holder  string "<owner>:<fence>"
---       2 queue   list   the waiting owners, in order: "<owner> <place>", or "<owner>" if the place is in the hash
---       3 places  hash   owner -> place
---       4 fence   string the last fence that was minted, us
+-- KEYS: 1 fence   string the last fence of the domain that was minted, us
+--       2 queues  string exists as long as a lock of the domain may have a queue: where "queues" is absent, the scripts
+--                        for many locks need not look for the queue of each lock
+--       then for each lock:
+--       holder    string "<owner>:<fence>"
+--       queue     list   the waiting owners, in order: "<owner> <place>", or "<owner>" if the place is in the hash
+--       places    hash   owner -> place
+--       open      string exists while the lock is left to clients that do not queue; see release.lua
 -- A place is "<ttl ms> <refreshed us> <number> <inbox>". In a short queue most waiters are granted the lock before they
 -- refresh their places, so a place stands in the list at first, which saves two commands; its first refresh moves it
--- into the hash. Only the first NEAR entries of a queue contain places, so such a place is found at little cost. Next
--- to the queue stands "open" while the lock is left to clients that do not queue; see release_hand_over.lua. Next to
--- the fence stands "queues", which expires with the last queue of all locks with that fence: where "queues" is absent,
--- the scripts for many locks need not look for the queue of each lock.
+-- into the hash. Only the first NEAR entries of a queue contain places, so such a place is found at little cost.
 --
--- Above this part stand `mint` and the constants of place.rs. Each call in a script is a good part of the script's
--- cost, and so are each function that is created, each number formatted as text, and each table in an answer.
+-- The constants of place.rs stand above each script. A script contains the functions of other files below the paths
+-- that do not need them, because to create a function costs the server 2,000 instructions, and the shortest path 60,000
+-- (callgrind, Redis 7.0). Each call in a script is a good part of its cost, too, and so are each key (1,500), each
+-- number formatted as text, and each table in an answer.
 
-local key, queue, places, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local counter, queues = KEYS[1], KEYS[2]
+local key, queue, places, open = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('00000' .. time[2], -6)
 local now = tonumber(now_text) -- below 2^53 until the year 2255
@@ -36,7 +40,7 @@ end
 -- remembered as used by foreign clients. The owner token is the last 32 characters of an owner, which fit into one
 -- block of the hash together with the usual terms.
 local function grant(owner, ttl, number, inbox, foreign)
-  local fence = mint(counter, now_text)
+  local fence = mint(counter, now_text, now)
   if not fence then return false end
   local px = tonumber(ttl) < tonumber(CLAIM_WINDOW_MS) and ttl or CLAIM_WINDOW_MS
   redis.call('SET', key, owner .. ':' .. fence, 'PX', px)

@@ -1,10 +1,4 @@
--- The queue of a lock. This part stands between the shorter paths of a script and its long path, because creating its
--- functions costs a good part of a shorter path.
-
--- The key that exists while the lock is left open.
-local function open()
-  return string.sub(queue, 1, -6) .. 'open'
-end
+-- The queue of a lock; see grant.lua.
 
 -- The owner and the place of an entry of the queue. An entry is live if it has a place that belongs to `me`, or was
 -- refreshed within STALE_MS.
@@ -50,7 +44,7 @@ end
 local function extend()
   redis.call('PEXPIRE', queue, RETENTION_MS)
   redis.call('PEXPIRE', places, RETENTION_MS)
-  redis.call('SET', string.sub(counter, 1, -6) .. 'queues', '', 'PX', RETENTION_MS)
+  redis.call('SET', queues, '', 'PX', RETENTION_MS)
 end
 
 -- Writes the place of `owner` into the hash; whether the place was not there yet.

@@ -1,17 +1,18 @@
--- Ends each of many holds under one prefix whose lock has no waiters.
--- KEYS: 1 fence  2… the holders
--- ARGV: 1 prefix  then for each "<owner>:<fence>"
+-- Ends each of many holds of one domain whose lock has no waiters.
+-- KEYS: 1 queues  then the holders, then their queues
+-- ARGV: for each "<owner>:<fence>"
 -- Answer: the numbers (from 1) of the holds that were not released, and must be released alone
 -- Releases are separate from acquisitions, because they must go on when the server is out of memory.
 
-local queues = queues_of()
-local values = redis.call('MGET', unpack(KEYS, 2)) -- a key of another type has no value
-local ours, answers = {}, {}
-for i = 2, #KEYS do
-  if values[i - 1] == ARGV[i] and not (queues and redis.call('EXISTS', queues[i]) == 1) then
-    ours[#ours + 1] = KEYS[i]
-  else
-    answers[#answers + 1] = i - 1
+local keys, values = KEYS, ARGV
+local count = #values
+local has_queues = redis.call('EXISTS', keys[1]) == 1 and redis.call('EXISTS', unpack(keys, count + 2)) ~= 0
+local held = redis.call('MGET', unpack(keys, 2, count + 1)) -- a key of another type has no value
+local ours, answers = { unpack(keys, 2, count + 1) }, {}
+for i = count, 1, -1 do
+  if held[i] ~= values[i] or has_queues and redis.call('EXISTS', keys[count + 1 + i]) == 1 then
+    table.remove(ours, i)
+    table.insert(answers, 1, i)
   end
 end
 if ours[1] then redis.call('DEL', unpack(ours)) end

@@ -1,6 +1,6 @@
 -- Finds the commands of the other scripts that the user may not run under a prefix, so that none of the scripts fails
 -- after its first write.
--- KEYS: 1 fence  ARGV: 1 the channel of this process
+-- KEYS: 1 fence  2 queues  ARGV: 1 the channel of this process
 -- Answer: {time us, {the refused commands}}
 -- The script changes nothing; a server that cannot be asked (before Redis 7) is sent an empty message, which is
 -- ignored.
@@ -17,7 +17,7 @@ local function need(command, ...)
   if not may then refused[#refused + 1] = command end
 end
 
-local key, queues = KEYS[1], string.sub(KEYS[1], 1, -6) .. 'queues'
+local key, queues = KEYS[1], KEYS[2]
 need('DEL', key)
 need('EXISTS', key)
 need('EXISTS', queues)

@@ -14,7 +14,7 @@ return each({ tonumber(now) }, #KEYS / 2, function(i)
   local name, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, ttl = ARGV[3 * i - 1], ARGV[3 * i]
   if redis.call('EXISTS', name) == 0 or redis.call('HEXISTS', name, owner) == 1 then
-    local fence, none_left = mint(counter, now)
+    local fence, none_left = mint(counter, now, tonumber(now))
     if not fence then return none_left end
     redis.call('HSET', name, owner, 1)
     local ends = redis.pcall('PEXPIRE', name, ttl)

@@ -1,1 +1,0 @@
-return ask(holder, owner, ttl, limit, mode, address)
