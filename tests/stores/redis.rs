@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use lock_runtime::{LockErrorKind, backend::Capabilities};
+use lock_runtime::{
+    LockError, LockErrorKind, LockManager,
+    backend::{BoxFuture, Capabilities, Redis, redis::GroupCommit},
+};
 
 use crate::support::{
     proxy::{Proxy, Upstream},
@@ -37,6 +40,22 @@ static SHARED: Mutex<Option<Arc<Mutex<RedisServer>>>> = Mutex::new(None);
 impl lock_conformance::Store for Store {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn connect(&self, url: String) -> BoxFuture<'static, Result<LockManager, LockError>> {
+        let grouped = self.grouped;
+        Box::pin(async move {
+            if !grouped {
+                return LockManager::connect(&url).await;
+            }
+            let locks = grouped_at(&url)?;
+            locks.ping().await?;
+            Ok(locks)
+        })
+    }
+
+    fn connect_lazy(&self, url: &str) -> Result<LockManager, LockError> {
+        if self.grouped { grouped_at(url) } else { LockManager::connect_lazy(url) }
     }
 
     fn needs(&self) -> &'static [(&'static str, &'static str)] {
@@ -118,6 +137,11 @@ impl lock_conformance::Store for Store {
     fn finish(&self) {
         *lock(&SHARED) = None;
     }
+}
+
+/// A client all of whose calls share round trips.
+fn grouped_at(url: &str) -> Result<LockManager, LockError> {
+    Ok(LockManager::new(Redis::with_group_commit(url, GroupCommit::Always)?))
 }
 
 /// The published user, as a setting of a server, for locks under any prefix.
@@ -243,14 +267,14 @@ impl Site for RedisSite {
     fn url(&self) -> String {
         match (&self.node.proxy, self.grouped) {
             (Some(proxy), false) => format!("redis://{}", proxy.address()),
-            (Some(proxy), true) => format!("redis://locks:password@{}?group_commit=always", proxy.address()),
+            (Some(proxy), true) => format!("redis://locks:password@{}", proxy.address()),
             (None, _) => self.url_past_faults(),
         }
     }
 
     fn url_past_faults(&self) -> String {
         let socket = self.node.url_past_faults();
-        if self.grouped { socket + "?user=locks&pass=password&group_commit=always" } else { socket }
+        if self.grouped { socket + "?user=locks&pass=password" } else { socket }
     }
 
     fn url_with_password(&self, password: &str) -> String {

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use lock_runtime::LockManager;
+use lock_runtime::{
+    LockManager,
+    backend::{Redis, redis::GroupCommit},
+};
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::{Builder, Runtime};
 
@@ -38,6 +41,8 @@ impl Client {
         let url = link.url();
         let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap();
         let raw = redis::Client::open(url).unwrap();
+        let single = LockManager::new(Redis::with_group_commit(url, GroupCommit::Never).unwrap());
+        runtime.block_on(single.ping()).unwrap();
         Self {
             workers,
             raw: runtime.block_on(raw.get_multiplexed_async_connection()).unwrap(),
@@ -47,7 +52,7 @@ impl Client {
             rslock: rslock::LockManager::new(vec![url]),
             distributed_lock: runtime.block_on(DistributedLock::open(url)),
             locks: runtime.block_on(LockManager::connect(url)).unwrap(),
-            single: runtime.block_on(LockManager::connect(&format!("{url}?group_commit=never"))).unwrap(),
+            single,
             tokens: Arc::default(),
             runtime,
         }

@@ -34,7 +34,7 @@ use support::{
     targets::Target,
 };
 
-const SINGLE: &str = "lock-runtime, group_commit=never";
+const SINGLE: &str = "lock-runtime, single calls";
 const CONTENDERS: [&str; 5] = ["raw driver", "rslock", "distributed-lock", "lock-runtime", SINGLE];
 const RAW: usize = 0;
 const OURS: usize = 3;

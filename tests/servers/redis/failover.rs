@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockErrorKind, LockManager};
+use lock_runtime::{LockErrorKind, LockManager, backend::redis::GroupCommit};
 
-use super::{LONG, url};
+use super::{LONG, connected, url};
 use crate::support::{
     proxy::{Proxy, Upstream},
     redis_server::RedisServer,
@@ -191,10 +191,10 @@ async fn a_caller_that_waits_locks_soon_after_the_name_has_moved() {
 #[tokio::test]
 async fn what_a_demoted_primary_refuses_is_repeated_over_a_new_connection() {
     let pair = Pair::start(&[]).await;
-    for settings in ["", "?group_commit=always"] {
+    for grouped in [GroupCommit::Auto, GroupCommit::Always] {
         // Not the same names again: locks released at the end may be forgotten on the way back.
-        let mark = settings.len();
-        let locks = LockManager::connect(&(pair.url() + settings)).await.unwrap();
+        let mark = format!("{grouped:?}");
+        let locks = connected(&pair.url(), grouped).await;
         let released = locks.lock(format!("released:{mark}")).acquire().await.unwrap();
         let (old, new) = (&pair.first, &pair.second);
         new.has(&format!("lock:released:{mark}")).await;

@@ -9,10 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockManager, backend::redis::GroupCommit};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{LONG, url};
+use super::{LONG, connected, url};
 use crate::support::{
     PATIENCE,
     proxy::{Flow, Proxy, Upstream, Way},
@@ -97,8 +97,8 @@ async fn a_server_that_forgets_its_scripts_again_and_again_fails_no_call() {
             }
         })
     };
-    for settings in ["", "?group_commit=always"] {
-        let locks = LockManager::connect(&url(&server, settings)).await.unwrap();
+    for grouped in [GroupCommit::Auto, GroupCommit::Always] {
+        let locks = connected(&url(&server, ""), grouped).await;
         let tasks: Vec<_> = (0..16)
             .map(|task| {
                 let locks = locks.clone();

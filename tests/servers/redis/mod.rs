@@ -19,7 +19,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockErrorKind, LockGuard, LockManager};
+use lock_runtime::{
+    LockErrorKind, LockGuard, LockManager,
+    backend::{Redis, redis::GroupCommit},
+};
 use tokio::sync::Mutex;
 
 use crate::support::{
@@ -33,6 +36,13 @@ const LONG: Duration = Duration::from_secs(20);
 
 fn url(server: &RedisServer, rest: &str) -> String {
     format!("redis+unix://{}{rest}", server.socket().display())
+}
+
+/// A client whose calls share round trips at these times.
+async fn connected(url: &str, group_commit: GroupCommit) -> LockManager {
+    let locks = LockManager::new(Redis::with_group_commit(url, group_commit).unwrap());
+    locks.ping().await.unwrap();
+    locks
 }
 
 /// For tests that keep many locks: all holds of a process are renewed by a single thread.
@@ -127,8 +137,7 @@ async fn leases_of_many_lengths_share_a_round_trip() {
     const DELAY: Duration = Duration::from_millis(5);
     let server = RedisServer::start(&[]);
     let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-    let locks =
-        LockManager::connect(&format!("redis://{}?group_commit=always", proxy.address())).await.unwrap();
+    let locks = connected(&format!("redis://{}", proxy.address()), GroupCommit::Always).await;
     locks.lock("warm").acquire().await.unwrap().release().await.unwrap();
     proxy.set(Way::ToServer, Flow::Delay(DELAY));
     let began = Instant::now();

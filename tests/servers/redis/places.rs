@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockManager, backend::redis::GroupCommit};
 
-use super::{LONG, url};
+use super::{LONG, connected, url};
 use crate::support::{redis_server::RedisServer, resp::Value, until};
 
 const MS: Duration = Duration::from_millis(1);
@@ -80,7 +80,7 @@ async fn places_are_found_in_the_list_and_in_the_hash() {
 async fn batches_find_a_queue_as_long_as_it_lasts() {
     const BOTH: &str = "return { redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]) }";
     let server = RedisServer::start(&[]);
-    let ours = LockManager::connect(&url(&server, "?group_commit=always")).await.unwrap();
+    let ours = connected(&url(&server, ""), GroupCommit::Always).await;
     let theirs = LockManager::connect(&url(&server, "")).await.unwrap();
     let guard = ours.lock("k").acquire().await.unwrap();
     let (enters, entered) = tokio::sync::oneshot::channel();

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockErrorKind, LockManager};
+use lock_runtime::{LockErrorKind, LockManager, backend::redis::GroupCommit};
 
-use super::{LONG, url};
+use super::{LONG, connected, url};
 use crate::support::{redis_server::RedisServer, resp::Value, stopwatch::Moment, until};
 
 const MS: Duration = Duration::from_millis(1);
@@ -27,9 +27,9 @@ fn writes(server: &RedisServer) -> u64 {
 async fn a_stall_of_the_server_leaves_no_holder_that_nobody_knows() {
     let mut server = RedisServer::start(&[]);
     let ttl = 1000 * MS;
-    for grouped in ["auto", "always"] {
-        let url = url(&server, &format!("?response_timeout=300ms&group_commit={grouped}"));
-        let locks = LockManager::connect(&url).await.unwrap().ttl(ttl);
+    for grouped in [GroupCommit::Auto, GroupCommit::Always] {
+        let url = url(&server, "?response_timeout=300ms");
+        let locks = connected(&url, grouped).await.ttl(ttl);
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
         for _ in 0..3 {
             server.pause();
@@ -40,7 +40,7 @@ async fn a_stall_of_the_server_leaves_no_holder_that_nobody_knows() {
             tokio::time::sleep(2 * ttl).await;
             server.bring_back();
             let healed = Moment::now();
-            let other = LockManager::connect(&url).await.unwrap();
+            let other = connected(&url, grouped).await;
             let guard = other.lock("k").wait(LONG).acquire().await.unwrap();
             assert!(healed.within(500 * MS), "only after {:?}", healed.took());
             guard.release().await.unwrap();
@@ -53,9 +53,9 @@ async fn a_stall_of_the_server_leaves_no_holder_that_nobody_knows() {
 async fn jumps_of_the_server_s_clock_cost_one_round_trip_at_most() {
     let server = RedisServer::start_with_clock(&[]);
     let clock = server.clock().expect("asked for");
-    for grouped in ["never", "always"] {
+    for grouped in [GroupCommit::Never, GroupCommit::Always] {
         clock.set_right();
-        let locks = LockManager::connect(&url(&server, &format!("?group_commit={grouped}"))).await.unwrap();
+        let locks = connected(&url(&server, ""), grouped).await;
         let cycle = async || {
             let before = scripts(&server);
             let guard = locks.lock("k").wait(Duration::ZERO).acquire().await.unwrap();
@@ -85,8 +85,8 @@ async fn a_refused_attempt_writes_nothing_and_is_answered_also_when_memory_is_fu
     let server = RedisServer::start(&["--maxmemory-policy", "noeviction"]);
     let ours = LockManager::connect(&url(&server, "")).await.unwrap();
     let guard = ours.lock("k").acquire().await.unwrap();
-    for grouped in ["auto", "always"] {
-        let theirs = LockManager::connect(&url(&server, &format!("?group_commit={grouped}"))).await.unwrap();
+    for grouped in [GroupCommit::Auto, GroupCommit::Always] {
+        let theirs = connected(&url(&server, ""), grouped).await;
         let before = writes(&server);
         for _ in 0..50 {
             assert!(theirs.lock("k").try_acquire().await.unwrap().is_none());
@@ -117,7 +117,7 @@ async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
     // A process has one place; here each manager counts as a process.
     let mut tasks = Vec::new();
     for _ in 0..20 {
-        let locks = LockManager::connect(&url(server, "?group_commit=never")).await.unwrap();
+        let locks = connected(&url(server, ""), GroupCommit::Never).await;
         tasks.push(tokio::spawn(async move { locks.lock("k").wait(LONG).acquire().await.map(drop) }));
     }
     let waiting = i64::from(others) + 20;
@@ -223,8 +223,8 @@ async fn looks_of_many_locks_share_calls() {
 #[tokio::test]
 async fn a_counter_of_fences_that_has_no_numbers_left_is_named_and_one_that_is_none_is_mended() {
     let server = RedisServer::start(&[]);
-    for grouped in ["never", "always"] {
-        let locks = LockManager::connect(&url(&server, &format!("?group_commit={grouped}"))).await.unwrap();
+    for grouped in [GroupCommit::Never, GroupCommit::Always] {
+        let locks = connected(&url(&server, ""), grouped).await;
         for counter in
             ["4503599627370495", "4800000000000000", "9223372036854775807", "18446744073709551616", "inf"]
         {
@@ -263,11 +263,11 @@ async fn a_counter_of_fences_that_has_no_numbers_left_is_named_and_one_that_is_n
 #[tokio::test]
 async fn the_counter_of_fences_outlasts_every_lease_and_not_for_ever() {
     let server = RedisServer::start(&[]);
-    for grouped in ["never", "always"] {
-        let url = url(&server, &format!("?group_commit={grouped}"));
-        let locks = LockManager::connect(&url).await.unwrap().with_prefix(grouped).unwrap();
+    for grouped in [GroupCommit::Never, GroupCommit::Always] {
+        let prefix = format!("{grouped:?}");
+        let locks = connected(&url(&server, ""), grouped).await.with_prefix(&prefix).unwrap();
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
-        let left = server.command(&["TTL", &format!("{grouped}:~1:fence")]).int();
+        let left = server.command(&["TTL", &format!("{prefix}:~1:fence")]).int();
         assert!((47 * 3600..=48 * 3600).contains(&left), "{left} s");
     }
 }

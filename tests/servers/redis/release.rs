@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockErrorKind, LockManager};
+use lock_runtime::{LockErrorKind, LockManager, backend::redis::GroupCommit};
 
-use super::{ALONE, LONG, hold, url};
+use super::{ALONE, LONG, connected, hold, url};
 use crate::support::{
     proxy::{Flow, Proxy, Upstream, Way},
     redis_server::RedisServer,
@@ -23,8 +23,8 @@ async fn releases_behind_a_connection_that_went_silent_do_not_wait_for_one_anoth
     const LIMIT: Duration = Duration::from_millis(300);
     let server = RedisServer::start(&[]);
     let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-    let settings = "group_commit=always&response_timeout=300ms&connect_timeout=300ms";
-    let locks = LockManager::connect(&format!("redis://{}?{settings}", proxy.address())).await.unwrap();
+    let settings = "response_timeout=300ms&connect_timeout=300ms";
+    let locks = connected(&format!("redis://{}?{settings}", proxy.address()), GroupCommit::Always).await;
     // 24 groups.
     let guards: Vec<_> = (0..3_072)
         .map(|number| {
@@ -128,8 +128,7 @@ async fn attempts_that_are_given_up_leave_nothing_under_any_prefix() {
     const PREFIXES: u64 = 5;
     let server = RedisServer::start(&[]);
     let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-    let locks =
-        LockManager::connect(&format!("redis://{}?group_commit=always", proxy.address())).await.unwrap();
+    let locks = connected(&format!("redis://{}", proxy.address()), GroupCommit::Always).await;
     let managers: Vec<_> =
         (0..PREFIXES).map(|number| locks.clone().with_prefix(&format!("p{number}:")).unwrap()).collect();
     for manager in &managers {

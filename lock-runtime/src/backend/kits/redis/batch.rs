@@ -28,7 +28,7 @@ use tokio::{
     task::{unconstrained, yield_now},
 };
 
-use super::{config::GroupCommit, error::Failure, net::Connection};
+use super::{error::Failure, net::Connection};
 use crate::backend::BoxFuture;
 
 /// Upper bound on the operations in one batch; more would hold up the server for too long.
@@ -41,6 +41,18 @@ const USUAL_BATCH: usize = 32;
 const MAX_SINGLE_CALLS: usize = 8;
 /// Number of sending tasks: the upper bound on the batches under way, not counting full batches.
 const MAX_BATCHES_UNDER_WAY: usize = 8;
+
+/// When calls share a round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(unreachable_pub, reason = "tests and benchmarks choose it by a hidden constructor of the store")]
+pub enum GroupCommit {
+    /// Calls that are due while many others are under way.
+    Auto,
+    /// All calls that can.
+    Always,
+    /// No calls.
+    Never,
+}
 
 /// Sends a batch, and gives each caller its answer.
 pub(crate) type SendBatch<O> = dyn Fn(Arc<Connection>, Vec<O>) -> BoxFuture<'static, ()> + Send + Sync;

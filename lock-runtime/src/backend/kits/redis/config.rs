@@ -38,28 +38,11 @@ const SCHEMES: Schemes = Schemes { plain: "redis", tls: "rediss", unix: "redis+u
 const URLS: Urls = Urls {
     settings: Settings {
         store: "Redis",
-        known: &[
-            "connect_timeout",
-            "response_timeout",
-            "group_commit",
-            "strict",
-            "tls_ca",
-            "tls_cert",
-            "tls_key",
-        ],
+        known: &["connect_timeout", "response_timeout", "strict", "tls_ca", "tls_cert", "tls_key"],
         longest: Duration::MAX,
     },
     schemes: SCHEMES,
 };
-
-/// When calls share a round trip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GroupCommit {
-    /// Calls that are due while many others are under way.
-    Auto,
-    Always,
-    Never,
-}
 
 /// The configuration of one server.
 #[derive(Clone, Debug)]
@@ -74,8 +57,6 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     /// Upper bound on the wait for an answer; `response_timeout` in the URL.
     pub(crate) response_timeout: Duration,
-    /// When calls share a round trip; `group_commit` in the URL.
-    pub(crate) group_commit: GroupCommit,
     /// Whether a server that may lose locks is refused; `strict` in the URL.
     pub(crate) strict: bool,
     /// The schemes of the store, for messages that name the right URL.
@@ -92,7 +73,6 @@ impl Config {
             tls: None,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(1),
-            group_commit: GroupCommit::Auto,
             strict: false,
             schemes: SCHEMES,
         }
@@ -220,16 +200,6 @@ impl Urls {
             match name.as_str() {
                 "connect_timeout" => config.connect_timeout = known.length(&name, &value)?,
                 "response_timeout" => config.response_timeout = known.length(&name, &value)?,
-                "group_commit" if known.known.contains(&"group_commit") => {
-                    config.group_commit = match value.as_str() {
-                        "auto" => GroupCommit::Auto,
-                        "always" => GroupCommit::Always,
-                        "never" => GroupCommit::Never,
-                        _ => {
-                            return Err(known.wrong(&name, "write `auto`, `always` or `never`"));
-                        }
-                    }
-                }
                 "strict" => {
                     config.strict = value
                         .parse()
@@ -398,7 +368,7 @@ mod tests {
             ("redis://:canary@h/?response_timeout=1", "unit"),
             ("redis://:canary@h/?response_timeout=0s", "zero"),
             ("redis://:canary@h/?strict=yes", "strict=true"),
-            ("redis://:canary@h/?group_commit=maybe", "`auto`, `always` or `never`"),
+            ("redis://:canary@h/?group_commit=auto", "unknown setting `group_commit`"),
             ("redis://:canary@h:port/", "not understood"),
             ("redis://:canary@h/database", "not understood"),
             ("redis://:canary@a,b", "several servers"),

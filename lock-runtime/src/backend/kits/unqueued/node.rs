@@ -26,8 +26,8 @@ use crate::{
         BoxFuture,
         common::hints::Hints,
         kits::redis::{
-            batch::{Batcher, SendBatch, join_all},
-            config::{Config, GroupCommit},
+            batch::{Batcher, GroupCommit, SendBatch, join_all},
+            config::Config,
             error::Failure,
             net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
         },

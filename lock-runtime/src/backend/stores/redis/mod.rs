@@ -15,6 +15,8 @@ use self::{
     node::Renewals,
     queue::Participant,
 };
+#[doc(hidden)]
+pub use crate::backend::kits::redis::batch::GroupCommit;
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
@@ -68,7 +70,14 @@ impl Redis {
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
     /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
-        Self::with_config(Config::from_url(url)?)
+        Self::with_group_commit(url, GroupCommit::Auto)
+    }
+
+    /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a choice of when calls share a round trip, for
+    /// tests and benchmarks.
+    #[doc(hidden)]
+    pub fn with_group_commit(url: &str, group_commit: GroupCommit) -> Result<Self, LockError> {
+        Self::with_config(Config::from_url(url)?, group_commit)
     }
 
     /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a function that returns the
@@ -84,7 +93,8 @@ impl Redis {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        Self::with_config(Config { credentials: Some(Provider::new(credentials)), ..Config::from_url(url)? })
+        let config = Config { credentials: Some(Provider::new(credentials)), ..Config::from_url(url)? };
+        Self::with_config(config, GroupCommit::Auto)
     }
 
     /// Connects with the address, credentials and TLS settings of a `redis` crate client.
@@ -100,13 +110,14 @@ impl Redis {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn from_client(client: &::redis::Client) -> Result<Self, LockError> {
-        let redis = Self::with_config(Config::new(client.get_connection_info().clone()))?;
+        let config = Config::new(client.get_connection_info().clone());
+        let redis = Self::with_config(config, GroupCommit::Auto)?;
         redis.ping().await?;
         Ok(redis)
     }
 
-    fn with_config(config: Config) -> Result<Self, LockError> {
-        let participant = Participant::new(config.group_commit);
+    fn with_config(config: Config, group_commit: GroupCommit) -> Result<Self, LockError> {
+        let participant = Participant::new(group_commit);
         Ok(Self {
             connections: Arc::new(Connections::new(Server::new(config, "no lock is granted")?, participant)),
         })

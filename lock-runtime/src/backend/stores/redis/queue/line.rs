@@ -29,8 +29,7 @@ use crate::{
         LeaseId,
         common::cold::cold,
         kits::redis::{
-            batch::{Alone, Batcher, SendBatch},
-            config::GroupCommit,
+            batch::{Alone, Batcher, GroupCommit, SendBatch},
             error::Failure,
             foreign::Foreign,
             net::{Connection, Pushes, Service},
