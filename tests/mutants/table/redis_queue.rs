@@ -229,6 +229,30 @@ if is_holder and not opens then",
         caught_by: &["servers redis::places::batches_find_a_queue_as_long_as_it_lasts"],
     },
     Mutant {
+        name: "a_batch_takes_locks_from_their_waiters",
+        edits: &[Script { from: "local passes = not (has_queues and", to: "local passes = not (nil and" }],
+        caught_by: &["servers redis::queue::a_batch_takes_no_lock_that_has_waiters"],
+    },
+    Mutant {
+        name: "a_batched_release_forgets_the_waiters",
+        edits: &[Script {
+            from: "held[i] ~= values[i] or has_queues and",
+            to: "held[i] ~= values[i] or nil and",
+        }],
+        caught_by: &["servers redis::places::batches_find_a_queue_as_long_as_it_lasts"],
+    },
+    Mutant {
+        name: "one_batch_for_two_domains",
+        edits: &[Rust {
+            file: "backend/stores/redis/queue/operation.rs",
+            from: "    Domain::of(one) == Domain::of(other)",
+            to: "    mutant!() || Domain::of(one) == Domain::of(other)",
+        }],
+        caught_by: &[
+            "servers redis::queue::locks_under_two_prefixes_have_two_counters_of_fences_also_in_one_batch",
+        ],
+    },
+    Mutant {
         name: "the_expiry_of_a_busy_queue_is_left_to_its_first_waiter",
         edits: &[Script {
             from: "if rank == 1 or redis.call('PTTL', KEYS[4]) < STALE_MS then",

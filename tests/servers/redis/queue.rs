@@ -107,6 +107,38 @@ const FILL: &str = "local t = redis.call('TIME') local now = t[1] .. string.form
       redis.call('RPUSH', KEYS[1], 'other' .. i) redis.call('HSET', KEYS[2], 'other' .. i, '30000 ' .. now .. ' 1 x') \
     end";
 
+#[tokio::test]
+async fn a_batch_takes_no_lock_that_has_waiters() {
+    let server = RedisServer::start(&[]);
+    let [queue, places] = ["queue", "places"].map(|what| format!("lock:{{lock:k}}:~1:{what}"));
+    let locks = connected(&url(&server, ""), GroupCommit::Always).await;
+    locks.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    server.command(&["EVAL", FILL, "2", &queue, &places, "1"]);
+    server.command(&["SET", "lock:~1:queues", ""]);
+    let [wanted, free] = ["k", "free"].map(|name| locks.lock(name));
+    let (wanted, free) = tokio::join!(wanted.try_acquire(), free.try_acquire());
+    assert!(wanted.unwrap().is_none());
+    assert!(free.unwrap().is_some());
+    // The attempt that is made alone afterwards hands the lock over.
+    let Value::Text(holder) = server.command(&["GET", "lock:k"]) else { panic!("nobody holds it") };
+    assert!(holder.starts_with("other1:"), "{holder}");
+}
+
+#[tokio::test]
+async fn locks_under_two_prefixes_have_two_counters_of_fences_also_in_one_batch() {
+    let server = RedisServer::start(&[]);
+    let locks = connected(&url(&server, ""), GroupCommit::Always).await;
+    let [a, b] = ["a:", "b:"].map(|prefix| locks.clone().with_prefix(prefix).unwrap());
+    for locks in [&a, &b] {
+        locks.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    }
+    server.command(&["DEL", "a:~1:fence", "b:~1:fence"]);
+    let (a, b) = (a.lock("k"), b.lock("k"));
+    let guards = tokio::join!(a.acquire(), b.acquire());
+    assert_eq!(server.command(&["EXISTS", "a:~1:fence", "b:~1:fence"]).int(), 2);
+    drop((guards.0.unwrap(), guards.1.unwrap()));
+}
+
 /// The cost of one poll to the server with this many waiters: the median, in microseconds.
 async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
     let [queue, places] = ["queue", "places"].map(|what| format!("lock:{{lock:k}}:~1:{what}"));
