@@ -9,11 +9,16 @@ use crate::support::{redis_server::RedisServer, resp::Value, stopwatch::Moment, 
 
 const MS: Duration = Duration::from_millis(1);
 
+/// Number of calls of a command that a server has executed, in scripts, too.
+fn calls(server: &RedisServer, command: &str) -> u64 {
+    let Value::Text(stats) = server.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or_default()
+}
+
 /// Number of script calls that a server has answered.
 fn scripts(server: &RedisServer) -> u64 {
-    let Value::Text(stats) = server.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
-    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or_default()
+    calls(server, "evalsha")
 }
 
 /// Number of writes that a server has made.
@@ -30,8 +35,11 @@ async fn a_stall_of_the_server_leaves_no_holder_that_nobody_knows() {
     for grouped in [GroupCommit::Auto, GroupCommit::Always] {
         let url = url(&server, "?response_timeout=300ms");
         let locks = connected(&url, grouped).await.ttl(ttl);
+        let before = calls(&server, "set");
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+        let of_one_grant = calls(&server, "set") - before;
         for _ in 0..3 {
+            let before = calls(&server, "set");
             server.pause();
             for wait in [Duration::ZERO, 700 * MS] {
                 let error = locks.lock("k").wait(wait).acquire().await.expect_err("the server stands still");
@@ -44,6 +52,11 @@ async fn a_stall_of_the_server_leaves_no_holder_that_nobody_knows() {
             let guard = other.lock("k").wait(LONG).acquire().await.unwrap();
             assert!(healed.within(500 * MS), "only after {:?}", healed.took());
             guard.release().await.unwrap();
+            assert_eq!(
+                calls(&server, "set") - before,
+                of_one_grant,
+                "granted to an attempt that was given up"
+            );
         }
         locks.shutdown().await;
     }
