@@ -129,8 +129,10 @@ pub(crate) async fn leave(
     add_domain(&mut call, &id.key);
     add_lock(&mut call, &id.key);
     call.write_arg_fmt(format::owner(id.mode, process, id.owner));
-    if !foreign.is_zero() {
-        call.arg(format::millis(foreign));
+    // The script takes a lock as used by foreign clients whatever the number is, also if that is 0.
+    let foreign = format::millis(foreign);
+    if foreign > 0 {
+        call.arg(foreign);
     }
     let answer: String = connection.run(&scripts::RELEASE, &call).await?;
     match answer.as_str() {
