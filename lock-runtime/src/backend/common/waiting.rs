@@ -20,6 +20,9 @@ pub(in crate::backend) trait Waiter: Send {
     type Subscription: AsRef<Watch> + Send + Sync;
 
     /// Asks for the lock. The `subscription` is `None` until the waiter was refused for the first time.
+    ///
+    /// The subscription, if there is one, must take effect on the server before the question is executed: otherwise, a
+    /// release between the two is found only after the pause.
     fn ask(
         &mut self,
         subscription: Option<&mut Self::Subscription>,
