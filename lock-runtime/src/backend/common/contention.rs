@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::time::{backoff::between, clock::Instant};
 
-/// Upper bound on the time that the duration of the granted request adds to a [head start](Contention::head_start).
+/// Upper bound on the part of a [head start](Contention::head_start) that comes from the duration of the granted
+/// request.
 const MAX_REQUEST_SHARE: Duration = Duration::from_millis(200);
 /// Time after a grant for which the evidence in its answer is current; later, other clients may have begun to wait.
 const FRESH_FOR: Duration = Duration::from_millis(20);
 
-/// The evidence of other waiting clients in the answer to a granted request.
+/// The answer to a granted request, as evidence of other clients that wait for the lock.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::backend) struct Contention {
     /// When the request was sent.

@@ -1,4 +1,5 @@
-//! The current session of a store. The whole process shares one session, and replaces a session that has ended.
+//! The current session of a store, which all callers of the store share. Once the session is unusable, the next caller
+//! makes another one.
 
 use std::{fmt, future::Future, sync::Arc};
 

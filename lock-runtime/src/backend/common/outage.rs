@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use crate::{LockError, sync::lock, time::clock::Instant};
 
-/// Logs the outages of a store, however many connections and callers notice them.
+/// Logs each outage of a store once, however many connections and callers notice the outage.
 ///
 /// The beginning of an outage is logged as a warning, and its end as an info line. If the server refuses us during an
 /// outage, the first refusal is logged as an error. This error replaces the warning if the outage begins with the

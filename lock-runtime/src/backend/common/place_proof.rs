@@ -23,8 +23,8 @@ use crate::{
 pub(in crate::backend) struct PlaceProof {
     /// When the request was sent.
     pub(in crate::backend) sent: Instant,
-    /// The number of the last grant of this lock before the request was executed, or a larger number that no grant had
-    /// had by then.
+    /// A bound on the numbers of earlier grants: no grant of this lock that was made before the request was executed
+    /// has a larger number. A grant with a larger number was therefore made after the request.
     pub(in crate::backend) last: u64,
 }
 

@@ -64,7 +64,7 @@ impl<H> Lifetime<H> {
         notifier.notify("it was lost before it was handed out");
     }
 
-    /// Removes a hold that was released, and is not notified of a loss any more.
+    /// Removes a hold that was released: its holder is not notified of a loss any more.
     pub(in crate::backend) fn forget(&self, number: i64) {
         self.holds().remove(&number);
     }
@@ -77,7 +77,7 @@ impl<H> Lifetime<H> {
         }
     }
 
-    /// Ends the session, and notifies the holders of all its holds of their loss.
+    /// Ends the session, and notifies the holder of each registered hold that the hold is lost.
     pub(in crate::backend) fn end(&self, why: &str) {
         let lost = {
             let mut holds = self.holds();
@@ -92,7 +92,7 @@ impl<H> Lifetime<H> {
 
 #[cfg(feature = "zookeeper")]
 impl<H: Clone> Lifetime<H> {
-    /// Returns what the store keeps of its holds.
+    /// Returns what the store keeps of each registered hold.
     pub(in crate::backend) fn registered(&self) -> Vec<H> {
         self.holds().values().map(|(hold, _)| hold.clone()).collect()
     }

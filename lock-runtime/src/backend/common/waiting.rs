@@ -46,13 +46,15 @@ pub(in crate::backend) trait Waiter: Send {
 #[derive(Debug)]
 pub(in crate::backend) enum Answer {
     Granted(Grant),
-    /// No client is known to hold the lock. The waiter asks again after this pause, and no message shortens the pause.
-    /// The loop does not check the end of the wait after this answer, so the store limits the number of such answers.
+    /// No holder of the lock is known, or a single attempt is to be repeated in spite of a refusal. The waiter asks
+    /// again after this pause, and no message shortens the pause. The loop does not check the end of the wait after
+    /// this answer: the store has to check that end, or to limit the number of such answers.
     Undecided {
         pause: Duration,
     },
-    /// The lock is held. The holder's lease lasts for `remaining`, if known. The waiter asks again at the next message,
-    /// after the pause or at the end of the wait, whichever comes first.
+    /// The lock is held. The holder's lease lasts for `remaining`, if known. After the first such answer, the waiter
+    /// subscribes and asks again at once. After a later answer, the waiter asks again at the next message, after the
+    /// pause or at the end of the wait, whichever comes first.
     Held {
         remaining: Option<Duration>,
         pause: Duration,
