@@ -1,8 +1,9 @@
-//! The connections of one store: a few for each runtime of the caller, and some for renewals alone.
+//! The connections of one store: at most `connections` (a setting) for each runtime of the caller, and `FOR_RENEWALS`
+//! for renewals alone.
 //!
-//! A connection executes one statement at a time, and its place is taken until the server has ended that statement. A
-//! statement runs in a task of its own: a caller that is dropped, or left unpolled halfway, keeps no connection from
-//! the others, and the outcome of the statement is known in the end.
+//! A connection executes one statement at a time, and stays in use until the server has ended that statement. Each
+//! statement runs in a task of its own. Therefore, a caller that is dropped or left unpolled keeps no connection from
+//! the others, and the outcome of its statement becomes known.
 
 use std::{
     fmt,
@@ -39,15 +40,16 @@ use crate::{
 
 /// Number of connections that renew leases. Renewals and other statements do not wait for each other.
 const FOR_RENEWALS: u32 = 2;
-/// Upper bound on repetitions of a statement after conflicts with other statements, or changes of its session.
+/// Upper bound on the repetitions of a statement that conflicted with another statement, or whose session a pooler
+/// replaced.
 const CONFLICTS: u32 = 5;
 
 /// The connections that a statement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// The connections of the caller's runtime.
+    /// The user's pool. Without a pool, or on the library's own thread: the connections of the caller's runtime.
     Here,
-    /// The same connections, or connections of the store's own once the program has closed its pool.
+    /// Like [`Here`](Self::Here), but without the user's pool once the program has closed that pool.
     Releases,
     /// The connections for renewals, on the library's own thread.
     Renewals,
@@ -59,7 +61,7 @@ pub(crate) struct Answer {
     pub(crate) rows: Vec<PgRow>,
     /// When the statement was sent the last time.
     pub(crate) sent: Instant,
-    /// Whether the statement may have been executed before.
+    /// Whether an earlier copy of the statement may have been executed, too.
     pub(crate) repeated: bool,
     /// Why the server refused the statement at first, if it was executed without its notification.
     pub(crate) unnotified: Option<sqlx::Error>,
@@ -74,7 +76,8 @@ pub(crate) struct Connections {
     outage: Outage,
     clock: ServerClock,
     fitness: Fitness,
-    /// Whether a connection keeps its session from one statement to the next, as far as is known; see `notices.rs`.
+    /// Whether connections are known to keep their sessions from one statement to the next. False until the listener
+    /// has proved it, and behind a pooler.
     keeps_sessions: Arc<AtomicBool>,
     /// Whether the user's pool leads to a server that can hold locks.
     pool_is_fit: AtomicBool,
@@ -105,7 +108,8 @@ impl Connections {
         &self.clock
     }
 
-    /// Returns the identity of the table that was seen last.
+    /// Returns the identity of the table that was seen last: the start of its server, and the numbers of its database
+    /// and of the table.
     pub(crate) fn identity(&self) -> Option<String> {
         self.fitness.identity()
     }
@@ -123,8 +127,8 @@ impl Connections {
         });
     }
 
-    /// Waits for a connection for renewals; returns an error if there is none: a lock that is granted without such a
-    /// connection would be lost at the end of its `ttl`.
+    /// Waits until there is a connection for renewals; returns an error if none can be made. Without such a connection,
+    /// a granted lock would be lost at the end of its `ttl`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -154,9 +158,10 @@ impl Connections {
         &self.keeps_sessions
     }
 
-    /// Executes a statement. A connection that broke while it was idle is replaced: every statement may be repeated.
+    /// Executes a statement. If the connection breaks, and was neither just made nor taken from the user's pool, the
+    /// statement is repeated over another connection: every statement may be repeated.
     ///
-    /// `args` returns the arguments of a statement that is sent at this moment.
+    /// `args` returns the arguments for a statement that is sent at the moment given to `args`.
     ///
     /// # Cancel safety
     /// Must not be dropped, except with its runtime: the statement may still be executed.
@@ -272,11 +277,12 @@ impl Connections {
         if let Some(idle) = slot.pop() {
             return Ok(Line::of(idle, permit));
         }
-        // Its future is far larger than that of a statement, which is moved to a task.
+        // The future of `make` is boxed, because it is far larger than the future of a statement, which is moved to a
+        // task.
         cold(self.make(lane, &slot, permit)).await
     }
 
-    /// Waits for a place among the connections.
+    /// Waits for a permit for a connection.
     async fn wait(&self, slot: &Arc<Slot>) -> Result<Permit, LockError> {
         let limit = self.config.response_timeout;
         timeout(limit, slot.permit()).await.map_err(|_| {
@@ -299,8 +305,8 @@ impl Connections {
             }
             slot.set_reached(false);
         }
-        // Attempts follow one after the other, and share a failure for a moment, so that an outage makes no storm of
-        // connections.
+        // Attempts follow one after the other. For `PAUSE` after a failed attempt, other callers get its error, so that
+        // an outage does not cause many attempts.
         let mut failed = slot.failed.lock().await;
         if let Some(idle) = slot.pop() {
             return Ok(Line::of(idle, permit));
@@ -345,8 +351,8 @@ impl Connections {
         Ok(Line::of_pool(connection))
     }
 
-    /// Connects like [`connect`](Self::connect); on the library's own thread by several attempts, because there is no
-    /// time to wait for a single unanswered attempt.
+    /// Connects like [`connect`](Self::connect). On the library's own thread, further attempts begin while one is
+    /// unanswered, because renewals have no time to wait for a single attempt.
     async fn connect_soon(&self, lane: Lane) -> Result<PgConnection, LockError> {
         if background::handle().is_here() {
             first_of(|| self.connect(lane)).await
@@ -409,7 +415,8 @@ impl fmt::Debug for Connections {
     }
 }
 
-/// Pings over a connection of the caller's runtime, and so makes one if there is none.
+/// Checks the server over a connection of the caller's runtime, or of the user's pool; makes the connection if there is
+/// none.
 pub(crate) async fn ping(connections: &Connections) -> Result<(), LockError> {
     let mut line = connections.take(Lane::Here).await?;
     if line.is_fresh() && !line.is_of_pool() {

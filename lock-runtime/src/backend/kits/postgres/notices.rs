@@ -1,11 +1,11 @@
 //! Notifications of releases, over one connection of the process.
 //!
-//! Notifications are only hints: any user of the database can send one, and one may be lost. Therefore each wait also
-//! ends by itself.
+//! Notifications are only hints: any user of the database can send a false one, and one may be lost. Therefore, each
+//! waiter also asks again after a pause.
 //!
-//! Behind a pooler that gives each transaction another session of the server, notifications do not arrive, and statements
-//! cannot be prepared. Until the listener has proved that its session is its own, waiters poll, and statements are sent
-//! as text.
+//! Behind a pooler that gives each transaction another session of the server, notifications do not arrive, and
+//! statements cannot be prepared. Until the listener has proved that no other client uses its session, waiters poll,
+//! and statements over the store's own connections are sent as text.
 
 use std::{
     fmt,
@@ -33,10 +33,11 @@ use crate::{
     },
 };
 
-/// How long one request lets a waiter be notified of releases; the waiter asks again after half of this time.
+/// How long one request lets a waiter be notified of releases. A request that finds less than half of this time left
+/// extends it.
 pub(crate) const NOTICE_PERIOD: Duration = Duration::from_millis(1_500);
-/// Head start of other clients after a release, in which they are notified and ask before this process asks again; the
-/// time that a statement takes is added.
+/// Bounds on the head start of other clients after a release. Before this process asks again, it waits for a time
+/// within these bounds plus the duration of the granted request, so that a notified client can ask first.
 pub(crate) const HEAD_START: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 /// Pause of a waiter that is notified of releases: a notification may be lost with its connection.
 const PAUSE_OF_NOTIFIED: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
@@ -48,7 +49,7 @@ const ACQUISITIONS_BEFORE_LISTENING: u64 = 64;
 const PAUSE_WITHOUT_NOTICES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 /// Pause after a connection was lost or not made.
 const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
-/// Length of silence after which the connection is checked.
+/// Length of silence after which the connection is checked, unless the `response_timeout` is shorter.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long the connection is kept without waiters.
 const UNUSED: Duration = Duration::from_secs(60);
@@ -69,7 +70,7 @@ pub(crate) struct Notices {
     asked: AtomicU64,
     /// Whether the task that listens runs.
     runs: AtomicBool,
-    /// Notified when a task begins to wait, or the store is dropped.
+    /// Notified when a task begins to wait, when the server refuses a notification, and when the store is dropped.
     wake: Arc<Notify>,
 }
 
@@ -96,7 +97,8 @@ impl Notices {
         &self.hints
     }
 
-    /// Notes that the server has refused a notification: until it takes one, waiters poll.
+    /// Records that the server has refused a notification. From now on, waiters poll until this process can listen
+    /// again.
     pub(crate) fn refused(&self, cause: &impl fmt::Display) {
         if !self.refuses.swap(true, Ordering::AcqRel) {
             tracing::warn!(
@@ -108,8 +110,9 @@ impl Notices {
         }
     }
 
-    /// Counts an acquisition. A process that locks often begins to listen before it has to wait, so that its statements
-    /// can be prepared. A process that rarely locks is spared the connection.
+    /// Counts an acquisition. A process with more than [`ACQUISITIONS_BEFORE_LISTENING`] acquisitions listens even if
+    /// none of its tasks has waited, so that its statements can be prepared. A process with fewer acquisitions is
+    /// spared the connection.
     pub(crate) fn asked(self: &Arc<Self>) {
         if self.asked.fetch_add(1, Ordering::Relaxed) == ACQUISITIONS_BEFORE_LISTENING {
             self.start();
@@ -175,7 +178,7 @@ enum End {
     Pooled,
     /// The server refuses to notify.
     Refused,
-    /// For a long time, no task has waited.
+    /// No task has waited during the last [`UNUSED`].
     Unused,
 }
 

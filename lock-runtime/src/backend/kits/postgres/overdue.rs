@@ -1,11 +1,12 @@
-//! Statements that were not answered in time. A process of the server that waits for the lock of a row or for a replica does
-//! not notice that its client has gone. If the connection of an overdue statement were closed and another one opened in its
-//! place, connections would pile up until the server takes no more. So the place stays taken until the server has ended the
-//! statement.
+//! Statements that were not answered in time.
 //!
-//! A connection may also have gone mute, so that no answer comes at all. Therefore the server is asked, over another
-//! connection, whether it still executes such a statement. A statement is never cancelled: a commit that waits for a replica
-//! would become visible, and notify the next holder, without being safe.
+//! A process of the server that waits for the lock of a row or for a replica does not notice that its client has gone.
+//! If this process closed the connection of such a statement and opened another one, connections would pile up until
+//! the server accepts no more. Therefore, the connection stays in use until the server has ended the statement.
+//!
+//! A connection may also have gone mute, so that its answer never comes. Therefore, the server is asked over another
+//! connection whether it still executes an overdue statement. A statement is never cancelled: a cancelled commit that
+//! waits for a replica would become visible and notify the next holder, although the replica may lack it.
 
 use std::{pin::pin, sync::Arc};
 
@@ -33,7 +34,8 @@ impl Overdue {
         Arc::new(Self { config: config.clone(), last: Mutex::default() })
     }
 
-    /// Keeps the place of a line until the server has ended its statement.
+    /// Keeps a connection in use until the server has ended the overdue statement, no longer executes it, or cannot be
+    /// asked.
     pub(super) async fn keep(self: Arc<Self>, mut line: Line) {
         let late = Instant::now();
         // The idle connections may be mute, too.
@@ -65,13 +67,14 @@ impl Overdue {
         }
     }
 
-    /// Returns whether the server is still executing an overdue statement; false if the server cannot be asked. An
-    /// answer is used again only if the question was put at `late` or after. The answer may be about a statement of another client with the same user, which the server keeps
-    /// waiting, too.
+    /// Returns whether the server may still be executing an overdue statement. An earlier answer counts if its question
+    /// was put at `late` or later, and less than half of the response timeout ago. The question does not distinguish
+    /// this client's statements from those of other clients with the same database user, which the server may also keep
+    /// waiting.
     async fn is_executed(self: &Arc<Self>, late: Instant) -> bool {
         let (answer, answered) = oneshot::channel();
         let this = Arc::clone(self);
-        // The library's own thread asks for the statements of all runtimes.
+        // The question is put on the library's own thread, once for the statements of all runtimes.
         background::handle().spawn(async move {
             let mut last = this.last.lock().await;
             let is_recent =
@@ -90,8 +93,9 @@ impl Overdue {
         answered.await.unwrap_or_default()
     }
 
-    /// Asks over a new connection. Without a connection, nothing is known of the server, and connections do not pile up
-    /// there.
+    /// Asks over a new connection. The answer counts as yes if the server has no room for the connection, or makes it
+    /// and then does not answer in time. If the connection or the question fails for another reason, the answer counts
+    /// as no: then no connections pile up at the server.
     async fn ask(&self) -> bool {
         let limit = self.config.response_timeout;
         let Ok(options) = self.config.current().await else { return false };

@@ -1,4 +1,4 @@
-//! The connections of one runtime, and one of them in use.
+//! The connections of one runtime ([`Slot`]), and a connection in use ([`Line`]).
 
 use std::{
     ops::{Deref, DerefMut},
@@ -29,12 +29,14 @@ pub(super) struct Slot {
     size: u32,
     permits: Semaphore,
     idle: Mutex<Vec<Idle>>,
-    /// Rises when connections are given up: a connection that was taken before is not used again.
+    /// Rises each time the connections are given up. A connection that was taken before such a rise is closed after its
+    /// statement.
     generation: AtomicU64,
-    /// Whether the last attempt to connect succeeded, so that several attempts may be made at once.
+    /// Whether the last attempt to connect succeeded, and no connection was given up since. In this state, several
+    /// attempts may be made at once.
     reached: AtomicBool,
-    /// The failure of the last attempt to connect, and until when the failure is shared. The mutex is locked while an
-    /// attempt is made.
+    /// The failure of the last single attempt to connect, and the time until which other callers get this failure. The
+    /// mutex is locked during a single attempt, but not during attempts that are made while `reached` is set.
     pub(super) failed: tokio::sync::Mutex<Option<(Instant, LockError)>>,
     /// Ends the task that closes idle connections.
     _end: oneshot::Sender<()>,
@@ -75,13 +77,13 @@ impl Slot {
         self.size
     }
 
-    /// Takes a place among the connections if one is free, and no other waits for it.
+    /// Takes a permit for a connection if one is free and no other caller waits for one.
     pub(super) fn try_permit(self: &Arc<Self>) -> Option<Permit> {
         self.permits.try_acquire().ok()?.forget();
         Some(Permit(Arc::clone(self)))
     }
 
-    /// Waits for a place among the connections.
+    /// Waits for a permit for a connection.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -115,8 +117,8 @@ impl Slot {
     }
 }
 
-/// Closes idle connections of a slot, and removes the slot when its runtime is shut down, because its connections are
-/// no longer driven.
+/// Closes idle connections of a slot. When the slot's runtime is shut down, removes the slot, because nothing drives
+/// the slot's connections any more.
 struct Caretaker {
     slot: Weak<Slot>,
     registered: Option<(Weak<SlotsOfRuntimes>, runtime::Id)>,
@@ -140,7 +142,7 @@ impl Drop for Caretaker {
     }
 }
 
-/// A place among the connections of a slot.
+/// The right to use one of the connections of a slot.
 pub(super) struct Permit(Arc<Slot>);
 
 impl Drop for Permit {
@@ -202,7 +204,8 @@ impl Line {
         }
     }
 
-    /// Wraps a connection of the user's pool, which has checked it.
+    /// Wraps a connection of the user's pool. The connection counts as fresh: unless the user has turned this check
+    /// off, the pool checks a connection before it gives the connection out.
     pub(super) fn of_pool(connection: PoolConnection<Postgres>) -> Self {
         Self {
             connection: Some(Raw::OfPool(connection)),
@@ -217,7 +220,7 @@ impl Line {
         self.permit.is_none()
     }
 
-    /// Returns whether the connection was just made, or checked by the user's pool.
+    /// Returns whether the connection was just made, or was taken from the user's pool.
     pub(super) fn is_fresh(&self) -> bool {
         self.fresh
     }
@@ -258,7 +261,8 @@ impl Line {
         Aside { slot, idle, generation: self.generation }
     }
 
-    /// Closes this connection and the idle ones: a cause that ended one connection has mostly ended all.
+    /// Closes this connection and the idle connections of its slot: what ended one connection has usually ended them
+    /// all.
     pub(super) fn give_up(self) {
         if let Some(Permit(slot)) = &self.permit {
             slot.give_up();

@@ -27,13 +27,14 @@ use crate::{
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
-/// Upper bound on the random pause after a tie, i.e. a round in which several clients divided the nodes: its first and
-/// its largest value, because the bound doubles with each tie.
+/// Bounds of the maximum random pause after a tie, i.e. a round in which several clients may have divided the nodes.
+/// After the first tie, the pause is at most the first bound. With each further tie this maximum doubles, up to the
+/// second bound.
 const TIE_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
-/// Upper bound on the doublings.
+/// Upper bound on the number of doublings of the maximum pause after a tie.
 const MAX_PAUSE_DOUBLINGS: u32 = 5;
-/// Upper bound on the repetitions of a single attempt after rounds that may have been ties. No repetition begins after
-/// the timeout of a node.
+/// Upper bound on the repetitions of a single attempt after rounds in which some nodes granted the lock. No repetition
+/// is planned once the longest timeout of a node has passed since the attempt began.
 const MAX_SINGLE_ATTEMPT_REPEATS: u32 = 2;
 /// Number of node timeouts with nothing but divided rounds after which one round waits for all nodes. One timeout is
 /// too few, because another client's round that waits for all nodes keeps this client from a majority for one timeout.
@@ -45,11 +46,12 @@ const GATHER: Duration = Duration::from_millis(2);
 enum Round {
     Granted(Grant),
     Refused(Refusal),
-    /// Ended before the last nodes answered, because several clients may have divided the other nodes.
+    /// Refused, and ended before all nodes answered: the answers so far were divided, and no further answer came in
+    /// time.
     BrokenOff(Refusal),
 }
 
-/// The answers of the nodes that refused.
+/// The result of a round in which the lock was not granted.
 struct Refusal {
     /// The time at which enough leases have ended to leave a majority of the nodes free, if known;
     /// [`Instant::FAR_FUTURE`] if clients of other libraries hold a majority of the nodes without an expiry.
@@ -70,12 +72,14 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
 struct Rounds<'a> {
     shared: &'a Arc<Shared>,
     request: &'a Acquire,
-    /// Number of ties since the last round that was none.
+    /// Number of rounds in a row that may have been ties, counted up to [`MAX_PAUSE_DOUBLINGS`]. In a single attempt,
+    /// each repeated round counts.
     ties: u32,
-    /// The time until which a single attempt is repeated. A tie is over quickly. A slow round met failing nodes instead,
-    /// and the next round would be slow, too.
+    /// The time until which a single attempt is repeated. If the rounds have taken as long as a node's timeout, nodes
+    /// are failing, and a further round would be as slow.
     ties_until: Instant,
-    /// Time since which each round has been broken off.
+    /// The end of the first broken-off round, if each round since then was broken off, too. Starts anew if a patient
+    /// round is broken off.
     divided_since: Option<Instant>,
 }
 
@@ -148,7 +152,7 @@ impl Waiter for Rounds<'_> {
         Watch::begin(&nodes.hints, nodes.protocol.channel(&self.request.key).into())
     }
 
-    /// Waits briefly for the announcements of a majority of the nodes.
+    /// Waits until a majority of the nodes has announced the release, for up to [`GATHER`].
     async fn notified(&mut self, watch: &Watch, before: u64) -> Option<Grant> {
         let majority = u64::try_from(self.shared.nodes.majority()).unwrap_or(u64::MAX);
         let _ = tokio::time::timeout(GATHER, watch.as_ref().reached(before + majority)).await;
@@ -254,7 +258,8 @@ impl<'a> Attempt<'a> {
         if let Some(fence) = fence {
             return Ok(Round::Granted(self.granted(fence, valid_until, others_wait)));
         }
-        // The nodes that granted the lock are freed before the next round of this or another client.
+        // The nodes that granted the lock are freed first, so that this client's next round finds them free. Other
+        // clients do not wait for this.
         self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
         self.open = false;
         // The failures are those of the acquisition, or of writing the fence back.
@@ -265,8 +270,8 @@ impl<'a> Attempt<'a> {
         Ok(if is_broken_off { Round::BrokenOff(refusal) } else { Round::Refused(refusal) })
     }
 
-    /// Writes the fence back to the nodes that granted the lock; returns whether a majority still held it for this
-    /// owner.
+    /// Writes the fence back to the nodes that granted the lock; returns whether this owner still held the lock on a
+    /// majority of the nodes.
     async fn raise(&self, fence: u64, granted: u64, failures: &mut Vec<(usize, Failure)>) -> bool {
         let nodes = &self.shared.nodes;
         let claim = self.claim(fence);

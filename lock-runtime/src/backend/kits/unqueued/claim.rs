@@ -1,4 +1,5 @@
-//! An owner's claim to a lock, about which nodes are asked, and the owner's unanswered acquisitions.
+//! An owner's claim to a lock, which is the subject of the questions to the nodes, and the owner's unanswered
+//! acquisitions.
 
 use std::{
     sync::{
@@ -23,7 +24,8 @@ pub(super) struct Claim {
     pub(super) ttl: Duration,
     /// The fence; for `Kind::Count`, the number of holds.
     pub(super) number: u64,
-    /// The time from which no node executes the acquisition.
+    /// The time from which a node refuses a question that can begin a hold (`Kind::has_limit`). Because the node's
+    /// clock is estimated, the node may refuse later, by up to [`server_clock::ERROR`].
     pub(super) limit: Instant,
     pub(super) unanswered: Arc<UnansweredAcquisitions>,
     /// The number of the node.
@@ -48,12 +50,12 @@ impl Claim {
 
 /// The unanswered acquisitions of one owner, by the numbers of the nodes.
 ///
-/// A release over the same connection as the acquisition is executed after it. A release over another connection may
-/// overtake the acquisition, until the limit from which no node executes the latter.
+/// If the acquisition was sent once, a later release over the same connection is executed after the acquisition. Any
+/// other release may overtake the acquisition, until the time from which no node executes the acquisition.
 #[derive(Debug)]
 pub(super) struct UnansweredAcquisitions {
-    /// For each node, the number of the connection over which the acquisition was put, counted from 1; 0 if no
-    /// acquisition is unanswered.
+    /// For each node: 1 plus the number of the connection over which the acquisition was sent; `u64::MAX` if the
+    /// acquisition was sent again; 0 before it is sent, and once the node cannot execute it any more.
     over: Vec<AtomicU64>,
     /// The time from which no node executes the acquisitions.
     limit: Instant,
@@ -68,12 +70,13 @@ impl UnansweredAcquisitions {
         self.limit
     }
 
-    /// Records that the node has answered, or was not asked.
+    /// Records that the node cannot execute the acquisition any more: the node has answered, was not asked, or has
+    /// executed a release that was sent after the acquisition.
     pub(super) fn ended_at(&self, node: usize) {
         self.over[node].store(0, Ordering::SeqCst);
     }
 
-    /// Returns whether the node may have taken the lock without a known answer.
+    /// Returns whether the node may have granted the lock, or may still grant it, without a known answer.
     pub(super) fn includes(&self, node: usize) -> bool {
         self.over[node].load(Ordering::SeqCst) != 0
     }
@@ -87,13 +90,14 @@ impl UnansweredAcquisitions {
         self.over[node].load(Ordering::SeqCst) == connection + 1
     }
 
-    /// Records that the acquisition is sent again, so that a release over the same connection may overtake it, too.
+    /// Records that the acquisition is sent again: from now on, a release may overtake the acquisition even over the
+    /// same connection.
     pub(super) fn sent_again(&self, node: usize) {
         self.over[node].store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Returns whether the acquisition may be executed after a release that was sent over this connection no earlier than
-    /// `sent`.
+    /// Returns whether the acquisition may be executed after a release that was sent over this connection no earlier
+    /// than `sent`.
     pub(super) fn may_follow(&self, node: usize, connection: u64, sent: Instant) -> bool {
         let over = self.over[node].load(Ordering::SeqCst);
         over != 0 && over != connection + 1 && sent < self.limit

@@ -36,8 +36,8 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// Time for which a connection to a server without a vote is kept. Only a new connection shows whether the server's
-/// settings were corrected.
+/// Time for which a connection is kept if the settings of its server, or of the user, leave the server without a vote.
+/// Only a new connection shows whether these settings were corrected.
 const KEPT_WITHOUT_VOTE: Duration = Duration::from_secs(1);
 
 /// One node, as this process sees it.
@@ -99,7 +99,7 @@ impl Node {
 /// The run ids of the nodes' servers, by the numbers of the nodes, as far as known.
 pub(super) type RunIds = Arc<Mutex<HashMap<usize, Box<str>>>>;
 
-/// The service of a node: it answers questions about locks, and its answers are votes.
+/// The state that this process needs to ask one node about locks. The answers of the node are votes.
 #[derive(Debug)]
 pub(super) struct NodeService {
     address: String,
@@ -123,8 +123,8 @@ impl NodeService {
     /// Refuses a server that is another node under another address, because that server would have two votes.
     fn check_identity(&self, info: &str) -> Result<(), LockError> {
         let mut run_ids = lock(&self.run_ids);
-        // The node's own entry goes first: otherwise, two servers that swapped their addresses would keep each other
-        // out.
+        // The node's own entry is removed first. Otherwise, two servers that swapped their addresses would keep each
+        // other out.
         run_ids.remove(&self.number);
         let Some(run_id) = fitness::run_id(info) else { return Ok(()) };
         if run_ids.iter().any(|(number, other)| *number != self.number && **other == *run_id) {
@@ -141,7 +141,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// Returns the properties of a new connection's server on which the rules depend.
+    /// Returns those properties of a new connection's server that the rules need.
     async fn look_at(&self, connection: &Connection, info: &str) -> Result<ServerFacts, LockError> {
         let mut shown = ServerFacts::by(info);
         if self.rules.is_some_and(|rules| rules.durable) && shown.has_log != Some(false) {
@@ -157,8 +157,8 @@ impl NodeService {
         Ok(shown)
     }
 
-    /// Warns of a server without a vote, or of a server that does not show whether it deserves its vote; once for each
-    /// server, not for each connection.
+    /// Warns of a server without a vote, or of a server that does not show whether it persists every write. A warning
+    /// is not logged if the previous one had the same text and was about the same server.
     fn warn(&self, info: &str, warning: String) {
         let warning = (fitness::run_id(info).map(Box::from), warning);
         let mut warned = lock(&self.warned);
@@ -315,13 +315,13 @@ impl Line {
         self.connection.call::<redis::Value>(&redis::cmd("PING")).await.map(drop)
     }
 
-    /// Returns the node's time at `now` or a little earlier, in µs.
+    /// Returns a lower bound on the node's time at `now`, in µs; 0 before the node's first answer.
     pub(super) fn time(&self, now: Instant) -> u64 {
         self.connection.clock().at(now)
     }
 
-    /// Puts an operation into the next batch, and returns the receiver of its answer. A release stays owed until the
-    /// node has answered it.
+    /// Puts an operation into the next batch, and returns the receiver of its answer. With `owed`, the release is
+    /// repeated in the background until the node answers or the lease has ended.
     pub(super) fn put(&self, kind: Kind, claim: Claim, owed: Option<PendingRelease>) -> Answered {
         if kind.has_limit() {
             claim.unanswered.sent_over(claim.node, self.connection.id());

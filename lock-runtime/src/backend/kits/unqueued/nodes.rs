@@ -33,7 +33,7 @@ use crate::{
 /// Lead of a proposed fence over the nodes' time, so that the fence is not in the past when it arrives.
 const FENCE_LEAD: Duration = Duration::from_millis(20);
 
-/// Time for which `connect` waits for the other nodes once a majority is known to be usable.
+/// Time for which [`Nodes::ping`] waits for each further answer once a majority is known to be usable.
 const LATE_NODE_WAIT: Duration = Duration::from_millis(100);
 
 /// The nodes of one store.
@@ -45,8 +45,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Creates the nodes. Without `rules`, each node has a vote: a single server's data are the only record of its
-    /// locks.
+    /// Creates the nodes. Without `rules`, each node has a vote from the start. This is for a single server, whose data
+    /// are the only record of its locks.
     pub(crate) fn new(
         configs: Vec<Config>,
         protocol: Arc<dyn Protocol>,
@@ -81,13 +81,15 @@ impl Nodes {
         self.of.iter().filter_map(|node| node.connections.open_here())
     }
 
-    /// Returns a fence that is a little ahead of the time of every reachable node.
+    /// Returns the fence to propose: the largest estimated time of a node, plus [`FENCE_LEAD`]; 0 if the caller's
+    /// runtime has no open connection.
     pub(super) fn proposal(&self, now: Instant) -> u64 {
         self.lines().map(|line| line.time(now + FENCE_LEAD)).max().unwrap_or_default()
     }
 
-    /// Returns the names of the store: the addresses in one spelling and order, with the database; for one server also
-    /// its run id, because it may have several addresses.
+    /// Returns the names by which the same store is recognized. One name lists the addresses of all nodes, each with
+    /// its database, in a fixed spelling and order. A single server has a second name with its run id, because it may
+    /// have several addresses.
     pub(crate) fn names(&self, scheme: &str) -> Vec<String> {
         let node = |node: &Node| {
             let (address, db) = node.connections.server().config().store();
@@ -120,7 +122,7 @@ impl Nodes {
         let (mut count, mut failures) = (Count::of(self.of.len()), Vec::new());
         loop {
             let next = replies.next();
-            // The last nodes get a moment more, because one of them may show a mistake in the configuration.
+            // Each further node gets `LATE_NODE_WAIT`, because its answer may show a mistake in the configuration.
             let limit = if count.has_majority() == Decision::Yes { LATE_NODE_WAIT } else { Duration::MAX };
             let Ok(Some((node, answer))) = tokio::time::timeout(limit, next).await else { break };
             count.add(answer.is_ok().then_some(true));
@@ -136,7 +138,7 @@ impl Nodes {
         if count.has_majority() == Decision::Yes { Ok(()) } else { Err(out_of_reach(&self.of, failures)) }
     }
 
-    /// Returns when leases can be renewed on a majority of the nodes, or an error if they cannot.
+    /// Waits until leases can be renewed on a majority of the nodes; returns an error if a majority cannot be reached.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -175,8 +177,8 @@ impl Nodes {
         Err(out_of_reach(&self.of, failures))
     }
 
-    /// Returns whether a missing answer may come soon, i.e. from a node that is connected and has not been silent for a
-    /// while.
+    /// Returns whether a missing answer may come soon: its node was sent the question, is connected, and has not been
+    /// silent for [`MIN_QUIET`].
     pub(super) fn may_answer_soon(&self, missing: &Replies) -> bool {
         missing.sent().any(|node| {
             let line = self.of[node].connections.open_here();
@@ -184,9 +186,9 @@ impl Nodes {
         })
     }
 
-    /// Withdraws an acquisition whose caller has gone. The withdrawals take the connections of the acquisition, and are
-    /// executed after it. No caller waits for their answers: the lock is also released in the background, and a release
-    /// that overtakes the acquisition is repeated.
+    /// Withdraws an acquisition whose caller has gone. Each withdrawal takes the connection of the acquisition, and is
+    /// executed after the acquisition. No caller waits for the answers to the withdrawals: the lock is also released in
+    /// the background, and a release that overtakes the acquisition is repeated.
     pub(super) fn withdraw_behind(&self, claim: &Claim) {
         if runtime::Handle::try_current().is_err() {
             return;
@@ -208,7 +210,8 @@ impl Nodes {
                 return Some(put(node, &line, kind, claim));
             }
             let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim);
-            // An owed question is asked even if the other nodes decide first; any other question is then dropped.
+            // A release or a withdrawal (`Kind::is_owed`) is sent even if the other nodes decide first. Any other
+            // question is dropped in that case.
             Some(Reply::Connecting(if kind.is_owed() {
                 let asking = tokio::spawn(asking);
                 Box::pin(async move { asking.await.unwrap_or_else(|_| Err(Failure::runtime_gone())) })
@@ -225,7 +228,7 @@ fn connect_and_ask(
     kind: Kind,
     claim: Claim,
 ) -> impl Future<Output = Result<i64, Failure>> + Send {
-    // An owed question is not forgotten even if the runtime is shut down before the future is polled.
+    // A release or a withdrawal is not forgotten even if the runtime is shut down before the future is polled.
     let owed = owed(&node, kind, &claim);
     async move {
         let line = node.here().await?;
@@ -248,8 +251,8 @@ fn put(node: &Node, line: &Line, kind: Kind, claim: Claim) -> Reply {
     }
 }
 
-/// Returns an error if the node has no vote, and this kind of question needs a vote, because its answer can contradict
-/// a grant that the node has forgotten.
+/// Returns an error if this kind of question needs a vote and the node has none. A question that can begin a hold needs
+/// a vote, because a node that has lost its data could grant a lock that it has granted to another client.
 fn check_vote(node: &Connections<NodeService>, line: &Line, kind: Kind) -> Result<(), Failure> {
     if kind.has_limit() { node.service().check_vote(line) } else { Ok(()) }
 }

@@ -62,7 +62,7 @@ pub(super) async fn send(connection: &Connection, protocol: &dyn Protocol, opera
             What::Subscription(command, channel) => {
                 let mut call = redis::cmd(command);
                 call.arg(&*channel);
-                // If the subscription fails, the waiter still asks from time to time.
+                // If the subscription fails, the waiter still asks after each pause.
                 calls.push(Box::pin(async move { _ = connection.call::<Value>(&call).await }));
             }
             What::About(kind, claim) => {
@@ -93,8 +93,8 @@ impl Part {
         let kind = self.kind;
         let mut answers = Answers::NotExecuted;
         for attempt in 0..ATTEMPTS {
-            // The earliest limit is the limit of the whole call, so a claim whose limit has passed would keep the others
-            // out.
+            // The earliest limit is the limit of the whole call, so a claim whose limit has passed would keep the
+            // others out.
             let late = |(claim, _): &mut (Claim, Caller)| kind.has_limit() && claim.limit.has_passed();
             for (_, caller) in self.asked.extract_if(.., late) {
                 caller.tell(Err(Failure::not_sent()), connection);
@@ -149,8 +149,8 @@ impl Part {
         }
     }
 
-    /// Asks the question once. A renewal ends with its last caller: a call that is dropped unanswered counts as silence,
-    /// and the next renewal must not wait on a dead connection until the timeout.
+    /// Asks the question once. A renewal ends with its last caller: a call that is dropped unanswered counts as
+    /// silence, and the next renewal must not wait on a dead connection until the timeout.
     async fn ask(&mut self, connection: &Connection, protocol: &dyn Protocol) -> Answers {
         if self.kind != Kind::Renew {
             let claims = self.asked.iter().map(|(claim, _)| claim);

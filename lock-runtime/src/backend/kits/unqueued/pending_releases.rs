@@ -1,7 +1,7 @@
 //! Repeats unanswered releases to a node in the background, until the node answers.
 //!
 //! A node that does not answer belongs to a minority: otherwise, the caller gets an error and repeats the whole
-//! release. Without these repetitions, a node that was away for a moment would refuse the lock until its lease ends.
+//! release. Without these repetitions, a node that missed one release would refuse the lock until its lease ends.
 
 use std::{
     collections::VecDeque,
