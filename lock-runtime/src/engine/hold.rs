@@ -57,8 +57,8 @@ pub(crate) struct Hold {
     pub(crate) lock: LockId,
     in_store: InStore,
     pub(crate) terms: Terms,
-    /// The end of the current turn, in nanoseconds: after `max_hold`, or without renewal after `ttl` if that is sooner.
-    /// Renewals do not move this end.
+    /// The end of the current turn, in nanoseconds: `max_hold` after its beginning or, without renewal, the deadline,
+    /// whichever is sooner. Renewals do not move this end, but a retention does.
     turn_ends: AtomicU64,
     /// Whether the turn ends with the `ttl` of a lease that is not renewed, rather than after `max_hold`.
     ends_with_ttl: bool,
@@ -75,7 +75,8 @@ pub(crate) struct Hold {
     extra: Mutex<Extra>,
 }
 
-/// The permit of a retained turn, which counts the lock as held, and keeps the store's jobs running.
+/// The permit of a retained turn. It counts the lock as held, and keeps the engine alive, and with the engine the
+/// renewal job.
 pub(crate) type RetentionPermit = Box<dyn Any + Send + Sync>;
 
 /// The state that only few holds have.
@@ -227,8 +228,8 @@ impl Hold {
         self.is_first_report_of(self.turn_ends())
     }
 
-    /// Returns whether this call is the first to report the loss of the turn that ends at `ends`. The turn may be over by
-    /// now.
+    /// Returns whether this call is the first to report the loss of the turn that ends at `ends`. The turn may be over
+    /// by now.
     pub(crate) fn is_first_report_of(&self, ends: Instant) -> bool {
         let ends = ends.as_nanos();
         self.scheduled.end_seen.swap(ends, Ordering::SeqCst) != ends
@@ -387,7 +388,8 @@ impl Turn {
         self.count_holds(|reentered| reentered.saturating_sub(1));
     }
 
-    /// Changes the number of re-entered guards, and reports the number of holds to the store.
+    /// Changes the number of guards by which the holder has re-entered the lock, and reports the number of holds to the
+    /// store.
     fn count_holds(&self, change: impl FnOnce(u32) -> u32) {
         let Some(lease) = self.hold.lease() else { return };
         // A guard by which the lock was re-entered may outlast its turn.

@@ -33,7 +33,7 @@ use crate::{
 const MAX_LEASES_PER_CALL: usize = 1_024;
 
 /// Upper bound on the job's sleep while it has a hold. The timers of the runtime stand still while the machine is
-/// suspended: this long after the machine has resumed, at the latest, the job finds the leases that have ended.
+/// suspended. After the machine has resumed, the job takes no longer than this to find the leases that have ended.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Upper bound on the job's sleep without a hold, after which the job checks whether the engine still exists.
 const LONGEST_IDLE_SLEEP: Duration = Duration::from_secs(60);
@@ -123,8 +123,8 @@ impl Renewals {
         schedule.take(hold);
     }
 
-    /// Makes the next check of a hold earlier, if the end of its turn was moved and the check would come too late.
-    /// Locks the mutex only in that case.
+    /// Makes the next check of a hold earlier, if the end of its turn was moved and the check would come too late. Only
+    /// in that case is the hold's shard locked.
     pub(crate) fn turn_moved(&self, hold: &Arc<Hold>) {
         // A hold that the job is checking has no entry (`due` is 0). The job reads the end of the turn when it puts the
         // hold back.
@@ -152,7 +152,8 @@ impl Renewals {
     }
 
     fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
-        // From here on, a caller that moves the end of the turn finds a late check, and moves the check, too.
+        // While `due` has this value, a caller that moves the end of the turn finds that the check would come too late,
+        // and makes the check earlier.
         hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
         // A hold is not renewed after the end of its turn: once the job has seen that end, only the deadline is left to
         // check. If the end was moved since then, the new end is checked as well, at once if it has passed.
@@ -303,8 +304,9 @@ impl Drop for Unchecked<'_> {
     }
 }
 
-/// Puts a hold back into the schedule, unless the hold ends. If the turn is over, a retained turn ends, and for a
-/// session lock also a turn in use.
+/// Checks the end of a hold's turn, and puts the hold back into the schedule unless it is closed. Once the end has
+/// passed, a retained turn ends. A turn whose guard still exists is lost; if the hold is a session lock, the whole hold
+/// is lost.
 fn put_back<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) {
     let ends = hold.turn_ends();
     let mut is_lost = false;
@@ -369,8 +371,8 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
 /// The holds of one call that are not back in the schedule: those already renewed, and those whose renewal is not
 /// answered yet.
 ///
-/// Dropping this value, also by a panic in the store, puts the holds back into the schedule. The job then ends the holds
-/// whose time has passed.
+/// Dropping this value, also by a panic in the store, puts the holds back into the schedule. The job then treats the
+/// holds whose deadline has passed as lost.
 struct Unanswered<'a, H: LossHandler> {
     handler: &'a Arc<H>,
     renewed: Vec<Arc<Hold>>,

@@ -140,8 +140,8 @@ impl LossHandler for Engine {
             // the hold's deadline. Unless the guard releases the lock sooner, the release comes after a margin, because
             // the holder has only just been notified to stop.
             let now = Instant::now();
-            // After the deadline, the margin of the session is enough, which may be shorter than the margin of the
-            // `ttl`.
+            // After the deadline, the margin of the session is enough. This margin may be shorter than the margin of
+            // the `ttl`.
             let has_ended = now >= hold.deadline();
             let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
             let stopped = now + margin(longest);

@@ -41,7 +41,7 @@ pub(crate) struct Follower {
     lock: LockId,
     id: u64,
     call: oneshot::Receiver<Call>,
-    /// Whether the task has left the queue already. Its destructor then only lowers the count of waiters.
+    /// Whether the task has left the queue already. Dropping the follower then only lowers the count of waiters.
     done: bool,
 }
 

@@ -261,7 +261,7 @@ impl Cohorts {
         self.lock(lock).get(lock).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
     }
 
-    /// Calls the first waiter to ask the store after `pause`. Removes the queue if no task waits.
+    /// Calls the first waiter, which then asks the store after `pause`. Removes the queue if no task waits.
     fn call_leader(cohorts: &mut HashMap<LockId, Cohort>, lock: &LockId, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(lock) else { return };
         while let Some(waiter) = cohort.waiters.pop_front() {

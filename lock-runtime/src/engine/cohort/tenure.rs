@@ -1,4 +1,5 @@
-//! The bounds on the number of hand-overs of a lease inside this process, and on the time that they take.
+//! The bounds on the tenure of a lease: on the number of hand-overs inside this process, and on the time from the grant
+//! to the last hand-over.
 
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Upper bound on the hand-overs of one lease while other clients are known to wait in the store.
+/// Upper bound on the hand-overs of one lease while other clients wait in the store, or must be assumed to wait there.
 const MAX_HAND_OVERS: u32 = 64;
-/// Upper bound on the time from a grant to the last hand-over of its lease while other clients are known to wait in the
-/// store.
+/// Upper bound on the time from a grant to the last hand-over of its lease while other clients wait in the store, or
+/// must be assumed to wait there.
 const MAX_TENURE: Duration = Duration::from_millis(5);
 /// Upper bound on the time from a grant to the last hand-over of its lease while no other client is known to wait in
 /// the store: the contention notice may have been lost.
