@@ -29,21 +29,23 @@ pub(super) struct RedisLease {
     pub(super) id: LeaseId,
     /// The unanswered request of an attempt, if any.
     pub(super) unanswered: Option<Unanswered>,
-    /// Whether others were in the queue when the lock was granted.
+    /// Whether others were in the queue when the lock was granted, or may have been.
     pub(super) others_wait: bool,
-    /// A time no later than the grant.
+    /// When the last request of the attempt was sent: no later than the grant, unless that request was a poll sent
+    /// after the grant.
     pub(super) granted_at: Instant,
     /// Whether a release was sent and not answered; it may have been applied.
     pub(super) release_unanswered: AtomicBool,
 }
 
-/// An unanswered request that may take the lock.
+/// An unanswered request, other than a poll, that may take the lock.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     /// The connection over which the request was sent. Later requests over the same connection are executed after this
     /// request.
     pub(super) on: Arc<Line>,
-    /// The time from which the server no longer executes the request.
+    /// The limit of the request. The server no longer executes the request once `server_clock::ERROR` has passed since
+    /// this time.
     pub(super) until: Instant,
 }
 
@@ -68,8 +70,8 @@ impl RedisLease {
 
     /// Releases over `line`.
     ///
-    /// `definite`: no unanswered acquisition can be executed after a release over `line`, so "not yours" means that this
-    /// owner will not get the lock.
+    /// `definite` states that no unanswered acquisition can be executed after a release over `line`. The answer "not
+    /// yours" then means that this owner will not get the lock.
     async fn release_over(&self, line: &Line, definite: bool) -> Result<Released, Failure> {
         let foreign = self.participant().foreign();
         let remembered = if foreign.is_empty() {
@@ -112,8 +114,9 @@ impl RedisLease {
             if !contended && !again && line.is_batch_due() {
                 match self.release_in_batch(&line, MustFollow::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
-                    // A release that is refused in a batch is refused again alone, with the reason. A release that
-                    // failed because the connection was given up is sent over the next connection.
+                    // A batch may be refused because of another release in the batch; a release alone gets its own
+                    // answer. A release that failed because the connection was given up is sent over the next
+                    // connection.
                     Ok(false) | Err(Failure::Refused(_) | Failure::GivenUp(_)) => {
                         line = self.connections.here().await?;
                     }
@@ -123,14 +126,16 @@ impl RedisLease {
             let _alone = line.alone();
             return cold(self.release_over(&line, true)).await;
         };
-        // Sent behind the unanswered request, the release is executed after it, even if the connection was given up.
+        // A release that is sent behind the unanswered request is executed after that request, even if the connection
+        // was given up.
         if !unanswered.on.connection().is_gone()
             && let Ok(released) = cold(self.release_behind(&unanswered.on)).await
         {
             return Ok(released);
         }
         let line = self.connections.here().await?;
-        // Over another connection the release may overtake the request, until the server no longer executes the latter.
+        // Over another connection, the release may overtake the request for as long as the server may still execute the
+        // request.
         let definite = (unanswered.until + server_clock::ERROR).has_passed();
         cold(self.release_over(&line, definite)).await
     }

@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// A domain: locks that share a counter of fences and the key of queues, and may share a call. On one server, all locks
-/// under a prefix are a domain.
+/// A domain: locks that may share a call, and that share two keys, the counter of fences and a key that exists while
+/// one of the locks may have a queue. On one server, all locks under a prefix are a domain.
 ///
 /// The user's permissions are checked for each domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ impl<'a> Domain<'a> {
         self.shared("fence")
     }
 
-    /// Returns the key of queues, which exists as long as a lock of the domain may have a queue.
+    /// Returns the key that exists while a lock of the domain may have a queue.
     pub(crate) fn queues(self) -> impl Display {
         self.shared("queues")
     }
@@ -56,8 +56,8 @@ pub(crate) fn inbox(prefix: &str, id: &str) -> String {
     format!("{}~{FORMAT}:inbox:{id}", Root(prefix))
 }
 
-/// A prefix, with a final `:` unless the prefix is empty or ends with one. No lock has a name that begins so and goes on
-/// with `~`.
+/// A prefix, to which a final `:` is added unless the prefix is empty or has one. No lock has a name that begins with
+/// this text and goes on with `~`.
 struct Root<'a>(&'a str);
 
 impl Display for Root<'_> {
@@ -77,9 +77,9 @@ pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) ->
     })
 }
 
-/// Returns the part that all owners of this process share: `<pid>@<host>`, for operators, and the inbox.
+/// Returns the part that all owners of this process share: `<pid>@<host>`, for operators, and the id of the inbox.
 ///
-/// Nothing reads `<pid>@<host>`: any text without a colon will do, so a label may follow the host.
+/// No code reads `<pid>@<host>`: any text without a colon may stand in its place.
 pub(crate) fn process(inbox_id: &str) -> String {
     format!("{}@{}:{inbox_id}", std::process::id(), host::name())
 }

@@ -44,7 +44,7 @@ impl Need {
 /// A waiter is notified at `address`.
 ///
 /// # Cancel safety
-/// Dropped, the request may still be applied.
+/// If the future is dropped, the request may still be applied.
 pub(crate) fn ask(
     connection: &Connection,
     process: &str,
@@ -80,7 +80,7 @@ pub(crate) struct PollCall {
 /// Polls many places of locks of one domain; each place has an answer of its own.
 ///
 /// # Cancel safety
-/// Dropped, the places may still be refreshed, and locks taken for their owners.
+/// If the future is dropped, the places may still be refreshed, and locks taken for their owners.
 pub(crate) async fn look<'a>(
     connection: &Connection,
     process: &str,
@@ -118,7 +118,7 @@ pub(crate) async fn look<'a>(
 /// `foreign` is how much longer the lock is remembered as used by foreign clients.
 ///
 /// # Cancel safety
-/// Dropped, the release may still be applied.
+/// If the future is dropped, the release may still be applied.
 pub(crate) async fn leave(
     connection: &Connection,
     process: &str,
@@ -129,7 +129,7 @@ pub(crate) async fn leave(
     add_domain(&mut call, &id.key);
     add_lock(&mut call, &id.key);
     call.write_arg_fmt(format::owner(id.mode, process, id.owner));
-    // The script takes a lock as used by foreign clients whatever the number is, also if that is 0.
+    // With this argument, even with 0, the script treats the lock as used by foreign clients.
     let foreign = format::millis(foreign);
     if foreign > 0 {
         call.arg(foreign);

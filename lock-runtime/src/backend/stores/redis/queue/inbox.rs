@@ -33,8 +33,8 @@ const UNCLAIMED: usize = 1024;
 /// Upper bound on the pushes kept for one waiter. A waiter is sent two or three pushes; its next poll makes up for a
 /// push that finds no room.
 const KEPT_PER_WAITER: usize = 8;
-/// Number of holds that can be remembered as contended. A notice may overwrite the notice about another hold, which
-/// costs fairness for a moment.
+/// Number of holds that can be remembered as contended. If a notice overwrites the notice about another hold, that hold
+/// may be handed over inside this process until a second has passed since its grant.
 const CONTENDED: usize = 4096;
 
 /// The receiver of the pushes over all connections of one store.

@@ -142,7 +142,7 @@ impl Line {
     /// The server does not execute the acquisition after `give_up`.
     ///
     /// # Cancel safety
-    /// Dropped, the acquisition may still be applied.
+    /// If the future is dropped, the acquisition may still be applied.
     pub(crate) async fn acquire(&self, what: Acquisition, give_up: Instant) -> Result<Option<u64>, Failure> {
         self.put(|answer| Operation::Acquire(Asked { what, give_up, answer })).await
     }
@@ -152,7 +152,7 @@ impl Line {
     /// The server does not execute the poll after `give_up`.
     ///
     /// # Cancel safety
-    /// Dropped, the place may still be refreshed, and the lock taken for its owner.
+    /// If the future is dropped, the place may still be refreshed, and the lock taken for its owner.
     pub(crate) async fn look(&self, what: PollCall, give_up: Instant) -> Result<Option<Answer>, Failure> {
         self.put(|answer| Operation::PollCall(Asked { what, give_up, answer })).await
     }
@@ -160,7 +160,7 @@ impl Line {
     /// Releases a grant in a batch, and returns whether it was released; if not, the caller has to release it alone.
     ///
     /// # Cancel safety
-    /// Dropped, the release may still be applied.
+    /// If the future is dropped, the release may still be applied.
     pub(crate) async fn release(&self, id: &LeaseId, must_follow: MustFollow) -> Result<bool, Failure> {
         self.put(|answer| Operation::Release(Release { id: id.clone(), must_follow, answer })).await
     }

@@ -1,21 +1,22 @@
 -- Takes the lock, or takes or refreshes a place in its queue; or refreshes places in the queues of many locks.
 -- KEYS: 1 fence  2 queues  then for each lock its holder, queue, places, open; see grant.lua
 -- ARGV: 1 limit us  2 "try" (never queues) | "join" | "poll" (refreshes, never queues anew)
---       then for each lock: owner, ttl ms, "<number> <inbox>", where a waiter is notified (without "try")
--- Only "poll" may name several locks; its answer is then a list, with for each lock the answer as for one lock, or an
--- error as in each.lua.
+--       then for each lock: owner, ttl ms, and, except with "try", "<number> <inbox>", where the waiter is notified
+-- Only "poll" may name several locks. The answer is then a list that contains, for each lock, the answer that a call
+-- about this lock alone would have, or an error as in each.lua.
 -- Answer, one line of text:
---       <fence> (granted, no waiters; the server's time was the same)
+--       <fence> (granted, no waiters; the fence is also the server's time, us)
 --       | "granted" <fence> <1 if others wait> <time us>
---       | "waiting" <seen fence> <1 if first, 2 if far back> <0 held | 1 held by a foreign client | 2 left open> <pttl>
---         <that client's hold as a number> <time us>
+--       | "waiting" <seen fence> <1 if first, 2 if far back, otherwise 0>
+--         <0 held | 1 held by a foreign client | 2 left open> <pttl>
+--         <a number for the foreign client's hold, otherwise 0> <time us>
 --       | "held" <pttl> <time us> | "gone" (no place, and not the holder) | "late" <time us> (nothing was done)
 -- After its limit, in the server's time, the request does nothing: its caller has given up, and would hold the lock
 -- unknowingly.
 
 --@ fence.lua
 
--- The short path: no waiter and no holder. A refused attempt writes nothing.
+-- The short path: no waiter and no holder.
 local limit, mode, owner, ttl, address = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local is_alone = #KEYS == 6
 local holder = is_alone and redis.call('GET', KEYS[3])
@@ -31,9 +32,10 @@ if not holder and mode ~= 'poll' and redis.call('EXISTS', KEYS[4]) == 0 then
   return 'granted ' .. fence .. ' 0 ' .. now
 end
 
--- The path of most waiters: the lock is held by a client of this library, and the caller joins the lock's queue. A
--- token joins once; a client that may repeat the request has to write its place into the hash at once, because the hash
--- shows a repetition.
+-- The path of most waiters: the lock is held by a client of this library, and the caller joins the lock's queue. This
+-- path does not check whether the owner has a place already, because this library has "join" executed once for each
+-- owner. A client that may repeat an executed "join" must write each place into the hash at once, because the hash
+-- shows the repetition.
 
 -- The fence of a holder that is a client of this library. Only the last 17 characters are searched, because a foreign
 -- value may be long.
@@ -58,9 +60,9 @@ if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
   if rank > FAR then return 'waiting ' .. seen .. ' 2 0 -1 0 ' .. now end
   if rank > 1 then return 'waiting ' .. seen .. ' 0 0 -1 0 ' .. now end
 
-  -- Notifies the holder's process that others wait, so that it does not hand the lock over among its own tasks forever.
-  -- Later waiters need not notify: until they are granted the lock, each grant is made by `grant`, and its holder
-  -- assumes that others wait.
+  -- Notifies the holder's process that others wait. Without this message, the process could hand the lock over among
+  -- its own tasks until a second has passed since the grant. The waiters behind the first need not notify: a holder
+  -- that receives its grant as a message assumes that others wait, and an answer with a grant says whether others wait.
   local inbox_id = string.match(holder, '^[^:]*:[^:]*:(%x+):%x+:%d+$')
   local inbox = string.match(address, '^%d+ (.*)$')
   -- A value that only looks like ours may name a forbidden channel.
@@ -100,7 +102,7 @@ local function ask(holder, owner, ttl, address)
     if not first or (first.owner == owner and left_open < 0) then
       local fence, refused = mint(counter, now_text, now)
       if refused then return refused end
-      -- A place whose other half was evicted must leave nothing behind.
+      -- After an eviction of the queue, the place of a poll is only in the hash, and must not stay there.
       if first then pop(first) elseif mode == 'poll' then redis.call('HDEL', places, owner) end
       redis.call('SET', key, owner .. ':' .. fence, 'PX', ttl)
       return 'granted ' .. fence .. ' ' .. redis.call('EXISTS', queue) .. ' ' .. now_text

@@ -1,10 +1,12 @@
--- Takes each of many locks of one domain that is free and has no waiters.
+-- Takes those of many locks of one domain that are free and have no waiters.
 -- KEYS: 1 fence  2 queues  then the holders, then their queues
--- ARGV: 1 limit us  2 the beginning of all owners  then for each lock the rest of its owner, then for each its ttl ms, or
---       one ttl for all
--- Answer: {time us, fence, …}: the fence of all granted locks, 0 if none was granted, then the numbers (from 1) of the
--- other locks, which must be asked for alone; {time us} alone if the limit had passed: nothing was done
--- One fence serves all grants, because only fences of the same lock are compared. Without a grant nothing is written.
+-- ARGV: 1 limit us  2 the beginning of all owners  then for each lock the rest of its owner, then for each its ttl ms,
+--       or one ttl for all
+-- Answer: {time us, fence, number, …}. The fence is that of all granted locks; 0 if none was granted. The numbers (from
+-- 1) are those of the other locks, which must be asked for alone. {time us} alone: the limit had passed, and nothing
+-- was done.
+-- One fence serves all grants, because only fences of the same lock are compared. The fence is minted for the first
+-- lock that is free and has no waiters; without such a lock, nothing is written.
 
 local t = redis.call('TIME')
 local now = t[1] .. string.sub('00000' .. t[2], -6)

@@ -7,14 +7,16 @@
 --       queue     list   the waiting owners, in order: "<owner> <place>", or "<owner>" if the place is in the hash
 --       places    hash   owner -> place
 --       open      string exists while the lock is left to clients that do not queue; see release.lua
--- A place is "<ttl ms> <refreshed us> <number> <inbox>". In a short queue most waiters are granted the lock before they
--- refresh their places, so a place stands in the list at first, which saves two commands; its first refresh moves it
--- into the hash. Only the first NEAR entries of a queue contain places, so such a place is found at little cost.
+-- A place is "<ttl ms> <refreshed us> <number> <inbox>". A place among the first NEAR entries is at first part of its
+-- entry in the list. This saves two commands if the waiter is granted the lock before it refreshes the place, as most
+-- waiters in a short queue are. The first refresh moves the place into the hash. Entries farther back contain no
+-- places, so that a place in an entry is found at little cost.
 --
--- The constants of place.rs stand above each script. A script contains the functions of other files below the paths
--- that do not need them, because to create a function costs the server 2,000 instructions, and the shortest path 60,000
--- (callgrind, Redis 7.0). Each call in a script is a good part of its cost, too, and so are each key (1,500), each
--- number formatted as text, and each table in an answer.
+-- The scripts that contain this file begin with the constants of queue/scripts.rs. They contain the functions of other
+-- files only below the paths that do not need these functions: creating one function costs the server 2,000
+-- instructions, and the whole shortest path costs 60,000 (callgrind, Redis 7.0). The server also pays for each call of
+-- a command, for each key (1,500 instructions), for each number that is formatted as text, and for each table in an
+-- answer.
 
 local counter, queues = KEYS[1], KEYS[2]
 local key, queue, places, open = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -32,8 +34,8 @@ local function parts(entry)
   return entry, ttl, refreshed, number, inbox, true
 end
 
--- Makes the owner of a place the holder and notifies its process; false if no fence is left. The last hold must be
--- over. The lease is short, one claim window, so that an unclaimed grant ends soon.
+-- Makes the owner of a place the holder, and notifies its process; false if no fence is left. The last hold must be
+-- over. The lease lasts for `ttl`, but for CLAIM_WINDOW_MS at most, so that a grant that no waiter uses ends early.
 -- The message is "granted <number> <proof> <fence> <px ms> <foreign ms>". The proof shows that its sender knows the
 -- owner token, which the message does not contain: a client that may publish on the channel can neither make a proof
 -- nor turn an overheard proof into a proof for another fence or length. `foreign` is how much longer this lock is

@@ -47,7 +47,7 @@ local function extend()
   redis.call('SET', queues, '', 'PX', RETENTION_MS)
 end
 
--- Writes the place of `owner` into the hash; whether the place was not there yet.
+-- Writes the place of `owner` into the hash; true if the hash had no place of this owner.
 local function write(owner, place)
   local is_new = redis.call('HSET', places, owner, place) == 1
   if is_new then redis.call('PEXPIRE', places, RETENTION_MS) end

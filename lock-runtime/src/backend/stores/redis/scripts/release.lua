@@ -2,7 +2,8 @@
 -- KEYS: 1 fence  2 queues  3 holder  4 queue  5 places  6 open; see grant.lua
 -- ARGV: 1 owner  2 for how many more ms the lock is remembered as used by foreign clients, if it is
 -- Answer: "released" (was the holder) | "left" (had a place) | "not yours"
--- The first write of the script is allowed even when the server is out of memory.
+-- The script works even when the server is out of memory: its first write (LPOP, DEL or HDEL) is allowed then, and all
+-- writes after the first are allowed, too.
 
 local owner = ARGV[1]
 local holder = redis.call('GET', KEYS[3])
@@ -31,7 +32,7 @@ if is_holder then
   -- The phase keeps all locks from being opened at the same moments.
   local phase = every / 97 * ((31 * string.byte(key, -1) + string.byte(key, math.floor(#key / 2) + 1)) % 97)
   -- The lock is opened if a period ended less than the hold's length ago. If the clock was set back, the fence does not
-  -- say when the hold began, and every release in the first part of a period opens the lock.
+  -- show when the hold began; then every release in the first `length` ms of a period opens the lock.
   opens = (now + phase) % every < (since <= now and now - since or length * 1000)
 end
 
@@ -58,7 +59,7 @@ end
 
 if opens then
   redis.call('LPUSH', queue, entry)
-  extend() -- if it was the last entry, the list is a new one
+  extend() -- the list is a new one, without an expiry, if `entry` was its only entry
   redis.call('DEL', key)
   local first = head()
   if first then

@@ -1,4 +1,4 @@
--- Ends each of many holds of one domain whose lock has no waiters.
+-- Ends many holds of one domain, except those that are no longer ours and those whose locks have waiters.
 -- KEYS: 1 queues  then the holders, then their queues
 -- ARGV: for each "<owner>:<fence>"
 -- Answer: the numbers (from 1) of the holds that were not released, and must be released alone

@@ -1,4 +1,4 @@
--- Renews each of many leases of one length that still has its owner and its fence.
+-- Renews many leases of one length, except those whose owner and fence are no longer in the holder's key.
 -- KEYS: the holders.  ARGV: 1 ttl ms  then for each "<owner>:<fence>"
 -- Answer: the numbers (from 1) of the leases that are no longer ours
 

@@ -1,9 +1,9 @@
--- Finds the commands of the other scripts that the user may not run under a prefix, so that none of the scripts fails
--- after its first write.
+-- Finds the commands of the other scripts that the user may not run under a prefix. Without this check, a script could
+-- fail after its first write.
 -- KEYS: 1 fence  2 queues  ARGV: 1 the channel of this process
 -- Answer: {time us, {the refused commands}}
--- The script changes nothing; a server that cannot be asked (before Redis 7) is sent an empty message, which is
--- ignored.
+-- The script changes nothing. Before Redis 7, a script cannot ask for permissions: only PUBLISH, by an empty message
+-- that every receiver ignores, and TIME are tried, and the other commands count as permitted.
 
 local refused = {}
 local function need(command, ...)
