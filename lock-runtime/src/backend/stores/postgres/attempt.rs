@@ -33,16 +33,17 @@ use crate::{
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
-/// Pause after an answer without the rest of the lease: the lock's row is about to change, or the last holder has
-/// checked in with a transaction that is still open.
+/// Bounds of the random pause after an answer without the rest of the lease, before doubling. The pause is doubled once
+/// for each such answer in a row, so the first pause takes 4 to 16 ms. Such an answer means that the lock's row is
+/// about to change, that a transaction which has checked in with the lock is still open, or that the lease has no end.
 const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(8)];
 /// Upper bound on the doublings of `PAUSE_IF_LOCKED`.
 const MOST_DOUBLINGS: u32 = 3;
 /// Leases with a shorter `ttl` get a connection for renewals at once: their first renewal is due before a slow server
 /// has accepted a new connection.
 const CONNECT_EARLY_BELOW: Duration = Duration::from_secs(15);
-/// Upper bound on repetitions of a request that the server executed after its limit, as after a jump of the server's
-/// clock.
+/// Upper bound on the repetitions, in one wait, of requests that reached the server after their limit and therefore did
+/// nothing, as after a jump of the server's clock.
 const MAX_LATE_REPEATS: u32 = 3;
 
 /// The expected state of a lock, which decides the first statement of a request.
@@ -57,13 +58,14 @@ enum Outcome {
     Granted(Grant),
     /// The rest of the holder's lease, if known.
     Held(Option<Duration>),
-    /// The server executed the request after its limit, by the server's clock.
+    /// By the server's clock, the limit of the request had passed, and the request did nothing.
     Late,
 }
 
 pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
     shared.notices.asked();
-    // A dropped attempt of this process may still hold the lock for a moment.
+    // A dropped attempt of this process may hold the lock until its release in the background, for which this call
+    // waits up to 250 ms.
     shared.abandoned.settled(request.key.stored()).await;
     until_granted(request, Requests::new(shared, request)).await
 }
@@ -72,9 +74,9 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
 struct Requests<'a> {
     claim: Claim<'a>,
     expected: ExpectedState,
-    /// Number of requests that the server executed too late.
+    /// Number of requests that reached the server after their limit.
     late: u32,
-    /// Number of answers in a row without the rest of the lease.
+    /// Number of answers in a row without the rest of the lease, counted up to `MOST_DOUBLINGS`.
     locked: u32,
 }
 
@@ -126,7 +128,7 @@ impl Waiter for Requests<'_> {
         Ok(waiting::Answer::Held { remaining, pause })
     }
 
-    /// Subscribes; the next request, too, asks for notifications.
+    /// Subscribes in this process. The next request asks the server for notifications.
     fn subscribe(&self) -> Watch {
         let Claim { shared, request, .. } = &self.claim;
         Watch::begin(&shared.notices, sha256(request.key.stored()).into())
@@ -144,9 +146,9 @@ impl Waiter for Requests<'_> {
 /// The notifications and the grant that a request asks for if the lock is held.
 #[derive(Clone, Copy, Debug, Default)]
 struct ExtraDemands {
-    /// How long the waiter is to be notified of a release; zero: not at all.
+    /// Time for which the waiter is to be notified of a release; zero if the waiter is not to be notified.
     notice: Duration,
-    /// The lease of a grant by the release; zero: no such grant.
+    /// Length of the lease that the holder's release is to grant to this waiter; zero if the release is to grant none.
     lease: Duration,
 }
 
@@ -185,12 +187,12 @@ impl<'a> Claim<'a> {
         let may_be_next = is_next || !extra.lease.is_zero();
         let lease = PostgresLease::of_attempt(shared, id.clone(), self.secret, &flight, may_be_next);
         self.lease = Some(Arc::new(lease));
-        // The next holder has to leave its place when it takes the lock, which only `acquire.sql` does.
+        // A next holder that takes the lock has to leave its place, and `take.sql` does not remove the place.
         let expected = if is_next { ExpectedState::Held } else { expected };
         let known = self.place.map(|place| place.holder);
         let asked =
             detached(ask(Arc::clone(shared), id, expected, extra, known, is_renewed_soon, in_flight)).await;
-        // No await follows, so the claim is not dropped between the outcome and its own new state.
+        // No await follows, so the claim cannot be dropped before it has recorded the outcome.
         match (flight.landed(), &asked) {
             (Some(Landed::NotGranted), Ok(Reply::Held { place, .. })) => {
                 self.place = place.or(self.place);
@@ -227,7 +229,8 @@ impl<'a> Claim<'a> {
         }
         self.lease = None;
         self.shared.connections.prepare_for_renewals();
-        // The notification does not show whether others wait. A wrong guess costs one turn of this process.
+        // The notification does not show whether others wait. A wrong guess ends the hand-overs in this process 5 ms
+        // after the grant, and makes the process leave the lock free for the head start.
         let contention = Contention { asked_at: now, answered_at: now, others_wait: true };
         Some(self.grant(version, valid_until, &Flight::ended(Landed::Granted(None)), contention))
     }
@@ -264,7 +267,7 @@ enum Reply {
     Late,
 }
 
-/// `known` is the holder after which the caller knows itself to be the next holder.
+/// `known` is the holder that the row named when the caller's place was last proved; `None` without a proved place.
 async fn ask(
     shared: Arc<Shared>,
     id: LeaseId,

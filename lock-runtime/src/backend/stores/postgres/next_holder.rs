@@ -3,30 +3,31 @@
 //! The next holder learns of its grant from the notification, and waits for no statement of its own. Which
 //! notifications a waiter believes, and for how long, is model-checked (`tests/model/row`). The rules:
 //!
-//! * **Any user of the database can send a notification**, and a user who may read the table, the server's statistics or
-//!   its log sees the `owner`, which stands in the row and in the statements. The owner is a hash, and proves nothing. The
-//!   notification of a grant contains the secret of which the owner was made: the next holder saw the owner in the row when
-//!   it took its place. No statement before the release contains the secret, and by then the lease is dead in the releasing
-//!   process.
+//! * **Any user of the database can send a notification**, and a user who may read the table, the server's statistics
+//!   or its log sees the holder's `owner`, which stands in the row and in the statements. The `owner` is a hash, and
+//!   proves nothing. The notification of a grant contains the secret behind this hash, and the next holder knows the
+//!   hash: it saw the `owner` in the row when it took its place. No statement before the release contains the secret,
+//!   and the releasing process stops using the lease before it sends the release.
 //! * **A notification may have been delayed for any length of time.** Therefore the lease is dated by the youngest
 //!   request after which the row named this waiter ([`PlaceProof`]). The grant came after this request, because a
 //!   request locks the row, as a release does.
-//! * **The secret may be seen before its release is applied**: in the server's log (`log_statement`), while the
-//!   statement waits for a synchronous replica, or if the connection dies and the statement is never applied. A
-//!   notification that is forged then must make no second holder. The holder's process has given the lock up, so only a
-//!   third client could be a second holder. The server can grant the lock to no third client while the place stands
-//!   (`next_until`) and the holder's lease lasts (`expires_at`): the lock belongs to the holder until a statement ends
-//!   the hold, and each statement that shows the secret grants the lock to the next holder. Therefore the grant is
-//!   believed until the earlier of the two times, as the request that proved the place has seen them: neither time is
-//!   set to an earlier one afterwards. The first renewal, which compares the owner, finds out whether the server has
-//!   made the grant.
-//! * For the same reason, two kinds of releases **show no secret**: a second release, sent while an earlier
-//!   `release.sql`, which ends the hold without a grant, may still be executed; and the release of a holder with which a transaction
-//!   has checked in, because the release would be applied only after the end of the transaction. The next holder then
-//!   has to ask.
+//! * **The secret may be seen before the release that contains it is applied**: in the server's log (`log_statement`),
+//!   while the statement waits for a synchronous replica, or if the connection dies and the statement is never applied.
+//!   A notification that is forged with such a secret must not make two holders. The releasing process no longer uses
+//!   the lock, so the danger is that the server grants the lock to a third client while the waiter relies on the forged
+//!   grant. The server can grant the lock to no third client while the place stands (`next_until`) and the holder's
+//!   lease lasts (`expires_at`): the lock belongs to the holder until a statement ends the hold, and each statement
+//!   that shows the secret grants the lock to the next holder. Therefore, the waiter relies on the grant until
+//!   `next_until` or `expires_at`, whichever is earlier. Both times are read by the request that proved the place, and
+//!   neither is set to an earlier time while the place stands, unless the server's clock is set back. The first renewal
+//!   compares the owner, and so finds out whether the server has made the grant.
+//! * For the same reason, two kinds of releases **show no secret**. The first kind is sent while an earlier release of
+//!   the hold may still be executed: the earlier release may be `release.sql`, which ends the hold without a grant. The
+//!   second kind ends a hold with which a transaction has checked in, because such a release is applied only after the
+//!   end of the transaction. In both cases, the next holder has to ask.
 //! * **The version is not proved.** Any version that is larger than the version in the row, and not later than the
-//!   server's clock, is larger than all tokens before and smaller than all later ones, even a version that a reader has
-//!   chosen.
+//!   server's clock, is larger than all earlier tokens and smaller than all later ones, even if it was chosen by a user
+//!   who has read the secret.
 
 use std::{str::FromStr, time::Duration};
 
@@ -38,20 +39,20 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Upper bound on the lease that a release grants: the waiter has to use or renew the grant in this time, and others
-/// wait for as long if the waiter has died. Longer than the time between two requests, so that a waiter finds a grant
-/// whose notification was lost.
+/// Upper bound on the lease that a release grants. Before this lease ends, the waiter has to renew it or ask for the
+/// lock again; if the waiter has died, others wait for the end. The bound is longer than the time between two requests,
+/// so that a waiter finds a grant whose notification was lost.
 pub(super) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 
 /// A waiter's knowledge of its place in the row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// The youngest request after which the row named this waiter, with the version of the row that it found.
+    /// The youngest request after which the row named this waiter, with the version that this request found in the row.
     pub(super) proof: PlaceProof,
     /// The holder that this request found.
     pub(super) holder: OwnerToken,
-    /// How long after this request was sent no other client can be granted the lock, whatever becomes of the holder's
-    /// release.
+    /// Time from the sending of this request in which no other client can be granted the lock once a release has shown
+    /// the secret, even if that release is never applied.
     pub(super) sure: Duration,
 }
 
@@ -68,7 +69,8 @@ pub(super) struct Pushed {
 pub(super) enum Push {
     /// The lock is this waiter's, with this version, until `valid_until`.
     Ours { version: u64, valid_until: Instant },
-    /// The notification is older than the waiter's last request, or was not sent by a release.
+    /// The notification proves no new grant: its version is not new or not possible, or its secret is not that of the
+    /// holder that the last proof found.
     NotOurs,
 }
 
@@ -88,7 +90,8 @@ impl Place {
     }
 }
 
-/// See `sql/hand_over.sql`.
+/// Reads `<version> <secret>`, which `sql/hand_over.sql` and `sql/release_many.sql` send after the hash of the lock's
+/// name.
 impl FromStr for Pushed {
     type Err = ();
 

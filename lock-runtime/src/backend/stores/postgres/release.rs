@@ -43,7 +43,7 @@ pub(super) enum ReleaseOutcome {
     Held,
     /// The lock was held, but its lease had ended.
     Ended,
-    /// The lock is held, but its row is locked.
+    /// The row names the owner as the holder or as the next holder, but the row is locked.
     Locked,
     NotOurs,
 }
@@ -110,7 +110,8 @@ impl Releases {
             return Ok((outcome(row).map_err(unreadable)?, repeated));
         }
         if repeated {
-            // The first release may still be executed, perhaps without a grant; see `next_holder.rs`.
+            // The first copy of the release may still be executed, and may end the hold without a grant. Therefore,
+            // this release shows no secret (see the rules in `next_holder.rs`).
             due.secret = None;
         }
         let outcomes = self.send(std::slice::from_ref(&due)).await?;

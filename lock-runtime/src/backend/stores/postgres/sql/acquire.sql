@@ -1,15 +1,16 @@
 -- Takes a free lock, and creates its row if there is none. If the lock is held, returns the rest of the lease, asks for
 -- notifications of the release, and asks the release for a grant of the lock. Most callers need only take.sql.
--- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 how long to be notified, us; 0: not at all
--- $7 lease of a grant by the release, us; 0: no such grant  $8 the holder after which the caller knows itself to be
--- the next holder, or NULL  $9 echo
+-- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 time for which to notify the caller, us, or 0
+-- $7 lease that the release is to grant to the caller, us, or 0  $8 the holder that the row named when the caller's
+-- place was last proved, or NULL  $9 echo
 -- After its limit, in the server's time, the statement does nothing: its caller has given up, and would hold the lock
 -- without knowing. Repeated by the same owner, the statement grants the same version again.
 -- A version has 52 bits. A larger version is an error, because 2048 times that version is no bigint. (With a CHECK on
 -- the table, the server would take a sixth more time for an update.)
--- The statement waits for no row. A locked row is about to be changed, or its holder has checked in with a transaction:
--- in both cases the lock is not free. The lock on the row (FOR UPDATE) conflicts with such a check-in. Only for a row
--- of the same name that another transaction has inserted, which cannot be seen, does the statement wait for a moment.
+-- The statement waits for no row that it can see. A locked row is about to be changed, or its holder has checked in
+-- with a transaction: in both cases the lock is not free. The lock on the row (FOR UPDATE) conflicts with such a
+-- check-in. For a row of the same name that another transaction has inserted and not yet committed, the statement waits
+-- for up to 20 ms.
 WITH moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), clock AS MATERIALIZED (
@@ -76,9 +77,9 @@ SELECT
     granted.version,
     coalesce(granted.wanted, false) AS wanted,
     coalesce(granted.is_new, false) AS is_new,
-    -- The version that precedes the grant by a release, if the caller is the next holder; the holder; and the time for
-    -- which no other client can be granted the lock. The row was locked when the place was noted, so a release that has
-    -- begun before has not granted the lock to the caller.
+    -- If the caller is the next holder: the version before the grant by a release; the holder; and the time in which no
+    -- other client can be granted the lock once a release has shown the secret (see next_holder.rs). The row was locked
+    -- when the place was noted, so a release that has begun before has not granted the lock to the caller.
     marked.seen,
     marked.holder,
     marked.sure,

@@ -1,9 +1,9 @@
--- Ends a hold, and grants the lock to the next holder, or notifies the waiters. Gives the same answer as release.sql, which
--- has the figures: it is cheaper without waiters. release_many.sql with a list of one is dearer, by 435 thousand instructions of
--- the server, for which the next holder would wait.
+-- Ends a hold, and grants the lock to the next holder, or notifies the waiters. The answer has the columns of
+-- release.sql. Without waiters, release.sql is cheaper; its header has the figures. release_many.sql with a list of one
+-- is dearer, by 435 thousand instructions of the server, for which the next holder would wait.
 -- $1 name  $2 owner  $3 the secret whose hash is this owner; NULL: the next holder has to ask  $4 echo
--- The secret proves to the next holder that the notification comes from the holder; see next_holder.rs for the limits of the
--- proof.
+-- The secret proves to the next holder that the notification comes from the holder; see next_holder.rs for the limits
+-- of the proof.
 UPDATE {table} l SET
     {grant}
 WHERE l.name = (

@@ -1,6 +1,7 @@
 -- Ends a hold, and notifies the waiters: the cheapest way, for a lock that probably has no waiters. Returns no row if
--- the lock is not held, or if its row is locked; release_many.sql tells which. A next holder keeps its place, and asks
--- when it is notified: any client may take the lock before, so this statement shows no secret.
+-- the lock is not held, or if its row is locked; release_many.sql finds out which. A next holder keeps its place, and
+-- asks when it is notified: any client may take the lock before the next holder asks, so this statement shows no
+-- secret.
 -- Taking and releasing a lock would cost the server 2.2 times as many instructions with release_many.sql and a list of
 -- one (895 instead of 412 thousand, counted as for take.sql), and 12 % more with hand_over.sql (460 thousand).
 -- $1 name  $2 owner  $3 echo

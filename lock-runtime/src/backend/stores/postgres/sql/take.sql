@@ -1,6 +1,6 @@
 -- Takes a lock that is free and has a row: the usual case, at the price of a bare UPDATE. Otherwise returns no row, and
--- acquire.sql finds out why. With acquire.sql alone, taking and releasing such a lock would cost the server 2.1 times as
--- many instructions: 867 instead of 412 thousand, counted by callgrind in PostgreSQL 15 for prepared statements.
+-- acquire.sql finds out why. With acquire.sql alone, taking and releasing such a lock would cost the server 2.1 times
+-- as many instructions: 867 instead of 412 thousand, counted by callgrind in PostgreSQL 15 for prepared statements.
 -- $1 name  $2 owner  $3 ttl, us  $4 limit, us  $5 holder  $6 echo
 -- See acquire.sql for the limit, for an owner that asks again, and for the lock on the row. The next holder uses
 -- acquire.sql, where it leaves its place: otherwise, its own release would grant the lock to it.
