@@ -157,14 +157,19 @@ impl Subscriber for Reader {
             let line = (*event.metadata().level(), text.0);
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
-        // What a release found out is there as well, at `DEBUG`, if it is no loss.
-        let is_loss = *event.metadata().level() <= Level::WARN;
-        if is_loss
-            && matches!(event.metadata().target(), "lock_runtime::engine::loss" | "lock_runtime::log_limiter")
-        {
+        let is_loss = match event.metadata().target() {
+            // What a release found out is there as well, at `DEBUG`, if it is no loss.
+            "lock_runtime::engine::loss" => *event.metadata().level() <= Level::WARN,
+            // The lines of a burst that are left to a summary are there at `DEBUG`.
+            "lock_runtime::log_limiter" => true,
+            _ => false,
+        };
+        if is_loss {
             let mut loss = Loss::default();
             event.record(&mut loss);
-            if let Loss { key: Some(key), why: Some(why), is_summary: false } = loss {
+            if let Loss { key: Some(key), why: Some(why), is_summary: false } = loss
+                && !why.is_empty()
+            {
                 LOSSES.lock().unwrap_or_else(PoisonError::into_inner).push((key, why));
             }
         }
