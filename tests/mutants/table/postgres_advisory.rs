@@ -35,8 +35,11 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_connection_that_is_kept_with_its_locks",
         edits: &[Rust {
             file: "backend/stores/postgres_advisory/keeper.rs",
-            from: "        self.shared.notices.hints().notify_all();\n    }",
-            to: "        self.shared.notices.hints().notify_all();\n        if mutant!() { std::mem::forget(self.listener); }\n    }",
+            from: "        tracing::debug!(pid = self.pid, why, \"the session with PostgreSQL ends\");",
+            to: "        tracing::debug!(pid = self.pid, why, \"the session with PostgreSQL ends\");
+        if mutant!() {
+            std::mem::forget(self);
+        }",
         }],
         caught_by: &["servers postgres::advisory::a_session_ends_with_its_store"],
     },
