@@ -76,10 +76,10 @@ async fn a_server_that_stands_still_delays_no_renewal_on_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_went_silent_costs_no_short_lease() {
     let server = RedisServer::start(&[]);
-    let ttl = Duration::from_millis(1500);
+    let ttl = Duration::from_secs(3);
     let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
     // The renewals end before the server's timeout.
-    for url in ["redis://ADDRESS", "redisson://ADDRESS?response_timeout=2s"] {
+    for url in ["redis://ADDRESS", "redisson://ADDRESS?response_timeout=4s"] {
         let locks = url.replace("ADDRESS", &proxy.address().to_string());
         let locks = LockManager::connect(&locks).await.unwrap();
         // Their renewals are due one after the other, so that the connection is never idle, and never checked.
