@@ -330,37 +330,6 @@ async fn an_attempt_that_is_given_up_and_granted_late_is_released_with_a_message
     .await;
 }
 
-/// Attempts that began at different times share the first batch of a new connection, and some of them are too late for
-/// the server.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_attempt_takes_no_new_ones_with_it() {
-    let server = RedisServer::start(&[]);
-    let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-    let url = format!("redisson://{}?response_timeout=1s&connect_timeout=5s", proxy.address());
-    let locks = LockManager::connect_lazy(&url).unwrap();
-    proxy.set(Way::ToClient, Flow::Hold);
-    let mut attempts = Vec::new();
-    let began = Instant::now();
-    while began.elapsed() < 1_200 * MS {
-        let lock = locks.lock(format!("x{}", attempts.len())).ttl(LONG).auto_renew(false);
-        attempts.push(tokio::spawn(async move { lock.try_acquire().await }));
-        tokio::time::sleep(10 * MS).await;
-    }
-    // A request that arrives this much later than it was sent is too late if its attempt began early enough.
-    proxy.set(Way::ToServer, Flow::Delay(60 * MS));
-    proxy.set(Way::ToClient, Flow::Pass);
-    // The connection needs some round trips, and the attempts three.
-    let new = attempts.split_off(attempts.len() * 3 / 4);
-    let mut refused = 0;
-    for attempt in attempts {
-        refused += u32::from(attempt.await.unwrap().is_err());
-    }
-    assert!(refused > 0, "some were too old");
-    for attempt in new {
-        assert!(attempt.await.unwrap().unwrap().is_some());
-    }
-}
-
 /// An operator or another client may have set Redisson's counter, for example to a token of another store. Above 2^53, a
 /// script's numbers no longer tell neighbours apart.
 #[tokio::test]

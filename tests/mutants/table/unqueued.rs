@@ -304,13 +304,4 @@ pub const MUTANTS: &[Mutant] = &[
             "unit backend::kits::unqueued::claim::tests::an_acquisition_may_follow_a_release_that_was_sent_before_its_limit_however_late_the_answer_is",
         ],
     },
-    Mutant {
-        name: "a_late_claim_goes_with_its_batch",
-        edits: &[Rust {
-            file: "backend/kits/unqueued/operation.rs",
-            from: "kind.has_limit() && claim.limit.has_passed();",
-            to: "kind.has_limit() && claim.limit.has_passed() && (attempt == 0 || !mutant!());",
-        }],
-        caught_by: &["servers redisson::an_old_attempt_takes_no_new_ones_with_it"],
-    },
 ];
