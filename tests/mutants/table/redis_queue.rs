@@ -239,7 +239,7 @@ if is_holder and not opens then",
             from: "held[i] ~= values[i] or has_queues and",
             to: "held[i] ~= values[i] or nil and",
         }],
-        caught_by: &["servers redis::places::batches_find_a_queue_as_long_as_it_lasts"],
+        caught_by: &["servers redis::queue::a_release_in_a_batch_hands_the_lock_to_a_waiter"],
     },
     Mutant {
         name: "one_batch_for_two_domains",

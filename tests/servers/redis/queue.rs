@@ -138,6 +138,21 @@ async fn a_batch_takes_no_lock_that_has_waiters() {
 }
 
 #[tokio::test]
+async fn a_release_in_a_batch_hands_the_lock_to_a_waiter() {
+    let server = RedisServer::start(&[]);
+    let [queue, places, open] = ["queue", "places", "open"].map(|what| format!("lock:{{lock:k}}:~1:{what}"));
+    let locks = connected(&url(&server, ""), GroupCommit::Always).await;
+    let guard = locks.lock("k").acquire().await.unwrap();
+    // The holder's process is not notified of this waiter: otherwise, it would release the lock alone.
+    server.command(&["EVAL", FILL, "2", &queue, &places, "1"]);
+    server.command(&["SET", "lock:~1:queues", ""]);
+    guard.release().await.unwrap();
+    // Handed over, or left open for other clients.
+    let left = server.command(&["EXISTS", "lock:k", &open]);
+    assert_eq!(left.int(), 1, "it was released as one without waiters");
+}
+
+#[tokio::test]
 async fn locks_under_two_prefixes_have_two_counters_of_fences_also_in_one_batch() {
     let server = RedisServer::start(&[]);
     let locks = connected(&url(&server, ""), GroupCommit::Always).await;
