@@ -13,7 +13,6 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &[
             "unit backend::common::session::tests::the_end_notifies_each_hold_once",
             "postgres_advisory::reconnect::cut::a_hold_whose_connection_broke_is_lost_at_once",
-            "servers zookeeper_secure::credentials_that_are_refused_later_end_the_session_and_say_so",
         ],
     },
     Mutant {
