@@ -41,6 +41,8 @@ pub(crate) enum Break {
     SecretBesideFree,
     /// The release of a holder with an open transaction shows the secret.
     SecretOfCheckedIn,
+    /// A waiter believes a version that a waiter before it may have believed.
+    SeenWithoutTheClock,
 }
 
 #[derive(Debug)]
@@ -199,7 +201,10 @@ impl Row {
                     sure = sure.min(s.expires);
                 }
                 let holder = s.holder.expect("it is held");
-                s.send(Message::Placed { client, place: Place { holder, seen: s.version, sure }, age });
+                // A grant that a waiter before this one believed has a version up to the clock.
+                let seen =
+                    if self.breaks(Break::SeenWithoutTheClock) { s.version } else { s.version.max(s.clock) };
+                s.send(Message::Placed { client, place: Place { holder, seen, sure }, age });
             }
             Call::Renew => {
                 let is_renewed = is_held && is_ours;

@@ -156,7 +156,7 @@ async fn a_secret_that_is_seen_before_its_release_is_applied_makes_no_second_hol
              NEW.owner = OLD.next_owner) EXECUTE FUNCTION slow()",
         );
         let guard = ours.lock("k").ttl(1500 * MS).auto_renew(false).acquire().await.unwrap();
-        let (last, holder) = (version(&guard), owner(&server).unwrap());
+        let holder = owner(&server).unwrap();
         let next = waiter(&theirs);
         next_owner(&server).await;
         // From now on, the waiter can ask for nothing.
@@ -169,7 +169,11 @@ async fn a_secret_that_is_seen_before_its_release_is_applied_makes_no_second_hol
         })
         .await;
         ours_to.set(Way::ToServer, Flow::Hold);
-        notify(&server, &format!("{} {}", last + 1000, secret.unwrap()));
+        let secret = secret.unwrap();
+        // Later than the waiter's place, and no later than the server's clock as far as the waiter knows.
+        let now = server.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint");
+        tokio::time::sleep(50 * MS).await;
+        notify(&server, &format!("{} {secret}", now[0][0].as_deref().unwrap()));
         server.query(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE wait_event = 'PgSleep'",
         );

@@ -25,9 +25,11 @@
 //!   the hold may still be executed: the earlier release may be `release.sql`, which ends the hold without a grant. The
 //!   second kind ends a hold with which a transaction has checked in, because such a release is applied only after the
 //!   end of the transaction. In both cases, the next holder has to ask.
-//! * **The version is not proved.** Any version that is larger than the version in the row, and not later than the
-//!   server's clock, is larger than all earlier tokens and smaller than all later ones, even if it was chosen by a user
-//!   who has read the secret.
+//! * **The version is not proved.** Any version that is later than the time at which the waiter's place was last noted,
+//!   and not later than the server's clock, is larger than all earlier tokens and smaller than all later ones, even if
+//!   it was chosen by a user who has read the secret. A version that is only larger than the version in the row would
+//!   not do: an earlier waiter, which has left its place since, may have relied on a forged grant, whose version is in
+//!   no row.
 
 use std::{str::FromStr, time::Duration};
 
@@ -47,7 +49,8 @@ pub(super) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 /// A waiter's knowledge of its place in the row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// The youngest request after which the row named this waiter, with the version that this request found in the row.
+    /// The youngest request after which the row named this waiter, with the version that this request found in the row, or
+    /// the server's time if that is later.
     pub(super) proof: PlaceProof,
     /// The holder that this request found.
     pub(super) holder: OwnerToken,

@@ -64,7 +64,9 @@ WITH moment AS MATERIALIZED (
         next_holder = CASE WHEN held.may_be_next THEN $5 ELSE l.next_holder END
     FROM held, clock WHERE l.name = held.name
     RETURNING
-        CASE WHEN l.next_owner = $2::uuid THEN l.version END AS seen,
+        CASE WHEN l.next_owner = $2::uuid
+            THEN greatest(l.version, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+        END AS seen,
         l.owner::text AS holder,
         -- Without a place, `next_until` may be infinite; infinite times cannot be subtracted before PostgreSQL 17.
         CASE WHEN held.may_be_next
@@ -77,7 +79,8 @@ SELECT
     granted.version,
     coalesce(granted.wanted, false) AS wanted,
     coalesce(granted.is_new, false) AS is_new,
-    -- If the caller is the next holder: the version before the grant by a release; the holder; and the time in which no
+    -- If the caller is the next holder: a number below the version of the grant by a release, and not below any version
+    -- on which an earlier waiter has relied; the holder; and the time in which no
     -- other client can be granted the lock once a release has shown the secret (see next_holder.rs). The row was locked
     -- when the place was noted, so a release that has begun before has not granted the lock to the caller.
     marked.seen,
