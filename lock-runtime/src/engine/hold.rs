@@ -17,6 +17,7 @@ use crate::{
     engine::{
         loss::Cause,
         schedule::{FAILED, NOT_SENT, Scheduled, UNANSWERED},
+        terms::{Origin, Terms},
     },
     process::Process,
     sync::{check_or_wait, lock},
@@ -25,30 +26,6 @@ use crate::{
         deadline::{self, min_validity},
     },
 };
-
-/// The terms of a lease, which is handed over only to a waiter that asked for the same terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
-    pub(crate) ttl: Duration,
-    pub(crate) auto_renew: bool,
-}
-
-impl Terms {
-    /// Returns the end of a turn that begins at `now`.
-    fn turn_ends(self, now: Instant, max_hold: Duration, valid_until: Instant) -> Instant {
-        let longest = now + max_hold;
-        if self.auto_renew { longest } else { longest.min(valid_until) }
-    }
-}
-
-/// The process and the session to which a grant belongs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Origin {
-    /// The only process in which the grant is valid; `None` if no other process sees the lock.
-    pub(crate) process: Option<Process>,
-    /// The timeout of the session with the store, if the store grants session locks.
-    pub(crate) session_timeout: Option<Duration>,
-}
 
 /// One grant of the store, from the store's answer until the lock is released or lost.
 #[derive(Debug)]

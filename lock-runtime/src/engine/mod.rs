@@ -10,6 +10,7 @@ pub(crate) mod releaser;
 pub(crate) mod renewal;
 pub(crate) mod request;
 mod schedule;
+pub(crate) mod terms;
 pub(crate) mod turn_end;
 pub(crate) mod unpolled;
 
@@ -30,7 +31,7 @@ use crate::{
     backend::{Backend, Cleanup},
     background, caller,
     engine::{
-        cohort::Cohorts, hold::Origin, in_flight::InFlight, releaser::Releaser, renewal::Renewals,
+        cohort::Cohorts, in_flight::InFlight, releaser::Releaser, renewal::Renewals, terms::Origin,
         unpolled::Waiting,
     },
     process::Process,

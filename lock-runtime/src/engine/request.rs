@@ -3,7 +3,7 @@
 use crate::{
     LockError, LockErrorKind,
     backend::{Capabilities, LockId, Wait},
-    engine::hold::Terms,
+    engine::terms::Terms,
     options::LockOptions,
 };
 

@@ -16,8 +16,9 @@ use crate::{
     backend::{HandOver, LockId, Reports},
     engine::{
         cohort::tenure::Tenure,
-        hold::{Hold, Terms, Turn},
+        hold::{Hold, Turn},
         limits::Limits,
+        terms::Terms,
     },
     hash::HashMap,
     sync::{Sharded, check_or_wait},

@@ -6,7 +6,8 @@ use crate::{
     backend::{BoxFuture, Held, LockId, Mode, Releasable, Released, Session},
     engine::{
         Engine,
-        hold::{Origin, Terms, Turn},
+        hold::Turn,
+        terms::{Origin, Terms},
     },
     mock::{Mock, Reply, until},
     time::deadline::margin,
