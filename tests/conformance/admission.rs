@@ -14,7 +14,7 @@ use std::{
 pub struct Demand {
     /// The store that has a server for this case alone, and the number of such servers that it may have at a time.
     pub own_server: Option<(&'static str, usize)>,
-    /// One such case runs at a time.
+    /// Whether the case keeps the processors busy: of such cases, one runs at a time.
     pub is_busy: bool,
 }
 
@@ -77,7 +77,7 @@ impl Admission {
         }
         drop(state);
         for (answer, admitted) in granted {
-            // What nobody waits for any more is dropped, and so given back.
+            // If the case no longer waits, the admission is dropped, and so given back.
             let _ = answer.send(admitted);
         }
     }

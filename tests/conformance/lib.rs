@@ -108,8 +108,8 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
 
 /// The cases that fit each store, and the number of those that may have to wait for other cases of their kind.
 ///
-/// Those come first: they run one after the other or a few at a time, and otherwise the last of them would still run when all
-/// others have ended. Apart from that the stores take turns, and each begins at another case.
+/// The cases that may have to wait come first: they run one after the other or a few at a time, and otherwise the last of
+/// them would still run when all other cases have ended. Apart from that the stores take turns, and each begins at another case.
 fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial>, usize) {
     let required = required();
     let is_brief = env::var_os("LOCK_TEST_BRIEF").is_some();

@@ -32,8 +32,8 @@ pub const ABOVE_THE_STORES: &[&str] = &[
     "runtimes",
 ];
 
-/// Those, and the groups about connections, outages and clients that die: for a store that differs from another one in its
-/// scripts alone.
+/// The groups of [`ABOVE_THE_STORES`], and the groups about connections, outages and clients that die: for a store that
+/// differs from another one in its scripts alone.
 pub const ALL_BUT_THE_SCRIPTS: &[&str] = &[
     "attribute",
     "attribute_options",

@@ -133,7 +133,7 @@ async fn a_batch_takes_no_lock_that_has_waiters() {
     assert!(wanted.unwrap().is_none());
     assert!(free.unwrap().is_some());
     // The attempt that is made alone afterwards hands the lock over.
-    let Value::Text(holder) = server.command(&["GET", "lock:k"]) else { panic!("nobody holds it") };
+    let Value::Text(holder) = server.command(&["GET", "lock:k"]) else { panic!("no client holds the lock") };
     assert!(holder.starts_with("other1:"), "{holder}");
 }
 

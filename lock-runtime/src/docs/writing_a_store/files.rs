@@ -141,7 +141,7 @@ impl Record {
         format!("{boot} {owner:032x} {grant:020} {ends:020} {}\n", key.stored())
     }
 
-    /// Returns how much time another holder's lease has left, or `None` if nobody other than `owner` holds the lock.
+    /// Returns how much time another holder's lease has left, or `None` if no other owner than `owner` holds the lock.
     fn held_by_another(&self, owner: u128) -> Option<Duration> {
         let left = Duration::from_micros(self.ends.saturating_sub(self.now));
         (self.owner != 0 && self.owner != owner && !left.is_zero()).then_some(left)

@@ -92,7 +92,7 @@ async fn one_that_is_asked_for_after_the_end_of_the_wait_is_given_time_to_answer
     store.acquires().once([Reply::Late(450 * MS), Reply::Late(250 * MS)]);
     let granted = locks.all(["a", "b"]).wait(50 * MS).acquire().await;
     granted.expect("an answer that it is ours is no outage").release().await.expect("held");
-    // It is no outage either if another task of this process asked for the lock a little earlier and gets it.
+    // Another task of this process that asked for the lock a little earlier and gets the lock is no outage either.
     store.acquires().once([Reply::Late(400 * MS), Reply::Late(450 * MS)]);
     let (several, other) = (locks.all(["c", "d"]).wait(50 * MS), locks.lock("d"));
     let (several, other) = tokio::join!(several.acquire(), async {

@@ -157,7 +157,7 @@ impl Connection {
         !self.given_up.load(Ordering::Acquire) && !self.is_gone()
     }
 
-    /// Returns whether the connection was unused for so long that its end may have gone unnoticed.
+    /// Returns whether the connection was unused for long enough that its end may have gone unnoticed.
     pub(crate) fn is_idle(&self) -> bool {
         (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
     }
