@@ -481,4 +481,13 @@ pub const MUTANTS: &[Mutant] = &[
             "servers postgres::own_pool::pools_whose_sessions_find_different_tables_are_different_stores",
         ],
     },
+    Mutant {
+        name: "a_release_that_does_not_wait_for_a_commit",
+        edits: &[Rust {
+            file: "backend/stores/postgres/hold.rs",
+            from: "!until.has_passed() || shared.connections.has_overdue());",
+            to: "!until.has_passed() || shared.connections.has_overdue() && !mutant!());",
+        }],
+        caught_by: &["servers postgres::backends::an_acquisition_that_is_long_in_its_commit_is_undone"],
+    },
 ];

@@ -135,6 +135,32 @@ async fn an_absent_replica_costs_no_more_connections() {
     assert!(!server.log().contains("canceling"), "{}", server.log());
 }
 
+/// Until the commit ends, the release in the background finds the row locked, and another client's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_that_is_long_in_its_commit_is_undone() {
+    let server = PostgresServer::start(&["wal_level=replica", "max_wal_senders=2"]);
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    for locks in [&ours, &theirs] {
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    }
+    let replicas = |names: &str| {
+        let mut session = server.session();
+        session.query("SET synchronous_commit = local").unwrap();
+        session.query(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).unwrap();
+        session.query("SELECT pg_reload_conf()").unwrap();
+    };
+    replicas("nobody");
+    tokio::time::sleep(300 * MS).await;
+    let error = ours.lock("k").ttl(3 * LONG).try_acquire().await.expect_err("no commit ends");
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    // Longer than a request that was sent by then may be executed.
+    tokio::time::sleep(4000 * MS).await;
+    replicas("");
+    let healed = Instant::now();
+    theirs.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    assert!(healed.elapsed() < 3000 * MS, "only after {:?}", healed.elapsed());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_locked_table_costs_no_more_connections_behind_a_pooler() {
     let server = PostgresServer::start(&[]);

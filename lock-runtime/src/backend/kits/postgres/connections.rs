@@ -154,6 +154,11 @@ impl Connections {
         made.map_err(|error| cannot_renew(&error, error::is_full(&error)))
     }
 
+    /// Returns whether the server may still be executing a statement that was not answered in time.
+    pub(crate) fn has_overdue(&self) -> bool {
+        self.overdue.is_any()
+    }
+
     pub(crate) fn keeps_sessions(&self) -> &Arc<AtomicBool> {
         &self.keeps_sessions
     }
@@ -204,7 +209,7 @@ impl Connections {
                 statement.fetch(&mut taken, &args, form).await
             });
             let Ok(answer) = answer.await else {
-                tokio::spawn(Arc::clone(&self.overdue).keep(taken));
+                self.overdue.keep(taken);
                 let error = self.silent(limit);
                 self.outage.begins(sent, &error);
                 return Err(Failure::Unknown(error));

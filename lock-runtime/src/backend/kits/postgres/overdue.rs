@@ -8,7 +8,13 @@
 //! connection whether it still executes an overdue statement. A statement is never cancelled: a cancelled commit that
 //! waits for a replica would become visible and notify the next holder, although the replica may lack it.
 
-use std::{pin::pin, sync::Arc};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use sqlx::{ConnectOptions, postgres::PgDatabaseError};
 use tokio::{
@@ -27,16 +33,43 @@ pub(super) struct Overdue {
     config: Config,
     /// When the server was last asked whether it executes an overdue statement, and the answer.
     last: Mutex<Option<(Instant, bool)>>,
+    /// The number of overdue statements.
+    count: AtomicUsize,
+}
+
+/// An overdue statement, which counts until this value is dropped.
+struct Counted(Arc<Overdue>);
+
+impl Counted {
+    fn new(overdue: &Arc<Overdue>) -> Self {
+        overdue.count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(overdue))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Overdue {
     pub(super) fn of(config: &Config) -> Arc<Self> {
-        Arc::new(Self { config: config.clone(), last: Mutex::default() })
+        Arc::new(Self { config: config.clone(), last: Mutex::default(), count: AtomicUsize::new(0) })
+    }
+
+    /// Returns whether a statement may still be executed although its caller has given it up.
+    pub(super) fn is_any(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 0
     }
 
     /// Keeps a connection in use until the server has ended the overdue statement, no longer executes it, or cannot be
     /// asked.
-    pub(super) async fn keep(self: Arc<Self>, mut line: Line) {
+    pub(super) fn keep(self: &Arc<Self>, line: Line) {
+        tokio::spawn(Arc::clone(self).wait(line, Counted::new(self)));
+    }
+
+    async fn wait(self: Arc<Self>, mut line: Line, _counted: Counted) {
         let late = Instant::now();
         // The idle connections may be mute, too.
         let mut aside = line.set_idle_aside();

@@ -160,6 +160,10 @@ async fn release(
     let end = Instant::now() + shared.connections.config().response_timeout;
     let mut pause = WHILE_LOCKED;
     loop {
+        // The request may be executed, or its commit may end, after the release that is sent now. A limit bounds when a
+        // statement is executed, but not how long its commit takes, as while a replica is away.
+        let may_follow =
+            unanswered_until.is_some_and(|until| !until.has_passed() || shared.connections.has_overdue());
         let again = release_unanswered.swap(true, Ordering::SeqCst);
         // An earlier release may still be executed, and may end the hold without a grant. Therefore, a repeated release
         // shows no secret.
@@ -185,9 +189,7 @@ async fn release(
                 }
                 return Ok(Released::Released);
             }
-            ReleaseOutcome::Ended | ReleaseOutcome::NotOurs
-                if unanswered_until.is_some_and(|until| !until.has_passed()) =>
-            {
+            ReleaseOutcome::Ended | ReleaseOutcome::NotOurs if may_follow => {
                 return Err(LockError::new(
                     LockErrorKind::Backend,
                     "an unanswered request for the lock may still be executed",
