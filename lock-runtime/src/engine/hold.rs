@@ -49,7 +49,8 @@ pub(crate) struct Hold {
     retained_until: AtomicU64,
     /// Notified when the hold is lost, and when a turn ends or becomes invalid.
     changed: Notify,
-    extra: Mutex<Extra>,
+    /// `None` unless the hold has such state, so that a hold without it takes less memory.
+    extra: Mutex<Option<Box<Extra>>>,
 }
 
 /// The permit of a retained turn. It counts the lock as held, and keeps the engine alive, and with the engine the
@@ -112,20 +113,20 @@ impl Hold {
         })
     }
 
-    fn extra(&self) -> MutexGuard<'_, Extra> {
+    fn extra(&self) -> MutexGuard<'_, Option<Box<Extra>>> {
         lock(&self.extra)
     }
 
     /// Links turns that are held together, including a turn of this hold: the loss of one of them ends the others.
     pub(crate) fn link_turns(&self, linked: &Arc<[Weak<Turn>]>) {
-        self.extra().linked = Some(Arc::clone(linked));
+        self.extra().get_or_insert_default().linked = Some(Arc::clone(linked));
     }
 
     /// Returns the turns of other holds that are lost together with this hold.
     ///
     /// Some of these turns may be over already, if they were linked by the guard of an earlier turn.
     pub(crate) fn linked_turns(&self) -> Vec<Arc<Turn>> {
-        let linked = self.extra().linked.clone();
+        let linked = self.extra().as_ref().and_then(|extra| extra.linked.clone());
         let turns = linked.iter().flat_map(|turns| turns.iter()).filter_map(Weak::upgrade);
         turns.filter(|turn| !std::ptr::eq(Arc::as_ptr(&turn.hold), self)).collect()
     }
@@ -139,7 +140,7 @@ impl Hold {
     /// the turn and its permit.
     pub(crate) fn end_retention(&self, now: Instant) -> Option<(Arc<Turn>, RetentionPermit)> {
         let mut extra = self.extra();
-        if now >= self.turn_ends() || self.is_closed() { extra.retained.take() } else { None }
+        if now >= self.turn_ends() || self.is_closed() { extra.as_mut()?.retained.take() } else { None }
     }
 
     pub(crate) fn key(&self) -> &LockKey {
@@ -177,7 +178,11 @@ impl Hold {
 
     /// Returns why the current turn is lost, if the hold no longer [covers](Turn::is_covered) it at `now`.
     pub(crate) fn cause(&self, now: Instant) -> Cause {
-        let lost = if self.is_valid(now) { None } else { self.extra().cause.clone() };
+        let lost = if self.is_valid(now) {
+            None
+        } else {
+            self.extra().as_ref().and_then(|extra| extra.cause.clone())
+        };
         lost.unwrap_or_else(|| self.end_of_turn())
     }
 
@@ -194,7 +199,9 @@ impl Hold {
         match (&self.in_store, self.scheduled.renewal.load(Ordering::Acquire)) {
             (InStore::Session(_), _) if deadline == Instant::from_nanos(0) => Cause::SessionEnded,
             (InStore::Session(_), _) => Cause::SessionUnconfirmed,
-            (InStore::Lease { .. }, FAILED) => Cause::Failed(self.extra().failure.clone()),
+            (InStore::Lease { .. }, FAILED) => {
+                Cause::Failed(self.extra().as_ref().map_or_else(String::new, |extra| extra.failure.clone()))
+            }
             (InStore::Lease { .. }, UNANSWERED) => Cause::Unanswered,
             (InStore::Lease { .. }, _) => Cause::NotAsked,
         }
@@ -249,7 +256,7 @@ impl Hold {
 
     /// Records that a renewal failed.
     pub(super) fn renewal_failed(&self, error: &LockError) {
-        error.message().clone_into(&mut self.extra().failure);
+        error.message().clone_into(&mut self.extra().get_or_insert_default().failure);
         self.scheduled.renewal.store(FAILED, Ordering::Release);
     }
 
@@ -266,7 +273,7 @@ impl Hold {
     /// Marks the hold as lost; returns true for the first call only.
     pub(crate) fn lose(&self, cause: Cause) -> bool {
         // The cause is set before `lost`, so that a caller that finds `lost` set finds the cause, too.
-        self.extra().cause.get_or_insert(cause);
+        self.extra().get_or_insert_default().cause.get_or_insert(cause);
         let first = !self.lost.swap(true, Ordering::AcqRel);
         if first {
             self.changed.notify_waiters();
@@ -397,7 +404,7 @@ impl Turn {
     pub(crate) fn retain(self: &Arc<Self>, permit: RetentionPermit) {
         // The end of the turn is moved first, so that the renewal job does not end the retention at the old end.
         self.hold.set_turn_ends(self.retained_until());
-        self.hold.extra().retained = Some((Arc::clone(self), permit));
+        self.hold.extra().get_or_insert_default().retained = Some((Arc::clone(self), permit));
     }
 
     /// Creates the next holder's turn, once this turn is over; `None` if the tokens of the grant are used up.

@@ -199,3 +199,10 @@ fn nothing_is_never_enough() {
     let turn = turn(5 * MS, 5000 * MS);
     assert!(!turn.hold.has_enough_validity(turn.hold.deadline(), Duration::from_nanos(1)));
 }
+
+/// A process may hold a hundred thousand locks; the benchmark `renewal` bounds the memory of each.
+#[test]
+fn a_hold_reserves_no_memory_for_a_loss_a_link_or_a_retention() {
+    let bytes = size_of::<Hold>();
+    assert!(bytes <= 224, "{bytes} bytes");
+}
