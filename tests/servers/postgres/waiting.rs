@@ -135,15 +135,22 @@ async fn is_soon_free(server: &PostgresServer) {
 
 #[tokio::test]
 async fn a_grant_that_comes_twice_because_it_was_sent_twice_is_released() {
-    let server = PostgresServer::start(&[]);
-    let locks = client(&server).await.ttl(LONG);
-    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
-    end_sessions(&server).await;
-    let guard = locks.lock("k").acquire().await.unwrap();
-    let owner = server.value("SELECT owner FROM distributed_locks WHERE name = 'k'").unwrap();
-    guard.release().await.unwrap();
-    grant_late(&server, &owner);
-    is_soon_free(&server).await;
+    for (before, released) in [
+        ("", true),
+        ("UPDATE distributed_locks SET expires_at = clock_timestamp() WHERE name = 'k'", false),
+        ("UPDATE distributed_locks SET owner = NULL WHERE name = 'k'", false),
+    ] {
+        let server = PostgresServer::start(&[]);
+        let locks = client(&server).await.ttl(LONG);
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+        end_sessions(&server).await;
+        let guard = locks.lock("k").acquire().await.unwrap();
+        let owner = server.value("SELECT owner FROM distributed_locks WHERE name = 'k'").unwrap();
+        server.query(before);
+        assert_eq!(guard.release().await.is_ok(), released, "after {before:?}");
+        grant_late(&server, &owner);
+        is_soon_free(&server).await;
+    }
 }
 
 #[tokio::test]

@@ -182,28 +182,29 @@ async fn release(
                 return Err(failure.into_error());
             }
         };
-        match left {
-            ReleaseOutcome::Held => {
-                if let Some(until) = lingers.filter(|until| !until.has_passed()) {
-                    background::handle().spawn(release_again(shared, id, until));
-                }
-                return Ok(Released::Released);
-            }
+        let released = match left {
             ReleaseOutcome::Ended | ReleaseOutcome::NotOurs if may_follow => {
                 return Err(LockError::new(
                     LockErrorKind::Backend,
                     "an unanswered request for the lock may still be executed",
                 ));
             }
+            ReleaseOutcome::Held => Some(Released::Released),
             // The row still named this owner, but the lease had ended: the holder could no longer rely on the lock.
-            ReleaseOutcome::Ended => return Ok(Released::NotHeld),
+            ReleaseOutcome::Ended => Some(Released::NotHeld),
             // An earlier release was executed, and its answer was lost.
-            ReleaseOutcome::NotOurs if again => return Ok(Released::Released),
+            ReleaseOutcome::NotOurs if again => Some(Released::Released),
             ReleaseOutcome::NotOurs => {
                 release_unanswered.store(false, Ordering::SeqCst);
-                return Ok(Released::NotHeld);
+                Some(Released::NotHeld)
             }
-            ReleaseOutcome::Locked => {}
+            ReleaseOutcome::Locked => None,
+        };
+        if let Some(released) = released {
+            if let Some(until) = lingers.filter(|until| !until.has_passed()) {
+                background::handle().spawn(release_again(shared, id, until));
+            }
+            return Ok(released);
         }
         if !again {
             release_unanswered.store(false, Ordering::SeqCst);
