@@ -182,8 +182,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_grant_whose_caller_has_gone",
         edits: &[Rust {
             file: "backend/stores/postgres/attempt.rs",
-            from: "        if let Some(lease) = self.lease.take() {\n",
-            to: "        if let Some(lease) = self.lease.take() && !mutant!() {\n",
+            from: "        if let Some((flight, may_be_next)) = self.open.take() {\n",
+            to: "        if let Some((flight, may_be_next)) = self.open.take() && !mutant!() {\n",
         }],
         caught_by: &["postgres::cancellation::acquire_of_a_free_lock"],
     },

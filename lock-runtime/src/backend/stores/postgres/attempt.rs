@@ -164,15 +164,15 @@ struct Claim<'a> {
     owner: OwnerToken,
     /// The owner's place as the next holder, once an answer has proved the place.
     place: Option<Place>,
-    /// The lease to release in the background; `None` while the claim has left nothing in the row, and once its grant
-    /// was returned.
-    lease: Option<Arc<PostgresLease>>,
+    /// The last request, and whether the row may name the owner as the next holder; `None` while the claim has left
+    /// nothing in the row, and once its grant was returned.
+    open: Option<(Flight, bool)>,
 }
 
 impl<'a> Claim<'a> {
     fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
         let secret = Secret::random();
-        Self { shared, request, secret, owner: secret.owner(), place: None, lease: None }
+        Self { shared, request, secret, owner: secret.owner(), place: None, open: None }
     }
 
     /// Sends a request for the lock. The statement runs in a task of its own, and goes on if the caller is dropped.
@@ -184,9 +184,7 @@ impl<'a> Claim<'a> {
             InFlight::new(flight.clone(), shared.connections.config().response_timeout + server_clock::ERROR);
         let id = request.lease_id(self.owner, FencingToken::from_micros(0));
         let is_next = self.place.is_some();
-        let may_be_next = is_next || !extra.lease.is_zero();
-        let lease = PostgresLease::of_attempt(shared, id.clone(), self.secret, &flight, may_be_next);
-        self.lease = Some(Arc::new(lease));
+        self.open = Some((flight.clone(), is_next || !extra.lease.is_zero()));
         // A next holder that takes the lock has to leave its place, and `take.sql` does not remove the place.
         let expected = if is_next { ExpectedState::Held } else { expected };
         let known = self.place.map(|place| place.holder);
@@ -197,12 +195,12 @@ impl<'a> Claim<'a> {
             (Some(Landed::NotGranted), Ok(Reply::Held { place, .. })) => {
                 self.place = place.or(self.place);
                 if self.place.is_none() {
-                    self.lease = None;
+                    self.open = None;
                 }
             }
-            (Some(Landed::NotGranted), _) if !is_next => self.lease = None,
+            (Some(Landed::NotGranted), _) if !is_next => self.open = None,
             (Some(Landed::NotGranted), _) => {}
-            (Some(Landed::Granted(_)), Ok(_)) => self.lease = None,
+            (Some(Landed::Granted(_)), Ok(_)) => self.open = None,
             // The release in the background ends every hold of this owner, so the next request needs another owner.
             _ => drop(std::mem::replace(self, Self::new(shared, request))),
         }
@@ -227,7 +225,7 @@ impl<'a> Claim<'a> {
         if !is_usable(self.request, valid_until) {
             return None;
         }
-        self.lease = None;
+        self.open = None;
         self.shared.connections.prepare_for_renewals();
         // The notification does not show whether others wait. A wrong guess ends the hand-overs in this process 5 ms
         // after the grant, and makes the process leave the lock free for the head start.
@@ -245,8 +243,11 @@ impl<'a> Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        if let Some((flight, may_be_next)) = self.open.take() {
+            let id = self.request.lease_id(self.owner, FencingToken::from_micros(0));
+            let lease = PostgresLease::of_attempt(self.shared, id, self.secret, &flight, may_be_next);
             lease.abandon();
+            let lease = Arc::new(lease);
             let until = lease.is_granted_by() + lease.id.ttl;
             self.request.cleanup.release_later(lease, until);
         }
