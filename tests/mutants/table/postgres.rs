@@ -169,6 +169,17 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_second_copy_is_awaited_only_after_a_release_of_a_held_lock",
+        edits: &[Rust {
+            file: "backend/stores/postgres/hold.rs",
+            from: "lingers.filter(|until| !until.has_passed())",
+            to: "lingers.filter(|until| !until.has_passed() && !(mutant!() && released == Released::NotHeld))",
+        }],
+        caught_by: &[
+            "servers postgres::waiting::a_grant_that_comes_twice_because_it_was_sent_twice_is_released",
+        ],
+    },
+    Mutant {
         name: "a_release_that_notifies_no_waiter",
         edits: &[Script { from: "pg_notify(", to: "concat(" }],
         caught_by: &["servers postgres::waiting::a_release_wakes_a_waiter_of_another_process"],
