@@ -214,12 +214,22 @@ pub const MUTANTS: &[Mutant] = &[
         name: "servers_that_swapped_their_addresses_are_kept_out",
         edits: &[Rust {
             file: "backend/kits/unqueued/node.rs",
-            from: "        run_ids.remove(&self.number);",
-            to: "        if !mutant!() {
-            run_ids.remove(&self.number);
-        }",
+            from: "servers.retain(|(_, open, _)| open.upgrade()",
+            to: "servers.retain(|(_, open, _)| mutant!() || open.upgrade()",
         }],
         caught_by: &["servers redlock::minority::servers_that_swap_their_addresses_are_nodes_again"],
+    },
+    Mutant {
+        name: "a_new_connection_of_a_node_stands_for_the_others",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/node.rs",
+            from: "let Some(run_id) = fitness::run_id(info) else { return Ok(()) };",
+            to: "if mutant!() {
+            servers.retain(|(number, ..)| *number != self.number);
+        }
+        let Some(run_id) = fitness::run_id(info) else { return Ok(()) };",
+        }],
+        caught_by: &["servers redlock::minority::a_server_that_one_node_still_uses_is_no_other_node"],
     },
     Mutant {
         name: "acquisitions_overtake_the_release_before_them",

@@ -202,7 +202,7 @@ async fn servers_that_swap_their_addresses_are_nodes_again() {
     for node in &quorum.nodes[..2] {
         node.proxy.cut();
     }
-    // The two of them have to decide alone. Each is refused until the other has been asked.
+    // The two of them have to decide alone.
     quorum.nodes[2].proxy.refuse();
     quorum.nodes[2].proxy.reset();
     let began = Instant::now();
@@ -210,5 +210,33 @@ async fn servers_that_swap_their_addresses_are_nodes_again() {
     while let Err(error) = locks.lock("k").ttl(1_000 * MS).acquire().await.map(drop) {
         assert!(began.elapsed() < 5_000 * MS, "{error}");
         tokio::time::sleep(20 * MS).await;
+    }
+}
+
+/// A node may have connections to two servers, as after its address was given to another server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_one_node_still_uses_is_no_other_node() {
+    let quorum = Quorum::start(3);
+    let locks = quorum.client().await;
+    locks.lock("before").acquire().await.unwrap().release().await.unwrap();
+    let sockets = [0, 2].map(|node: usize| quorum.nodes[node].server.socket().to_owned());
+    for (node, socket) in [2, 0].into_iter().zip(sockets) {
+        quorum.nodes[node].proxy.lead_to(Upstream::Unix(socket));
+    }
+    quorum.nodes[2].proxy.cut();
+    quorum.nodes[1].proxy.refuse();
+    quorum.nodes[1].proxy.reset();
+    // Another runtime connects node 0 to the third server, while this runtime still has its connection to the first.
+    let elsewhere = locks.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _ = runtime.block_on(elsewhere.lock("elsewhere").try_acquire());
+    })
+    .join()
+    .unwrap();
+    for _ in 0..5 {
+        let Ok(guard) = locks.lock("k").ttl(1_000 * MS).wait(200 * MS).acquire().await else { continue };
+        assert!(quorum.held() > 1, "granted by one of three servers");
+        guard.release().await.unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -52,7 +52,7 @@ impl Node {
         protocol: &Arc<dyn Protocol>,
         hints: &Arc<Hints>,
         number: usize,
-        run_ids: &RunIds,
+        servers: &Servers,
         rules: Option<FleetSettings>,
     ) -> Result<Self, LockError> {
         let voter = NodeService {
@@ -61,7 +61,7 @@ impl Node {
             hints: Arc::clone(hints),
             pending_releases: PendingReleases::default(),
             number,
-            run_ids: Arc::clone(run_ids),
+            servers: Arc::clone(servers),
             rules,
             warned: Mutex::default(),
             scripts_are_known: AtomicBool::new(false),
@@ -71,7 +71,7 @@ impl Node {
     }
 
     /// Returns the same node with other rules, and without connections.
-    pub(super) fn with_rules(&self, rules: FleetSettings, run_ids: &RunIds) -> Self {
+    pub(super) fn with_rules(&self, rules: FleetSettings, servers: &Servers) -> Self {
         let NodeService { address, protocol, hints, number, .. } = self.connections.service();
         let voter = NodeService {
             address: address.clone(),
@@ -79,7 +79,7 @@ impl Node {
             hints: Arc::clone(hints),
             pending_releases: PendingReleases::default(),
             number: *number,
-            run_ids: Arc::clone(run_ids),
+            servers: Arc::clone(servers),
             rules: Some(rules),
             warned: Mutex::default(),
             scripts_are_known: AtomicBool::new(false),
@@ -96,8 +96,9 @@ impl Node {
     }
 }
 
-/// The run ids of the nodes' servers, by the numbers of the nodes, as far as known.
-pub(super) type RunIds = Arc<Mutex<HashMap<usize, Box<str>>>>;
+/// The servers at the other ends of the open connections, as far as known: the number of the node, the connection, and
+/// the run id of the server.
+pub(super) type Servers = Arc<Mutex<Vec<(usize, Weak<Connection>, Box<str>)>>>;
 
 /// The state that this process needs to ask one node about locks. The answers of the node are votes.
 #[derive(Debug)]
@@ -107,7 +108,7 @@ pub(super) struct NodeService {
     hints: Arc<Hints>,
     pub(super) pending_releases: PendingReleases,
     number: usize,
-    run_ids: RunIds,
+    servers: Servers,
     rules: Option<FleetSettings>,
     /// The last warning, and the run id of its server.
     warned: Mutex<(Option<Box<str>>, String)>,
@@ -120,14 +121,13 @@ impl NodeService {
         &self.address
     }
 
-    /// Refuses a server that is another node under another address, because that server would have two votes.
-    fn check_identity(&self, info: &str) -> Result<(), LockError> {
-        let mut run_ids = lock(&self.run_ids);
-        // The node's own entry is removed first. Otherwise, two servers that swapped their addresses would keep each
-        // other out.
-        run_ids.remove(&self.number);
+    /// Refuses a server to which another node has an open connection, because that server would have two votes.
+    fn check_identity(&self, connection: &Arc<Connection>, info: &str) -> Result<(), LockError> {
+        let mut servers = lock(&self.servers);
+        // Two servers may have swapped their addresses, so a server counts only while a connection to it is open.
+        servers.retain(|(_, open, _)| open.upgrade().is_some_and(|open| open.is_usable()));
         let Some(run_id) = fitness::run_id(info) else { return Ok(()) };
-        if run_ids.iter().any(|(number, other)| *number != self.number && **other == *run_id) {
+        if servers.iter().any(|(number, _, other)| *number != self.number && **other == *run_id) {
             return Err(LockError::new(
                 LockErrorKind::InvalidOptions,
                 format!(
@@ -137,7 +137,7 @@ impl NodeService {
                 ),
             ));
         }
-        run_ids.insert(self.number, run_id.into());
+        servers.push((self.number, Arc::downgrade(connection), run_id.into()));
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl Service for NodeService {
     }
 
     async fn begin(&self, connection: Arc<Connection>, info: &str) -> Result<Arc<Line>, LockError> {
-        self.check_identity(info)?;
+        self.check_identity(&connection, info)?;
         if !self.scripts_are_known.load(Ordering::Acquire) {
             // The scripts are loaded in one round trip, because a renewal may be waiting for this connection.
             let loads: Vec<_> =

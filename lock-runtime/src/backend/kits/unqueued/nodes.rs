@@ -14,7 +14,7 @@ use super::{
     claim::Claim,
     error::out_of_reach,
     fleet::FleetSettings,
-    node::{Line, Node, NodeService, RunIds},
+    node::{Line, Node, NodeService, Servers},
     operation::Answered,
     pending_releases::PendingRelease,
     protocol::{Kind, Protocol},
@@ -52,18 +52,18 @@ impl Nodes {
         protocol: Arc<dyn Protocol>,
         rules: Option<FleetSettings>,
     ) -> Result<Self, LockError> {
-        let (hints, run_ids) = (Arc::default(), Arc::default());
+        let (hints, servers) = (Arc::default(), Arc::default());
         let nodes = configs.into_iter().enumerate();
         let of = nodes
-            .map(|(number, config)| Node::new(config, &protocol, &hints, number, &run_ids, rules))
+            .map(|(number, config)| Node::new(config, &protocol, &hints, number, &servers, rules))
             .collect::<Result<_, _>>()?;
         Ok(Self { of, protocol, hints })
     }
 
     /// Returns the same nodes with other rules, and without connections.
     pub(crate) fn with_rules(&self, rules: FleetSettings) -> Self {
-        let run_ids = RunIds::default();
-        let of = self.of.iter().map(|node| node.with_rules(rules, &run_ids)).collect();
+        let servers = Servers::default();
+        let of = self.of.iter().map(|node| node.with_rules(rules, &servers)).collect();
         Self { of, ..self.clone() }
     }
 
